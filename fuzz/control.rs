@@ -23,6 +23,8 @@ fn config() -> HeadConfig {
         max_jobs_per_user: 5_000,
         max_jobs_per_node: 2,
         owner_uid: 500,
+        root_jobs: false,
+        show_others: Default::default(),
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,
@@ -31,7 +33,9 @@ fn config() -> HeadConfig {
         priority: 1,
         estimate_ns: None,
         wait: WaitLimit::Forever,
+        resources: kumi_control::message::Resources::default(),
         env: Vec::new(),
+        revoked: Vec::new(),
     }
 }
 
@@ -41,6 +45,8 @@ fn description(node: u32) -> NodeDescription {
         incarnation: 1,
         name: format!("n{node}"),
         processors: 2,
+        memory: 0,
+        devices: Vec::new(),
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
@@ -65,6 +71,7 @@ fn submission(token: u128) -> ClientRequest {
         estimate_ns: None,
         wait: None,
         limits: None,
+        resources: kumi_control::message::Resources::default(),
     }))
 }
 
@@ -93,7 +100,7 @@ pub fn head(input: &[u8]) -> usize {
         assert!(head.records().count() < 1_000);
         assert!((NODES..300).all(|node| !head.is_up(NodeId(node))));
     };
-    let user = User { uid: 1000, gid: 1000 };
+    let user = User { uid: 1000, gid: 1000, name: String::new() };
     tell(&mut now, HeadEvent::Timeout);
     tell(&mut now, HeadEvent::ChildUp(LinkId(1)));
     let all = Report::Attached((0..NODES).map(description).collect());

@@ -116,7 +116,7 @@ fn a_job_waits_for_a_node_that_is_down_unless_it_may_not() {
     let mut cluster = TestCluster::up(3);
     machine::signal(cluster.pid("node-2"), Signal::SIGKILL);
     command::wait_for("loss of the node", || (cluster.nodes_up() == 2).then_some(()));
-    let down = "it wants 3 nodes, and 2 of the cluster's 3 are up";
+    let down = "it wants 3 processors, and the nodes that are up, 2 of 3, have 2";
     cluster.kumi(&on_three_nodes(&["--wait", "no"])).fails(75, &["cannot start at once", down]);
     let late = cluster.kumi(&on_three_nodes(&["--wait=1s", "--name", "late"]));
     late.fails(75, &["(late): it did not start within 1s", down]);

@@ -28,7 +28,8 @@ fn turns(cluster: &TestCluster) -> (Vec<Option<u64>>, u64, u64) {
     let status = cluster.json(&["cluster", "status", "--json"]);
     let nodes = status["nodes"].as_array().expect("nodes");
     let slots = nodes.iter().flat_map(|node| node["timetable"].as_array().expect("slots"));
-    let slots = slots.map(Value::as_u64).collect();
+    // Each node has one processor, so a slot has one job at most.
+    let slots = slots.map(|slot| slot[0].as_u64()).collect();
     let stats = cluster.json(&["stats", "--json"]);
     let nodes = stats["nodes"].as_array().expect("nodes");
     let switches = nodes.iter().map(|node| node["switching"]["count"].as_u64().expect("a number"));

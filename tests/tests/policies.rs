@@ -27,7 +27,7 @@ fn kill(cluster: &TestCluster, job: &Value) {
 /// The slots of a node in the cluster's status.
 fn slots(status: &Value, node: usize) -> Vec<Option<u64>> {
     let slots = status["nodes"][node]["timetable"].as_array().expect("slots");
-    slots.iter().map(Value::as_u64).collect()
+    slots.iter().map(|slot| slot[0].as_u64()).collect()
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn jobs_that_wait_for_others_say_for_which() {
     let two = cluster.wait_state("wide", "queued");
     let narrow = start("narrow", "1");
     let three = cluster.wait_state("narrow", "queued");
-    assert_eq!(two["waits_for"]["kind"], "nodes_taken", "{two}");
+    assert_eq!(two["waits_for"]["kind"], "processors_taken", "{two}");
     assert_eq!(two["waits_for"]["free"], 1, "{two}");
     assert_eq!(three["waits_for"]["job"], number(&two), "{three}");
     let words = format!("waits: job {} is before it in the queue", number(&two));

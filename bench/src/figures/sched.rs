@@ -5,7 +5,10 @@ use super::Setting;
 use crate::cluster;
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
-use kumi_sched::{ClusterTime, Dqt, DqtConfig, JobId, Mode, NodeId, Policy, Request};
+use kumi_sched::{
+    ClusterTime, Dqt, DqtConfig, JobId, NodeId, NodeResources, Numbering, Policy, ProcessorId,
+    Request,
+};
 use kumi_sim::generate::{Poisson, Service, Sizes, WorkloadMix};
 use kumi_sim::{Job, SimError, Workload, swf};
 use std::path::Path;
@@ -75,7 +78,7 @@ fn arrive(policy: &mut Dqt, job: u64, nodes: u32) {
 
 fn tree(nodes: u32) -> Dqt {
     let mut policy = Dqt::new(DqtConfig::default());
-    (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 
@@ -115,6 +118,7 @@ fn events(runs: usize) -> Record {
 /// A change with 64 nodes and 200 jobs of up to this many nodes: an end, an arrival, and the timetable.
 fn timetable(most: u32, runs: usize) -> Record {
     let mut policy = tree(64);
+    let numbering = Numbering::new(2, (0..64).map(|node| (NodeId(node), 1)));
     for job in 0..200 {
         arrive(&mut policy, job, 1 + (job as u32 * 7) % most);
         policy.advance(job % 3);
@@ -124,7 +128,7 @@ fn timetable(most: u32, runs: usize) -> Record {
         let begin = Instant::now();
         policy.leave(JobId(job), NOW);
         arrive(&mut policy, job + 200, 1 + (job as u32 * 7) % most);
-        let timetable = policy.timetable(job, NOW, 10_000_000, Mode::Gang { force_switch: false });
+        let timetable = numbering.columns(&policy.columns());
         microseconds.push(begin.elapsed().as_nanos() as f64 / 1e3);
         drop(timetable);
         policy.advance(3);

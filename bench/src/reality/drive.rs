@@ -148,6 +148,7 @@ impl List<'_> {
             estimate_ns: Some(job.estimate),
             wait: None,
             limits: None,
+            resources: kumi_control::message::Resources::default(),
         }
     }
 

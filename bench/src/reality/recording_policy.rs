@@ -1,8 +1,8 @@
 //! Policy that records where it places each job.
 
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Placement, Policy, Request, Round,
-    Sharing,
+    ArriveError, ClusterTime, DqtNode, JobId, NodeResources, Placement, Policy, ProcessorColumn,
+    ProcessorId, Request, Round, Sharing,
 };
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl RecordingPolicy {
 
     fn note(&mut self, placement: Option<Placement>) -> Option<Placement> {
         if let Some(placement) = &placement {
-            let nodes = placement.nodes.iter().map(|node| node.0).collect();
+            let nodes = placement.processors.iter().map(|node| node.0).collect();
             self.nodes.insert(placement.job, nodes);
         }
         placement
@@ -33,11 +33,11 @@ impl Policy for RecordingPolicy {
         self.policy.sharing()
     }
 
-    fn add_node(&mut self, node: NodeId) {
+    fn add_node(&mut self, node: &NodeResources) {
         self.policy.add_node(node);
     }
 
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         self.policy.remove_node(node);
     }
 
@@ -48,7 +48,7 @@ impl Policy for RecordingPolicy {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        nodes: &[ProcessorId],
         now: ClusterTime,
     ) -> Result<(), ArriveError> {
         self.policy.restore(request, nodes, now)
@@ -88,12 +88,12 @@ impl Policy for RecordingPolicy {
         self.policy.advance(slots);
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         self.policy.columns()
     }
 
-    fn filling_nodes(&self) -> u32 {
-        self.policy.filling_nodes()
+    fn filling_processors(&self) -> u32 {
+        self.policy.filling_processors()
     }
 
     fn plans(&self) -> bool {

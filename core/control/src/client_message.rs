@@ -5,7 +5,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use kumi_sched::{JobId, Mode};
+use kumi_sched::{JobId, Mode, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{
@@ -86,6 +86,11 @@ pub enum ClientRequest {
     },
     /// Kill all jobs and stop all daemons and the head. Only the cluster's owner and root may.
     Shutdown,
+    /// Revoke the certificates that a node has now. Only the cluster's owner and root may.
+    Revoke {
+        /// The node.
+        node: NodeId,
+    },
     /// A sample of the nodes of a job: only its ranks, with their peers but without counters and load.
     SamplePeers {
         /// The job.

@@ -17,14 +17,16 @@ pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
 pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
+pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
+pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 9;
+pub const CONTROL_VERSION: u32 = 10;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -34,16 +36,6 @@ pub const LONGEST_ESTIMATE: u64 = 365 * 86_400 * 1_000_000_000;
 
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
-
-/// Who a job runs as; looked up by the daemon that accepted the client, from the socket's peer
-/// credentials, never from what the client says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// Numeric user.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-}
 
 /// The content of a program file, by which nodes cache it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -70,6 +62,9 @@ pub struct NodeRanks {
     pub first: u32,
     /// How many, at least 1.
     pub count: u32,
+    /// The job's processors there, by their places in the node's list. The first ones are those of its lowest rank. If the job
+    /// has more ranks than these serve, ranks share them in turn. None means all of the node.
+    pub processors: Vec<u32>,
 }
 
 /// Request of a user for a job.
@@ -106,6 +101,8 @@ pub struct JobRequest {
     /// Limits and file mode mask of its ranks. A client gives its own, and the daemon that accepts it lowers them to what
     /// the client has by the kernel and the cluster permits. `None` is what [`ProcessLimits::default`] gives.
     pub limits: Option<ProcessLimits>,
+    /// What its ranks take, and how they are laid out.
+    pub resources: Resources,
 }
 
 /// A placed job, as every node of it gets it.
@@ -197,6 +194,8 @@ pub enum RankStatus {
     Exited(u8),
     /// By this signal.
     Signalled(u8),
+    /// The kernel killed it because its job had used up this many bytes of memory on its node.
+    OutOfMemory(u64),
 }
 
 impl RankStatus {
@@ -279,6 +278,10 @@ pub struct NodeDescription {
     pub name: String,
     /// Processors that ranks may use.
     pub processors: u32,
+    /// Bytes of memory that ranks may use; 0 if it is not known.
+    pub memory: u64,
+    /// Devices that ranks may use.
+    pub devices: Vec<DeviceCount>,
     /// Most ranks of one job it takes.
     pub max_ranks: u32,
     /// Limits of the machine and what the daemon does instead: a sentence each.
@@ -291,6 +294,15 @@ pub struct NodeDescription {
     /// The links to whoever reads this, from the node upwards; filled in by the agents. Tells an
     /// outdated announcement from a new one when they arrive in the wrong order.
     pub path: Vec<Hop>,
+}
+
+/// Certificates of a node that are believed no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    /// The node.
+    pub node: NodeId,
+    /// Those that were issued up to this time, in microseconds since the epoch.
+    pub until_us: u64,
 }
 
 /// Commands from the head to nodes. Each travels with the set of nodes it is for.
@@ -377,6 +389,8 @@ pub enum Command {
         /// The rank; all of the job on these nodes if none is given.
         rank: Option<u32>,
     },
+    /// All certificates that are revoked.
+    Revoked(Vec<Revocation>),
 }
 
 /// Reports from nodes to the head.

@@ -40,6 +40,15 @@ pub fn parent_candidates(node: NodeId, nodes: u32, fan_out: u32) -> Vec<Parent> 
     candidates
 }
 
+/// A node and all that may attach to it, directly or not: those of whose candidates it is one.
+pub fn subtree(node: NodeId, nodes: u32, fan_out: u32) -> NodeSet {
+    let below = |&other: &NodeId| {
+        let above = || parent_candidates(other, nodes, fan_out).contains(&Parent::Node(node));
+        other == node || above()
+    };
+    NodeSet::from_nodes((0..nodes).map(NodeId).filter(below))
+}
+
 /// Through which child each node of a subtree is reached.
 ///
 /// A node that moves from one parent to another may be announced on its new path before its old
@@ -176,6 +185,8 @@ mod tests {
             incarnation: 1,
             name: String::new(),
             processors: 1,
+            memory: 0,
+            devices: Vec::new(),
             max_ranks: 16,
             limits: Vec::new(),
             jobs: Vec::new(),

@@ -29,27 +29,31 @@ pub enum WaitReason {
         /// Configured nodes.
         nodes: u32,
     },
-    /// It wants more nodes than are up.
+    /// It wants more than the nodes have that are up.
     NodesDown {
-        /// Nodes that it wants.
+        /// Processors that it wants.
         wanted: u32,
+        /// Processors of the nodes that are up.
+        has: u32,
         /// Nodes that are up.
         up: u32,
         /// Configured nodes.
         nodes: u32,
     },
-    /// Other jobs have the nodes, which it would have for itself.
-    NodesTaken {
-        /// Nodes that it wants.
+    /// Other jobs have the processors, which it would have for itself.
+    ProcessorsTaken {
+        /// Processors that it wants.
         wanted: u32,
-        /// Nodes without a job. They may suffice in number and not belong to one partition.
+        /// Processors without a job. They may suffice in number and not be where it can use them.
         free: u32,
     },
-    /// The nodes that it could have are full.
-    NodesFull {
-        /// Most jobs on one node.
+    /// The processors that it could have are full.
+    ProcessorsFull {
+        /// Most jobs on one processor.
         limit: u32,
     },
+    /// Other jobs have the memory or devices that it wants.
+    ResourcesTaken,
     /// A job before it in the queue, which the policy serves first.
     Behind {
         /// That job.
@@ -70,20 +74,21 @@ impl WaitReason {
         match self {
             Self::NodesAttaching { .. } => "nodes_attaching",
             Self::NodesDown { .. } => "nodes_down",
-            Self::NodesTaken { .. } => "nodes_taken",
-            Self::NodesFull { .. } => "nodes_full",
+            Self::ProcessorsTaken { .. } => "processors_taken",
+            Self::ProcessorsFull { .. } => "processors_full",
+            Self::ResourcesTaken => "resources_taken",
             Self::Behind { .. } => "behind",
             Self::Preparing { .. } => "preparing",
         }
     }
 }
 
-/// `1 node`, `3 nodes`.
-struct Nodes(u32);
+/// `1 processor`, `3 processors`.
+struct Processors(u32);
 
-impl fmt::Display for Nodes {
+impl fmt::Display for Processors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
+        write!(f, "{} processor{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 
@@ -93,24 +98,36 @@ impl fmt::Display for WaitReason {
             Self::NodesAttaching { up, nodes } => {
                 write!(f, "the cluster's nodes have not all attached yet, {up} of {nodes} have")
             }
-            Self::NodesDown { wanted, up, nodes } => {
-                write!(f, "it wants {}, and {up} of the cluster's {nodes} are up", Nodes(wanted))
-            }
-            Self::NodesTaken { wanted, free } if free < wanted => {
-                write!(f, "it wants {} without another job, and {free} are free", Nodes(wanted))
-            }
-            Self::NodesTaken { wanted, .. } => {
+            Self::NodesDown { wanted, has, up, nodes } if has < wanted => {
+                let wanted = Processors(wanted);
                 write!(
                     f,
-                    "it wants {} of one partition, and no free partition has so many",
-                    Nodes(wanted)
+                    "it wants {wanted}, and the nodes that are up, {up} of {nodes}, have {has}"
                 )
             }
-            Self::NodesFull { limit } => write!(
+            Self::NodesDown { wanted, up, nodes, .. } => write!(
                 f,
-                "a node takes at most {limit} job{}, and the nodes for it have as many",
+                "it wants {} with its memory and devices, each rank on one node, and no nodes that are up, \
+                 {up} of {nodes}, have them",
+                Processors(wanted)
+            ),
+            Self::ProcessorsTaken { wanted, free } if free < wanted => {
+                let wanted = Processors(wanted);
+                write!(f, "it wants {wanted} without another job, and {free} are free")
+            }
+            Self::ProcessorsTaken { wanted, free } => write!(
+                f,
+                "it wants {}, and the {free} that are free are not on the nodes or in the partition for it",
+                Processors(wanted)
+            ),
+            Self::ProcessorsFull { limit } => write!(
+                f,
+                "a processor takes at most {limit} job{}, and those for it have as many",
                 if limit == 1 { "" } else { "s" }
             ),
+            Self::ResourcesTaken => {
+                write!(f, "other jobs have the memory or the devices that it wants")
+            }
             Self::Behind { job } => write!(f, "job {job} is before it in the queue"),
             Self::Preparing { ready, nodes } => {
                 write!(f, "its nodes prepare, {ready} of {nodes} are ready")
@@ -154,21 +171,27 @@ mod tests {
         let job = JobId(7);
         let cases = [
             (
-                WaitReason::NodesDown { wanted: 4, up: 3, nodes: 4 },
-                "it wants 4 nodes, and 3 of the cluster's 4 are up",
+                WaitReason::NodesDown { wanted: 4, has: 3, up: 3, nodes: 4 },
+                "it wants 4 processors, and the nodes that are up, 3 of 4, have 3",
             ),
             (
-                WaitReason::NodesTaken { wanted: 1, free: 0 },
-                "it wants 1 node without another job, and 0 are free",
+                WaitReason::NodesDown { wanted: 4, has: 4, up: 2, nodes: 4 },
+                "it wants 4 processors with its memory and devices, each rank on one node, and no nodes that are up, \
+                 2 of 4, have them",
             ),
             (
-                WaitReason::NodesTaken { wanted: 2, free: 2 },
-                "it wants 2 nodes of one partition, and no free partition has so many",
+                WaitReason::ProcessorsTaken { wanted: 1, free: 0 },
+                "it wants 1 processor without another job, and 0 are free",
             ),
             (
-                WaitReason::NodesFull { limit: 1 },
-                "a node takes at most 1 job, and the nodes for it have as many",
+                WaitReason::ProcessorsTaken { wanted: 2, free: 2 },
+                "it wants 2 processors, and the 2 that are free are not on the nodes or in the partition for it",
             ),
+            (
+                WaitReason::ProcessorsFull { limit: 1 },
+                "a processor takes at most 1 job, and those for it have as many",
+            ),
+            (WaitReason::ResourcesTaken, "other jobs have the memory or the devices that it wants"),
             (WaitReason::Behind { job }, "job 7 is before it in the queue"),
         ];
         for (reason, words) in cases {

@@ -26,6 +26,8 @@ fn description(node: u32) -> NodeDescription {
         incarnation: 1,
         name: format!("n{node}"),
         processors: 1,
+        memory: 0,
+        devices: Vec::new(),
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
@@ -53,7 +55,7 @@ fn ranks(node: u32) -> PreparedRanks {
 fn spec() -> JobSpec {
     JobSpec {
         job: JOB,
-        user: User { uid: 1, gid: 1 },
+        user: User { uid: 1, gid: 1, name: String::new() },
         request: JobRequest {
             token: 1,
             name: "job".into(),
@@ -68,8 +70,11 @@ fn spec() -> JobSpec {
             estimate_ns: None,
             wait: None,
             limits: None,
+            resources: kumi_control::message::Resources::default(),
         },
-        layout: (0..4).map(|n| NodeRanks { node: NodeId(n), first: n, count: 1 }).collect(),
+        layout: (0..4)
+            .map(|n| NodeRanks { node: NodeId(n), first: n, count: 1, processors: vec![0] })
+            .collect(),
         channel_key: 1,
         seal_key: None,
     }
@@ -381,7 +386,7 @@ fn samples_of_the_subtree_come_together_or_late() {
 
 #[test]
 fn everybody_gets_their_columns() {
-    let column = |node| Column { node: NodeId(node), slots: vec![Some(JOB)] };
+    let column = |node| Column { node: NodeId(node), slots: vec![vec![JOB]] };
     let timetable = |generation, nodes: &[u32]| Timetable {
         generation,
         start: ClusterTime(5),

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::NodeId;
+use crate::ProcessorId;
 
 const WORD: usize = 64;
 
@@ -11,13 +11,13 @@ const WORD: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bits(Vec<u64>);
 
-fn place(node: NodeId) -> (usize, u64) {
+fn place(node: ProcessorId) -> (usize, u64) {
     let number = node.0 as usize;
     (number / WORD, 1 << (number % WORD))
 }
 
 impl Bits {
-    pub(crate) fn from_nodes(nodes: &[NodeId]) -> Self {
+    pub(crate) fn from_nodes(nodes: &[ProcessorId]) -> Self {
         let mut bits = Self::default();
         for &node in nodes {
             bits.insert(node);
@@ -25,7 +25,7 @@ impl Bits {
         bits
     }
 
-    pub(crate) fn insert(&mut self, node: NodeId) {
+    pub(crate) fn insert(&mut self, node: ProcessorId) {
         let (word, bit) = place(node);
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
@@ -33,14 +33,14 @@ impl Bits {
         self.0[word] |= bit;
     }
 
-    pub(crate) fn remove(&mut self, node: NodeId) {
+    pub(crate) fn remove(&mut self, node: ProcessorId) {
         let (word, bit) = place(node);
         if let Some(bits) = self.0.get_mut(word) {
             *bits &= !bit;
         }
     }
 
-    pub(crate) fn contains(&self, node: NodeId) -> bool {
+    pub(crate) fn contains(&self, node: ProcessorId) -> bool {
         let (word, bit) = place(node);
         self.0.get(word).is_some_and(|bits| bits & bit != 0)
     }
@@ -91,13 +91,13 @@ impl Bits {
     }
 
     /// Ascending.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ProcessorId> + '_ {
         self.0.iter().enumerate().flat_map(|(index, &word)| {
             let mut rest = word;
             core::iter::from_fn(move || {
                 let bit = (rest != 0).then(|| rest.trailing_zeros())?;
                 rest &= rest - 1;
-                u32::try_from(index * WORD).ok().map(|base| NodeId(base + bit))
+                u32::try_from(index * WORD).ok().map(|base| ProcessorId(base + bit))
             })
         })
     }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn ranges() {
-        let bits = Bits::from_nodes(&[NodeId(3), NodeId(64), NodeId(200)]);
+        let bits = Bits::from_nodes(&[ProcessorId(3), ProcessorId(64), ProcessorId(200)]);
         let step = if cfg!(miri) { 26 } else { 1 };
         for first in (0..260).step_by(step) {
             for end in (first..260).step_by(step) {
@@ -121,18 +121,21 @@ mod tests {
 
     #[test]
     fn sets_of_different_lengths() {
-        let mut long = Bits::from_nodes(&[NodeId(3), NodeId(64), NodeId(200)]);
-        let short = Bits::from_nodes(&[NodeId(3), NodeId(5)]);
+        let mut long = Bits::from_nodes(&[ProcessorId(3), ProcessorId(64), ProcessorId(200)]);
+        let short = Bits::from_nodes(&[ProcessorId(3), ProcessorId(5)]);
         assert!(!long.disjoint(&short) && !short.disjoint(&long));
         assert_eq!((long.count_without(&short), short.count_without(&long)), (2, 1));
         long.remove_all(&short);
-        assert_eq!(long.iter().collect::<Vec<_>>(), [NodeId(64), NodeId(200)]);
+        assert_eq!(long.iter().collect::<Vec<_>>(), [ProcessorId(64), ProcessorId(200)]);
         assert!(long.disjoint(&short) && short.disjoint(&long));
         let mut all = short;
         all.add_all(&long);
-        all.remove(NodeId(5));
-        all.remove(NodeId(999));
-        assert_eq!(all.iter().collect::<Vec<_>>(), [NodeId(3), NodeId(64), NodeId(200)]);
+        all.remove(ProcessorId(5));
+        all.remove(ProcessorId(999));
+        assert_eq!(
+            all.iter().collect::<Vec<_>>(),
+            [ProcessorId(3), ProcessorId(64), ProcessorId(200)]
+        );
         assert_eq!(all.count(), 3);
     }
 }

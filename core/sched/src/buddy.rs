@@ -1,11 +1,14 @@
-//! Binary buddy allocator: blocks of 2^level nodes, each beginning at a multiple of its length.
+//! Binary buddy allocator: blocks of 2^level processors, each beginning at a multiple of its length.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
-use crate::{JobId, NodeId};
+use crate::demand::{Demand, NodeResources};
+use crate::inventory::{Counting, Inventory};
+use crate::policy::Fit;
+use crate::{JobId, ProcessorId};
 
 /// A block: nodes `position << level` and up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +25,7 @@ impl Block {
     }
 
     /// The smallest block with both nodes.
-    pub(crate) fn around(first: NodeId, last: NodeId) -> Self {
+    pub(crate) fn around(first: ProcessorId, last: ProcessorId) -> Self {
         let level = u32::BITS - (first.0 ^ last.0).leading_zeros();
         Self { level, position: first.0 >> level }
     }
@@ -56,6 +59,7 @@ pub(crate) struct BuddyAllocator {
     levels: u32,
     /// A heap: block (level, position) at (1 << (levels - level)) + position.
     blocks: Vec<Node>,
+    inventory: Inventory,
     allocations: BTreeMap<JobId, Allocation>,
 }
 
@@ -73,14 +77,20 @@ struct Node {
 
 #[derive(Debug)]
 enum Allocation {
+    /// With how many of its processors the job has.
     Block(Block, u32),
-    /// A job on nodes that another policy chose.
-    Nodes(Vec<NodeId>),
+    /// A job on processors that another policy chose.
+    Processors(Vec<ProcessorId>),
 }
 
 impl Default for BuddyAllocator {
     fn default() -> Self {
-        Self { levels: 0, blocks: vec![Node::default(); 2], allocations: BTreeMap::new() }
+        Self {
+            levels: 0,
+            blocks: vec![Node::default(); 2],
+            inventory: Inventory::default(),
+            allocations: BTreeMap::new(),
+        }
     }
 }
 
@@ -105,19 +115,43 @@ impl BuddyAllocator {
         self.blocks[self.index(block)].up
     }
 
-    /// The level of jobs that want `wanted` nodes; `None` if fewer are up.
-    pub(crate) fn level_for(&self, wanted: u32) -> Option<u32> {
-        if wanted > self.up(self.whole()) {
+    /// The level of such jobs; `None` if the nodes that are up have too little.
+    pub(crate) fn level_for(&self, demand: &Demand) -> Option<u32> {
+        if !self.possible(demand) {
             return None;
         }
-        let fits = |level: &u32| self.of_level(*level).any(|block| self.up(block) >= wanted);
-        (level_of(wanted)..=self.levels).find(fits)
+        let fits = |level: &u32| self.of_level(*level).any(|block| self.is_able(block, demand));
+        (level_of(demand.count(1))..=self.levels).find(fits)
     }
 
-    /// The first nodes of a block that are up.
-    pub(crate) fn first_nodes(&self, block: Block, wanted: u32) -> Vec<NodeId> {
-        let up = |&node: &u32| self.up(Block { level: 0, position: node }) > 0;
-        block.range().filter(up).take(wanted as usize).map(NodeId).collect()
+    /// Whether a block has enough for such a job, if there is no other.
+    pub(crate) fn is_able(&self, block: Block, demand: &Demand) -> bool {
+        if demand.is_plain() {
+            return self.up(block) >= demand.parts;
+        }
+        self.inventory.parts(demand, block.range(), Counting::Total) >= demand.parts
+    }
+
+    /// The first processors of a block that such a job may have.
+    pub(crate) fn first_of(&self, block: Block, demand: &Demand) -> Option<Vec<ProcessorId>> {
+        let up = |number| self.up(Block { level: 0, position: number }) > 0;
+        if demand.is_plain() {
+            let wanted = demand.parts as usize;
+            let numbers = block.range().filter(|&number| up(number)).take(wanted);
+            let processors: Vec<ProcessorId> = numbers.map(ProcessorId).collect();
+            return (processors.len() == wanted).then_some(processors);
+        }
+        self.inventory.choose(demand, block.range(), |processor| up(processor.0), |_| 0)
+    }
+
+    /// The job takes from their nodes what it needs beside these processors.
+    pub(crate) fn take_amounts(&mut self, job: JobId, demand: &Demand, on: &[ProcessorId]) {
+        self.inventory.take(job, demand, on);
+    }
+
+    /// The job has left.
+    pub(crate) fn give_back_amounts(&mut self, job: JobId) {
+        self.inventory.give_back(job);
     }
 
     /// Updates a block from its two halves.
@@ -150,13 +184,13 @@ impl BuddyAllocator {
     }
 
     /// Grows the machine until it includes this node; the node is not up yet.
-    pub(crate) fn reach(&mut self, node: NodeId) {
+    pub(crate) fn reach(&mut self, node: ProcessorId) {
         while u64::from(node.0) >= 1 << self.levels {
             self.grow();
         }
     }
 
-    fn leaf(&mut self, node: NodeId, change: impl Fn(&mut Node)) {
+    fn leaf(&mut self, node: ProcessorId, change: impl Fn(&mut Node)) {
         self.reach(node);
         self.change(Block { level: 0, position: node.0 }, change);
     }
@@ -173,21 +207,29 @@ impl BuddyAllocator {
         self.sum(1, self.levels);
     }
 
-    /// The free block of this level, with enough nodes up, that lies in the smallest free block;
+    /// The free block of this level, with enough for such a job, that lies in the smallest free block;
     /// the first of several.
-    fn find(&self, level: u32, wanted: u32) -> Option<Block> {
+    fn find(&self, level: u32, demand: &Demand) -> Option<Block> {
         let able = self.blocks[1].free >> level << level;
         if able == 0 {
             return None;
         }
         let around = self.first_free(able.trailing_zeros());
         let first = Block { level, position: around.position << (around.level - level) };
-        if self.up(first) >= wanted {
+        let fits = |block: &Block| self.has_now(*block, demand);
+        if fits(&first) {
             return Some(first);
         }
-        let fits = |block: &Block| self.up(*block) >= wanted;
         let free = |block: Block| self.free_around(block).map(|level| (level, block));
         self.of_level(level).filter(fits).filter_map(free).min().map(|(_, block)| block)
+    }
+
+    /// Whether a block has enough for such a job beside what other jobs have taken of its nodes.
+    fn has_now(&self, block: Block, demand: &Demand) -> bool {
+        if demand.is_plain() {
+            return self.up(block) >= demand.parts;
+        }
+        self.inventory.parts(demand, block.range(), Counting::Free) >= demand.parts
     }
 
     /// The first free block of this level inside the largest free block.
@@ -223,52 +265,77 @@ impl BuddyAllocator {
 }
 
 impl Pool for BuddyAllocator {
-    fn add_node(&mut self, node: NodeId) -> bool {
-        self.leaf(node, |leaf| leaf.up = 1);
-        self.free_around(Block { level: 0, position: node.0 }).is_some()
+    fn add_node(&mut self, node: &NodeResources) -> Option<u32> {
+        self.inventory.add(node);
+        let numbers = || node.processors.clone();
+        numbers().for_each(|number| self.leaf(ProcessorId(number), |leaf| leaf.up = 1));
+        let free = |position| self.free_around(Block { level: 0, position }).is_some();
+        numbers().all(free).then(|| node.processors.end - node.processors.start)
     }
 
-    fn remove_node(&mut self, node: NodeId) {
-        self.leaf(node, |leaf| leaf.up = 0);
-    }
-
-    fn possible(&self, wanted: u32) -> bool {
-        wanted <= self.up(self.whole())
-    }
-
-    fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<NodeId>> {
-        let block = self.find(self.level_for(wanted)?, wanted)?;
-        self.change(block, |node| node.own += 1);
-        self.allocations.insert(job, Allocation::Block(block, wanted));
-        Some(self.first_nodes(block, wanted))
-    }
-
-    fn claim(&mut self, job: JobId, nodes: &[NodeId]) {
-        for &node in nodes {
-            self.leaf(node, |leaf| leaf.own += 1);
+    fn remove_node(&mut self, first: ProcessorId) {
+        for number in self.inventory.remove(first) {
+            self.leaf(ProcessorId(number), |leaf| leaf.up = 0);
         }
-        self.allocations.insert(job, Allocation::Nodes(nodes.to_vec()));
     }
 
-    fn release(&mut self, job: JobId, nodes: &[NodeId]) -> u32 {
+    fn count(&self, demand: &Demand) -> u32 {
+        self.inventory.count(demand)
+    }
+
+    fn possible(&self, demand: &Demand) -> bool {
+        if demand.is_plain() {
+            return demand.parts <= self.up(self.whole());
+        }
+        self.inventory.possible(demand)
+    }
+
+    fn fit(&self, demand: &Demand) -> Fit {
+        self.inventory.fit(demand, self.possible(demand))
+    }
+
+    fn fits(&self, demand: &Demand) -> bool {
+        self.level_for(demand).and_then(|level| self.find(level, demand)).is_some()
+    }
+
+    fn take(&mut self, job: JobId, demand: &Demand) -> Option<Vec<ProcessorId>> {
+        let block = self.find(self.level_for(demand)?, demand)?;
+        let processors = self.first_of(block, demand)?;
+        self.inventory.take(job, demand, &processors);
+        self.change(block, |node| node.own += 1);
+        let taken = u32::try_from(processors.len()).unwrap_or(u32::MAX);
+        self.allocations.insert(job, Allocation::Block(block, taken));
+        Some(processors)
+    }
+
+    fn claim(&mut self, job: JobId, demand: &Demand, processors: &[ProcessorId]) {
+        for &processor in processors {
+            self.leaf(processor, |leaf| leaf.own += 1);
+        }
+        self.inventory.take(job, demand, processors);
+        self.allocations.insert(job, Allocation::Processors(processors.to_vec()));
+    }
+
+    fn release(&mut self, job: JobId, processors: &[ProcessorId]) -> u32 {
+        self.inventory.give_back(job);
         match self.allocations.remove(&job) {
             Some(Allocation::Block(block, _)) => self.change(block, |node| node.own -= 1),
-            Some(Allocation::Nodes(nodes)) => {
-                nodes.into_iter().for_each(|node| self.leaf(node, |leaf| leaf.own -= 1));
+            Some(Allocation::Processors(list)) => {
+                list.into_iter().for_each(|one| self.leaf(one, |leaf| leaf.own -= 1));
             }
             None => return 0,
         }
-        let free = |node: &&NodeId| {
-            let leaf = Block { level: 0, position: node.0 };
+        let free = |processor: &&ProcessorId| {
+            let leaf = Block { level: 0, position: processor.0 };
             self.up(leaf) > 0 && self.free_around(leaf).is_some()
         };
-        nodes.iter().filter(free).count() as u32
+        processors.iter().filter(free).count() as u32
     }
 
     fn filling(&self) -> u32 {
         let filling = |claim: &Allocation| match claim {
-            Allocation::Block(block, wanted) => self.up(*block).saturating_sub(*wanted),
-            Allocation::Nodes(_) => 0,
+            Allocation::Block(block, taken) => self.up(*block).saturating_sub(*taken),
+            Allocation::Processors(_) => 0,
         };
         self.allocations.values().map(filling).sum()
     }

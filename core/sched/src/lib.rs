@@ -9,19 +9,26 @@ extern crate alloc;
 mod batch;
 mod bits;
 mod buddy;
+mod demand;
 mod dhc;
 mod dqt;
+mod inventory;
 mod matrix;
+mod numbering;
 mod policy;
 pub mod registry;
 mod round;
 mod scan;
 mod timetable;
 
+pub use demand::{Amounts, Demand, KINDS, NodeResources, PartSize};
 pub use dqt::{
     AllocationPolicy, Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation,
 };
 pub use matrix::MatrixGang;
+pub use numbering::Numbering;
 pub use policy::{ArriveError, Obstacle, Placement, Policy, Request, Sharing, UserId};
 pub use round::{Line, Round};
-pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
+pub use timetable::{
+    ClusterTime, Column, JobId, Mode, NodeId, ProcessorColumn, ProcessorId, Timetable,
+};

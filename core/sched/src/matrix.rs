@@ -6,10 +6,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bits::Bits;
+use crate::demand::{Demand, NodeResources};
+use crate::inventory::Inventory;
 use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Round,
-    Sharing,
+    ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Round, Sharing,
 };
 
 /// The matrix, served round robin by rows.
@@ -29,12 +31,15 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct MatrixGang {
     max_rows: usize,
+    inventory: Inventory,
     up: Bits,
     /// Jobs by node number.
     load: Vec<u32>,
     jobs: BTreeMap<JobId, Job>,
     rows: Vec<Row>,
-    queue: VecDeque<(JobId, usize)>,
+    queue: VecDeque<(JobId, Demand)>,
+    /// The first job that could ever run finds no place, and nothing has changed since.
+    stuck: bool,
     /// The row after the one that ran last. The next is the first with an active job from here on.
     turn: usize,
     /// The layout of the cycle, unless something has changed.
@@ -68,11 +73,13 @@ impl MatrixGang {
     pub fn new(max_rows: u32) -> Self {
         Self {
             max_rows: usize::try_from(max_rows).unwrap_or(usize::MAX).max(1),
+            inventory: Inventory::default(),
             up: Bits::default(),
             load: Vec::new(),
             jobs: BTreeMap::new(),
             rows: Vec::new(),
             queue: VecDeque::new(),
+            stuck: false,
             turn: 0,
             cycle: None,
         }
@@ -87,32 +94,61 @@ impl MatrixGang {
         self.jobs.contains_key(&job) || self.queue.iter().any(|&(queued, _)| queued == job)
     }
 
-    fn load_of(&self, node: NodeId) -> u32 {
+    fn load_of(&self, node: ProcessorId) -> u32 {
         self.load.get(node.0 as usize).copied().unwrap_or(0)
     }
 
-    /// The row and the nodes for a job that wants `wanted` of them; the row may be a new one.
-    fn find(&self, wanted: usize) -> Option<(usize, Vec<NodeId>)> {
-        let fits = |row: &Row| self.up.count_without(&row.used) >= wanted;
-        let row = self.rows.iter().position(fits).unwrap_or(self.rows.len());
-        if row >= self.max_rows {
-            return None;
+    /// The row and the processors for such a job; the row may be a new one.
+    fn find(&self, demand: &Demand) -> Option<(usize, Vec<ProcessorId>)> {
+        let enough = |row: &Row| {
+            !demand.is_plain() || self.up.count_without(&row.used) >= demand.parts as usize
+        };
+        let rows = self.rows.iter().enumerate().filter(|(_, row)| enough(row));
+        let mut places = rows.map(|(index, row)| (index, self.find_in(demand, Some(row))));
+        if let Some((index, Some(processors))) = places.find(|(_, place)| place.is_some()) {
+            return Some((index, processors));
         }
-        let mut free = self.up.clone();
-        if let Some(row) = self.rows.get(row) {
-            free.remove_all(&row.used);
-        }
-        let mut nodes: Vec<NodeId> = free.iter().collect();
-        if nodes.len() < wanted {
-            return None;
-        }
-        nodes.sort_unstable_by_key(|&node| (self.load_of(node), node));
-        nodes.truncate(wanted);
-        nodes.sort_unstable();
-        Some((row, nodes))
+        let index = self.rows.len();
+        let room = index < self.max_rows;
+        room.then(|| self.find_in(demand, None)).flatten().map(|processors| (index, processors))
     }
 
-    fn put(&mut self, job: JobId, row: usize, nodes: &[NodeId]) {
+    /// Processors for such a job that are free in a row, or in a new one.
+    fn find_in(&self, demand: &Demand, row: Option<&Row>) -> Option<Vec<ProcessorId>> {
+        if demand.is_plain() {
+            return self.any_in(demand.parts as usize, row);
+        }
+        let free = |processor| {
+            self.up.contains(processor) && !row.is_some_and(|row| row.used.contains(processor))
+        };
+        self.inventory.choose(demand, 0..u32::MAX, free, |processor| self.load_of(processor))
+    }
+
+    /// So many processors, wherever they are.
+    fn any_in(&self, wanted: usize, row: Option<&Row>) -> Option<Vec<ProcessorId>> {
+        let mut free = self.up.clone();
+        if let Some(row) = row {
+            free.remove_all(&row.used);
+        }
+        let mut processors: Vec<ProcessorId> = free.iter().collect();
+        if processors.len() < wanted {
+            return None;
+        }
+        processors.sort_unstable_by_key(|&processor| (self.load_of(processor), processor));
+        processors.truncate(wanted);
+        processors.sort_unstable();
+        Some(processors)
+    }
+
+    /// Whether such a job could run if there were no other.
+    fn possible(&self, demand: &Demand) -> bool {
+        if demand.is_plain() {
+            return demand.parts as usize <= self.up.count();
+        }
+        self.inventory.possible(demand)
+    }
+
+    fn put(&mut self, job: JobId, row: usize, nodes: &[ProcessorId]) {
         if row >= self.rows.len() {
             self.rows.resize_with(row + 1, Row::default);
         }
@@ -249,39 +285,48 @@ impl Policy for MatrixGang {
         Sharing::SpaceAndTime
     }
 
-    fn add_node(&mut self, node: NodeId) {
-        self.up.insert(node);
+    fn add_node(&mut self, node: &NodeResources) {
+        self.stuck = false;
+        self.inventory.add(node);
+        node.processors.clone().for_each(|number| self.up.insert(ProcessorId(number)));
     }
 
-    fn remove_node(&mut self, node: NodeId) {
-        self.up.remove(node);
+    fn remove_node(&mut self, first: ProcessorId) {
+        self.stuck = false;
+        for number in self.inventory.remove(first) {
+            self.up.remove(ProcessorId(number));
+        }
     }
 
     fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
-        let &Request { job, nodes, .. } = request;
-        ArriveError::check(job, nodes as usize, self.known(job))?;
-        self.queue.push_back((job, usize::try_from(nodes).unwrap_or(usize::MAX)));
+        let &Request { job, demand, .. } = request;
+        ArriveError::check(job, demand.parts as usize, self.known(job))?;
+        self.queue.push_back((job, demand));
         Ok(())
     }
 
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        processors: &[ProcessorId],
         _now: ClusterTime,
     ) -> Result<(), ArriveError> {
         let job = request.job;
-        ArriveError::check(job, nodes.len(), self.known(job))?;
-        let bits = Bits::from_nodes(nodes);
+        ArriveError::check(job, processors.len(), self.known(job))?;
+        let bits = Bits::from_nodes(processors);
         let free = |row: &Row| row.used.disjoint(&bits);
         let row = self.rows.iter().position(free).unwrap_or(self.rows.len());
-        self.put(job, row, nodes);
+        let ascending: Vec<ProcessorId> = bits.iter().collect();
+        self.inventory.take(job, &request.demand, &ascending);
+        self.put(job, row, processors);
         Ok(())
     }
 
     fn leave(&mut self, job: JobId, _now: ClusterTime) {
+        self.stuck = false;
         self.queue.retain(|&(queued, _)| queued != job);
         let Some(entry) = self.jobs.remove(&job) else { return };
+        self.inventory.give_back(job);
         self.cycle = None;
         let row = &mut self.rows[entry.row];
         row.jobs.retain(|&other| other != job);
@@ -300,13 +345,19 @@ impl Policy for MatrixGang {
     }
 
     fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
-        let up = self.up.count();
-        let index = self.queue.iter().position(|&(_, wanted)| wanted <= up)?;
-        let (job, wanted) = self.queue[index];
-        let (row, nodes) = self.find(wanted)?;
+        if self.stuck {
+            return None;
+        }
+        let index = self.queue.iter().position(|(_, demand)| self.possible(demand))?;
+        let (job, demand) = self.queue[index];
+        let Some((row, processors)) = self.find(&demand) else {
+            self.stuck = true;
+            return None;
+        };
         self.queue.remove(index);
-        self.put(job, row, &nodes);
-        Some(Placement { job, nodes })
+        self.inventory.take(job, &demand, &processors);
+        self.put(job, row, &processors);
+        Some(Placement { job, processors })
     }
 
     fn queued(&self) -> Vec<JobId> {
@@ -314,8 +365,8 @@ impl Policy for MatrixGang {
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        let up = self.up.count();
-        held_up_by_first(self.queue.iter().map(|&(job, wanted)| (job, wanted <= up)))
+        let fit = |demand| self.inventory.fit(demand, self.possible(demand));
+        held_up_by_first(self.queue.iter().map(|(job, demand)| (*job, fit(demand))))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
@@ -348,18 +399,20 @@ impl Policy for MatrixGang {
         true
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         let slots = self.slots();
         let mut busy = Bits::default();
         for slot in &slots {
             busy.add_all(&slot.used);
         }
-        let mut columns: Vec<Column> =
-            busy.iter().map(|node| Column { node, slots: vec![None; slots.len()] }).collect();
+        let mut columns: Vec<ProcessorColumn> = busy
+            .iter()
+            .map(|processor| ProcessorColumn { processor, slots: vec![None; slots.len()] })
+            .collect();
         for (index, slot) in slots.iter().enumerate() {
             for &job in &slot.jobs {
                 for node in self.jobs[&job].nodes.iter() {
-                    if let Ok(at) = columns.binary_search_by_key(&node, |column| column.node) {
+                    if let Ok(at) = columns.binary_search_by_key(&node, |column| column.processor) {
                         columns[at].slots[index] = Some(job);
                     }
                 }

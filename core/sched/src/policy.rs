@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use crate::{ClusterTime, Column, DqtNode, JobId, Mode, NodeId, Round, Timetable};
+use crate::demand::{Demand, NodeResources};
+use crate::{ClusterTime, DqtNode, JobId, ProcessorColumn, ProcessorId, Round};
 
 /// Number of the user to whom a job belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,8 +14,8 @@ pub struct UserId(pub u32);
 pub struct Request {
     /// The job.
     pub job: JobId,
-    /// How many nodes it wants, all at once.
-    pub nodes: u32,
+    /// What it needs, all at once.
+    pub demand: Demand,
     /// The user to whom it belongs.
     pub user: UserId,
     /// Least number of turns in a round of its queue; 0 counts as 1. A job may get more: a small
@@ -28,9 +29,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// A job of user 0, with ordinary priority and unknown length.
-    pub fn new(job: JobId, nodes: u32) -> Self {
-        Self { job, nodes, user: UserId(0), priority: 1, estimate_ns: None }
+    /// A job of user 0 that wants so many processors, with ordinary priority and unknown length.
+    pub fn new(job: JobId, processors: u32) -> Self {
+        let demand = Demand::processors(processors);
+        Self { job, demand, user: UserId(0), priority: 1, estimate_ns: None }
     }
 }
 
@@ -39,17 +41,17 @@ impl Request {
 pub struct Placement {
     /// The job.
     pub job: JobId,
-    /// As many nodes as it wanted, ascending. The job keeps them until it leaves or moves.
-    pub nodes: Vec<NodeId>,
+    /// As many processors as it wanted, ascending. The job keeps them until it leaves or moves.
+    pub processors: Vec<ProcessorId>,
 }
 
 /// Why a policy refuses a job. Trying again never helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArriveError {
-    /// A job runs on at least one node.
-    #[error("job {0} asks for no nodes; ask for at least one")]
-    NoNodes(JobId),
+    /// A job runs on at least one processor.
+    #[error("job {0} asks for no processors; ask for at least one")]
+    NoProcessors(JobId),
     /// The policy has a job of this number, queued or placed.
     #[error("job {0} is already scheduled; let it leave before it arrives again")]
     Known(JobId),
@@ -61,27 +63,40 @@ pub enum ArriveError {
 /// What keeps a job waiting, as its policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It wants more nodes than take jobs: no job's end would help it.
+    /// It wants more than the nodes that take jobs have: no job's end would help it.
     TooFewNodes,
-    /// Placed jobs have the nodes that it needs, or use up the limit of jobs on them.
+    /// Placed jobs have the processors that it needs, or use up the limit of jobs on them.
     PlacedJobs,
+    /// Placed jobs have too much of the memory or devices that it needs.
+    AmountsTaken,
     /// This waiting job has its place before it.
     Behind(JobId),
 }
 
+/// Whether the nodes that take jobs have what a job wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// Not even without other jobs.
+    TooLittle,
+    /// Placed jobs have too much of their memory or devices.
+    AmountsTaken,
+    /// Memory and devices are free; processors may not be.
+    Free,
+}
+
 /// The obstacles of jobs in the order in which they are served: the first that could ever be placed now has no room,
-/// and holds up those behind it. Each comes with whether enough nodes take jobs.
+/// and holds up those behind it.
 pub(crate) fn held_up_by_first(
-    queued: impl Iterator<Item = (JobId, bool)>,
+    queued: impl Iterator<Item = (JobId, Fit)>,
 ) -> Vec<(JobId, Obstacle)> {
     let mut first = None;
-    let obstacle = |(job, possible): (JobId, bool)| {
-        let obstacle = match (possible, first) {
-            (false, _) => Obstacle::TooFewNodes,
-            (true, Some(first)) => Obstacle::Behind(first),
-            (true, None) => {
+    let obstacle = |(job, fit): (JobId, Fit)| {
+        let obstacle = match (fit, first) {
+            (Fit::TooLittle, _) => Obstacle::TooFewNodes,
+            (_, Some(first)) => Obstacle::Behind(first),
+            (fit, None) => {
                 first = Some(job);
-                Obstacle::PlacedJobs
+                Obstacle::of_first(fit)
             }
         };
         (job, obstacle)
@@ -89,11 +104,22 @@ pub(crate) fn held_up_by_first(
     queued.map(obstacle).collect()
 }
 
+impl Obstacle {
+    /// Why a job waits that nobody holds up.
+    pub(crate) fn of_first(fit: Fit) -> Self {
+        match fit {
+            Fit::TooLittle => Self::TooFewNodes,
+            Fit::AmountsTaken => Self::AmountsTaken,
+            Fit::Free => Self::PlacedJobs,
+        }
+    }
+}
+
 impl ArriveError {
-    /// Checks that every policy makes for a job with this many nodes.
-    pub(crate) fn check(job: JobId, nodes: usize, known: bool) -> Result<(), Self> {
-        match (nodes, known) {
-            (0, _) => Err(Self::NoNodes(job)),
+    /// Checks that every policy makes for a job with this many processors.
+    pub(crate) fn check(job: JobId, processors: usize, known: bool) -> Result<(), Self> {
+        match (processors, known) {
+            (0, _) => Err(Self::NoProcessors(job)),
             (_, true) => Err(Self::Known(job)),
             (_, false) => Ok(()),
         }
@@ -103,19 +129,20 @@ impl ArriveError {
 /// Resource that the jobs of a policy share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// The machine's nodes only: a placed job has its nodes to itself until it ends.
+    /// The machine's processors only: a placed job has its own to itself until it ends.
     Space,
-    /// Nodes and time: placed jobs take turns.
+    /// Processors and time: placed jobs take turns.
     SpaceAndTime,
 }
 
-/// A scheduling policy: decides which jobs get which nodes, in which slots.
+/// A scheduling policy: decides which jobs get which processors, in which slots.
 ///
 /// A policy is deterministic: the same calls in the same order give the same answers. Policies find
-/// nodes in different ways. A matrix looks for a row; a tree of queues descends to the least loaded
-/// partition of the size that fits; a batch queue waits until enough nodes are free. All give each
-/// job a number of nodes, and an endless sequence of slots of equal length. In each slot every node
-/// has one job or none.
+/// processors in different ways. A matrix looks for a row; a tree of queues descends to the least loaded
+/// partition of the size that fits; a batch queue waits until enough processors are free. All give each
+/// job its processors, and an endless sequence of slots of equal length. In each slot every processor
+/// has one job or none. What else a job takes of its nodes ([`Demand::amounts`]) is its own from its placement
+/// until it leaves, in all slots.
 ///
 /// Jobs wait inside the policy, because only it knows which jobs fit. [`Policy::arrive`] queues a
 /// job; [`Policy::next_placement`] hands out those that fit now. Call it until it has none, after
@@ -129,28 +156,27 @@ pub trait Policy {
     /// The resource that its jobs share.
     fn sharing(&self) -> Sharing;
 
-    /// `node` takes jobs from now on. Does nothing if it already does.
-    fn add_node(&mut self, node: NodeId);
+    /// A node takes jobs from now on, or has other amounts than before.
+    fn add_node(&mut self, node: &NodeResources);
 
-    /// `node` takes no new jobs. Those placed on it stay until they [`Policy::leave`].
-    fn remove_node(&mut self, node: NodeId);
+    /// The node with this first processor takes no new jobs. Those placed on it stay until they [`Policy::leave`].
+    fn remove_node(&mut self, first: ProcessorId);
 
     /// Queues a job that came at `now` or earlier: a job that queues again keeps its first time.
     ///
     /// # Errors
-    /// The job wants no nodes, is known, or lacks an estimate that this policy needs.
+    /// The job wants no processors, is known, or lacks an estimate that this policy needs.
     fn arrive(&mut self, request: &Request, now: ClusterTime) -> Result<(), ArriveError>;
 
-    /// Takes over a job that an earlier head placed on `nodes` (not `request.nodes`). The job runs
-    /// already, so it gets its place even beyond a limit. `nodes` may contain nodes that do not
-    /// take jobs (yet).
+    /// Takes over a job that an earlier head placed on these processors. The job runs already, so it gets its place even beyond a limit, whatever
+    /// its demand. Some of them may be of nodes that do not take jobs (yet).
     ///
     /// # Errors
-    /// The job has no nodes or is known.
+    /// The job has no processors or is known.
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        processors: &[ProcessorId],
         now: ClusterTime,
     ) -> Result<(), ArriveError>;
 
@@ -176,7 +202,7 @@ pub trait Policy {
     /// Why each of the waiting jobs waits, in any order. It holds once [`Policy::next_placement`] has no more, until
     /// the next change. The cost is that of one look at each waiting job.
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        held_up_by_first(self.queued().into_iter().map(|job| (job, true)))
+        held_up_by_first(self.queued().into_iter().map(|job| (job, Fit::Free)))
     }
 
     /// One slot passes: names each job that runs in it, once, in no particular order.
@@ -197,16 +223,20 @@ pub trait Policy {
         false
     }
 
-    /// The slots to come of every node that has an active job, ascending by node and all of one
-    /// length. [`Policy::run_slot`] would run slot 0 next, and after the last slot the first
+    /// The slots to come of every processor that has an active job, ascending and all of one length. [`Policy::run_slot`] would run slot 0 next, and after the last slot the first
     /// follows. A sequence that does not repeat soon is cut where that does least harm; each policy
     /// documents where.
-    fn columns(&self) -> Vec<Column>;
+    fn columns(&self) -> Vec<ProcessorColumn>;
 
-    /// Idle nodes that no job can get, because they fill up the partition of a job that wanted
+    /// Idle processors that no job can get, because they fill up the partition of a job that wanted
     /// fewer (internal fragmentation).
-    fn filling_nodes(&self) -> u32 {
+    fn filling_processors(&self) -> u32 {
         0
+    }
+
+    /// Sizes of its partitions are powers of this: [`crate::Numbering`] goes by it.
+    fn arity(&self) -> u32 {
+        2
     }
 
     /// Whether it must know how long jobs run: [`Policy::arrive`] then refuses jobs without an
@@ -224,17 +254,5 @@ pub trait Policy {
     /// does not change. `None` for a policy without a tree.
     fn tree(&self, _slots: u64) -> Option<Vec<DqtNode>> {
         None
-    }
-
-    /// The columns as a timetable to publish.
-    fn timetable(
-        &self,
-        generation: u64,
-        start: ClusterTime,
-        slice_ns: u64,
-        mode: Mode,
-    ) -> Timetable {
-        let (columns, idle) = (self.columns(), Vec::new());
-        Timetable { generation, start, slice_ns, phase_ns: 0, mode, columns, idle }
     }
 }

@@ -74,7 +74,7 @@ impl<const UP: bool, const ROUNDS: bool> SizeScan<UP, ROUNDS> {
     fn go_on(&mut self, pool: &BuddyAllocator) -> Option<usize> {
         for _ in 0..=SIZES {
             let mut served = self.queues[self.at].iter().take(self.served());
-            if let Some(index) = served.position(|waiting| pool.possible(waiting.nodes)) {
+            if let Some(index) = served.position(|waiting| pool.possible(&waiting.demand)) {
                 return Some(index);
             }
             self.at = Self::after(self.at);
@@ -88,7 +88,7 @@ impl<const UP: bool, const ROUNDS: bool> Discipline for SizeScan<UP, ROUNDS> {
     type Pool = BuddyAllocator;
 
     fn push(&mut self, _machine: &mut Machine<BuddyAllocator>, waiting: WaitingJob) {
-        self.queues[level_of(waiting.nodes) as usize].push(waiting);
+        self.queues[level_of(waiting.count) as usize].push(waiting);
     }
 
     fn withdraw(&mut self, _machine: &mut Machine<BuddyAllocator>, job: JobId) {
@@ -105,16 +105,16 @@ impl<const UP: bool, const ROUNDS: bool> Discipline for SizeScan<UP, ROUNDS> {
     }
 
     fn obstacles(&self, machine: &Machine<BuddyAllocator>) -> Vec<(JobId, Obstacle)> {
-        let possible = |waiting: &WaitingJob| machine.pool.possible(waiting.nodes);
-        held_up_by_first(self.in_order().map(|waiting| (waiting.job, possible(waiting))))
+        let fit = |waiting: &WaitingJob| machine.pool.fit(&waiting.demand);
+        held_up_by_first(self.in_order().map(|waiting| (waiting.job, fit(waiting))))
     }
 
     fn next(&mut self, machine: &mut Machine<BuddyAllocator>, _now: u64) -> Option<Placement> {
         let index = self.go_on(&machine.pool)?;
-        let WaitingJob { job, nodes, .. } = self.queues[self.at][index];
-        let nodes = machine.pool.take(job, nodes)?;
+        let WaitingJob { job, demand, .. } = self.queues[self.at][index];
+        let processors = machine.pool.take(job, &demand)?;
         self.queues[self.at].remove(index);
         self.taking_part = self.taking_part.saturating_sub(1);
-        Some(Placement { job, nodes })
+        Some(Placement { job, processors })
     }
 }

@@ -10,11 +10,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u32);
 
+/// A processor's number in scheduling policies: those of a node follow one another. The caller numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessorId(pub u32);
+
 /// A job's number: given by the head in order of submission, never reused in a cluster's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 
 impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ProcessorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -45,21 +55,39 @@ pub enum Mode {
     OperatingSystem,
 }
 
-/// One node's part of a timetable: the job of each slot of the cycle, `None` for an idle slot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Column {
-    /// The node.
-    pub node: NodeId,
-    /// As long as every other column's of the timetable.
+/// One processor's part of a timetable, as policies make it: the job of each slot, `None` for an idle slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessorColumn {
+    /// The processor.
+    pub processor: ProcessorId,
+    /// As long as every other column's.
     pub slots: Vec<Option<JobId>>,
 }
 
-impl Column {
-    /// The only job of this column, if there is exactly one: such a node needs no switching.
+impl ProcessorColumn {
+    /// The only job of this column, if there is exactly one.
     pub fn sole_job(&self) -> Option<JobId> {
         let mut jobs = self.slots.iter().flatten();
         let first = *jobs.next()?;
         jobs.all(|&job| job == first).then_some(first)
+    }
+}
+
+/// One node's part of a timetable: the jobs of each slot of the cycle, each on processors of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// The node.
+    pub node: NodeId,
+    /// As long as every other column's of the timetable. The jobs of a slot ascend.
+    pub slots: Vec<Vec<JobId>>,
+}
+
+impl Column {
+    /// The jobs of its slots, if all slots that have any have the same: such a node needs no switching.
+    pub fn constant_jobs(&self) -> Option<&[JobId]> {
+        let mut slots = self.slots.iter().filter(|slot| !slot.is_empty());
+        let first = slots.next()?;
+        slots.all(|slot| slot == first).then_some(first)
     }
 }
 
@@ -123,10 +151,13 @@ impl Timetable {
         ClusterTime(self.start.0.saturating_add(after))
     }
 
-    /// The job that `node` runs in tick `tick`.
-    pub fn job_at(&self, node: NodeId, tick: u64) -> Option<JobId> {
-        let column = self.column(node)?;
-        let slot = usize::try_from(tick % column.slots.len().max(1) as u64).ok()?;
-        column.slots.get(slot).copied().flatten()
+    /// The jobs that `node` runs in tick `tick`.
+    pub fn jobs_at(&self, node: NodeId, tick: u64) -> &[JobId] {
+        let Some(column) = self.column(node) else { return &[] };
+        let slot = tick % column.slots.len().max(1) as u64;
+        usize::try_from(slot)
+            .ok()
+            .and_then(|slot| column.slots.get(slot))
+            .map_or(&[], Vec::as_slice)
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{ArriveError, ClusterTime, Column, JobId, NodeId, Policy, Request, Sharing};
+use kumi_sched::{
+    ArriveError, ClusterTime, JobId, NodeResources, Policy, ProcessorColumn, ProcessorId, Request,
+    Sharing,
+};
 use proptest::prelude::*;
 
 const NAMES: [&str; 10] = [
@@ -52,10 +55,10 @@ struct Model {
     name: &'static str,
     policy: Box<dyn Policy + Send>,
     now: u64,
-    up: BTreeSet<NodeId>,
-    placed: BTreeMap<JobId, BTreeSet<NodeId>>,
+    up: BTreeSet<ProcessorId>,
+    placed: BTreeMap<JobId, BTreeSet<ProcessorId>>,
     /// Blocks of jobs in buddy partitions.
-    blocks: BTreeMap<JobId, BTreeSet<NodeId>>,
+    blocks: BTreeMap<JobId, BTreeSet<ProcessorId>>,
     active: BTreeSet<JobId>,
     /// In order of arrival.
     queue: Vec<(JobId, u32)>,
@@ -67,12 +70,12 @@ impl Model {
     fn new(name: &'static str, nodes: u32) -> Self {
         let mut policy =
             by_name(name, Limits { jobs_per_node: LIMIT, ..Limits::default() }).unwrap();
-        (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+        (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         Self {
             name,
             policy,
             now: 0,
-            up: (0..nodes).map(NodeId).collect(),
+            up: (0..nodes).map(ProcessorId).collect(),
             placed: BTreeMap::new(),
             blocks: BTreeMap::new(),
             active: BTreeSet::new(),
@@ -98,7 +101,7 @@ impl Model {
                 self.queue.push((job, *nodes));
             }
             Step::Restore(nodes, estimate) => {
-                let nodes: Vec<NodeId> = nodes.iter().copied().map(NodeId).collect();
+                let nodes: Vec<ProcessorId> = nodes.iter().copied().map(ProcessorId).collect();
                 let request = Request { estimate_ns: *estimate, ..Request::new(job, 0) };
                 self.policy.restore(&request, &nodes, now).unwrap();
                 assert_eq!(
@@ -112,12 +115,12 @@ impl Model {
             }
             Step::Leave(index) => self.leave(*index),
             Step::NodeDown(node) => {
-                self.policy.remove_node(NodeId(*node));
-                self.up.remove(&NodeId(*node));
+                self.policy.remove_node(ProcessorId(*node));
+                self.up.remove(&ProcessorId(*node));
             }
             Step::NodeUp(node) => {
-                self.policy.add_node(NodeId(*node));
-                self.up.insert(NodeId(*node));
+                self.policy.add_node(&NodeResources::single(ProcessorId(*node)));
+                self.up.insert(ProcessorId(*node));
             }
             Step::Active(index) => {
                 if let Some(&job) = self.placed.keys().nth(index % self.placed.len().max(1)) {
@@ -148,7 +151,7 @@ impl Model {
     }
 
     fn free(&self) -> usize {
-        let held = |node: &&NodeId| !self.placed.values().any(|nodes| nodes.contains(node));
+        let held = |node: &&ProcessorId| !self.placed.values().any(|nodes| nodes.contains(node));
         self.up.iter().filter(held).count()
     }
 
@@ -159,14 +162,14 @@ impl Model {
                 assert!(expected.is_none_or(|job| job.is_none()), "{} lets wait", self.name);
                 break;
             };
-            let (job, nodes) = (placement.job, placement.nodes);
+            let (job, nodes) = (placement.job, placement.processors);
             assert!(expected.is_none_or(|expected| expected == Some(job)), "{}", self.name);
             let index = self.queue.iter().position(|&(queued, _)| queued == job).expect("waits");
             let (_, wanted) = self.queue.remove(index);
             assert_eq!(nodes.len(), wanted as usize, "{}", self.name);
             assert!(nodes.is_sorted_by(|a, b| a < b));
             assert!(nodes.iter().all(|node| self.up.contains(node)), "{}: down", self.name);
-            let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
+            let nodes: BTreeSet<ProcessorId> = nodes.into_iter().collect();
             self.check_room(&nodes);
             if let Some((block, _)) = self.block_of(wanted, &nodes) {
                 self.blocks.insert(job, block);
@@ -180,7 +183,7 @@ impl Model {
     }
 
     /// A job that is placed has its nodes to itself, or as one of a limited number.
-    fn check_room(&self, nodes: &BTreeSet<NodeId>) {
+    fn check_room(&self, nodes: &BTreeSet<ProcessorId>) {
         let limit = match self.policy.sharing() {
             Sharing::Space => 1,
             Sharing::SpaceAndTime => LIMIT as usize,
@@ -206,12 +209,13 @@ impl Model {
     }
 
     /// Blocks of the least level that has any with so many nodes up, and their nodes that are up.
-    fn blocks(&self, wanted: u32) -> Vec<(BTreeSet<NodeId>, usize)> {
-        let level = |level: u32| -> Vec<(BTreeSet<NodeId>, usize)> {
-            let block = |first: u32| (first << level..(first + 1) << level).map(NodeId).collect();
+    fn blocks(&self, wanted: u32) -> Vec<(BTreeSet<ProcessorId>, usize)> {
+        let level = |level: u32| -> Vec<(BTreeSet<ProcessorId>, usize)> {
+            let block =
+                |first: u32| (first << level..(first + 1) << level).map(ProcessorId).collect();
             (0..32 >> level)
                 .map(block)
-                .map(|block: BTreeSet<NodeId>| (block.intersection(&self.up).count(), block))
+                .map(|block: BTreeSet<ProcessorId>| (block.intersection(&self.up).count(), block))
                 .filter(|&(up, _)| up >= wanted as usize)
                 .map(|(up, block)| (block, up))
                 .collect()
@@ -221,7 +225,7 @@ impl Model {
     }
 
     fn free_block(&self, wanted: u32) -> bool {
-        let taken = |block: &BTreeSet<NodeId>| {
+        let taken = |block: &BTreeSet<ProcessorId>| {
             self.blocks.values().any(|other| !other.is_disjoint(block))
                 || self.placed.values().any(|nodes| !nodes.is_disjoint(block))
         };
@@ -229,7 +233,11 @@ impl Model {
     }
 
     /// The block of a job that has just been placed on these nodes.
-    fn block_of(&self, wanted: u32, nodes: &BTreeSet<NodeId>) -> Option<(BTreeSet<NodeId>, usize)> {
+    fn block_of(
+        &self,
+        wanted: u32,
+        nodes: &BTreeSet<ProcessorId>,
+    ) -> Option<(BTreeSet<ProcessorId>, usize)> {
         if !self.name.starts_with("scan") && self.name != "fcfs-bb" {
             return None;
         }
@@ -245,13 +253,13 @@ impl Model {
     fn check(&mut self) {
         let columns = self.policy.columns();
         let cycle = columns.first().map_or(0, |column| column.slots.len());
-        let mut jobs: BTreeMap<JobId, BTreeMap<usize, BTreeSet<NodeId>>> = BTreeMap::new();
-        assert!(columns.is_sorted_by(|a, b| a.node < b.node));
-        for Column { node, slots } in &columns {
+        let mut jobs: BTreeMap<JobId, BTreeMap<usize, BTreeSet<ProcessorId>>> = BTreeMap::new();
+        assert!(columns.is_sorted_by(|a, b| a.processor < b.processor));
+        for ProcessorColumn { processor, slots } in &columns {
             assert_eq!(slots.len(), cycle);
             for (slot, job) in slots.iter().enumerate().filter_map(|(at, job)| Some((at, (*job)?)))
             {
-                jobs.entry(job).or_default().entry(slot).or_default().insert(*node);
+                jobs.entry(job).or_default().entry(slot).or_default().insert(*processor);
             }
         }
         assert!(jobs.keys().eq(self.active.iter()), "{}: each has a slot", self.name);
@@ -280,7 +288,7 @@ impl Model {
                 block.intersection(&self.up).count().saturating_sub(self.placed[job].len())
             })
             .sum();
-        assert_eq!(self.policy.filling_nodes() as usize, filling, "{}", self.name);
+        assert_eq!(self.policy.filling_processors() as usize, filling, "{}", self.name);
     }
 }
 
@@ -297,8 +305,8 @@ proptest! {
                 model.check();
             }
             while !model.queue.is_empty() || !model.placed.is_empty() {
-                (0..24).map(NodeId).for_each(|node| {
-                    model.policy.add_node(node);
+                (0..24).map(ProcessorId).for_each(|node| {
+                    model.policy.add_node(&NodeResources::single(node));
                     model.up.insert(node);
                 });
                 model.now += 50;
@@ -318,9 +326,9 @@ fn backfilling_needs_estimates_and_others_do_not() {
         let said = policy.arrive(&Request::new(JobId(1), 1), ClusterTime(0));
         assert_eq!(said.is_err(), needs, "{name}: {said:?}");
         let said = policy.arrive(&Request::new(JobId(2), 0), ClusterTime(0));
-        assert_eq!(said, Err(ArriveError::NoNodes(JobId(2))));
+        assert_eq!(said, Err(ArriveError::NoProcessors(JobId(2))));
         let said = policy.restore(&Request::new(JobId(2), 0), &[], ClusterTime(0));
-        assert_eq!(said, Err(ArriveError::NoNodes(JobId(2))));
+        assert_eq!(said, Err(ArriveError::NoProcessors(JobId(2))));
         let huge = Request { estimate_ns: Some(u64::MAX), ..Request::new(JobId(3), u32::MAX) };
         policy.arrive(&huge, ClusterTime(0)).unwrap();
         assert_eq!(policy.next_placement(ClusterTime(0)), None, "{name}");
@@ -331,7 +339,7 @@ fn backfilling_needs_estimates_and_others_do_not() {
 fn of_those_that_come_at_once_the_important_is_first() {
     for name in ["fcfs", "fcfs-bb", "first-fit", "easy", "conservative", "scan"] {
         let mut policy = by_name(name, Limits::default()).unwrap();
-        policy.add_node(NodeId(0));
+        policy.add_node(&NodeResources::single(ProcessorId(0)));
         let ask = |job, priority| Request {
             priority,
             estimate_ns: Some(5),

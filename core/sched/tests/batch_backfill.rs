@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 use proptest::prelude::*;
 
 /// No plan reaches farther.
@@ -67,7 +67,7 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(name: &str, size: u32, jobs: &'a [Job]) -> Self {
         let mut policy = by_name(name, Limits::default()).unwrap();
-        (0..size).for_each(|node| policy.add_node(NodeId(node)));
+        (0..size).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let (running, queue, starts) = Default::default();
         Self { size, jobs, policy, now: 0, running, queue, starts }
     }
@@ -115,7 +115,7 @@ impl<'a> World<'a> {
     fn place(&mut self) -> Option<usize> {
         let placement = self.policy.next_placement(ClusterTime(self.now))?;
         let job = placement.job.0 as usize;
-        assert!(placement.nodes.len() as u32 <= self.free());
+        assert!(placement.processors.len() as u32 <= self.free());
         self.queue.retain(|&queued| queued != job);
         self.running.insert(job, self.now);
         self.starts.insert(job, self.now);
@@ -269,7 +269,7 @@ proptest! {
 fn an_estimate_that_is_overrun_is_doubled() {
     for name in ["easy", "conservative"] {
         let mut policy = by_name(name, Limits::default()).unwrap();
-        (0..2).for_each(|node| policy.add_node(NodeId(node)));
+        (0..2).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let ask = |policy: &mut dyn Policy, job, nodes, estimate, now| {
             let estimate_ns = Some(estimate);
             let request = Request { estimate_ns, ..Request::new(JobId(job), nodes) };

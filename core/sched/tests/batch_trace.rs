@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 
 const KTH: &str = "KTH-SP2-1996-2.1-cln";
 const PROCESSORS: u32 = 100;
@@ -71,8 +71,8 @@ struct Run<'a> {
     ends: BinaryHeap<Reverse<(u64, u64, usize)>>,
     placed: u64,
     arrived: usize,
-    busy: BTreeSet<NodeId>,
-    held: Vec<Vec<NodeId>>,
+    busy: BTreeSet<ProcessorId>,
+    held: Vec<Vec<ProcessorId>>,
     waits: Vec<u64>,
 }
 
@@ -81,9 +81,12 @@ impl Run<'_> {
         while let Some(placement) = self.policy.next_placement(ClusterTime(now * SECOND)) {
             let index = usize::try_from(placement.job.0).unwrap();
             let job = &self.jobs[index];
-            assert_eq!(placement.nodes.len(), job.nodes as usize);
-            assert!(placement.nodes.iter().all(|&node| self.busy.insert(node)), "a node twice");
-            self.held[index] = placement.nodes;
+            assert_eq!(placement.processors.len(), job.nodes as usize);
+            assert!(
+                placement.processors.iter().all(|&node| self.busy.insert(node)),
+                "a node twice"
+            );
+            self.held[index] = placement.processors;
             self.waits[index] = now - job.submitted;
             self.placed += 1;
             self.ends.push(Reverse((now + job.runs, self.placed, index)));
@@ -158,7 +161,7 @@ fn simulate(jobs: &[Job], policy: &str, batched: bool) -> (f64, f64, u64) {
         held: jobs.iter().map(|_| Vec::new()).collect(),
         waits: vec![u64::MAX; jobs.len()],
     };
-    (0..PROCESSORS).for_each(|node| run.policy.add_node(NodeId(node)));
+    (0..PROCESSORS).for_each(|node| run.policy.add_node(&NodeResources::single(ProcessorId(node))));
     run.run(batched);
     let count = jobs.len() as f64;
     let slowdown =

@@ -1,13 +1,13 @@
 //! Distributed hierarchical control: the share of a round that is busy, and that every job has turns.
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
 
 fn machine(name: &str, nodes: u32) -> Box<dyn Policy + Send> {
     let mut policy = by_name(name, Limits::default()).unwrap();
-    (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 
@@ -15,7 +15,7 @@ fn start(policy: &mut dyn Policy, job: u64, nodes: u32) -> Vec<u32> {
     policy.arrive(&Request::new(JobId(job), nodes), NOW).unwrap();
     let placement = policy.next_placement(NOW).expect("no limit");
     policy.set_active(JobId(job), true);
-    placement.nodes.into_iter().map(|node| node.0).collect()
+    placement.processors.into_iter().map(|node| node.0).collect()
 }
 
 /// The part of nodes and slots of a round in which a node has a job.
@@ -130,7 +130,7 @@ fn idle_slots_go_to_those_that_use_them_best() {
 #[test]
 fn a_node_takes_no_more_jobs_than_the_limit() {
     let mut policy = by_name("dhc", Limits { jobs_per_node: 2, ..Limits::default() }).unwrap();
-    (0..4).for_each(|node| policy.add_node(NodeId(node)));
+    (0..4).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     for (job, nodes) in [4, 2, 2, 1].into_iter().enumerate() {
         policy.arrive(&Request::new(JobId(job as u64), nodes), NOW).unwrap();
     }

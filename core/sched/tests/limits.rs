@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_sched::registry::{Limits, by_name, names};
-use kumi_sched::{ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing, UserId};
+use kumi_sched::{
+    ClusterTime, JobId, NodeResources, Placement, Policy, ProcessorColumn, ProcessorId, Request,
+    Sharing, UserId,
+};
 
 const NOW: ClusterTime = ClusterTime(0);
 /// All columns of a timetable together.
@@ -23,7 +26,7 @@ impl Dice {
 
 fn cluster(name: &str, nodes: u32, jobs_per_node: u32) -> Box<dyn Policy + Send> {
     let mut policy = by_name(name, Limits::of_cluster(nodes, jobs_per_node)).expect("a policy");
-    (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 
@@ -44,12 +47,13 @@ fn filled(policy: &mut dyn Policy, nodes: u32, jobs: u64, dice: &mut Dice) -> Ve
 }
 
 /// Each job has a slot, on all of its nodes, and never on only some of them.
-fn all_have_turns(columns: &[Column], placed: &[Placement], name: &str) {
-    let by_node: BTreeMap<NodeId, &Column> = columns.iter().map(|c| (c.node, c)).collect();
+fn all_have_turns(columns: &[ProcessorColumn], placed: &[Placement], name: &str) {
+    let by_node: BTreeMap<ProcessorId, &ProcessorColumn> =
+        columns.iter().map(|c| (c.processor, c)).collect();
     let length = columns[0].slots.len();
     assert!(columns.len() * length <= CELLS, "{name}: {} nodes, {length} slots", columns.len());
-    for Placement { job, nodes } in placed {
-        let slots = |node: &NodeId| -> Vec<usize> {
+    for Placement { job, processors: nodes } in placed {
+        let slots = |node: &ProcessorId| -> Vec<usize> {
             let column = &by_node[node].slots;
             (0..length).filter(|&slot| column[slot] == Some(*job)).collect()
         };
@@ -82,7 +86,7 @@ fn rounds_that_are_too_long_are_shortened_and_nobody_is_left_out() {
             if policy.sharing() == Sharing::Space {
                 continue;
             }
-            (0..16).for_each(|node| policy.add_node(NodeId(node)));
+            (0..16).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
             let placed = filled(&mut *policy, 16, 60, &mut Dice(seed));
             let columns = policy.columns();
             assert!(columns[0].slots.len() <= 32, "{name}: {}", columns[0].slots.len());
@@ -105,12 +109,12 @@ fn jobs_placed_by_another_policy_fit_too() {
         let mut policy = cluster(name, nodes, 16);
         let mut placed = Vec::new();
         for (job, first) in (0..nodes / 2).zip((0..nodes / 2).map(|at| at * 2 % 512)) {
-            let apart = [NodeId(first), NodeId(first + 512)];
+            let apart = [ProcessorId(first), ProcessorId(first + 512)];
             let (job, request) =
                 (JobId(job.into()), Request { priority: 9, ..Request::new(JobId(job.into()), 2) });
             policy.restore(&request, &apart, NOW).expect("taken back");
             policy.set_active(job, true);
-            placed.push(Placement { job, nodes: apart.to_vec() });
+            placed.push(Placement { job, processors: apart.to_vec() });
         }
         let columns = policy.columns();
         all_have_turns(&columns, &placed, name);

@@ -4,6 +4,7 @@
 mod batch;
 mod batch_backfill;
 mod batch_trace;
+mod demands;
 mod dhc;
 mod dqt;
 mod limits;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, JobId, MatrixGang, Mode, NodeId, Policy, Request, Timetable,
+    ArriveError, ClusterTime, Column, JobId, MatrixGang, Mode, NodeId, NodeResources, Numbering,
+    Policy, ProcessorColumn, ProcessorId, Request, Timetable,
 };
 use proptest::prelude::*;
 
@@ -37,8 +38,8 @@ fn step(nodes: u32) -> impl Strategy<Value = Step> {
 struct Model {
     policy: MatrixGang,
     max_rows: usize,
-    up: BTreeSet<NodeId>,
-    placed: BTreeMap<JobId, Vec<NodeId>>,
+    up: BTreeSet<ProcessorId>,
+    placed: BTreeMap<JobId, Vec<ProcessorId>>,
     inactive: BTreeSet<JobId>,
     queue: VecDeque<(JobId, u32)>,
     next: u64,
@@ -49,12 +50,12 @@ impl Model {
     fn new(nodes: u32, max_rows: u32) -> Self {
         let mut policy = MatrixGang::new(max_rows);
         for node in 0..nodes {
-            policy.add_node(NodeId(node));
+            policy.add_node(&NodeResources::single(ProcessorId(node)));
         }
         Self {
             policy,
             max_rows: max_rows as usize,
-            up: (0..nodes).map(NodeId).collect(),
+            up: (0..nodes).map(ProcessorId).collect(),
             placed: BTreeMap::new(),
             inactive: BTreeSet::new(),
             queue: VecDeque::new(),
@@ -81,8 +82,8 @@ impl Model {
             }
             Step::Restore(nodes) => {
                 let job = self.new_job();
-                let nodes: BTreeSet<NodeId> = nodes.iter().copied().map(NodeId).collect();
-                let nodes: Vec<NodeId> = nodes.into_iter().collect();
+                let nodes: BTreeSet<ProcessorId> = nodes.iter().copied().map(ProcessorId).collect();
+                let nodes: Vec<ProcessorId> = nodes.into_iter().collect();
                 self.policy.restore(&Request::new(job, 0), &nodes, NOW).unwrap();
                 self.policy.set_active(job, true);
                 self.placed.insert(job, nodes);
@@ -90,12 +91,12 @@ impl Model {
             }
             Step::Leave(index) => self.leave(*index),
             Step::NodeDown(node) => {
-                self.policy.remove_node(NodeId(*node));
-                self.up.remove(&NodeId(*node));
+                self.policy.remove_node(ProcessorId(*node));
+                self.up.remove(&ProcessorId(*node));
             }
             Step::NodeUp(node) => {
-                self.policy.add_node(NodeId(*node));
-                self.up.insert(NodeId(*node));
+                self.policy.add_node(&NodeResources::single(ProcessorId(*node)));
+                self.up.insert(ProcessorId(*node));
             }
             Step::Inactive(index) if !self.placed.is_empty() => {
                 let job = *self.placed.keys().nth(index % self.placed.len()).unwrap();
@@ -126,11 +127,11 @@ impl Model {
             let first = self.queue.iter().position(|&(_, wanted)| wanted as usize <= self.up.len());
             let (job, wanted) = self.queue.remove(first.expect("somebody fits")).unwrap();
             assert_eq!(job, placement.job, "first come, first served");
-            assert_eq!(placement.nodes.len(), wanted as usize);
-            assert!(placement.nodes.is_sorted_by(|a, b| a < b));
-            assert!(placement.nodes.iter().all(|node| self.up.contains(node)));
+            assert_eq!(placement.processors.len(), wanted as usize);
+            assert!(placement.processors.is_sorted_by(|a, b| a < b));
+            assert!(placement.processors.iter().all(|node| self.up.contains(node)));
             self.policy.set_active(job, true);
-            self.placed.insert(job, placement.nodes);
+            self.placed.insert(job, placement.processors);
         }
         assert!(self.policy.queued().into_iter().eq(self.queue.iter().map(|&(job, _)| job)));
     }
@@ -169,8 +170,15 @@ impl Model {
 
     /// A job runs in every slot in which all of its nodes would be idle; so one that shares no node
     /// has them all.
-    fn check_alternation(&self, columns: &[Column], job: JobId, nodes: &[NodeId], own: &[usize]) {
-        let column = |node: &NodeId| columns.iter().find(|column| column.node == *node).unwrap();
+    fn check_alternation(
+        &self,
+        columns: &[ProcessorColumn],
+        job: JobId,
+        nodes: &[ProcessorId],
+        own: &[usize],
+    ) {
+        let column =
+            |node: &ProcessorId| columns.iter().find(|column| column.processor == *node).unwrap();
         for slot in 0..columns[0].slots.len() {
             let idle = nodes.iter().all(|node| column(node).slots[slot].is_none());
             assert!(!idle, "slot {slot} is idle on all nodes of job {job}");
@@ -196,15 +204,17 @@ impl Model {
 }
 
 /// By job and node its slots. Columns are sorted, of one length, and not idle throughout.
-fn check_columns(columns: &[Column]) -> BTreeMap<JobId, BTreeMap<NodeId, Vec<usize>>> {
-    assert!(columns.is_sorted_by(|a, b| a.node < b.node));
-    let mut slots_of: BTreeMap<JobId, BTreeMap<NodeId, Vec<usize>>> = BTreeMap::new();
+fn check_columns(
+    columns: &[ProcessorColumn],
+) -> BTreeMap<JobId, BTreeMap<ProcessorId, Vec<usize>>> {
+    assert!(columns.is_sorted_by(|a, b| a.processor < b.processor));
+    let mut slots_of: BTreeMap<JobId, BTreeMap<ProcessorId, Vec<usize>>> = BTreeMap::new();
     for column in columns {
         assert_eq!(column.slots.len(), columns[0].slots.len());
         assert!(column.slots.iter().any(Option::is_some));
         for (slot, job) in column.slots.iter().enumerate() {
             if let Some(job) = job {
-                slots_of.entry(*job).or_default().entry(column.node).or_default().push(slot);
+                slots_of.entry(*job).or_default().entry(column.processor).or_default().push(slot);
             }
         }
     }
@@ -249,24 +259,24 @@ proptest! {
     }
 }
 
-fn nodes(numbers: impl IntoIterator<Item = u32>) -> Vec<NodeId> {
-    numbers.into_iter().map(NodeId).collect()
+fn nodes(numbers: impl IntoIterator<Item = u32>) -> Vec<ProcessorId> {
+    numbers.into_iter().map(ProcessorId).collect()
 }
 
 fn matrix(count: u32, rows: u32) -> MatrixGang {
     let mut policy = MatrixGang::new(rows);
     for node in 0..count {
-        policy.add_node(NodeId(node));
+        policy.add_node(&NodeResources::single(ProcessorId(node)));
     }
     policy
 }
 
 /// Arrives, is placed if it fits, and runs.
-fn arrive(policy: &mut MatrixGang, job: u64, wanted: u32) -> Option<Vec<NodeId>> {
+fn arrive(policy: &mut MatrixGang, job: u64, wanted: u32) -> Option<Vec<ProcessorId>> {
     policy.arrive(&Request::new(JobId(job), wanted), NOW).unwrap();
     let placement = policy.next_placement(NOW)?;
     policy.set_active(placement.job, true);
-    Some(placement.nodes)
+    Some(placement.processors)
 }
 
 fn picture(policy: &MatrixGang) -> Vec<Vec<u64>> {
@@ -292,12 +302,16 @@ fn one_that_waits_is_not_overtaken_unless_it_cannot_run_at_all() {
     assert_eq!(arrive(&mut policy, 1, 3), Some(nodes([0, 1, 2])));
     assert_eq!(arrive(&mut policy, 2, 2), None);
     assert_eq!(arrive(&mut policy, 3, 1), None, "node 3 is free, and job 2 was first");
-    policy.remove_node(NodeId(0));
-    policy.remove_node(NodeId(1));
-    policy.remove_node(NodeId(2));
+    policy.remove_node(ProcessorId(0));
+    policy.remove_node(ProcessorId(1));
+    policy.remove_node(ProcessorId(2));
     let placement = policy.next_placement(NOW).unwrap();
-    assert_eq!((placement.job, placement.nodes), (JobId(3), nodes([3])), "job 2 could not anyway");
-    policy.add_node(NodeId(2));
+    assert_eq!(
+        (placement.job, placement.processors),
+        (JobId(3), nodes([3])),
+        "job 2 could not anyway"
+    );
+    policy.add_node(&NodeResources::single(ProcessorId(2)));
     policy.leave(JobId(1), NOW);
     policy.leave(JobId(3), NOW);
     assert_eq!(policy.next_placement(NOW).unwrap().job, JobId(2));
@@ -306,10 +320,13 @@ fn one_that_waits_is_not_overtaken_unless_it_cannot_run_at_all() {
 #[test]
 fn refusals() {
     let mut policy = matrix(2, 1);
-    assert_eq!(policy.arrive(&Request::new(JobId(1), 0), NOW), Err(ArriveError::NoNodes(JobId(1))));
+    assert_eq!(
+        policy.arrive(&Request::new(JobId(1), 0), NOW),
+        Err(ArriveError::NoProcessors(JobId(1)))
+    );
     assert_eq!(
         policy.restore(&Request::new(JobId(1), 0), &[], NOW),
-        Err(ArriveError::NoNodes(JobId(1)))
+        Err(ArriveError::NoProcessors(JobId(1)))
     );
     policy.arrive(&Request::new(JobId(1), 2), NOW).unwrap();
     assert_eq!(
@@ -320,20 +337,37 @@ fn refusals() {
     policy.set_active(JobId(7), true);
 }
 
+/// The columns of nodes with one processor each.
+fn columns(policy: &MatrixGang) -> Vec<Column> {
+    Numbering::new(2, (0..8).map(|node| (NodeId(node), 1))).columns(&policy.columns())
+}
+
+fn timetable(policy: &MatrixGang, generation: u64, start: u64) -> Timetable {
+    Timetable {
+        generation,
+        start: ClusterTime(start),
+        slice_ns: 10,
+        phase_ns: 0,
+        mode: Mode::Gang { force_switch: false },
+        columns: columns(policy),
+        idle: Vec::new(),
+    }
+}
+
 #[test]
 fn timetable_gives_turns() {
     let mut policy = matrix(2, 2);
     arrive(&mut policy, 1, 2);
     arrive(&mut policy, 2, 2);
-    let mode = Mode::Gang { force_switch: false };
-    let timetable: Timetable = policy.timetable(7, ClusterTime(1000), 10, mode);
+    let timetable = timetable(&policy, 7, 1000);
     assert_eq!(timetable.cycle(), 2);
-    let job_at = |time| timetable.job_at(NodeId(1), timetable.tick_at(ClusterTime(time)));
+    let job_at =
+        |time| timetable.jobs_at(NodeId(1), timetable.tick_at(ClusterTime(time))).first().copied();
     assert_eq!(job_at(0), Some(JobId(1)), "before the start as at the start");
     assert_eq!(job_at(1009), Some(JobId(1)));
     assert_eq!(job_at(1010), Some(JobId(2)));
     assert_eq!(job_at(1020), Some(JobId(1)));
-    assert_eq!(timetable.job_at(NodeId(5), 0), None);
+    assert_eq!(timetable.jobs_at(NodeId(5), 0), []);
     assert_eq!(timetable.tick_start(3), ClusterTime(1030));
 }
 
@@ -343,23 +377,18 @@ fn a_timetable_goes_on_where_another_was() {
     for job in 1..=3 {
         arrive(&mut policy, job, 2);
     }
-    let mode = Mode::Gang { force_switch: false };
-    let first = policy.timetable(7, ClusterTime(1000), 10, mode);
+    let first = timetable(&policy, 7, 1000);
     policy.advance(4);
-    assert!(first.continues(4, &policy.columns()) && first.continues(1, &policy.columns()));
-    assert!(!first.continues(3, &policy.columns()));
-    assert!(!first.continues(4, &policy.columns()[..1]));
-    let second = Timetable {
-        start: ClusterTime(1043),
-        phase_ns: 3,
-        ..policy.timetable(8, ClusterTime(0), 10, mode)
-    };
+    assert!(first.continues(4, &columns(&policy)) && first.continues(1, &columns(&policy)));
+    assert!(!first.continues(3, &columns(&policy)));
+    assert!(!first.continues(4, &columns(&policy)[..1]));
+    let second = Timetable { start: ClusterTime(1043), phase_ns: 3, ..timetable(&policy, 8, 0) };
     let ticks = [1043, 1049, 1050, 1060].map(|time| second.tick_at(ClusterTime(time)));
     assert_eq!(ticks, [0, 0, 1, 2]);
     assert_eq!([0, 1, 2].map(|tick| second.tick_start(tick).0), [1043, 1050, 1060]);
     for time in 1043..1100 {
         let at = |timetable: &Timetable| {
-            timetable.job_at(NodeId(0), timetable.tick_at(ClusterTime(time)))
+            timetable.jobs_at(NodeId(0), timetable.tick_at(ClusterTime(time))).to_vec()
         };
         assert_eq!(at(&first), at(&second), "at {time}");
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_sched::Obstacle::{Behind, PlacedJobs, TooFewNodes};
 use kumi_sched::registry::{Limits, by_name, names};
-use kumi_sched::{ClusterTime, JobId, NodeId, Obstacle, Policy, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Obstacle, Policy, ProcessorId, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
 
@@ -13,7 +13,7 @@ const NOW: ClusterTime = ClusterTime(0);
 fn with_jobs(name: &str, jobs: &[(u32, u64)]) -> Box<dyn Policy + Send> {
     let limits = Limits { jobs_per_node: 1, ..Limits::default() };
     let mut policy = by_name(name, limits).expect("a policy");
-    (0..4).for_each(|node| policy.add_node(NodeId(node)));
+    (0..4).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     for (job, &(nodes, estimate)) in (1..).zip(jobs) {
         let request = Request { estimate_ns: Some(estimate), ..Request::new(JobId(job), nodes) };
         policy.arrive(&request, NOW).expect("a good request");
@@ -71,10 +71,10 @@ fn nodes_that_go_and_come_are_counted() {
     for (name, _) in names() {
         let mut policy = with_jobs(name, &[(4, 10), (4, 10)]);
         assert_eq!(obstacles(&*policy), [(2, PlacedJobs)].into(), "{name}");
-        policy.remove_node(NodeId(2));
+        policy.remove_node(ProcessorId(2));
         while policy.next_placement(NOW).is_some() {}
         assert_eq!(obstacles(&*policy), [(2, TooFewNodes)].into(), "{name}");
-        policy.add_node(NodeId(2));
+        policy.add_node(&NodeResources::single(ProcessorId(2)));
         while policy.next_placement(NOW).is_some() {}
         assert_eq!(obstacles(&*policy), [(2, PlacedJobs)].into(), "{name}");
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kumi_sched::registry::{Limits, by_name, names};
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
 
@@ -22,12 +22,12 @@ fn each_name_is_one_policy_that_runs_a_job() {
         assert!(seen.insert(name), "{name} twice");
         assert!(!help.is_empty() && !help.contains('\n') && help.len() < 80, "{name}: {help}");
         let mut policy = made(name);
-        (0..4).for_each(|node| policy.add_node(NodeId(node)));
+        (0..4).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let job = JobId(1);
         let request = Request { estimate_ns: Some(1), ..Request::new(job, 2) };
         policy.arrive(&request, NOW).unwrap();
         let placement = policy.next_placement(NOW).expect("room for one");
-        assert_eq!((placement.job, placement.nodes.len()), (job, 2), "{name}");
+        assert_eq!((placement.job, placement.processors.len()), (job, 2), "{name}");
         policy.set_active(job, true);
         let mut ran = Vec::new();
         policy.run_slot(&mut |job| ran.push(job));
@@ -49,7 +49,7 @@ fn wrong_names_are_answered_with_near_ones() {
 fn the_limit_reaches_the_policy() {
     for name in ["matrix", "dqt", "fair-dqt:max", "dhc"] {
         let mut policy = by_name(name, Limits { jobs_per_node: 2, ..Limits::default() }).unwrap();
-        policy.add_node(NodeId(0));
+        policy.add_node(&NodeResources::single(ProcessorId(0)));
         for job in 0..3 {
             policy.arrive(&Request::new(JobId(job), 1), NOW).unwrap();
         }
@@ -100,7 +100,7 @@ fn policies_say_what_they_need_and_do() {
 #[test]
 fn the_tree_to_come_is_seen_without_going_there() {
     let mut policy = made("dqt");
-    (0..4).for_each(|node| policy.add_node(NodeId(node)));
+    (0..4).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     for (job, nodes) in [(1, 4), (2, 2), (3, 2), (4, 1)] {
         policy.arrive(&Request::new(JobId(job), nodes), NOW).unwrap();
         policy.next_placement(NOW).expect("room");
@@ -122,7 +122,7 @@ fn many_slots_pass_as_one_after_the_other() {
     for (name, _) in names() {
         let (mut fast, mut slow) = (made(name), made(name));
         for policy in [&mut fast, &mut slow] {
-            (0..8).for_each(|node| policy.add_node(NodeId(node)));
+            (0..8).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         }
         for (job, nodes) in [(1, 8), (2, 2), (3, 2), (4, 1), (5, 4), (6, 1), (7, 3), (8, 1)] {
             let priority = 1 + job as u16 % 3;

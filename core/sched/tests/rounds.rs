@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request, Round, UserId};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request, Round, UserId};
 use proptest::prelude::*;
 
 const NOW: ClusterTime = ClusterTime(0);
@@ -79,7 +79,9 @@ impl Three {
     fn new(name: &str, nodes: u32) -> Self {
         let policies = [(); 3].map(|()| by_name(name, Limits::default()).unwrap());
         let mut three = Self { policies, jobs: Vec::new(), next: 0, asked: false };
-        three.each(|policy| (0..nodes).for_each(|node| policy.add_node(NodeId(node))));
+        three.each(|policy| {
+            (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
+        });
         three
     }
 
@@ -188,7 +190,7 @@ proptest! {
     ) {
         let mut both = [0, 1].map(|_| by_name(name, Limits::default()).expect("a policy"));
         for policy in &mut both {
-            (0..8).for_each(|node| policy.add_node(NodeId(node)));
+            (0..8).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
             for (job, &(nodes, priority, user)) in (0..).zip(&jobs) {
                 let user = UserId(user);
                 let request = Request { priority, user, ..Request::new(JobId(job), nodes) };

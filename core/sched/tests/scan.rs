@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 use proptest::prelude::*;
 
 const NOW: ClusterTime = ClusterTime(0);
@@ -13,7 +13,7 @@ const SIZES: usize = 5;
 
 fn machine(name: &str) -> Box<dyn Policy + Send> {
     let mut policy = by_name(name, Limits::default()).unwrap();
-    (0..NODES).for_each(|node| policy.add_node(NodeId(node)));
+    (0..NODES).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 

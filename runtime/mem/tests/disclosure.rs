@@ -57,7 +57,7 @@ fn who_waits_for_what_does_not_run_blocks_at_once() {
     ask(
         "who_waits_for_what_does_not_run_blocks_at_once",
         "adaptive",
-        Some((Turn::Nobody, false)),
+        Some((Turn::None, false)),
         |c| {
             assert!(c[1] > 0 && c[2..] == [0, 0], "{c:?}");
         },
@@ -69,7 +69,7 @@ fn who_keeps_others_from_the_processor_blocks_at_once() {
     ask(
         "who_keeps_others_from_the_processor_blocks_at_once",
         "adaptive",
-        Some((Turn::Everyone, true)),
+        Some((Turn::Shared, true)),
         |c| {
             assert!(c[2] > 0 && [c[1], c[3]] == [0, 0], "{c:?}");
         },
@@ -82,7 +82,7 @@ fn who_has_the_processor_alone_spins_to_its_bound() {
     ask(
         "who_has_the_processor_alone_spins_to_its_bound",
         "adaptive",
-        Some((Turn::Job(7), true)),
+        Some((Turn::Own, true)),
         |c| {
             assert!(c[3] > 0 && c[1..3] == [0, 0], "{c:?}");
         },
@@ -90,9 +90,21 @@ fn who_has_the_processor_alone_spins_to_its_bound() {
 }
 
 #[test]
+fn who_leaves_the_processor_to_others_spins_briefly() {
+    ask(
+        "who_leaves_the_processor_to_others_spins_briefly",
+        "adaptive",
+        Some((Turn::Filled, false)),
+        |c| {
+            assert!(c[2] > 0 && [c[1], c[3]] == [0, 0], "{c:?}");
+        },
+    );
+}
+
+#[test]
 fn other_ways_of_waiting_do_not_ask() {
     for spin in ["blind", "30", "0"] {
-        ask("other_ways_of_waiting_do_not_ask", spin, Some((Turn::Nobody, true)), |c| {
+        ask("other_ways_of_waiting_do_not_ask", spin, Some((Turn::None, true)), |c| {
             assert!(c[3] > 0 && c[1..3] == [0, 0], "{c:?}");
         });
     }
@@ -100,7 +112,7 @@ fn other_ways_of_waiting_do_not_ask() {
 
 #[test]
 fn who_may_spin_for_ever_does() {
-    ask("who_may_spin_for_ever_does", "infinite", Some((Turn::Nobody, true)), |c| {
+    ask("who_may_spin_for_ever_does", "infinite", Some((Turn::None, true)), |c| {
         assert!(c[0] > 0 && c[1..] == [0, 0, 0], "{c:?}");
     });
 }
@@ -136,7 +148,7 @@ fn programs_read_what_is_disclosed() {
         assert_eq!(machine.runs(2), Some(true));
         context.barrier().expect("barrier");
     };
-    let job = Job { layout: &[1, 2], pages: Some((Turn::Everyone, false)), ..Job::default() };
+    let job = Job { layout: &[1, 2], pages: Some((Turn::Shared, false)), ..Job::default() };
     start("programs_read_what_is_disclosed", &job, body).finish();
 }
 

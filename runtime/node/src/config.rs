@@ -13,16 +13,22 @@ use kumi_sched::{Mode, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
-use crate::{idle, paths};
+use crate::{idle, paths, sizes};
 
+mod devices;
 mod job;
 mod limits;
 mod node;
+mod privacy;
 mod quotas;
+mod users;
+pub use devices::{DeviceList, check_devices};
 pub use job::{HANDLER, JobDefaults, check_handler};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
+pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
+pub use users::check_users;
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
 pub const MIN_SLICE_US: u64 = 250;
@@ -111,6 +117,9 @@ pub struct ClusterConfig {
     /// The user who, besides root, may reconfigure the cluster and take it down.
     #[serde(default)]
     pub owner_uid: u32,
+    /// Whether jobs of root run. The head and each node read it.
+    #[serde(default)]
+    pub root_jobs: bool,
     /// Where each node serves its figures to Prometheus, `PORT` or `ADDRESS:PORT`; nowhere if it is
     /// not given. See [`ClusterConfig::metrics_of`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,6 +133,10 @@ pub struct ClusterConfig {
     /// How ranks send to other nodes, unless their node says otherwise.
     #[serde(default)]
     pub wire: WireSetting,
+    /// Memory of each machine that ranks leave to everything else, as `2GiB`. Without it a twentieth, at least 256 MiB and at
+    /// most 4 GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_reserve: Option<String>,
     /// Defaults of jobs.
     #[serde(default, skip_serializing_if = "JobDefaults::says_nothing")]
     pub job: JobDefaults,
@@ -133,6 +146,9 @@ pub struct ClusterConfig {
     /// The most that one user may have.
     #[serde(default, skip_serializing_if = "Quotas::says_nothing")]
     pub quota: Quotas,
+    /// What users see of others' jobs.
+    #[serde(default, skip_serializing_if = "Privacy::says_nothing")]
+    pub privacy: Privacy,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -323,6 +339,11 @@ impl ClusterConfig {
         for text in [&self.metrics, &self.head_metrics].into_iter().flatten() {
             listening_address(text, LOCALHOST)?;
         }
+        if let Some(text) = &self.memory_reserve
+            && sizes::bytes(text).is_none()
+        {
+            return invalid(format!("memory_reserve is wrong: {}", sizes::wrong(text)));
+        }
         self.job.validate(self.max_priority)?;
         self.limits.validate()?;
         self.quota.validate()?;
@@ -364,6 +385,8 @@ impl ClusterConfig {
                     node.name
                 ));
             }
+            users::validate(node)?;
+            node.check_resources()?;
             let cpus: BTreeSet<_> = node.cpus.iter().collect();
             if cpus.len() != node.cpus.len() || node.cpus.iter().any(|&cpu| cpu >= 8192) {
                 return invalid(format!(
@@ -419,6 +442,12 @@ impl ClusterConfig {
     /// The slice in nanoseconds.
     pub fn slice_ns(&self) -> u64 {
         self.slice_us * 1_000
+    }
+
+    /// Bytes that ranks leave of a machine with so much memory.
+    pub fn memory_reserve_of(&self, memory: u64) -> u64 {
+        let told = self.memory_reserve.as_deref().and_then(sizes::bytes);
+        told.unwrap_or_else(|| (memory / 20).clamp(256 << 20, 4 << 30)).min(memory)
     }
 
     /// How ranks of a node send to other nodes.
@@ -490,6 +519,10 @@ port = 7701
         let mixed = parse(&format!("wire = \"auto\"{mixed}")).unwrap();
         assert_eq!([own(&mixed, 0), own(&mixed, 1)], [WireSetting::Xdp, WireSetting::Auto]);
         assert_eq!(config.job.to_env(), []);
+        assert_eq!(config.memory_reserve_of(20 << 30), 1 << 30);
+        assert_eq!([1 << 20, 1 << 40].map(|all| config.memory_reserve_of(all)), [1 << 20, 4 << 30]);
+        let spare = parse(&format!("memory_reserve = \"3MiB\"{GOOD}")).unwrap();
+        assert_eq!(spare.memory_reserve_of(20 << 30), 3 << 20);
         assert_eq!(config.nodes[1].cpus, Vec::<usize>::new());
         let dir = tempfile::tempdir().unwrap();
         config.save(dir.path()).unwrap();
@@ -547,6 +580,8 @@ port = 7701
             ("owner_uid = 1000", "max_priority = 101", "max_priority is 101"),
             ("owner_uid = 1000", "wire = \"fast\"", "unknown variant `fast`"),
             ("owner_uid = 1000", "metrics = \"everywhere\"", "neither a port"),
+            ("owner_uid = 1000", "memory_reserve = \"much\"", "is not a size"),
+            ("cpus = [0]", "memory = \"0\"", "memory of node \"node0\""),
             ("owner_uid = 1000", "metrics = \"127.0.0.1:0\"", "neither a port"),
         ] {
             assert!(GOOD.contains(from), "{from}");

@@ -125,6 +125,8 @@ pub fn of_rank(status: RankStatus) -> u8 {
     match status {
         RankStatus::Exited(code) => code,
         RankStatus::Signalled(signal) => 128u8.saturating_add(signal),
+        // As the kernel ends it: by SIGKILL.
+        RankStatus::OutOfMemory(_) => 137,
     }
 }
 

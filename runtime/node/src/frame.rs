@@ -202,7 +202,7 @@ mod tests {
         let node = kumi_sched::NodeId;
         let column = |number| kumi_sched::Column {
             node: node(number),
-            slots: vec![Some(kumi_sched::JobId(u64::MAX)); slots],
+            slots: vec![vec![kumi_sched::JobId(u64::MAX)]; slots],
         };
         let timetable = kumi_sched::Timetable {
             generation: u64::MAX,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kumi_sched::NodeId;
 
-use crate::cgroup;
+use crate::cgroup::{Controller, Home, NodeGroups};
 
 /// One thing that Kumi can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,33 @@ pub struct Check {
 /// Note of a node without control groups.
 pub fn cgroup_sentence(reason: &str) -> String {
     format!(
-        "no control groups ({reason}): jobs are stopped and continued by signals, which ranks can see and which switch more slowly"
+        "no control groups ({reason}): jobs are stopped and continued by signals, which ranks can see and which switch more slowly; their memory and processes are not limited"
+    )
+}
+
+/// What is lost without a controller.
+fn cost(controller: Controller) -> &'static str {
+    match controller {
+        Controller::Memory => {
+            "memory of jobs is not limited: one that takes too much can bring the others and the node down"
+        }
+        Controller::Pids => {
+            "the number of a job's processes is not limited: one job can take all that the machine can have"
+        }
+        Controller::Cpu => {
+            "jobs that compete for processors get shares by their threads, whatever their priority"
+        }
+        Controller::Cpuset => "programs can leave the processors of their job",
+        Controller::Devices => "programs can open files of devices that other jobs have",
+    }
+}
+
+/// Note of a node that cannot limit jobs by a controller.
+pub fn controller_sentence(controller: Controller, reason: &str) -> String {
+    format!(
+        "no controller {} for control groups ({reason}): {}",
+        controller.name(),
+        cost(controller)
     )
 }
 
@@ -67,7 +93,8 @@ fn check(
 
 /// Tries everything out. Leaves nothing behind.
 pub fn checks() -> Vec<Check> {
-    let mut all = rights();
+    let mut all = control_groups();
+    all.extend(rights());
     all.extend(system());
     all
 }
@@ -75,12 +102,6 @@ pub fn checks() -> Vec<Check> {
 /// Permissions of the daemon.
 fn rights() -> Vec<Check> {
     vec![
-        check(
-            "control groups (cgroup v2)",
-            control_groups(),
-            "jobs are stopped and continued by signals: slower, and ranks can see it",
-            "run as root, or let systemd delegate a group (Delegate=yes); mount cgroup2 in containers",
-        ),
         check(
             "real-time priority",
             realtime(),
@@ -154,14 +175,52 @@ fn system() -> Vec<Check> {
     ]
 }
 
-fn control_groups() -> Result<String, String> {
+/// Control groups and their controllers, tried out as a node has them.
+fn control_groups() -> Vec<Check> {
     let name = format!("doctor-{}", std::process::id());
-    let group = cgroup::node_group(&name, NodeId(0))?;
-    let place = group.path().parent().map(Path::to_owned);
-    group.remove().map_err(|error| error.to_string())?;
-    let parent = place.ok_or("no parent group")?;
-    fs::remove_dir(&parent).map_err(|error| error.to_string())?;
-    Ok(format!("under {}", parent.parent().unwrap_or(&parent).display()))
+    let groups = NodeGroups::make(&name, NodeId(0), Home::Keep);
+    let mut checks = vec![check(
+        "control groups (cgroup v2)",
+        groups.as_ref().map_err(String::clone).and_then(below),
+        "jobs are stopped and continued by signals: slower, and ranks can see it",
+        "run as root, or let systemd delegate a group (Delegate=yes); mount cgroup2 in containers",
+    )];
+    for controller in Controller::ALL {
+        let found = match &groups {
+            Err(_) => Err("no control groups".to_owned()),
+            Ok(groups) => match groups.missing().iter().find(|(one, _)| *one == controller) {
+                Some((_, why)) => Err(why.clone()),
+                None => Ok(groups.version_of(controller).to_owned()),
+            },
+        };
+        let (name, remedy) = remedy(controller);
+        checks.push(check(name, found, cost(controller), remedy));
+    }
+    checks
+}
+
+/// The name of a check, and how to get the controller.
+fn remedy(controller: Controller) -> (&'static str, &'static str) {
+    const DELEGATE: &str =
+        "run as root, or as a service to which systemd delegates its group (Delegate=yes)";
+    match controller {
+        Controller::Memory => ("limits of memory (controller memory)", DELEGATE),
+        Controller::Pids => ("limits of processes (controller pids)", DELEGATE),
+        Controller::Cpu => ("shares of processors (controller cpu)", DELEGATE),
+        Controller::Cpuset => ("sets of processors (controller cpuset)", DELEGATE),
+        Controller::Devices => (
+            "rights to devices (controller devices)",
+            "mount version 1 of it; only machines whose jobs use devices need it",
+        ),
+    }
+}
+
+/// Where groups can be made. Removes those that were made to find out.
+fn below(groups: &NodeGroups) -> Result<String, String> {
+    groups.destroy(std::time::Duration::from_secs(1)).map_err(|error| error.to_string())?;
+    groups.remove_empty_parents();
+    let place = groups.main().path().ancestors().nth(2).map(Path::to_owned);
+    Ok(format!("under {}", place.unwrap_or_default().display()))
 }
 
 fn realtime() -> Result<String, String> {
@@ -255,6 +314,10 @@ mod tests {
     fn every_check_says_something() {
         let checks = checks();
         assert!(checks.iter().any(|check| check.name.starts_with("control groups")));
+        for controller in Controller::ALL {
+            let name = format!("(controller {})", controller.name());
+            assert!(checks.iter().any(|check| check.name.ends_with(&name)), "{name}");
+        }
         for check in &checks {
             assert!(!check.found.is_empty() && !check.cost.is_empty() && !check.remedy.is_empty());
         }

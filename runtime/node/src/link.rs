@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumi_control::message::{
-    CONTROL_VERSION, ControlMessage, Down, MessageCounts, MessageKind, Refusal, RefusalKind, Up,
+    CONTROL_VERSION, ControlMessage, Down, MessageCounts, MessageKind, NodeSet, Refusal,
+    RefusalKind, Up,
 };
 use kumi_control::stall_tolerant_clock::StallTolerantClock;
 use kumi_sched::{ClusterTime, NodeId};
@@ -93,6 +94,12 @@ pub enum LinkError {
     /// Too many other connections came before this one had authenticated.
     #[error("too many connections that have not authenticated")]
     Displaced,
+    /// The other side's certificate was revoked meanwhile.
+    #[error("its certificate is revoked")]
+    Revoked,
+    /// The other side reports of nodes that are not below it.
+    #[error("it reports of nodes that are not below it; all hosts must have the same cluster.toml")]
+    NotBelow,
     /// The other side said nothing for too long.
     #[error("nothing came for {SILENCE:?}")]
     Silent,
@@ -131,6 +138,15 @@ impl Refusals {
     }
 
     /// Counts what ended a link, if it was a violation.
+    pub fn count_end(&self, error: &LinkError) {
+        match error {
+            LinkError::Frame(error) => self.count_frame(error),
+            LinkError::NotBelow => drop(self.count("report of another node")),
+            _ => {}
+        }
+    }
+
+    /// Counts what broke the rules of frames.
     pub fn count_frame(&self, error: &FrameError) {
         let reason = match error {
             FrameError::TooLong { .. } => "frame too long",
@@ -256,11 +272,11 @@ pub type AcceptedStream = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// Serves the link of an accepted child until it ends, and says why: answers clock probes with
 /// `time`, counts frames in `traffic` and hands the rest to `deliver`, which says whether anybody
-/// still listens.
+/// still listens. Reports of other nodes than those `below` end it.
 pub async fn serve_child(
     mut read: impl AsyncRead + Unpin,
     (outbox, writing): (Outbox, impl Future<Output = io::Result<()>>),
-    traffic: &Traffic,
+    (below, traffic): (&NodeSet, &Traffic),
     time: impl Fn() -> ClusterTime,
     deliver: impl AsyncFn(Up) -> bool,
 ) -> LinkError {
@@ -271,6 +287,9 @@ pub async fn serve_child(
                 Err(error) => return error,
             };
             traffic.count(up.kind());
+            if matches!(&up, Up::Report(report) if !report.is_about(below)) {
+                return LinkError::NotBelow;
+            }
             if let Up::ClockProbe { stamp } = up {
                 outbox.send(&Down::Clock { stamp, time: time() });
             } else if !deliver(up).await {
@@ -332,7 +351,9 @@ pub async fn accept(
                 ),
             )),
             _ => frame::decode::<LinkHello>(&content).map(|hello| {
-                check(&stream, cluster, &hello).and_then(|()| agree(&hello)).map(|()| hello)
+                check(credentials, &stream, cluster, &hello)
+                    .and_then(|()| agree(&hello))
+                    .map(|()| hello)
             })?,
         };
         match verdict {
@@ -351,7 +372,12 @@ pub async fn accept(
     tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
 }
 
-fn check(stream: &AcceptedStream, cluster: &str, hello: &LinkHello) -> Result<(), Refusal> {
+fn check(
+    credentials: &Credentials,
+    stream: &AcceptedStream,
+    cluster: &str,
+    hello: &LinkHello,
+) -> Result<(), Refusal> {
     if hello.cluster != cluster {
         let message = format!(
             "this is cluster {cluster}, not {}; check the addresses in cluster.toml",
@@ -359,6 +385,8 @@ fn check(stream: &AcceptedStream, cluster: &str, hello: &LinkHello) -> Result<()
         );
         return Err(refusal(RefusalKind::BadRequest, message));
     }
-    tls::check_name(stream, Identity::Node(hello.node))
+    let peer = Identity::Node(hello.node);
+    tls::check_name(stream, peer)
+        .and_then(|()| credentials.check_revoked(peer, stream.get_ref().1))
         .map_err(|error| refusal(RefusalKind::NotPermitted, error.to_string()))
 }

@@ -2,11 +2,12 @@
 
 use std::io;
 
-use kumi_control::message::{JobRequest, ProcessLimits, User};
+use kumi_control::message::{JobRequest, ProcessLimits, Refusal, User};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use crate::config::{ClusterConfig, handler_of};
+use crate::names::NameService;
 use crate::process_limits::{believed, of_client};
 
 /// A client: nothing here is what it says of itself.
@@ -19,15 +20,24 @@ pub struct ClientPeer {
 }
 
 impl ClientPeer {
-    /// Asks the kernel who is connected.
+    /// Asks the kernel who is connected; the name of the user is still to be looked up.
     ///
     /// # Errors
     /// The system's error.
     pub fn of(stream: &UnixStream) -> io::Result<Self> {
         let credentials = stream.peer_cred()?;
-        let user = User { uid: credentials.uid(), gid: credentials.gid() };
+        let user = User { uid: credentials.uid(), gid: credentials.gid(), name: String::new() };
         let limits = of_client(credentials.pid(), user.uid);
         Ok(Self { user, limits })
+    }
+
+    /// The same with the name that this machine has for the user.
+    ///
+    /// # Errors
+    /// The name service does not answer.
+    pub async fn with_name(mut self, names: &NameService) -> Result<Self, Refusal> {
+        self.user.name = names.name_of(self.user.uid).await?.unwrap_or_default();
+        Ok(self)
     }
 
     /// Lowers the limits of a job that the client submits to what it has and the cluster gives. Returns a sentence for the

@@ -2,14 +2,19 @@
 //!
 //! Every cluster has an authority of its own. The head is `head.kumi`, node `i` is `node-<i>.kumi`.
 //! Both sides of a link show certificates; who calls checks the name of whom it called, and who is
-//! called checks that the caller's certificate carries the name it claims.
+//! called checks that the caller's certificate carries the name it claims. A certificate is numbered by the time of its
+//! issue, so that all that a node had can be revoked at once.
+
+mod certificate;
+mod revocations;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use kumi_control::message::Revocation;
 use kumi_sched::NodeId;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -21,10 +26,20 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, CommonState, RootCertStore, ServerConfig};
 
 use crate::exit::{ExitCode, Failure};
 use crate::paths;
+
+use certificate::CertificateTimes;
+pub use revocations::Revocations;
+
+/// Days for which certificates of daemons and servers are valid, unless somebody says otherwise.
+pub const DAEMON_DAYS: u16 = 730;
+/// Days for which an authority is.
+const AUTHORITY_DAYS: u16 = 3_650;
+/// So much may the clock of a machine be behind that of the authority's.
+const CLOCKS_DIFFER: time::Duration = time::Duration::days(1);
 
 /// Holder of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +104,9 @@ pub enum TlsError {
         "the certificates do not fit together: {0}; copy them again from where the cluster was initialised"
     )]
     Setup(String),
+    /// The peer's certificate is revoked.
+    #[error("the certificate of {0} is revoked; give it a new one with `kumi cluster rotate`")]
+    Revoked(String),
     /// The peer's certificate is for someone else.
     #[error(
         "the peer says it is {claimed} and its certificate is for someone else; check that each host has the files of its own node"
@@ -118,9 +136,51 @@ fn file_error(path: &Path) -> impl FnOnce(io::Error) -> TlsError {
     move |source| TlsError::File { path, source }
 }
 
-fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(file_error(path))
+/// Writes a file, in one step over an older one.
+fn write(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = PathBuf::from(draft);
+    let make = || {
+        // A draft that was left may have other permissions.
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&draft, path)
+    };
+    make().map_err(file_error(path))
+}
+
+/// Sets the serial number and the validity of a certificate that is issued now; `index` tells it from others of that time.
+fn date(params: &mut CertificateParams, index: u64, days: u16) {
+    let now = time::OffsetDateTime::now_utc();
+    params.not_before = now - CLOCKS_DIFFER;
+    params.not_after = now + time::Duration::days(days.into());
+    let micros = u64::try_from(now.unix_timestamp_nanos() / 1_000).unwrap_or(0);
+    params.serial_number = Some(micros.saturating_add(index).into());
+}
+
+/// Makes a certificate and key of `identity`. The key first: without its certificate it is of no use.
+fn issue_daemon(
+    tls: &Path,
+    issuer: &Issuer<'_, KeyPair>,
+    (identity, index): (Identity, u64),
+    days: u16,
+) -> Result<(), TlsError> {
+    let mut params = CertificateParams::new(vec![identity.name()])?;
+    params.distinguished_name = subject(&identity.name());
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    date(&mut params, index, days);
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, issuer)?;
+    let stem = identity.file();
+    write(&tls.join(format!("{stem}.key")), 0o600, &key.serialize_pem())?;
+    write(&tls.join(format!("{stem}.pem")), 0o644, &certificate.pem())
 }
 
 /// Makes the authority of cluster `cluster` and certificates for its head and `nodes` nodes, in
@@ -139,25 +199,16 @@ pub fn create(dir: &Path, cluster: &str, nodes: u32) -> Result<(), TlsError> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = KeyPair::generate()?;
+    date(&mut params, 0, AUTHORITY_DAYS);
     let authority = params.self_signed(&key)?;
-    write_new(&tls.join("ca.key"), 0o600, &key.serialize_pem())?;
+    write(&tls.join("ca.key"), 0o600, &key.serialize_pem())?;
     let issuer = Issuer::new(params, key);
-    for identity in
-        [Identity::Head].into_iter().chain((0..nodes).map(|i| Identity::Node(NodeId(i))))
-    {
-        let mut params = CertificateParams::new(vec![identity.name()])?;
-        params.distinguished_name = subject(&identity.name());
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &issuer)?;
-        let stem = identity.file();
-        write_new(&tls.join(format!("{stem}.key")), 0o600, &key.serialize_pem())?;
-        write_new(&tls.join(format!("{stem}.pem")), 0o644, &certificate.pem())?;
+    let nodes = (0..nodes).map(|node| Identity::Node(NodeId(node)));
+    for (identity, index) in [Identity::Head].into_iter().chain(nodes).zip(1..) {
+        issue_daemon(&tls, &issuer, (identity, index), DAEMON_DAYS)?;
     }
     // Last, since it says that everything is there.
-    write_new(&tls.join("ca.pem"), 0o644, &authority.pem())
+    write(&tls.join("ca.pem"), 0o644, &authority.pem())
 }
 
 /// Makes a certificate for a server of these names and addresses, which whoever trusts the authority of cluster
@@ -166,20 +217,54 @@ pub fn create(dir: &Path, cluster: &str, nodes: u32) -> Result<(), TlsError> {
 /// # Errors
 /// When the authority's key is not here, or a name is none.
 pub fn issue(dir: &Path, cluster: &str, names: Vec<String>) -> Result<(String, String), TlsError> {
-    let path = paths::tls(dir).join("ca.key");
-    let text = fs::read_to_string(&path).map_err(file_error(&path))?;
-    let wrong = |error: rcgen::Error| TlsError::Content { path, reason: error.to_string() };
-    let authority = KeyPair::from_pem(&text).map_err(wrong)?;
-    let mut params = CertificateParams::default();
-    params.distinguished_name = subject(&format!("Kumi cluster {cluster}"));
-    let issuer = Issuer::new(params, authority);
+    let issuer = authority(dir, cluster)?;
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = subject("a server of a Kumi cluster");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    date(&mut params, 0, DAEMON_DAYS);
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?;
     Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// Makes new certificates and keys of these daemons, for so many days.
+///
+/// # Errors
+/// When the authority's key is not here, or files cannot be written.
+pub fn renew(dir: &Path, cluster: &str, daemons: &[Identity], days: u16) -> Result<(), TlsError> {
+    let issuer = authority(dir, cluster)?;
+    let tls = paths::tls(dir);
+    daemons
+        .iter()
+        .zip(1..)
+        .try_for_each(|(&daemon, index)| issue_daemon(&tls, &issuer, (daemon, index), days))
+}
+
+/// The authority of a cluster, where its key is.
+fn authority(dir: &Path, cluster: &str) -> Result<Issuer<'static, KeyPair>, TlsError> {
+    let path = paths::tls(dir).join("ca.key");
+    let text = fs::read_to_string(&path).map_err(file_error(&path))?;
+    let wrong = |error: rcgen::Error| TlsError::Content { path, reason: error.to_string() };
+    let key = KeyPair::from_pem(&text).map_err(wrong)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject(&format!("Kumi cluster {cluster}"));
+    Ok(Issuer::new(params, key))
+}
+
+/// Names (`head`, `node-3`, `ca`) and ends, in seconds since the epoch, of all certificates in `<dir>/tls` that can be read.
+#[must_use]
+pub fn ends(dir: &Path) -> Vec<(String, i64)> {
+    let entries = fs::read_dir(paths::tls(dir)).into_iter().flatten().flatten();
+    let mut ends: Vec<_> = entries
+        .filter_map(|entry| {
+            let path = entry.path();
+            let name = path.file_name()?.to_str()?.strip_suffix(".pem")?.to_owned();
+            Some((name, CertificateTimes::read(&certificate(&path).ok()?)?.until))
+        })
+        .collect();
+    ends.sort_unstable();
+    ends
 }
 
 fn subject(name: &str) -> DistinguishedName {
@@ -188,20 +273,15 @@ fn subject(name: &str) -> DistinguishedName {
     subject
 }
 
-/// Credentials by which one side of a link proves its identity and checks the other's.
+/// What a daemon shows and checks.
 #[derive(Clone)]
-pub struct Credentials {
+struct Loaded {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
 
-impl Credentials {
-    /// Loads the certificates of `identity` from `<dir>/tls`.
-    ///
-    /// # Errors
-    /// When files are missing, unreadable, or do not fit together.
-    pub fn load(dir: &Path, identity: Identity) -> Result<Self, TlsError> {
-        let tls = paths::tls(dir);
+impl Loaded {
+    fn load(tls: &Path, identity: Identity) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         let path = tls.join("ca.pem");
         roots
@@ -230,6 +310,88 @@ impl Credentials {
         server.send_tls13_tickets = 0;
         Ok(Self { client: Arc::new(client), server: Arc::new(server) })
     }
+}
+
+/// Credentials by which one side of a link proves its identity and checks the other's.
+#[derive(Clone)]
+pub struct Credentials {
+    tls: PathBuf,
+    identity: Identity,
+    /// Replaced when there are new files.
+    loaded: Arc<RwLock<Loaded>>,
+    revocations: Revocations,
+}
+
+impl Credentials {
+    /// Loads the certificates of `identity` from `<dir>/tls`, and the list of those that are revoked.
+    ///
+    /// # Errors
+    /// When files are missing, unreadable, or do not fit together.
+    pub fn load(dir: &Path, identity: Identity) -> Result<Self, TlsError> {
+        let tls = paths::tls(dir);
+        let loaded = Arc::new(RwLock::new(Loaded::load(&tls, identity)?));
+        let revocations = Revocations::load(tls.join(format!("{}.revoked", identity.file())))?;
+        Ok(Self { tls, identity, loaded, revocations })
+    }
+
+    /// Loads the certificates anew, for connections from now on.
+    ///
+    /// # Errors
+    /// As of [`Credentials::load`]; then those of before stay.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let loaded = Loaded::load(&self.tls, self.identity)?;
+        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        Ok(())
+    }
+
+    fn loaded(&self) -> Loaded {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The certificates that are revoked.
+    #[must_use]
+    pub fn revocations(&self) -> &Revocations {
+        &self.revocations
+    }
+
+    /// The same for daemons, which go on with the old ones.
+    pub(crate) fn reload_or_warn(&self) {
+        match self.reload() {
+            Ok(()) => tracing::info!("certificates are read anew"),
+            Err(error) => tracing::error!(%error, "certificates stay as they were"),
+        }
+    }
+
+    /// Keeps a list of revoked certificates, and acts on it.
+    pub(crate) fn revoke(&self, list: &[Revocation]) {
+        tracing::warn!(?list, "certificates are revoked");
+        if let Err(error) = self.revocations.add(list) {
+            tracing::error!(%error, "the list of revoked certificates is lost when this daemon ends");
+        }
+    }
+
+    /// A future that ends when the certificate of a node at the other end of a connection is revoked.
+    pub fn watch_peer(
+        &self,
+        node: NodeId,
+        connection: &CommonState,
+    ) -> impl Future<Output = ()> + use<> {
+        let (revocations, issued_us) = (self.revocations.clone(), issued_us(connection));
+        async move { revocations.until_revoked(node, issued_us).await }
+    }
+
+    /// Checks that the certificate of the other end of a connection is not revoked.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn check_revoked(&self, peer: Identity, connection: &CommonState) -> Result<(), TlsError> {
+        match peer {
+            Identity::Node(node) if self.revocations.is_revoked(node, issued_us(connection)) => {
+                Err(TlsError::Revoked(peer.name()))
+            }
+            _ => Ok(()),
+        }
+    }
 
     /// Authenticates an outgoing connection to `peer`.
     ///
@@ -243,8 +405,10 @@ impl Credentials {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
-        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&self.client));
-        connector.connect(peer.server_name(), stream).await
+        let connector = tokio_rustls::TlsConnector::from(self.loaded().client);
+        let stream = connector.connect(peer.server_name(), stream).await?;
+        self.check_revoked(peer, stream.get_ref().1).map_err(io::Error::other)?;
+        Ok(stream)
     }
 
     /// Authenticates an incoming connection: the peer has some certificate of this cluster, whose
@@ -256,7 +420,7 @@ impl Credentials {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
-        tokio_rustls::TlsAcceptor::from(Arc::clone(&self.server)).accept(stream).await
+        tokio_rustls::TlsAcceptor::from(self.loaded().server).accept(stream).await
     }
 }
 
@@ -273,6 +437,12 @@ pub fn check_name<S>(
     let certificate = chain.first().ok_or_else(wrong)?;
     let parsed = ParsedCertificate::try_from(certificate).map_err(|_| wrong())?;
     verify_server_name(&parsed, &claimed.server_name()).map_err(|_| wrong())
+}
+
+/// When the certificate of the other end was issued; 0 if it does not say.
+fn issued_us(connection: &CommonState) -> u64 {
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
+    certificate.and_then(|der| CertificateTimes::read(der)).map_or(0, |times| times.issued_us)
 }
 
 fn certificate(path: &Path) -> Result<CertificateDer<'static>, TlsError> {
@@ -303,7 +473,9 @@ mod tests {
         let (near, far) = tokio::io::duplex(64 << 10);
         let accept = async {
             let stream = listener.accept(far).await.map_err(|error| format!("accept: {error}"))?;
-            check_name(&stream, claimed).map_err(|error| error.to_string())
+            check_name(&stream, claimed).map_err(|error| error.to_string())?;
+            let checked = listener.check_revoked(claimed, stream.get_ref().1);
+            checked.map_err(|error| error.to_string())
         };
         let connect = async {
             let stream = caller.connect(called, near).await;
@@ -330,6 +502,45 @@ mod tests {
         create(other.path(), "other", 2).unwrap();
         let stranger = Credentials::load(other.path(), NODE1).unwrap();
         assert!(meet(&stranger, Identity::Head, &head, NODE1).await.is_err());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_revoked_certificate_is_refused_by_both_sides_and_a_new_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        create(dir.path(), "default", 2).unwrap();
+        let load = |identity| Credentials::load(dir.path(), identity).unwrap();
+        let (node0, node1) = (load(Identity::Node(NodeId(0))), load(NODE1));
+        meet(&node1, Identity::Node(NodeId(0)), &node0, NODE1).await.unwrap();
+        let now = u64::try_from(time::OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000);
+        let revoked = [Revocation { node: NodeId(1), until_us: now.unwrap() + 10 }];
+        node0.revocations().add(&revoked).unwrap();
+        let error = meet(&node0, NODE1, &node1, Identity::Node(NodeId(0))).await.unwrap_err();
+        assert!(error.contains("certificate of node-1.kumi is revoked"), "{error}");
+        let error = meet(&node1, Identity::Node(NodeId(0)), &node0, NODE1).await.unwrap_err();
+        assert!(error.contains("certificate of node-1.kumi is revoked"), "{error}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        renew(dir.path(), "default", &[NODE1], 3).unwrap();
+        node1.reload().unwrap();
+        meet(&node1, Identity::Node(NodeId(0)), &node0, NODE1).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_certificate_that_has_ended_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        create(dir.path(), "default", 2).unwrap();
+        let day = 86_400;
+        let now = time::OffsetDateTime::now_utc().unix_timestamp();
+        let days = |ends: Vec<(String, i64)>| -> Vec<_> {
+            ends.into_iter().map(|(name, until)| (name, (until - now + day / 2) / day)).collect()
+        };
+        let [ca, two_years] = [AUTHORITY_DAYS, DAEMON_DAYS].map(i64::from);
+        let expected =
+            [("ca", ca), ("head", two_years), ("node-0", two_years), ("node-1", two_years)];
+        assert_eq!(days(ends(dir.path())), expected.map(|(name, days)| (name.to_owned(), days)));
+        renew(dir.path(), "default", &[NODE1], 0).unwrap();
+        let load = |identity| Credentials::load(dir.path(), identity).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        assert!(meet(&load(NODE1), Identity::Head, &load(Identity::Head), NODE1).await.is_err());
     }
 
     #[test]

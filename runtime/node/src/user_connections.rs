@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_control::message::{ClientReply, RefusalKind};
+use kumi_control::message::{ClientReply, Refusal, RefusalKind};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::client::refusal;
@@ -73,19 +73,27 @@ impl CountedConnection {
             "you have {} connections to this daemon, which is as many as a user may have; end some, or ask the owner for a higher connections_per_user",
             self.of.most
         );
-        let reply = ClientReply::Refused(refusal(RefusalKind::Quota, message));
-        let told = async {
-            frame::write(stream, &reply, LINK_LIMIT).await.ok()?;
-            stream.shutdown().await.ok()?;
-            // Closed at once, the client could lose the answer: what it has sent was not read.
-            let mut rest = [0; 256];
-            while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {}
-            Some(())
-        };
-        // A client that does not listen is not waited for.
-        let _ = tokio::time::timeout(TELLING, told).await;
+        tell_refused(stream, refusal(RefusalKind::Quota, message)).await;
         None
     }
+}
+
+/// Tells a client that is not served why. One that does not listen is not waited for.
+pub(crate) async fn tell_refused<S>(stream: &mut S, refused: Refusal)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let reply = ClientReply::Refused(refused);
+    let told = async {
+        frame::write(stream, &reply, LINK_LIMIT).await.ok()?;
+        stream.shutdown().await.ok()?;
+        // Closed at once, the client could lose the answer: what it has sent was not read.
+        let mut rest = [0; 256];
+        while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {}
+        Some(())
+    };
+    // Whether it was told changes nothing.
+    let _ = tokio::time::timeout(TELLING, told).await;
 }
 
 impl Drop for CountedConnection {

@@ -14,14 +14,15 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::cgroup::ControlGroup;
+use crate::cgroup::{ControlGroup, NodeGroups};
 use crate::exit::ExitCode;
 
 /// The daemon's handle on its watcher.
 #[derive(Debug)]
 pub struct Watcher {
     executable: PathBuf,
-    group: Option<PathBuf>,
+    /// The node's control groups, that of version 2 first.
+    groups: Vec<PathBuf>,
     process: RefCell<Option<(Child, ChildStdin)>>,
     /// Process groups of living ranks, for a watcher that is started later.
     ranks: RefCell<BTreeSet<u32>>,
@@ -29,14 +30,14 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Starts a watcher over the node's control group, or over process groups if there is none.
+    /// Starts a watcher over the node's control groups, or over process groups if there are none.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(executable: &Path, group: Option<&ControlGroup>) -> io::Result<Self> {
+    pub fn start(executable: &Path, groups: Option<&NodeGroups>) -> io::Result<Self> {
         let watcher = Self {
             executable: executable.to_owned(),
-            group: group.map(|group| group.path().to_owned()),
+            groups: groups.map(NodeGroups::paths).unwrap_or_default(),
             process: RefCell::new(None),
             ranks: RefCell::default(),
             restarts: Cell::new(0),
@@ -48,10 +49,7 @@ impl Watcher {
     fn spawn(&self) -> io::Result<(Child, ChildStdin)> {
         use std::os::unix::process::CommandExt;
         let mut command = Command::new(&self.executable);
-        command.arg("watch");
-        if let Some(group) = &self.group {
-            command.arg(group);
-        }
+        command.arg("watch").args(&self.groups);
         // A process group of its own, so that what is sent to the daemon's does not reach it.
         let command = command.env_clear().current_dir("/").process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
@@ -102,7 +100,7 @@ impl Watcher {
     }
 
     fn tell(&self, line: std::fmt::Arguments<'_>) {
-        if self.group.is_some() {
+        if !self.groups.is_empty() {
             return;
         }
         let told = match self.process.borrow_mut().as_mut() {
@@ -129,10 +127,10 @@ impl Drop for Watcher {
 /// How long processes that are killed may take to go.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Watches over the daemon at the other end of standard input.
-pub fn main(group: Option<PathBuf>) -> ExitCode {
-    let group = group.map(ControlGroup::at);
-    let identity = group.as_ref().and_then(ControlGroup::identity);
+/// Watches over the daemon at the other end of standard input. The first of the groups is that of version 2.
+pub fn main(groups: Vec<PathBuf>) -> ExitCode {
+    let groups = groups.into_iter().map(ControlGroup::at);
+    let groups: Vec<_> = groups.map(|group| (group.identity(), group)).collect();
     let mut ranks = BTreeSet::new();
     // An unreadable pipe means the same as its end.
     for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -146,14 +144,15 @@ pub fn main(group: Option<PathBuf>) -> ExitCode {
         // Gone already is what is wanted.
         let _ = killpg(Pid::from_raw(rank), Signal::SIGKILL);
     }
-    let Some(group) = group else { return ExitCode::Ok };
     let end = Instant::now() + PATIENCE;
-    // A daemon that has been started again has made the group anew, and that one is not ours.
-    while identity.is_some() && group.identity() == identity {
-        match group.destroy(Duration::ZERO) {
-            Ok(()) => group.remove_empty_parent(),
-            Err(_) if Instant::now() >= end => return ExitCode::Internal,
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+    for (identity, group) in &groups {
+        // A daemon that has been started again has made the group anew, and that one is not ours.
+        while identity.is_some() && group.identity() == *identity {
+            match group.destroy(Duration::ZERO) {
+                Ok(()) => group.remove_empty_parent(),
+                Err(_) if Instant::now() >= end => return ExitCode::Internal,
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
         }
     }
     ExitCode::Ok

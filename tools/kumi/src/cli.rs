@@ -69,6 +69,10 @@ pub enum ClusterCommand {
     Down(DownArgs),
     /// Change how jobs share the processors, while they run
     Set(SetArgs),
+    /// Refuse all certificates that a node has now
+    Revoke(RevokeArgs),
+    /// Make new certificates and keys, where the cluster was made
+    Rotate(RotateArgs),
 }
 
 /// Places of the nodes.
@@ -78,7 +82,7 @@ pub struct NodePlacementArgs {
     /// Number of nodes, all on this machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub local: Option<u32>,
-    /// File of hosts, one line each: NAME ADDRESS[:PORT] [cpus=LIST]
+    /// File of hosts, one line each: NAME ADDRESS[:PORT] [cpus=LIST] [users=LIST]
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
 }
@@ -202,6 +206,26 @@ pub struct SetArgs {
     /// Switch even when one job runs alone
     #[arg(long, value_enum)]
     pub force_switch: Option<OnOff>,
+}
+
+/// `kumi cluster revoke`
+#[derive(Clone, Debug, Args)]
+pub struct RevokeArgs {
+    /// The node: its name or number
+    #[arg(value_name = "NODE")]
+    pub node: String,
+}
+
+/// `kumi cluster rotate`
+#[derive(Clone, Debug, Args)]
+pub struct RotateArgs {
+    /// Daemons that get new ones: names or numbers of nodes, or head; all if none is given
+    #[arg(value_name = "NODE")]
+    pub daemons: Vec<String>,
+    /// Days for which they are valid
+    #[arg(long, value_name = "N", default_value_t = kumi_node::tls::DAEMON_DAYS,
+          value_parser = clap::value_parser!(u16).range(1..=3650))]
+    pub days: u16,
 }
 
 /// Wire between nodes.

@@ -2,6 +2,7 @@
 
 use crate::cli::DoctorArgs;
 use crate::cluster;
+use crate::context::Context;
 use crate::error::Error;
 use crate::output;
 use kumi_node::limits::{self, Check};
@@ -29,9 +30,11 @@ struct CheckView<'a> {
 }
 
 /// Runs the command.
-pub fn run(args: &DoctorArgs) -> Result<(), Error> {
+pub fn run(context: &Context, args: &DoctorArgs) -> Result<(), Error> {
     let mut checks = limits::checks();
     checks.extend(own_checks());
+    let ending = cluster::certificates::warnings(context, output::wall_ms());
+    checks.extend(ending.into_iter().map(certificate_check));
     let can_run = can_run(&checks);
     if args.json {
         output::json(&DoctorView { can_run, checks: checks.iter().map(view).collect() })?;
@@ -88,6 +91,17 @@ fn own_checks() -> Vec<Check> {
             "install iproute2",
         ),
     ]
+}
+
+/// A certificate that ends soon.
+fn certificate_check(found: String) -> Check {
+    Check {
+        name: "certificates of the cluster",
+        ok: false,
+        found,
+        cost: "daemons do not find each other after the end",
+        remedy: "run `kumi cluster rotate` where the cluster was made",
+    }
 }
 
 fn render(checks: &[Check]) -> String {

@@ -1,9 +1,11 @@
 //! Host file of `kumi cluster init --hosts` and `kumi cluster up --hosts`.
 //!
-//! One node per line, `name address[:port] [cpus=LIST]`; `#` begins a comment. IPv6 addresses with a port are in brackets.
+//! One node per line, `name address[:port] [cpus=LIST] [users=LIST] [memory=SIZE] [devices=NAME:LIST]`; `#` begins a comment.
+//! IPv6 addresses with a port are in brackets.
 
 use crate::parse;
-use kumi_node::config::MAX_NODES;
+use kumi_node::config::{DeviceList, MAX_NODES, check_devices, check_users};
+use kumi_node::sizes;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,6 +27,67 @@ pub struct Host {
     pub interface: Option<String>,
     /// Processors its ranks may use; empty means all.
     pub cpus: Vec<usize>,
+    /// Whose clients the head accepts through it.
+    pub users: Option<Vec<String>>,
+    /// Memory that its ranks may use.
+    pub memory: Option<String>,
+    /// Devices that its ranks may use.
+    pub devices: BTreeMap<String, DeviceList>,
+}
+
+impl Host {
+    /// Takes over what a word behind the address says.
+    fn take(&mut self, word: &str) -> Result<(), String> {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(unknown(word));
+        };
+        match key {
+            "cpus" => {
+                self.cpus = parse::cpu_list(value).ok_or_else(|| {
+                    format!("'{value}' is not a list of processors; write for example cpus=0-3,8")
+                })?;
+            }
+            "users" => {
+                let list: Vec<String> = value.split(',').map(str::to_owned).collect();
+                check_users(&list)?;
+                self.users = Some(list);
+            }
+            "memory" => {
+                let size = sizes::bytes(value).filter(|&bytes| bytes > 0);
+                size.ok_or_else(|| sizes::wrong(value))?;
+                self.memory = Some(value.to_owned());
+            }
+            "devices" => {
+                let (name, list) = devices(value)?;
+                if self.devices.insert(name.to_owned(), list).is_some() {
+                    return Err(format!("the devices {name} are there twice"));
+                }
+                check_devices(&self.devices)?;
+            }
+            _ => return Err(unknown(word)),
+        }
+        Ok(())
+    }
+}
+
+fn unknown(word: &str) -> String {
+    format!(
+        "'{word}' is not known here; only cpus=LIST, users=LIST, memory=SIZE and devices=NAME:LIST may follow"
+    )
+}
+
+/// `gpu:2`, or `gpu:/dev/nvidia0,/dev/nvidia1`.
+fn devices(text: &str) -> Result<(&str, DeviceList), String> {
+    let wrong = || {
+        format!(
+            "'{text}' does not name devices; write for example devices=gpu:2 or devices=gpu:/dev/nvidia0,/dev/nvidia1"
+        )
+    };
+    let (name, list) = text.split_once(':').ok_or_else(wrong)?;
+    if list.starts_with('/') {
+        return Ok((name, DeviceList::Files(list.split(',').map(Into::into).collect())));
+    }
+    Ok((name, DeviceList::Count(list.parse().map_err(|_| wrong())?)))
 }
 
 /// Error of a host file.
@@ -115,16 +178,11 @@ fn parse_line(content: &str, resolve: &dyn Fn(&str) -> Option<IpAddr>) -> Result
             "a link-local address has the host's interface behind it, as fe80::1%eth0, and no other has; write {address} so"
         ));
     }
-    let mut cpus = Vec::new();
-    for word in words {
-        cpus = match word.strip_prefix("cpus=") {
-            Some(list) => parse::cpu_list(list).ok_or_else(|| {
-                format!("'{list}' is not a list of processors; write for example cpus=0-3,8")
-            })?,
-            None => return Err(format!("'{word}' is not known here; only cpus=LIST may follow")),
-        };
-    }
-    Ok(Host { name: name.to_owned(), address, port, interface, cpus })
+    let (name, cpus) = (name.to_owned(), Vec::new());
+    let (users, memory, devices) = (None, None, BTreeMap::new());
+    let mut host = Host { name, address, port, interface, cpus, users, memory, devices };
+    words.try_for_each(|word| host.take(word))?;
+    Ok(host)
 }
 
 /// Address and port: `10.0.0.1:7701`, `[fd00::1]:7701`, or one without the port and the brackets.
@@ -170,13 +228,25 @@ mod tests {
 
     #[test]
     fn a_file_with_everything() {
-        let text = "# lab\n\nalpha 10.0.0.1\n beta 10.0.0.2:9000 cpus=0-1,4 # the big one\n\
+        let text = "# lab\n\nalpha 10.0.0.1\n beta 10.0.0.2:9000 cpus=0-1,4 users=bob,1001 # the big one\n\
                     gamma alpha.lab\n";
         let hosts = read(text).unwrap();
         assert_eq!(hosts.len(), 3);
         assert_eq!((hosts[0].port, hosts[0].cpus.len()), (NODE_PORT, 0));
         assert_eq!((hosts[1].port, hosts[1].cpus.clone()), (9000, vec![0, 1, 4]));
+        let users = ["bob", "1001"].map(str::to_owned).to_vec();
+        assert_eq!((hosts[0].users.clone(), hosts[1].users.clone()), (None, Some(users)));
         assert_eq!(hosts[2].address, IpAddr::from([10, 0, 0, 9]));
+    }
+
+    #[test]
+    fn a_host_with_memory_and_devices() {
+        let text = "a 10.0.0.1 memory=1.5GiB devices=gpu:/dev/x0,/dev/x1 cpus=1 devices=fpga:2\n";
+        let hosts = read(text).unwrap();
+        assert_eq!((hosts[0].memory.as_deref(), &*hosts[0].cpus), (Some("1.5GiB"), &[1][..]));
+        assert_eq!(hosts[0].devices["fpga"], DeviceList::Count(2));
+        let files = ["/dev/x0", "/dev/x1"].map(Into::into).to_vec();
+        assert_eq!(hosts[0].devices["gpu"], DeviceList::Files(files));
     }
 
     #[test]
@@ -211,6 +281,13 @@ mod tests {
             ("a 10.0.0.1\nb nowhere.lab\n", 2, "'nowhere.lab' is neither"),
             ("a 10.0.0.1 cpus=3-1\n", 1, "'3-1' is not a list"),
             ("a 10.0.0.1 cores=3\n", 1, "'cores=3' is not known"),
+            ("a 10.0.0.1 users=bob,\n", 1, "is not a user"),
+            ("a 10.0.0.1 memory=2GB\n", 1, "\"2GB\" is not a size"),
+            ("a 10.0.0.1 memory=0\n", 1, "\"0\" is not a size"),
+            ("a 10.0.0.1 devices=2\n", 1, "'2' does not name devices"),
+            ("a 10.0.0.1 devices=gpu:two\n", 1, "'gpu:two' does not name devices"),
+            ("a 10.0.0.1 devices=gpu:0\n", 1, "not between 1 and 1024"),
+            ("a 10.0.0.1 devices=gpu:1 devices=gpu:2\n", 1, "the devices gpu are there twice"),
             ("a/b 10.0.0.1\n", 1, "'a/b' is not a host name"),
             ("a 10.0.0.1\na 10.0.0.2\n", 2, "already used in line 1"),
             ("a 10.0.0.1\nb 10.0.0.1\n", 2, "10.0.0.1:7701 is already used in line 1"),

@@ -36,6 +36,11 @@ pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
                 RankStatus::Signalled(number) => {
                     format!("{place} was killed by signal {}", signal(*number))
                 }
+                RankStatus::OutOfMemory(bytes) => format!(
+                    "{place} was killed because its job had used up its {} of memory there; \
+                     give it more with --mem-per-rank, or run it on more nodes",
+                    table::bytes(*bytes)
+                ),
             }
         }
         Outcome::Refused(refusal) => table::printable(&refusal.message),
@@ -79,6 +84,9 @@ fn ended(outcome: &Outcome) -> String {
                 Err(_) => format!("signal {number} (rank {rank})"),
             }
         }
+        Outcome::RankFailed { rank, status: RankStatus::OutOfMemory(_), .. } => {
+            format!("out of memory (rank {rank})")
+        }
         Outcome::Refused(refusal) if refusal.kind == RefusalKind::NotNow => "withdrawn".to_owned(),
         Outcome::Refused(_) => "refused".to_owned(),
         Outcome::NodeLost(node) => format!("node {node} lost"),
@@ -90,11 +98,14 @@ fn ended(outcome: &Outcome) -> String {
 pub fn waits_for(reason: &WaitReason) -> String {
     match *reason {
         WaitReason::NodesAttaching { up, nodes } => format!("nodes: {up} of {nodes} attached"),
-        WaitReason::NodesDown { wanted, up, nodes } => {
-            format!("nodes: {wanted} wanted, {up} of {nodes} up")
+        WaitReason::NodesDown { wanted, up, nodes, .. } => {
+            format!("{wanted} processors, {up} of {nodes} nodes up")
         }
-        WaitReason::NodesTaken { wanted, free } => format!("nodes: {wanted} wanted, {free} free"),
-        WaitReason::NodesFull { limit } => format!("nodes: {limit} jobs on each"),
+        WaitReason::ProcessorsTaken { wanted, free } => {
+            format!("processors: {wanted} wanted, {free} free")
+        }
+        WaitReason::ProcessorsFull { limit } => format!("processors: {limit} jobs on each"),
+        WaitReason::ResourcesTaken => "memory or devices".to_owned(),
         WaitReason::Behind { job } => format!("job {job}"),
         WaitReason::Preparing { ready, nodes } => format!("nodes: {ready} of {nodes} ready"),
     }

@@ -107,7 +107,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
         Command::Top(args) => top::run(context, &args).await,
         Command::Stats(args) => stats::run(context, &args).await,
         Command::Debug(command) => debug::run(context, &command).await,
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => doctor::run(context, &args),
         // These have their own runtime or need none; they were handled before.
         Command::Demo(_) | Command::Sim(_) | Command::Call(_) | Command::Completions(_) => Ok(()),
     }

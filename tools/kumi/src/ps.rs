@@ -41,6 +41,8 @@ struct ReasonView {
     #[serde(skip_serializing_if = "Option::is_none")]
     wanted: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    has: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     up: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     free: Option<u32>,
@@ -129,13 +131,18 @@ fn reason_view(reason: &WaitReason) -> ReasonView {
         WaitReason::NodesAttaching { up, nodes } => {
             ReasonView { up: Some(up), nodes: Some(nodes), ..view }
         }
-        WaitReason::NodesDown { wanted, up, nodes } => {
-            ReasonView { wanted: Some(wanted), up: Some(up), nodes: Some(nodes), ..view }
-        }
-        WaitReason::NodesTaken { wanted, free } => {
+        WaitReason::NodesDown { wanted, has, up, nodes } => ReasonView {
+            wanted: Some(wanted),
+            has: Some(has),
+            up: Some(up),
+            nodes: Some(nodes),
+            ..view
+        },
+        WaitReason::ResourcesTaken => view,
+        WaitReason::ProcessorsTaken { wanted, free } => {
             ReasonView { wanted: Some(wanted), free: Some(free), ..view }
         }
-        WaitReason::NodesFull { limit } => ReasonView { limit: Some(limit), ..view },
+        WaitReason::ProcessorsFull { limit } => ReasonView { limit: Some(limit), ..view },
         WaitReason::Behind { job } => ReasonView { job: Some(job.0), ..view },
         WaitReason::Preparing { ready, nodes } => {
             ReasonView { ready: Some(ready), nodes: Some(nodes), ..view }
@@ -161,6 +168,10 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
             match status {
                 RankStatus::Exited(code) => view.exit_code = Some(*code),
                 RankStatus::Signalled(number) => view.signal = Some(*number),
+                RankStatus::OutOfMemory(_) => {
+                    view.kind = "out_of_memory";
+                    view.signal = Some(9);
+                }
             }
         }
         Outcome::Refused(refusal) => {
@@ -241,15 +252,17 @@ mod tests {
             estimate_ns: None,
             wait: None,
             limits: None,
+            resources: kumi_control::message::Resources::default(),
         };
-        let part = |node, first| NodeRanks { node: NodeId(node), first, count: 4 };
+        let part =
+            |node, first| NodeRanks { node: NodeId(node), first, count: 4, processors: vec![0] };
         let layout =
             if state == JobState::Queued { Vec::new() } else { vec![part(0, 0), part(1, 4)] };
         let started_ms = (!layout.is_empty()).then_some(2_000);
         JobRecord {
             spec: JobSpec {
                 job: JobId(job),
-                user: User { uid: 0, gid: 0 },
+                user: User { uid: 0, gid: 0, name: String::new() },
                 request,
                 layout,
                 channel_key: 7,
@@ -273,13 +286,13 @@ mod tests {
             record(11, "x", JobState::Ended(failed)),
         ];
         let expected = "\
-JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR                   COMMAND
-  8  reads  root      8  0-1    idle              1m00s  -                           ./cg A
-  9  cg     root      8  0-1    running           1m00s  -                           ./cg A
- 10  waits  root      8  -      queued                -  nodes: 8 wanted, 3 of 8 up  ./cg A
- 11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  -                           ./cg A
+JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR                      COMMAND
+  8  reads  root      8  0-1    idle              1m00s  -                              ./cg A
+  9  cg     root      8  0-1    running           1m00s  -                              ./cg A
+ 10  waits  root      8  -      queued                -  8 processors, 3 of 8 nodes up  ./cg A
+ 11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  -                              ./cg A
 ";
-        let reason = WaitReason::NodesDown { wanted: 8, up: 3, nodes: 8 };
+        let reason = WaitReason::NodesDown { wanted: 8, has: 3, up: 3, nodes: 8 };
         let (idle, waiting) = (vec![JobId(8)], vec![(JobId(10), reason)]);
         let jobs = JobList { records, idle, waiting };
         assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
@@ -287,7 +300,10 @@ JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR              
         let reason = &value[2]["waits_for"];
         assert_eq!((&reason["kind"], &reason["wanted"]), (&"nodes_down".into(), &8.into()));
         assert_eq!((&reason["job"], &value[1]["waits_for"]), (&Null, &Null));
-        assert_eq!(reason["message"], "it wants 8 nodes, and 3 of the cluster's 8 are up");
+        assert_eq!(
+            reason["message"],
+            "it wants 8 processors, and the nodes that are up, 3 of 8, have 3"
+        );
         assert_eq!((&value[0]["idle"], &value[0]["state"]), (&true.into(), &"running".into()));
         assert_eq!(value[1]["idle"], false);
     }

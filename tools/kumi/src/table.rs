@@ -59,6 +59,19 @@ pub fn nanos(value: u64) -> String {
     }
 }
 
+/// `512 MiB`, `1.5 GiB`.
+pub fn bytes(value: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let (mut shown, mut unit) = (value as f64, "B");
+    for next in UNITS {
+        if shown < 1024.0 {
+            break;
+        }
+        (shown, unit) = (shown / 1024.0, next);
+    }
+    if shown.fract() < 0.05 { format!("{shown:.0} {unit}") } else { format!("{shown:.1} {unit}") }
+}
+
 /// Milliseconds in the usual form of run times: `0.4s`, `12.3s`, `4m05s`, `2h03m`, `3d04h`.
 pub fn elapsed(millis: u64) -> String {
     let seconds = millis / 1000;

@@ -2,7 +2,8 @@
 #![forbid(unsafe_code)]
 
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing,
+    ArriveError, ClusterTime, JobId, NodeResources, Placement, Policy, ProcessorColumn,
+    ProcessorId, Request, Sharing,
 };
 use kumi_sim::generate::{Gradient, Poisson, Service, Sizes, WorkloadMix};
 use kumi_sim::sweep::{self, Case, JobSource};
@@ -268,15 +269,15 @@ fn a_stop_is_seen_before_the_next_slot() {
         fn sharing(&self) -> Sharing {
             self.0.sharing()
         }
-        fn add_node(&mut self, _: NodeId) {}
-        fn remove_node(&mut self, _: NodeId) {}
+        fn add_node(&mut self, _: &NodeResources) {}
+        fn remove_node(&mut self, _: ProcessorId) {}
         fn arrive(&mut self, request: &Request, now: ClusterTime) -> Result<(), ArriveError> {
             self.0.arrive(request, now)
         }
         fn restore(
             &mut self,
             _: &Request,
-            _: &[NodeId],
+            _: &[ProcessorId],
             _: ClusterTime,
         ) -> Result<(), ArriveError> {
             Ok(())
@@ -296,7 +297,7 @@ fn a_stop_is_seen_before_the_next_slot() {
             }
             run(JobId(0));
         }
-        fn columns(&self) -> Vec<Column> {
+        fn columns(&self) -> Vec<ProcessorColumn> {
             Vec::new()
         }
     }
@@ -413,13 +414,18 @@ impl Policy for Wrong {
     fn sharing(&self) -> Sharing {
         self.sharing
     }
-    fn add_node(&mut self, _: NodeId) {}
-    fn remove_node(&mut self, _: NodeId) {}
+    fn add_node(&mut self, _: &NodeResources) {}
+    fn remove_node(&mut self, _: ProcessorId) {}
     fn arrive(&mut self, request: &Request, _: ClusterTime) -> Result<(), ArriveError> {
         self.queue.push(*request);
         Ok(())
     }
-    fn restore(&mut self, _: &Request, _: &[NodeId], _: ClusterTime) -> Result<(), ArriveError> {
+    fn restore(
+        &mut self,
+        _: &Request,
+        _: &[ProcessorId],
+        _: ClusterTime,
+    ) -> Result<(), ArriveError> {
         Ok(())
     }
     fn leave(&mut self, _: JobId, _: ClusterTime) {}
@@ -428,9 +434,10 @@ impl Policy for Wrong {
         if self.fault == Fault::NeverPlaces {
             return None;
         }
-        let Request { job, nodes, .. } = self.queue.pop()?;
-        let nodes = if self.fault == Fault::TooFewNodes { nodes - 1 } else { nodes };
-        Some(Placement { job, nodes: (0..nodes).map(NodeId).collect() })
+        let Request { job, demand, .. } = self.queue.pop()?;
+        let wanted = demand.parts;
+        let nodes = if self.fault == Fault::TooFewNodes { wanted - 1 } else { wanted };
+        Some(Placement { job, processors: (0..nodes).map(ProcessorId).collect() })
     }
     fn queued(&self) -> Vec<JobId> {
         self.queue.iter().map(|request| request.job).collect()
@@ -442,7 +449,7 @@ impl Policy for Wrong {
             _ => {}
         }
     }
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         Vec::new()
     }
 }

@@ -3,7 +3,8 @@
 #![forbid(unsafe_code)]
 
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Round, Sharing,
+    ArriveError, ClusterTime, JobId, NodeResources, Placement, Policy, ProcessorColumn,
+    ProcessorId, Request, Round, Sharing,
 };
 use kumi_sim::{Job, Monitor, Options, Outcome, SECOND, Workload, engine, policies};
 use proptest::prelude::*;
@@ -19,10 +20,10 @@ impl Policy for WithoutForecast {
     fn sharing(&self) -> Sharing {
         self.policy.sharing()
     }
-    fn add_node(&mut self, node: NodeId) {
+    fn add_node(&mut self, node: &NodeResources) {
         self.policy.add_node(node);
     }
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         self.policy.remove_node(node);
     }
     fn arrive(&mut self, request: &Request, now: ClusterTime) -> Result<(), ArriveError> {
@@ -31,7 +32,7 @@ impl Policy for WithoutForecast {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        nodes: &[ProcessorId],
         now: ClusterTime,
     ) -> Result<(), ArriveError> {
         self.policy.restore(request, nodes, now)
@@ -61,7 +62,7 @@ impl Policy for WithoutForecast {
     fn next_round(&mut self, most: u64, round: &mut Round) -> bool {
         self.tells && self.policy.next_round(most, round)
     }
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         self.policy.columns()
     }
 }

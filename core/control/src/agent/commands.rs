@@ -109,6 +109,7 @@ impl Agent {
             Command::SampleChannels { request, job, rank } => {
                 self.push(AgentAction::SampleChannels { request, job, rank });
             }
+            Command::Revoked(list) => self.push(AgentAction::Revoke(list)),
             Command::Shutdown => self.shut_down(now),
             Command::Forget { job } => self.jobs.forget(job),
         }

@@ -27,7 +27,7 @@ use kumi_sched::{JobId, NodeId, Timetable};
 use crate::lease::Lease;
 use crate::message::{
     Command, ContentHash, Down, Hop, JobSpec, Nanos, NodeDescription, NodeSample, NodeSet,
-    PreparedRanks, RankAddress, RankStatus, Refusal, Report, Stream, Up,
+    PreparedRanks, RankAddress, RankStatus, Refusal, Report, Revocation, Stream, Up,
 };
 use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
@@ -195,6 +195,8 @@ pub enum AgentAction {
         /// The job.
         job: JobId,
     },
+    /// These certificates are revoked: keep the list, and cut their links.
+    Revoke(Vec<Revocation>),
     /// Look at the channels of a job's ranks here; ends in [`AgentEvent::Sampled`].
     SampleChannels {
         /// Number that comes back with the sample.

@@ -2,9 +2,9 @@
 
 use alloc::format;
 
-use super::membership::Capacity;
-use super::refusal;
-use super::scheduler::{Scheduler, wanted_nodes};
+use super::capacity::Capacity;
+use super::scheduler::Scheduler;
+use super::{refusal, sizing};
 use crate::message::{
     JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Refusal, RefusalKind, WaitLimit,
 };
@@ -23,7 +23,7 @@ fn bad(message: &str) -> Result<(), Refusal> {
 /// It does not.
 pub(super) fn check(
     request: &JobRequest,
-    capacity: &Capacity,
+    capacity: &Capacity<'_>,
     scheduler: &Scheduler,
     max_priority: Option<u16>,
 ) -> Result<(), Refusal> {
@@ -32,10 +32,11 @@ pub(super) fn check(
     check_priority(request, max_priority)?;
     check_estimate(request, scheduler)?;
     check_wait(request)?;
-    wanted_nodes(request, capacity).map(|_| ())
+    check_resources(request, capacity)?;
+    sizing::demand(request, capacity).map(|_| ())
 }
 
-fn check_size(request: &JobRequest, capacity: &Capacity) -> Result<(), Refusal> {
+fn check_size(request: &JobRequest, capacity: &Capacity<'_>) -> Result<(), Refusal> {
     if request.ranks == 0 {
         return bad("a job has at least one rank; ask for one or more");
     }
@@ -56,6 +57,41 @@ fn check_size(request: &JobRequest, capacity: &Capacity) -> Result<(), Refusal> 
         return bad(
             "the job asks for more nodes than ranks; ask for at most one node for each rank",
         );
+    }
+    Ok(())
+}
+
+/// Most processors, ranks or devices in one number of a request.
+const MOST_COUNT: u32 = 4096;
+
+fn check_resources(request: &JobRequest, capacity: &Capacity<'_>) -> Result<(), Refusal> {
+    let resources = &request.resources;
+    let numbers = [resources.processors_per_rank, resources.ranks_per_node];
+    if numbers.into_iter().flatten().any(|number| !(1..=MOST_COUNT).contains(&number)) {
+        return bad(
+            "a rank has 1 to 4096 processors, and a node as many ranks; give another number",
+        );
+    }
+    for (index, device) in resources.devices.iter().enumerate() {
+        if !(1..=MOST_COUNT).contains(&device.count) {
+            return bad("a rank has 1 to 4096 devices of a kind; give another number");
+        }
+        if resources.devices[..index].iter().any(|other| other.name == device.name) {
+            let message = format!("resource {} is given twice; give it once", device.name);
+            return Err(refusal(RefusalKind::BadRequest, message));
+        }
+        let names = capacity.kinds.devices();
+        if capacity.known() == capacity.nodes && !names.contains(&device.name) {
+            let known = match names {
+                [] => "and none has any devices".into(),
+                names => format!("they have {}", names.join(", ")),
+            };
+            let message = format!(
+                "no node of the cluster has devices called {}, {known}; name them in the host file",
+                device.name
+            );
+            return Err(refusal(RefusalKind::TooLarge, message));
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use kumi_sched::{ClusterTime, JobId, NodeId, Request, UserId};
+use kumi_sched::{ClusterTime, Demand, JobId, NodeId, Request, UserId};
 
 use super::time::HeadTime;
 use crate::message::{
@@ -18,8 +18,8 @@ pub(super) struct Job {
     pub(super) parts: BTreeMap<NodeId, JobPart>,
     /// The policy knows of it.
     pub(super) scheduled: bool,
-    /// Nodes that the policy was asked for.
-    pub(super) wanted: u32,
+    /// What the policy was asked for.
+    pub(super) demand: Demand,
     /// Taken over from an earlier head: its ranks' addresses come with the nodes.
     pub(super) restored: bool,
     /// A signal that asks programs to end was sent to its ranks.
@@ -60,7 +60,7 @@ impl Job {
             record,
             parts,
             scheduled: false,
-            wanted: 0,
+            demand: Demand::processors(0),
             restored: false,
             asked_to_end: false,
             delayed_end: None,
@@ -83,16 +83,16 @@ impl Job {
         self.parts.get(&node)
     }
 
-    /// Demand of the job, as the policy is asked for it.
-    pub(super) fn demand(&self) -> Request {
+    /// The job as the policy is asked for it.
+    pub(super) fn scheduling_request(&self) -> Request {
         let JobRequest { priority, estimate_ns, .. } = self.record.spec.request;
         let user = UserId(self.uid());
-        Request { user, priority, estimate_ns, ..Request::new(self.id(), self.wanted) }
+        Request { job: self.id(), demand: self.demand, user, priority, estimate_ns }
     }
 
     /// The same for a job that has its nodes: the time that it has run is taken off its estimate.
     /// An estimate that was too short is doubled first, as policies do when a job overruns.
-    pub(super) fn remaining_demand(&self, wall_ms: u64) -> Request {
+    pub(super) fn remaining_request(&self, wall_ms: u64) -> Request {
         let run_ms = wall_ms.saturating_sub(self.record.started_ms.unwrap_or(wall_ms));
         let run = run_ms.saturating_mul(1_000_000).min(u64::MAX / 2);
         let rest = |estimate: u64| {
@@ -102,8 +102,8 @@ impl Job {
             }
             whole - run
         };
-        let demand = self.demand();
-        Request { estimate_ns: demand.estimate_ns.map(rest), ..demand }
+        let request = self.scheduling_request();
+        Request { estimate_ns: request.estimate_ns.map(rest), ..request }
     }
 
     /// When it was submitted. A job that queues again gives the same time, so that no later job

@@ -104,12 +104,6 @@ impl JobTable {
         number.and_then(|number| self.by_node.get(number)).cloned().unwrap_or_default()
     }
 
-    /// Whether a job is placed on the node that is not over.
-    pub(super) fn is_busy(&self, node: NodeId) -> bool {
-        let number = usize::try_from(node.0).ok();
-        number.and_then(|number| self.by_node.get(number)).is_some_and(|jobs| !jobs.is_empty())
-    }
-
     /// Nodes with jobs that are not over.
     pub(super) fn busy_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let busy = (0..).zip(&self.by_node).filter(|(_, jobs)| !jobs.is_empty());

@@ -9,11 +9,12 @@ use kumi_sched::{JobId, NodeId, Placement};
 
 use super::job::{Job, JobPart, PartState};
 use super::quota::{Account, request_bytes};
-use super::{Head, HeadAction, admission, refusal, scheduler};
+use super::{Head, HeadAction, admission, refusal, sizing};
 use crate::message::{
     ClientReply, Command, JobRecord, JobRequest, JobSpec, JobState, Nanos, NodeSet, Outcome,
     Refusal, RefusalKind, User,
 };
+use crate::user::check_root_jobs;
 
 /// How long the other ranks have, after one has failed, when a signal asked all of them to end.
 const ENDING_GRACE: Nanos = 1_000_000_000;
@@ -67,7 +68,7 @@ impl Head {
         mut request: JobRequest,
     ) -> Result<JobId, Refusal> {
         if let Some(known) = self.jobs.by_token(request.token) {
-            if known.uid() == user.uid {
+            if known.record.spec.user.is_same(user) {
                 return Ok(known.id());
             }
             let message = "this token belongs to another user's job; generate a new one".into();
@@ -78,11 +79,13 @@ impl Head {
                 "the cluster is shutting down; start it again, then submit the job again".into();
             return Err(refusal(RefusalKind::NodeLost, message));
         }
+        check_root_jobs(user, self.config.root_jobs)?;
         if request.priority == 0 {
             request.priority = self.config.priority;
         }
         request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
         request.wait = request.wait.or(Some(self.config.wait));
+        request.resources.complete(&self.config.resources);
         let max_priority = (!self.owns_cluster(user)).then_some(self.config.max_priority);
         let capacity = self.membership.capacity(self.time.is_starting());
         admission::check(&request, &capacity, &self.scheduler, max_priority)?;
@@ -141,13 +144,13 @@ impl Head {
 
     /// Offers jobs to the policy if nodes came or went, and places those that fit now.
     pub(super) fn schedule(&mut self) {
-        let capacity = self.membership.capacity(self.time.is_starting());
         let now = self.time.cluster();
         if self.scheduler.has_changed_nodes() {
             self.waiting.set_changed(self.time.now());
-        }
-        for id in self.scheduler.take_changed(&mut self.jobs, &capacity, now) {
-            self.offer(id);
+            let capacity = self.membership.capacity(self.time.is_starting());
+            for id in self.scheduler.take_changed(&mut self.jobs, &capacity, now) {
+                self.offer(id);
+            }
         }
         while let Some(placement) = self.scheduler.next_placement(now) {
             self.place(&placement);
@@ -169,15 +172,17 @@ impl Head {
             self.leave_rotation(id);
             return;
         };
+        let shares = self.scheduler.shares(placement, &self.membership);
         let spec = &mut job.record.spec;
-        spec.layout = scheduler::layout(spec.request.ranks, &placement.nodes);
+        spec.layout = sizing::layout(&spec.request, &job.demand, &shares);
         let spec = Box::new(spec.clone());
-        job.parts = placement.nodes.iter().map(|&node| (node, JobPart::default())).collect();
-        let nodes = job.nodes();
+        let nodes: Vec<NodeId> = spec.layout.iter().map(|part| part.node).collect();
+        job.parts = nodes.iter().map(|&node| (node, JobPart::default())).collect();
+        let set = job.nodes();
         self.idle.forget_job(id);
-        self.jobs.assign(id, &placement.nodes);
+        self.jobs.assign(id, &nodes);
         self.enter(id, &JobState::Preparing);
-        self.send(&nodes, &Command::Prepare(spec));
+        self.send(&set, &Command::Prepare(spec));
     }
 
     pub(super) fn persist(&mut self, id: JobId) {

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use kumi_sched::NodeId;
 
 use super::HeadConfig;
+use super::capacity::{Capacity, NodeSizes};
 use super::time::HeadTime;
 use crate::message::{Nanos, NodeDescription, NodeSet};
 use crate::subtree::Subtree;
@@ -20,19 +21,6 @@ struct AbsenceDeadline {
     latest: Nanos,
 }
 
-/// How large the cluster is, as far as the number of a job's nodes depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Capacity {
-    /// Configured nodes.
-    pub(super) nodes: u32,
-    /// Nodes that are attached.
-    pub(super) attached: u32,
-    /// The fewest processors and the lowest limit of ranks of any node that was ever attached.
-    pub(super) smallest_node: Option<(u32, u32)>,
-    /// More nodes are expected to attach soon, since the head has just started.
-    pub(super) growing: bool,
-}
-
 /// The nodes of the cluster.
 #[derive(Debug)]
 pub(super) struct Membership {
@@ -43,7 +31,8 @@ pub(super) struct Membership {
     descriptions: Vec<Option<NodeDescription>>,
     away: BTreeMap<NodeId, AbsenceDeadline>,
     tree: Subtree,
-    smallest_node: Option<(u32, u32)>,
+    /// Of what is known and attached.
+    sizes: NodeSizes,
     lease_due: Nanos,
 }
 
@@ -55,7 +44,7 @@ impl Membership {
             descriptions: config.nodes.iter().map(|_| None).collect(),
             away: BTreeMap::new(),
             tree: Subtree::default(),
-            smallest_node: None,
+            sizes: NodeSizes::default(),
             lease_due: 0,
         }
     }
@@ -64,16 +53,15 @@ impl Membership {
         usize::try_from(node.0).is_ok_and(|number| number < self.descriptions.len())
     }
 
-    /// Configured nodes.
-    pub(super) fn size(&self) -> usize {
-        self.descriptions.len()
+    /// What the nodes have.
+    pub(super) fn capacity(&self, starting: bool) -> Capacity<'_> {
+        let nodes = u32::try_from(self.descriptions.len()).unwrap_or(u32::MAX);
+        self.sizes.capacity(nodes, starting)
     }
 
-    pub(super) fn capacity(&self, starting: bool) -> Capacity {
-        let nodes = u32::try_from(self.size()).unwrap_or(u32::MAX);
-        let attached = u32::try_from(self.tree.routes().reached()).unwrap_or(u32::MAX);
-        let growing = starting && attached < nodes;
-        Capacity { nodes, attached, smallest_node: self.smallest_node, growing }
+    /// What a node said of itself when it last attached.
+    pub(super) fn description(&self, node: NodeId) -> Option<&NodeDescription> {
+        self.descriptions.get(usize::try_from(node.0).ok()?)?.as_ref()
     }
 
     /// The configured nodes with what they said of themselves when they last attached, ascending.
@@ -126,11 +114,13 @@ impl Membership {
             self.away.remove(&node.node);
             self.descriptions[node.node.0 as usize] = Some(node.clone());
         }
-        let known = self.descriptions.iter().flatten();
-        let sizes = known.map(|node| (node.processors.max(1), node.max_ranks.max(1)));
-        let smallest = |one: (u32, u32), two: (u32, u32)| (one.0.min(two.0), one.1.min(two.1));
-        self.smallest_node = sizes.reduce(smallest);
+        self.count_sizes();
         nodes
+    }
+
+    /// To be called after nodes have left the tree.
+    pub(super) fn count_sizes(&mut self) {
+        self.sizes = NodeSizes::of(&self.descriptions, |node| self.is_attached(node));
     }
 
     /// Away from now on, with so much time to come back.

@@ -14,9 +14,10 @@
 //! | `idle` | jobs that have nothing to do |
 //! | `waiting` | when waiting jobs are withdrawn, and what their followers know |
 //! | `quota` | memory kept for each user |
+//! | `revocations` | certificates that are revoked |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
-//! `listing` decides what each user sees of the jobs, `channels` which nodes have a job's channels.
+//! `listing` and `privacy` decide what each user sees of the jobs, `channels` which nodes have a job's channels.
 //!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
 //! `reconciliation` (nodes that come and go), `lifecycle` and `preparation` (of jobs).
@@ -43,6 +44,7 @@
 
 mod actions;
 mod admission;
+mod capacity;
 mod channels;
 mod idle;
 mod job;
@@ -51,15 +53,19 @@ mod keys;
 mod lifecycle;
 mod listing;
 mod membership;
+mod node_numbers;
 mod policy;
 mod preparation;
+mod privacy;
 mod quota;
 mod reconciliation;
 mod reports;
 mod requests;
+mod revocations;
 mod sampling;
 mod scheduler;
 mod shutdown;
+mod sizing;
 mod subscribers;
 mod time;
 mod timetable;
@@ -74,7 +80,7 @@ use kumi_sched::{JobId, Mode, NodeId, Timetable};
 
 use crate::message::{
     ClientReply, ClientRequest, Command, JobRecord, Nanos, NodeSet, Outcome, Refusal, RefusalKind,
-    Stream, Up, User, WaitLimit,
+    Resources, Revocation, Stream, Up, User, WaitLimit,
 };
 use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
@@ -85,7 +91,9 @@ use job_table::JobTable;
 use keys::KeyGenerator;
 use membership::Membership;
 pub use policy::{PolicyError, check_policy};
+pub use privacy::ShowOthers;
 use quota::Quota;
+use revocations::Revocations;
 use sampling::SampleRequests;
 use scheduler::Scheduler;
 use shutdown::Shutdown;
@@ -122,6 +130,10 @@ pub struct HeadConfig {
     pub wait: WaitLimit,
     /// The owner of the cluster, beside root.
     pub owner_uid: u32,
+    /// Whether jobs of root run.
+    pub root_jobs: bool,
+    /// What users see of the jobs of others.
+    pub show_others: ShowOthers,
     /// How long a node runs jobs without hearing from the head, in nanoseconds.
     pub lease_ns: Nanos,
     /// How long a node may be away before its jobs fail, in nanoseconds.
@@ -130,6 +142,10 @@ pub struct HeadConfig {
     pub encrypt: bool,
     /// Environment variables of jobs that do not set them.
     pub env: Vec<(String, String)>,
+    /// What ranks of jobs take that do not say it.
+    pub resources: Resources,
+    /// Certificates that are revoked already.
+    pub revoked: Vec<Revocation>,
 }
 
 /// A client's connection; given by the driver, never reused.
@@ -208,6 +224,8 @@ pub enum HeadAction {
         /// How it ended.
         outcome: Outcome,
     },
+    /// These certificates are revoked: durable before any later action, and their links are to be cut.
+    Revoke(Vec<Revocation>),
     /// All jobs are freed and recorded, the daemons are told to stop: send what is queued, stop.
     Shutdown,
 }
@@ -228,6 +246,7 @@ pub struct Head {
     waiting: WaitingJobs,
     quota: Quota,
     keys: KeyGenerator,
+    revocations: Revocations,
     shutdown: Option<Shutdown>,
     actions: ActionQueue,
 }
@@ -267,6 +286,7 @@ impl Head {
             waiting: WaitingJobs::default(),
             quota: Quota::new(config.max_jobs_per_user),
             keys: KeyGenerator::new(seed),
+            revocations: Revocations::new(&config.revoked),
             shutdown: None,
             actions: ActionQueue::default(),
             config,
@@ -280,8 +300,7 @@ impl Head {
     pub fn handle(&mut self, now: Nanos, wall_ms: u64, event: HeadEvent) {
         self.time.advance(now, wall_ms);
         if self.time.start(self.membership.restart_grace()) {
-            let (membership, idle) = (&self.membership, &self.idle);
-            self.scheduler.restore_jobs(&mut self.jobs, membership, idle, &self.time);
+            self.renew_policy();
             self.await_restored_nodes();
             self.limit_restored_waits();
         }

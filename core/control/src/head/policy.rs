@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 use kumi_sched::registry::{self, Limits, UnknownPolicy};
 use kumi_sched::{ArriveError, Policy};
 
-use super::{HeadConfig, refusal};
+use super::refusal;
 use crate::message::{Refusal, RefusalKind};
 
 /// Why a cluster cannot use the policy of a name.
@@ -39,12 +39,6 @@ pub(super) fn by_name(name: &str, limits: Limits) -> Result<Box<dyn Policy + Sen
         return Err(PolicyError::Migrates(name.to_string()));
     }
     Ok(policy)
-}
-
-/// Limits of policies on this cluster.
-pub(super) fn limits(config: &HeadConfig) -> Limits {
-    let nodes = u32::try_from(config.nodes.len()).unwrap_or(u32::MAX);
-    Limits::of_cluster(nodes, config.max_jobs_per_node)
 }
 
 /// Refusal of a job that the policy does not take.

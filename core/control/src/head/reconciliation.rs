@@ -46,6 +46,7 @@ impl Head {
 
     /// These nodes are not reached any more. They have a little time to come back.
     pub(super) fn detached(&mut self, lost: &[NodeId]) {
+        self.membership.count_sizes();
         for &node in lost {
             self.scheduler.remove_node(node);
             self.transfers.forget_node(node);
@@ -64,8 +65,21 @@ impl Head {
         for node in &nodes {
             self.timetable.learn_generation(node.generation, self.time.wall_ms());
         }
+        if self.scheduler.is_outdated(&self.jobs, &self.membership) {
+            self.renew_policy();
+        }
         self.reconcile(link, &nodes);
         self.scheduler.set_nodes_changed();
+    }
+
+    /// The policy is made anew, with what is known of nodes now.
+    pub(super) fn renew_policy(&mut self) {
+        self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
+        let (membership, idle) = (&self.membership, &self.idle);
+        // Its name was accepted, so it can be made again.
+        if self.scheduler.renew(&mut self.jobs, membership, idle, &self.time).is_ok() {
+            self.timetable.mark_stale();
+        }
     }
 
     /// These nodes left or attached anew: what they reported of idle jobs does not count any more.
@@ -86,10 +100,11 @@ impl Head {
         }
         let nanos = self.membership.lease();
         self.actions.send_on(link, set.clone(), Command::Lease { nanos });
+        self.send_revocations(link, set.clone());
         self.send_timetable(link, set.clone());
         let mut repairs = Repairs::default();
         for node in nodes {
-            self.scheduler.add_node(node.node);
+            self.scheduler.add_node(node);
             self.transfers.forget_node(node.node);
             self.compare(node, &mut repairs);
         }

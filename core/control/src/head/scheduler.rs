@@ -1,7 +1,7 @@
 //! Scheduler of the head: decides which of the queued jobs runs next, and on which nodes.
 //!
-//! The decision itself is the policy's ([`kumi_sched`]). The scheduler finds out on how many nodes a
-//! queued job goes, offers the job to the policy, and takes placements from it.
+//! The decision itself is the policy's ([`kumi_sched`]). The scheduler numbers the processors, offers queued jobs to the policy
+//! with what they demand, and takes placements from it.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -11,17 +11,21 @@ use alloc::vec::Vec;
 
 use kumi_sched::registry::Limits;
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Obstacle, Placement, Policy, Sharing,
+    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Obstacle, Placement, Policy, Request,
+    Sharing,
 };
 
+use super::capacity::Capacity;
 use super::idle::IdleJobs;
 use super::job::Job;
 use super::job_table::JobTable;
-use super::membership::{Capacity, Membership};
+use super::membership::Membership;
+use super::node_numbers::{self, NodeNumbers};
 use super::policy::{self, PolicyError};
+use super::sizing::{self, NodeShare};
 use super::time::HeadTime;
 use super::{HeadConfig, refusal};
-use crate::message::{JobRequest, JobState, NodeRanks, Refusal, RefusalKind};
+use crate::message::{JobState, NodeDescription, Refusal, RefusalKind};
 
 /// Most bytes of a policy's name that a client may ask for: it is shown to everybody.
 const LONGEST_NAME: usize = 64;
@@ -31,82 +35,33 @@ pub(super) struct Scheduler {
     policy: Box<dyn Policy + Send>,
     name: String,
     limits: Limits,
+    /// Most jobs on one processor, as configured.
+    max_jobs: u32,
+    numbers: NodeNumbers,
     /// Nodes came or went, or are no longer expected.
     nodes_changed: bool,
     /// Queued jobs that the policy has not been told of.
     undecided: BTreeSet<JobId>,
 }
 
-/// Ranks in blocks over the nodes, ascending; the first nodes have one more if it does not divide.
-pub(super) fn layout(ranks: u32, nodes: &[NodeId]) -> Vec<NodeRanks> {
-    let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX).max(1);
-    let (each, more) = (ranks / count, ranks % count);
-    let mut first = 0;
-    let mut layout = Vec::with_capacity(nodes.len());
-    for (index, &node) in (0..).zip(nodes) {
-        let count = each + u32::from(index < more);
-        layout.push(NodeRanks { node, first, count });
-        first += count;
-    }
-    layout
-}
-
-/// On how many nodes a job goes: as many as it asks for, or as many as have a processor for each
-/// rank, or all that are attached. Just after the start of the head its nodes are still attaching;
-/// a job that leaves the number open waits for them.
-///
-/// # Errors
-/// `Ok(None)` while it cannot be said. An error when the job can never fit.
-pub(super) fn wanted_nodes(
-    request: &JobRequest,
-    capacity: &Capacity,
-) -> Result<Option<u32>, Refusal> {
-    let Some((processors, max_ranks)) = capacity.smallest_node else { return Ok(None) };
-    let fewest = request.ranks.div_ceil(max_ranks);
-    let most = request.nodes.unwrap_or(capacity.nodes);
-    if most < fewest {
-        let message = format!(
-            "{} ranks on {most} nodes need {} ranks on one node, and a node takes at most \
-             {max_ranks}; ask for fewer ranks{}",
-            request.ranks,
-            request.ranks.div_ceil(most.max(1)),
-            if fewest <= capacity.nodes { " or more nodes" } else { "" }
-        );
-        return Err(refusal(RefusalKind::TooLarge, message));
-    }
-    if request.nodes.is_some() {
-        return Ok(request.nodes);
-    }
-    if capacity.attached == 0 || capacity.growing {
-        return Ok(None);
-    }
-    Ok(Some(request.ranks.div_ceil(processors).min(capacity.attached).max(fewest)))
-}
-
-/// Tells a policy of a job that has nodes.
-fn restore(
-    policy: &mut dyn Policy,
-    job: &Job,
-    membership: &Membership,
-    idle: &IdleJobs,
-    time: &HeadTime,
-) -> Result<(), ArriveError> {
-    let nodes = job.parts.keys().copied();
-    let nodes: Vec<NodeId> = nodes.filter(|&node| membership.is_configured(node)).collect();
-    policy.restore(&job.remaining_demand(time.wall_ms()), &nodes, time.cluster())?;
-    policy.set_active(job.id(), idle.takes_turns(job));
-    Ok(())
+/// A policy that takes over, with the numbers of processors that it knows.
+pub(super) struct NewPolicy {
+    policy: Box<dyn Policy + Send>,
+    numbers: NodeNumbers,
+    limits: Limits,
 }
 
 impl Scheduler {
     /// # Errors
     /// No scheduling policy has the name in `config`, or clusters cannot use it.
     pub(super) fn new(config: &HeadConfig) -> Result<Self, PolicyError> {
-        let limits = policy::limits(config);
+        let limits = Limits::of_cluster(1, config.max_jobs_per_node);
         Ok(Self {
             policy: policy::by_name(&config.policy, limits)?,
             name: config.policy.clone(),
             limits,
+            max_jobs: config.max_jobs_per_node,
+            numbers: NodeNumbers::default(),
             nodes_changed: false,
             undecided: BTreeSet::new(),
         })
@@ -139,12 +94,18 @@ impl Scheduler {
 
     /// Slots of every node, to come.
     pub(super) fn columns(&self) -> Vec<Column> {
-        self.policy.columns()
+        let columns = self.policy.columns();
+        self.numbers.numbering().columns(&columns)
     }
 
     /// The policy's tree of queues after so many slots, if it has one.
     pub(super) fn tree(&self, slots: u64) -> Option<Vec<DqtNode>> {
         self.policy.tree(slots)
+    }
+
+    /// The processors of a placement by node.
+    pub(super) fn shares(&self, placement: &Placement, membership: &Membership) -> Vec<NodeShare> {
+        self.numbers.shares(placement, membership)
     }
 
     pub(super) fn pass_slots(&mut self, slots: u64) {
@@ -162,12 +123,12 @@ impl Scheduler {
         self.policy.leave(job, now);
     }
 
-    pub(super) fn add_node(&mut self, node: NodeId) {
-        self.policy.add_node(node);
+    pub(super) fn add_node(&mut self, node: &NodeDescription) {
+        self.policy.add_node(&self.numbers.resources(node));
     }
 
     pub(super) fn remove_node(&mut self, node: NodeId) {
-        self.policy.remove_node(node);
+        self.policy.remove_node(self.numbers.first(node));
     }
 
     /// Nodes came or went, or are no longer expected: jobs may want another number of them.
@@ -180,18 +141,58 @@ impl Scheduler {
         self.undecided.insert(job);
     }
 
-    /// At the first event: the policy takes back the placed jobs of an earlier head.
-    pub(super) fn restore_jobs(
+    /// Whether nodes have other sizes or kinds of things than the policy in force knows. Before it is replaced, it must hear of
+    /// the slots that have passed.
+    pub(super) fn is_outdated(&self, jobs: &JobTable, membership: &Membership) -> bool {
+        let placed = node_numbers::placed(jobs.iter());
+        NodeNumbers::new(self.policy.arity(), membership, placed) != self.numbers
+    }
+
+    /// Makes the policy anew, for other numbers of processors or at the first event. It takes back the placed jobs. Those that
+    /// wait are offered to it again.
+    pub(super) fn renew(
         &mut self,
         jobs: &mut JobTable,
         membership: &Membership,
         idle: &IdleJobs,
         time: &HeadTime,
-    ) {
-        for job in jobs.iter_mut().filter(|job| job.is_placed()) {
-            // Refused if none of its nodes is configured any more; then it is about to end.
-            job.scheduled = restore(&mut *self.policy, job, membership, idle, time).is_ok();
+    ) -> Result<(), PolicyError> {
+        let NewPolicy { mut policy, numbers, limits } =
+            self.new_policy(&self.name, jobs, membership)?;
+        for job in jobs.iter_mut().filter(|job| !job.is_over()) {
+            if job.is_placed() {
+                // Refused if none of its nodes is configured any more; then it is about to end.
+                job.scheduled = restore(&mut *policy, &numbers, job, idle, time).is_ok();
+            } else {
+                job.scheduled = false;
+                self.undecided.insert(job.id());
+                self.nodes_changed = true;
+            }
         }
+        (self.policy, self.numbers, self.limits) = (policy, numbers, limits);
+        Ok(())
+    }
+
+    /// A policy that knows the nodes that are attached.
+    fn new_policy(
+        &self,
+        name: &str,
+        jobs: &JobTable,
+        membership: &Membership,
+    ) -> Result<NewPolicy, PolicyError> {
+        let arity = policy::by_name(name, self.limits)?.arity();
+        let numbers = NodeNumbers::new(arity, membership, node_numbers::placed(jobs.iter()));
+        let limits = Limits::of_cluster(numbers.numbering().count(), self.max_jobs);
+        let mut policy = policy::by_name(name, limits)?;
+        for node in numbers.away(membership, node_numbers::placed(jobs.iter())) {
+            policy.add_node(&node);
+            policy.remove_node(node.first());
+        }
+        let attached = membership.tree().routes().nodes();
+        for node in attached.filter_map(|node| membership.description(node)) {
+            policy.add_node(&numbers.resources(node));
+        }
+        Ok(NewPolicy { policy, numbers, limits })
     }
 
     /// Whether nodes changed, so that all undecided jobs must be offered again. A job that was just
@@ -204,7 +205,7 @@ impl Scheduler {
     pub(super) fn take_changed(
         &mut self,
         jobs: &mut JobTable,
-        capacity: &Capacity,
+        capacity: &Capacity<'_>,
         now: ClusterTime,
     ) -> Vec<JobId> {
         if !core::mem::take(&mut self.nodes_changed) {
@@ -214,16 +215,13 @@ impl Scheduler {
         self.undecided.iter().copied().collect()
     }
 
-    /// Queued jobs that left their number of nodes open may want another now. If one does, all
+    /// Queued jobs may want something else now, as those that left their number of nodes open. If one does, all
     /// queue again in the order in which they were submitted.
-    fn reconsider(&mut self, jobs: &mut JobTable, capacity: &Capacity, now: ClusterTime) {
+    fn reconsider(&mut self, jobs: &mut JobTable, capacity: &Capacity<'_>, now: ClusterTime) {
         let queued = |job: &&Job| job.scheduled && job.record.state == JobState::Queued;
         let queued: Vec<&Job> = jobs.iter().filter(queued).collect();
-        let other = |job: &&Job| {
-            let request = &job.record.spec.request;
-            request.nodes.is_none()
-                && wanted_nodes(request, capacity).is_ok_and(|wanted| wanted != Some(job.wanted))
-        };
+        let other =
+            |job: &&Job| sizing::demand(&job.record.spec.request, capacity) != Ok(Some(job.demand));
         if !queued.iter().any(other) {
             return;
         }
@@ -238,13 +236,13 @@ impl Scheduler {
         }
     }
 
-    /// Offers a job to the policy, once it can be said how many nodes it wants: what that depends on
+    /// Offers a job to the policy, once it can be said what it demands: what that depends on
     /// changes only when nodes come or go. Returns why the job is refused, if it is.
     pub(super) fn offer(
         &mut self,
         id: JobId,
         jobs: &mut JobTable,
-        capacity: &Capacity,
+        capacity: &Capacity<'_>,
         time: &HeadTime,
     ) -> Option<Refusal> {
         let queued = |job: &&mut Job| !job.scheduled && job.record.state == JobState::Queued;
@@ -252,16 +250,16 @@ impl Scheduler {
             self.undecided.remove(&id);
             return None;
         };
-        let wanted = wanted_nodes(request, capacity);
-        if wanted == Ok(None) {
+        let demand = sizing::demand(request, capacity);
+        if demand == Ok(None) {
             return None;
         }
         self.undecided.remove(&id);
         let job = jobs.get_mut(id).filter(queued)?;
-        match wanted {
-            Ok(nodes) => {
-                (job.scheduled, job.wanted) = (true, nodes.unwrap_or_default());
-                let arrived = self.policy.arrive(&job.demand(), job.arrival(time));
+        match demand {
+            Ok(demand) => {
+                (job.scheduled, job.demand) = (true, demand.unwrap_or(job.demand));
+                let arrived = self.policy.arrive(&job.scheduling_request(), job.arrival(time));
                 arrived.err().map(|error| policy::arrive_refusal(&error))
             }
             Err(refusal) => Some(refusal),
@@ -285,7 +283,7 @@ impl Scheduler {
         membership: &Membership,
         idle: &IdleJobs,
         time: &HeadTime,
-    ) -> Result<Box<dyn Policy + Send>, Refusal> {
+    ) -> Result<NewPolicy, Refusal> {
         let bad = |message: String| refusal(RefusalKind::BadRequest, message);
         if name.len() > LONGEST_NAME {
             return Err(bad(format!(
@@ -293,15 +291,15 @@ impl Scheduler {
                 name.len()
             )));
         }
-        let policy = policy::by_name(name, self.limits);
-        let mut policy = policy.map_err(|error| bad(error.to_string()))?;
-        membership.tree().routes().nodes().for_each(|node| policy.add_node(node));
+        let new = self.new_policy(name, jobs, membership);
+        let NewPolicy { mut policy, numbers, limits } =
+            new.map_err(|error| bad(error.to_string()))?;
         for job in jobs.iter().filter(|job| !job.is_over()) {
             let unknown = job.record.spec.request.estimate_ns.is_none();
             let taken = match (job.is_placed(), job.scheduled) {
-                (true, true) => restore(&mut *policy, job, membership, idle, time),
-                (false, true) => policy.arrive(&job.demand(), job.arrival(time)),
-                // It is not known yet how many nodes it wants.
+                (true, true) => restore(&mut *policy, &numbers, job, idle, time),
+                (false, true) => policy.arrive(&job.scheduling_request(), job.arrival(time)),
+                // It is not known yet what it demands.
                 (false, false) if unknown && policy.plans() => {
                     Err(ArriveError::NoEstimate(job.id()))
                 }
@@ -311,26 +309,30 @@ impl Scheduler {
                 bad(format!("policy {name} cannot take over: {error}; end the job first"))
             })?;
         }
-        Ok(policy)
+        Ok(NewPolicy { policy, numbers, limits })
     }
 
     /// Puts a policy in force that [`Scheduler::prepare_change`] has made.
-    pub(super) fn change(&mut self, name: &str, policy: Box<dyn Policy + Send>) {
-        self.policy = policy;
+    pub(super) fn change(&mut self, name: &str, new: NewPolicy) {
+        (self.policy, self.numbers, self.limits) = (new.policy, new.numbers, new.limits);
         self.name = name.to_string();
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks() {
-        let nodes = [NodeId(2), NodeId(5), NodeId(7)];
-        let parts: Vec<_> =
-            layout(8, &nodes).iter().map(|part| (part.node.0, part.first, part.count)).collect();
-        assert_eq!(parts, [(2, 0, 3), (5, 3, 3), (7, 6, 2)]);
-        assert_eq!(layout(3, &nodes).iter().map(|part| part.count).sum::<u32>(), 3);
-    }
+/// Tells a policy of a job that has nodes.
+fn restore(
+    policy: &mut dyn Policy,
+    numbers: &NodeNumbers,
+    job: &Job,
+    idle: &IdleJobs,
+    time: &HeadTime,
+) -> Result<(), ArriveError> {
+    let request = Request {
+        demand: numbers.placed_demand(&job.record),
+        ..job.remaining_request(time.wall_ms())
+    };
+    let processors = numbers.processors(&job.record.spec.layout);
+    policy.restore(&request, &processors, time.cluster())?;
+    policy.set_active(job.id(), idle.takes_turns(job));
+    Ok(())
 }

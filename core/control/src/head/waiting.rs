@@ -9,8 +9,9 @@ use alloc::vec::Vec;
 use core::mem::{Discriminant, discriminant};
 use core::time::Duration;
 
-use kumi_sched::{JobId, Obstacle, Sharing};
+use kumi_sched::{JobId, NodeId, Obstacle, Sharing};
 
+use super::capacity::Capacity;
 use super::job::{Job, PartState};
 use super::{Head, refusal};
 use crate::message::{
@@ -82,6 +83,13 @@ impl WaitingJobs {
     }
 }
 
+/// What the reasons of all jobs depend on.
+struct Known<'a> {
+    capacity: Capacity<'a>,
+    /// Processors without a job.
+    free: u32,
+}
+
 /// What a job waits for whose nodes prepare.
 fn preparation(job: &Job) -> WaitReason {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -94,35 +102,52 @@ impl Head {
     /// What each job waits for that has not started, ascending. The cost is that of a look at all jobs and nodes.
     pub(super) fn wait_reasons(&self) -> Vec<(JobId, WaitReason)> {
         let obstacles: BTreeMap<JobId, Obstacle> = self.scheduler.obstacles().into_iter().collect();
-        let free = self.free_nodes();
+        let capacity = self.membership.capacity(self.time.is_starting());
+        let known = Known { free: self.free_processors(&capacity), capacity };
         let reason = |job: &Job| match job.record.state {
-            JobState::Queued => Some(self.queue_reason(job, obstacles.get(&job.id()), free)),
+            JobState::Queued => Some(self.queue_reason(job, obstacles.get(&job.id()), &known)),
             JobState::Preparing => Some(preparation(job)),
             JobState::Running | JobState::Ending(_) | JobState::Ended(_) => None,
         };
         self.jobs.iter().filter_map(|job| Some((job.id(), reason(job)?))).collect()
     }
 
-    /// Nodes that are up and have no job.
-    fn free_nodes(&self) -> u32 {
-        let up = self.membership.tree().routes().nodes();
-        let free = up.filter(|&node| !self.jobs.is_busy(node)).count();
-        u32::try_from(free).unwrap_or(u32::MAX)
+    /// Processors of nodes that are up, and how many of them no job has.
+    fn free_processors(&self, capacity: &Capacity<'_>) -> u32 {
+        let placed = self.jobs.iter().filter(|job| job.is_placed());
+        let parts = placed.flat_map(|job| &job.record.spec.layout);
+        let mut taken: BTreeSet<(NodeId, u32)> = BTreeSet::new();
+        for part in parts.filter(|part| self.membership.is_attached(part.node)) {
+            let all = self.membership.description(part.node).map_or(1, |said| said.processors);
+            match &part.processors[..] {
+                [] => taken.extend((0..all).map(|place| (part.node, place))),
+                some => taken.extend(some.iter().map(|&place| (part.node, place))),
+            }
+        }
+        let taken = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+        capacity.processors_up().saturating_sub(taken)
     }
 
-    fn queue_reason(&self, job: &Job, obstacle: Option<&Obstacle>, free: u32) -> WaitReason {
-        let capacity = self.membership.capacity(self.time.is_starting());
-        let (up, nodes) = (capacity.attached, capacity.nodes);
-        let wanted = job.wanted;
+    fn queue_reason(
+        &self,
+        job: &Job,
+        obstacle: Option<&Obstacle>,
+        known: &Known<'_>,
+    ) -> WaitReason {
+        let Known { capacity, free } = known;
+        let (up, nodes, has) = (capacity.attached, capacity.nodes, capacity.processors_up());
+        let largest = capacity.groups.iter().map(|group| group.size.processors).max();
+        let wanted = job.demand.count(largest.unwrap_or(1));
         match obstacle {
             // The policy does not know it.
             None => WaitReason::NodesAttaching { up, nodes },
-            Some(Obstacle::TooFewNodes) => WaitReason::NodesDown { wanted, up, nodes },
+            Some(Obstacle::TooFewNodes) => WaitReason::NodesDown { wanted, has, up, nodes },
             Some(&Obstacle::Behind(job)) => WaitReason::Behind { job },
+            Some(Obstacle::AmountsTaken) => WaitReason::ResourcesTaken,
             Some(Obstacle::PlacedJobs) => match self.scheduler.sharing() {
-                Sharing::Space => WaitReason::NodesTaken { wanted, free },
+                Sharing::Space => WaitReason::ProcessorsTaken { wanted, free: *free },
                 Sharing::SpaceAndTime => {
-                    WaitReason::NodesFull { limit: self.scheduler.jobs_per_node() }
+                    WaitReason::ProcessorsFull { limit: self.scheduler.jobs_per_node() }
                 }
             },
         }

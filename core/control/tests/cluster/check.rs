@@ -103,7 +103,7 @@ impl World {
         let Some(head) = &self.head.head else { return };
         let timetable = head.timetable();
         let slots_of = |column: &Column, job: JobId| -> Vec<usize> {
-            (0..column.slots.len()).filter(|&slot| column.slots[slot] == Some(job)).collect()
+            (0..column.slots.len()).filter(|&slot| column.slots[slot].contains(&job)).collect()
         };
         let mut running = BTreeSet::new();
         let idle: BTreeSet<JobId> = timetable.idle.iter().copied().collect();

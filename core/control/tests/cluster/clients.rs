@@ -109,12 +109,13 @@ impl Client {
             // One in eight does not wait for long.
             wait: (self.token % 8 == 5).then_some(WaitLimit::AtMost(200 * MS)),
             limits: None,
+            resources: kumi_control::message::Resources::default(),
         }
     }
 }
 
-const USER: User = User { uid: 1000, gid: 1000 };
-pub const ROOT: User = User { uid: 0, gid: 0 };
+const USER: User = User { uid: 1000, gid: 1000, name: String::new() };
+pub const ROOT: User = User { uid: 0, gid: 0, name: String::new() };
 
 impl World {
     pub fn plan_of(&self, job: JobId) -> Plan {

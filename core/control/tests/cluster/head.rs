@@ -193,6 +193,8 @@ impl World {
             }
             HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
             HeadAction::EndSpool { job, outcome } => self.clients_hear_end(job, &outcome),
+            // Nobody revokes anything here.
+            HeadAction::Revoke(_) => {}
             HeadAction::Shutdown => self.head.stopped = true,
         }
     }

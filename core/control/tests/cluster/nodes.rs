@@ -66,6 +66,8 @@ impl World {
             incarnation,
             name: format!("n{number}"),
             processors: 2,
+            memory: 0,
+            devices: Vec::new(),
             max_ranks: 8,
             limits: Vec::new(),
             jobs: Vec::new(),
@@ -152,6 +154,7 @@ impl World {
                 }
             }
             AgentAction::ToChild(link, nodes, command) => self.send_down(link.0, nodes, command),
+            AgentAction::Revoke(_) => {}
             AgentAction::Prepare(spec) => self.prepare(number, *spec),
             AgentAction::Start { job, addresses, .. } => self.start(number, job, &addresses),
             AgentAction::StoreProgram { hash, offset, total, data } => {

@@ -158,6 +158,8 @@ impl World {
             max_jobs_per_user: 5_000,
             max_jobs_per_node: 3,
             owner_uid: 0,
+            root_jobs: false,
+            show_others: Default::default(),
             lease_ns: LEASE,
             detach_grace_ns: GRACE,
             encrypt: false,
@@ -166,7 +168,9 @@ impl World {
             priority: 1,
             estimate_ns: None,
             wait: WaitLimit::Forever,
+            resources: kumi_control::message::Resources::default(),
             env: Vec::new(),
+            revoked: Vec::new(),
         };
         Self {
             scenario,

@@ -80,7 +80,7 @@ fn priorities_and_estimates_have_bounds() {
 #[test]
 fn as_many_nodes_as_ranks_need() {
     for (ranks, nodes) in [(1, 1), (2, 1), (3, 2), (4, 2), (7, 4), (8, 4), (9, 4), (32, 4)] {
-        let mut test = Test::new(4);
+        let mut test = Test::with_processors(config(4), &[2; 4]);
         let (job, _) = test.submit(request(1, ranks, None));
         let record = test.head.records().find(|record| record.spec.job == job).expect("known");
         let layout = &record.spec.layout;

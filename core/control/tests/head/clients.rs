@@ -371,3 +371,27 @@ fn versions_must_agree() {
     assert!(replied(&test.ask(&ALICE, hello(version)), &ClientReply::Welcome { version }));
     assert_eq!(refusal(&test.ask(&ALICE, hello(version + 1))), Some(RefusalKind::Version));
 }
+
+/// Two machines may give one number to two users.
+#[test]
+fn a_number_with_another_name_is_another_user() {
+    let mut test = Test::new(1);
+    let named = |name: &str| User { name: name.into(), ..ALICE };
+    let submit = ClientRequest::Submit(Box::new(request(1, 1, None)));
+    let actions = test.ask(&named("alice"), submit);
+    assert_eq!(refusal(&actions), None);
+    let kill = ClientRequest::Kill { job: JobId(1) };
+    assert_eq!(refusal(&test.ask(&named("bob"), kill.clone())), Some(RefusalKind::NotPermitted));
+    assert_eq!(refusal(&test.ask(&named("alice"), kill)), None);
+}
+
+#[test]
+fn jobs_of_root_are_refused_unless_they_are_permitted() {
+    let root = User { uid: 0, gid: 0, name: "root".into() };
+    let submit = || ClientRequest::Submit(Box::new(request(1, 1, None)));
+    let refused = refused(Test::new(1).ask(&root, submit()));
+    assert_eq!(refused.kind, RefusalKind::NotPermitted);
+    assert!(refused.message.contains("root_jobs = true"), "{}", refused.message);
+    let mut test = Test::attached(HeadConfig { root_jobs: true, ..config(1) });
+    assert_eq!(refusal(&test.ask(&root, submit())), None);
+}

@@ -37,7 +37,8 @@ fn a_job_that_is_idle_everywhere_has_no_slots_until_it_stirs() {
     assert_eq!(test.idle(first, [2], true), 1);
     assert_eq!((test.slots(0), test.slots(2)), (vec![second], vec![]));
     assert_eq!(test.idle_jobs(), [first]);
-    assert_eq!(test.head.timetable().column(NodeId(0)).and_then(|c| c.sole_job()), Some(second));
+    let column = test.head.timetable().column(NodeId(0)).cloned();
+    assert_eq!(column.as_ref().and_then(|c| c.constant_jobs()), Some(&[second][..]));
     assert_eq!(test.idle(first, [0], true), 0, "said before");
     let ask = test.ask(&ALICE, ClientRequest::Jobs { all: false });
     let idle = |actions: &[HeadAction]| match actions {

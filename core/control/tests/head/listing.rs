@@ -4,7 +4,7 @@ use kumi_control::message::Refusal;
 
 use super::*;
 
-const ROOT: User = User { uid: 0, gid: 0 };
+const ROOT: User = User { uid: 0, gid: 0, name: String::new() };
 const WHY: &str = "the working directory /home/alice/merger cannot be entered";
 
 fn listed(test: &mut Test, user: &User) -> Vec<JobRecord> {

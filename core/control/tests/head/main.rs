@@ -5,8 +5,8 @@ use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, Link
 use kumi_control::message::{
     ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
     JobState, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode,
-    PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream,
-    SwitchSample, Up, User, WaitLimit,
+    PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Resources,
+    Stream, SwitchSample, Up, User, WaitLimit,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
@@ -19,13 +19,16 @@ mod listing;
 mod many;
 mod nodes;
 mod policy;
+mod privacy;
+mod processors;
+mod revocations;
 mod same;
 mod waiting;
 
 const MS: u64 = 1_000_000;
-const ALICE: User = User { uid: 1000, gid: 1000 };
-const BOB: User = User { uid: 1001, gid: 1001 };
-const OWNER: User = User { uid: 500, gid: 500 };
+const ALICE: User = User { uid: 1000, gid: 1000, name: String::new() };
+const BOB: User = User { uid: 1001, gid: 1001, name: String::new() };
+const OWNER: User = User { uid: 500, gid: 500, name: String::new() };
 const LINK: LinkId = LinkId(1);
 const CLIENT: ClientId = ClientId(1);
 const HASH: ContentHash = ContentHash([7; 32]);
@@ -45,6 +48,8 @@ fn config(nodes: u32) -> HeadConfig {
         max_jobs_per_user: 5_000,
         max_jobs_per_node: 2,
         owner_uid: 500,
+        root_jobs: false,
+        show_others: Default::default(),
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,
@@ -54,6 +59,8 @@ fn config(nodes: u32) -> HeadConfig {
         estimate_ns: None,
         wait: WaitLimit::Forever,
         env: Vec::new(),
+        resources: Resources::default(),
+        revoked: Vec::new(),
     }
 }
 
@@ -62,7 +69,9 @@ fn description(node: u32) -> NodeDescription {
         node: NodeId(node),
         incarnation: 1,
         name: format!("n{node}"),
-        processors: 2,
+        processors: 1,
+        memory: 0,
+        devices: Vec::new(),
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
@@ -86,6 +95,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         estimate_ns: None,
         wait: None,
         limits: None,
+        resources: Resources::default(),
     }
 }
 
@@ -110,9 +120,17 @@ impl Test {
     }
 
     fn attached(config: HeadConfig) -> Self {
-        let nodes = config.nodes.len() as u32;
+        let processors = vec![1; config.nodes.len()];
+        Self::with_processors(config, &processors)
+    }
+
+    /// The same; each node has so many processors.
+    fn with_processors(config: HeadConfig, processors: &[u32]) -> Self {
         let mut test = Self::from_config(config);
-        test.report(Report::Attached((0..nodes).map(description).collect()));
+        let nodes = (0..)
+            .zip(processors)
+            .map(|(node, &processors)| NodeDescription { processors, ..description(node) });
+        test.report(Report::Attached(nodes.collect()));
         test
     }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use kumi_sched::registry::{self, Limits};
-use kumi_sched::{Policy, Request, UserId};
+use kumi_sched::{Demand, NodeResources, Numbering, Policy, ProcessorId, Request, UserId};
 
 const NODES: u32 = 8;
 const SLICE: u64 = 10 * MS;
@@ -29,6 +29,16 @@ impl Random {
     }
 }
 
+/// Nodes of one processor each.
+fn numbering() -> Numbering {
+    Numbering::new(2, (0..NODES).map(|node| (NodeId(node), 1)))
+}
+
+/// So many nodes, one rank on each.
+fn on_nodes(nodes: u32) -> Demand {
+    Demand { spread: true, ..Demand::processors(nodes) }
+}
+
 struct Pair {
     test: Test,
     policy: Box<dyn Policy + Send>,
@@ -50,7 +60,7 @@ impl Pair {
         let test = Test::attached(config);
         let mut policy = registry::by_name(name, Limits { jobs_per_node: 2, ..Limits::default() })
             .expect("a policy");
-        (0..NODES).for_each(|node| policy.add_node(NodeId(node)));
+        (0..NODES).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let timetable = test.head.timetable();
         let (origin, generation) = (timetable.start.0 - timetable.phase_ns, timetable.generation);
@@ -81,7 +91,7 @@ impl Pair {
         told(&mut *self.policy, now);
         let mut new = Vec::new();
         while let Some(placement) = self.policy.next_placement(now) {
-            let nodes: Vec<u32> = placement.nodes.iter().map(|node| node.0).collect();
+            let nodes: Vec<u32> = placement.processors.iter().map(|node| node.0).collect();
             new.push((placement.job, nodes));
         }
         self.placed.extend(new.iter().cloned());
@@ -103,7 +113,8 @@ impl Pair {
         let mut waiting = self.policy.queued();
         waiting.sort_unstable();
         assert_eq!(queued, waiting, "those that wait");
-        let (timetable, columns) = (self.test.head.timetable(), self.policy.columns());
+        let (timetable, columns) =
+            (self.test.head.timetable(), numbering().columns(&self.policy.columns()));
         if timetable.generation != self.generation {
             self.generation = timetable.generation;
             self.changes += 1;
@@ -112,8 +123,8 @@ impl Pair {
         let tick = timetable.tick_at(ClusterTime(self.test.now + LEAD));
         for node in (0..NODES).map(NodeId) {
             let column = columns.iter().find(|column| column.node == node);
-            let first = column.and_then(|column| column.slots[0]);
-            assert_eq!(timetable.job_at(node, tick), first, "node {node} now");
+            let first = column.map_or(&[][..], |column| &column.slots[0]);
+            assert_eq!(timetable.jobs_at(node, tick), first, "node {node} now");
         }
     }
 
@@ -137,11 +148,16 @@ impl Pair {
         let nodes = 1 + self.random.below(NODES.into()) as u32;
         let priority = 1 + self.random.below(3) as u16;
         let estimate_ns = Some((1 + self.random.below(40)) * SLICE);
-        let user = self.random.of(&[ALICE.uid, BOB.uid]).map_or(ALICE, |uid| User { uid, gid: 1 });
+        let user = self.random.of(&[ALICE.uid, BOB.uid]).map_or(ALICE, |uid| User {
+            uid,
+            gid: 1,
+            name: String::new(),
+        });
         self.tokens += 1;
         let wish = JobRequest { priority, estimate_ns, ..request(self.tokens, nodes, Some(nodes)) };
         let job = JobId(self.tokens as u64);
-        let asked = Request { job, nodes, user: UserId(user.uid), priority, estimate_ns };
+        let asked =
+            Request { job, demand: on_nodes(nodes), user: UserId(user.uid), priority, estimate_ns };
         let submit = ClientRequest::Submit(Box::new(wish));
         self.step(HeadEvent::Client(CLIENT, user, submit), |policy, now| {
             policy.arrive(&asked, now).expect("taken");
@@ -168,7 +184,7 @@ impl Pair {
         let mut lost_at = GRACE;
         self.report(Report::Detached(set([node])), |policy, now| {
             lost_at += now.0;
-            policy.remove_node(NodeId(node));
+            policy.remove_node(ProcessorId(node));
         });
         self.down.push(node);
         let (hit, rest) =
@@ -208,7 +224,7 @@ impl Pair {
     fn returns(&mut self, node: u32) {
         self.down.retain(|&other| other != node);
         let report = Report::Attached(vec![description(node)]);
-        self.report(report, |policy, _| policy.add_node(NodeId(node)));
+        self.report(report, |policy, _| policy.add_node(&NodeResources::single(ProcessorId(node))));
     }
 
     fn anything(&mut self) {

@@ -56,7 +56,10 @@ fn nodes_that_are_down_are_waited_for() {
     let early = test.wants(1, 4);
     assert_eq!(test.reason(early), Some(WaitReason::NodesAttaching { up: 0, nodes: 4 }));
     test.report(Report::Attached((0..3).map(description).collect()));
-    assert_eq!(test.reason(early), Some(WaitReason::NodesDown { wanted: 4, up: 3, nodes: 4 }));
+    assert_eq!(
+        test.reason(early),
+        Some(WaitReason::NodesDown { wanted: 4, has: 3, up: 3, nodes: 4 })
+    );
     // However long: the head does not guess when the node will come.
     test.advance(3_600 * SECOND);
     assert_eq!(test.state(early), JobState::Queued);
@@ -84,14 +87,14 @@ fn full_nodes_and_earlier_jobs_are_waited_for() {
     let mut test = Test::wide(2, 1);
     let first = test.running(1, 2);
     let (second, third) = (test.wants(2, 2), test.wants(3, 1));
-    assert_eq!(test.reason(second), Some(WaitReason::NodesFull { limit: 1 }));
+    assert_eq!(test.reason(second), Some(WaitReason::ProcessorsFull { limit: 1 }));
     assert_eq!(test.reason(third), Some(WaitReason::Behind { job: second }));
     let list = test.list(&BOB);
     let waiting: Vec<JobId> = list.waiting.iter().map(|(job, _)| *job).collect();
     assert_eq!(waiting, [second, third], "ascending, for everybody, and only of jobs that wait");
     test.frees(first, 0..2);
     assert_eq!(test.reason(second), Some(WaitReason::Preparing { ready: 0, nodes: 2 }));
-    assert_eq!(test.reason(third), Some(WaitReason::NodesFull { limit: 1 }));
+    assert_eq!(test.reason(third), Some(WaitReason::ProcessorsFull { limit: 1 }));
 }
 
 #[test]
@@ -99,14 +102,14 @@ fn taken_nodes_are_waited_for_where_jobs_have_nodes_of_their_own() {
     let mut test = Test::with_policy(4, "fcfs");
     test.running(1, 3);
     let (wide, narrow) = (test.wants(2, 2), test.wants(3, 1));
-    assert_eq!(test.reason(wide), Some(WaitReason::NodesTaken { wanted: 2, free: 1 }));
+    assert_eq!(test.reason(wide), Some(WaitReason::ProcessorsTaken { wanted: 2, free: 1 }));
     assert_eq!(test.reason(narrow), Some(WaitReason::Behind { job: wide }));
     // The policy in force says it.
     let configure =
         ClientRequest::Configure { mode: None, slice_ns: None, policy: Some("first-fit".into()) };
     test.ask(&OWNER, configure);
     assert_eq!(test.state(narrow), JobState::Preparing);
-    assert_eq!(test.reason(wide), Some(WaitReason::NodesTaken { wanted: 2, free: 0 }));
+    assert_eq!(test.reason(wide), Some(WaitReason::ProcessorsTaken { wanted: 2, free: 0 }));
 }
 
 #[test]
@@ -114,7 +117,7 @@ fn who_follows_a_waiting_job_is_told_once_for_each_kind() {
     let mut test = Test::with_policy(2, "fcfs");
     let first = test.running(1, 1);
     let second = test.wants(2, 2);
-    let taken = WaitReason::NodesTaken { wanted: 2, free: 1 };
+    let taken = WaitReason::ProcessorsTaken { wanted: 2, free: 1 };
     assert_eq!(told(&test.advance(SECOND - 2_000), second), []);
     assert_eq!(told(&test.advance(SECOND), second), [taken]);
     // Jobs come and go, and the kind stays.
@@ -122,7 +125,7 @@ fn who_follows_a_waiting_job_is_told_once_for_each_kind() {
     test.ask(&ALICE, ClientRequest::Kill { job: third });
     assert_eq!(told(&test.advance(60 * SECOND), second), []);
     test.node_goes(1);
-    let down = WaitReason::NodesDown { wanted: 2, up: 1, nodes: 2 };
+    let down = WaitReason::NodesDown { wanted: 2, has: 1, up: 1, nodes: 2 };
     assert_eq!(told(&test.advance(60 * SECOND), second), [down]);
     // Another client asks for itself.
     let follow = ClientRequest::Follow { job: second, offset: 0, wait: true };
@@ -152,7 +155,7 @@ fn a_job_that_may_not_wait_starts_or_is_refused_and_nothing_of_it_is_kept() {
     let actions = test.ask(&ALICE, ClientRequest::Submit(Box::new(limited(2, 1, WaitLimit::No))));
     let refusal = refused(actions);
     assert_eq!(refusal.kind, RefusalKind::NotNow);
-    let says = "cannot start at once: a node takes at most 1 job";
+    let says = "cannot start at once: a processor takes at most 1 job";
     assert!(refusal.message.contains(says), "{}", refusal.message);
     assert_eq!((test.list(&OWNER), test.records.len()), (before, persisted));
     // The same submission again is a new one, and its number is new.
@@ -175,7 +178,7 @@ fn a_job_is_withdrawn_after_its_time_unless_it_has_its_nodes() {
         panic!("{:?}", test.state(short))
     };
     assert_eq!(refusal.kind, RefusalKind::NotNow);
-    let says = "did not start within 5s: a node takes at most 1 job";
+    let says = "did not start within 5s: a processor takes at most 1 job";
     assert!(refusal.message.contains(says), "{}", refusal.message);
     let ended =
         |action: &HeadAction| matches!(action, HeadAction::EndSpool { job, .. } if *job == short);

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::pool::{FreeNodes, Pool};
+use super::pool::{FreeProcessors, Pool};
 use super::profile::Profile;
 use super::queue::{UNPLANNED, WaitingJob};
 use super::running_jobs::RunningJobs;
@@ -28,25 +28,27 @@ pub(crate) struct EasyBackfill {
 
 impl EasyBackfill {
     /// Index of the next job of the queue.
-    fn find(&mut self, machine: &Machine<FreeNodes>, now: u64) -> Option<usize> {
+    fn find(&mut self, machine: &Machine<FreeProcessors>, now: u64) -> Option<usize> {
         let pool = &machine.pool;
         let free = pool.free();
         if free == 0 {
             return None;
         }
-        let first = machine.queue.position(|waiting| pool.possible(waiting.nodes))?;
-        let wanted = machine.queue[first].nodes;
+        let first = machine.queue.position(|waiting| pool.possible(&waiting.demand))?;
+        let wanted = machine.queue[first].count;
         if wanted <= free {
+            // It may still find no place, for its parts or for what else it takes. Nobody overtakes it then.
             return Some(first);
         }
-        if machine.queue.iter().skip(first + 1).all(|waiting| waiting.nodes > free) {
+        if machine.queue.iter().skip(first + 1).all(|waiting| waiting.count > free) {
             return None;
         }
         self.running.prolong(now);
         let (shadow, spare) = reservation(&self.running.releases(machine), free, wanted);
         let overtakes = |waiting: &WaitingJob| {
-            waiting.nodes <= free
-                && (waiting.nodes <= spare || now.saturating_add(waiting.estimate) <= shadow)
+            waiting.count <= free
+                && (waiting.count <= spare || now.saturating_add(waiting.estimate) <= shadow)
+                && pool.fits(&waiting.demand)
         };
         let others = machine.queue.iter().skip(first + 1);
         others.enumerate().find(|(_, waiting)| overtakes(waiting)).map(|(at, _)| first + 1 + at)
@@ -69,24 +71,24 @@ fn reservation(releases: &[(u64, u32)], mut free: u32, wanted: u32) -> (u64, u32
 }
 
 impl Discipline for EasyBackfill {
-    type Pool = FreeNodes;
+    type Pool = FreeProcessors;
     const PLANS: bool = true;
 
-    fn obstacles(&self, machine: &Machine<FreeNodes>) -> Vec<(JobId, Obstacle)> {
+    fn obstacles(&self, machine: &Machine<FreeProcessors>) -> Vec<(JobId, Obstacle)> {
         obstacles(machine)
     }
 
-    fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
+    fn next(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) -> Option<Placement> {
         let index = self.find(machine, now)?;
-        let WaitingJob { job, nodes: wanted, estimate, .. } = machine.queue[index];
-        let nodes = machine.pool.take(job, wanted)?;
+        let WaitingJob { job, demand, estimate, .. } = machine.queue[index];
+        let processors = machine.pool.take(job, &demand)?;
         machine.queue.remove(index);
-        self.running.insert(job, wanted, now, Some(estimate));
-        Some(Placement { job, nodes })
+        self.running.insert(job, count(processors.len()), now, Some(estimate));
+        Some(Placement { job, processors })
     }
 
-    fn restored(&mut self, job: JobId, nodes: usize, estimate: Option<u64>, now: u64) {
-        self.running.insert(job, count(nodes), now, estimate);
+    fn restored(&mut self, job: JobId, processors: usize, estimate: Option<u64>, now: u64) {
+        self.running.insert(job, count(processors), now, estimate);
     }
 
     fn ended(&mut self, job: JobId, _freed: Option<u32>, _now: u64) {
@@ -96,21 +98,21 @@ impl Discipline for EasyBackfill {
 
 /// Why jobs wait. Running jobs have the nodes of some. For the others enough nodes are free, but they are reserved; the
 /// first in the queue stands for all jobs with reservations.
-fn obstacles(machine: &Machine<FreeNodes>) -> Vec<(JobId, Obstacle)> {
+fn obstacles(machine: &Machine<FreeProcessors>) -> Vec<(JobId, Obstacle)> {
     let free = machine.pool.free();
-    let possible = |waiting: &WaitingJob| machine.pool.possible(waiting.nodes);
-    let jobs = machine.queue.iter().map(|waiting| (waiting.job, possible(waiting)));
+    let fit = |waiting: &WaitingJob| machine.pool.fit(&waiting.demand);
+    let jobs = machine.queue.iter().map(|waiting| (waiting.job, fit(waiting)));
     let mut obstacles = held_up_by_first(jobs);
     for ((_, obstacle), waiting) in obstacles.iter_mut().zip(machine.queue.iter()) {
-        if waiting.nodes > free && *obstacle != Obstacle::TooFewNodes {
+        if waiting.count > free && *obstacle != Obstacle::TooFewNodes {
             *obstacle = Obstacle::PlacedJobs;
         }
     }
     obstacles
 }
 
-fn count(nodes: usize) -> u32 {
-    u32::try_from(nodes).unwrap_or(u32::MAX)
+fn count(processors: usize) -> u32 {
+    u32::try_from(processors).unwrap_or(u32::MAX)
 }
 
 #[derive(Default)]
@@ -139,7 +141,7 @@ impl ConservativeBackfill {
     }
 
     /// Brings the plan up to date.
-    fn plan(&mut self, machine: &mut Machine<FreeNodes>, now: u64) {
+    fn plan(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) {
         if self.running.prolong(now) {
             self.mark(PlanValidity::Invalid);
         }
@@ -155,8 +157,10 @@ impl ConservativeBackfill {
         let up = machine.pool.up();
         // Jobs without a reservation come last. Exceptions are jobs too large for the machine, and
         // important jobs that came at this instant.
-        for waiting in machine.queue.iter_mut() {
-            if waiting.start == UNPLANNED && waiting.nodes <= up {
+        let Machine { pool, queue, .. } = machine;
+        for waiting in queue.iter_mut().filter(|waiting| waiting.start == UNPLANNED) {
+            waiting.count = pool.count(&waiting.demand);
+            if waiting.count <= up && pool.possible(&waiting.demand) {
                 reserve(&mut self.profile, waiting, now);
             }
         }
@@ -164,12 +168,12 @@ impl ConservativeBackfill {
     }
 
     /// Moves each reservation to the earliest time possible now. Returns whether any has changed.
-    fn move_forward(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> bool {
+    fn move_forward(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) -> bool {
         let mut moved = false;
         for waiting in machine.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED) {
             let before = waiting.start;
             if before > now {
-                self.profile.give(before, waiting.estimate, waiting.nodes);
+                self.profile.give(before, waiting.estimate, waiting.count);
                 reserve(&mut self.profile, waiting, now);
                 moved |= waiting.start < before;
             }
@@ -180,7 +184,7 @@ impl ConservativeBackfill {
     /// Whether the first reservation is due before any job is expected to end. This happens when a
     /// job behind it held it up and then moved. No event would start the job at its time, so it
     /// begins now.
-    fn missed(&self, machine: &Machine<FreeNodes>, now: u64) -> bool {
+    fn missed(&self, machine: &Machine<FreeProcessors>, now: u64) -> bool {
         let (mut first, mut end) = (UNPLANNED, self.running.first_end());
         for waiting in machine.queue.iter() {
             if waiting.start > now {
@@ -193,7 +197,7 @@ impl ConservativeBackfill {
         first < end
     }
 
-    fn begin_anew(&mut self, machine: &mut Machine<FreeNodes>, now: u64) {
+    fn begin_anew(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) {
         self.profile = Profile::new(now, machine.pool.free());
         for (end, nodes) in self.running.releases(machine) {
             if end < u64::MAX {
@@ -205,45 +209,46 @@ impl ConservativeBackfill {
 }
 
 fn reserve(profile: &mut Profile, waiting: &mut WaitingJob, now: u64) {
-    if let Some(start) = profile.earliest(now, waiting.estimate, waiting.nodes) {
+    if let Some(start) = profile.earliest(now, waiting.estimate, waiting.count) {
         waiting.start = start;
-        profile.take(start, waiting.estimate, waiting.nodes);
+        profile.take(start, waiting.estimate, waiting.count);
     }
 }
 
 impl Discipline for ConservativeBackfill {
-    type Pool = FreeNodes;
+    type Pool = FreeProcessors;
     const PLANS: bool = true;
 
-    fn obstacles(&self, machine: &Machine<FreeNodes>) -> Vec<(JobId, Obstacle)> {
+    fn obstacles(&self, machine: &Machine<FreeProcessors>) -> Vec<(JobId, Obstacle)> {
         obstacles(machine)
     }
 
-    fn withdraw(&mut self, machine: &mut Machine<FreeNodes>, job: JobId) {
+    fn withdraw(&mut self, machine: &mut Machine<FreeProcessors>, job: JobId) {
         let Some(waiting) = machine.queue.withdraw(job) else { return };
         if waiting.start != UNPLANNED {
-            self.profile.give(waiting.start, waiting.estimate, waiting.nodes);
+            self.profile.give(waiting.start, waiting.estimate, waiting.count);
             self.mark(PlanValidity::Improvable);
         }
     }
 
-    fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
+    fn next(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) -> Option<Placement> {
         self.plan(machine, now);
         let free = machine.pool.free();
-        let due = |waiting: &WaitingJob| waiting.start <= now && waiting.nodes <= free;
+        let due = |waiting: &WaitingJob| waiting.start <= now && waiting.count <= free;
         let index = machine.queue.position(due)?;
-        let WaitingJob { job, nodes: wanted, estimate, start, .. } = machine.queue[index];
-        let nodes = machine.pool.take(job, wanted)?;
+        let WaitingJob { job, count: wanted, demand, estimate, start, .. } = machine.queue[index];
+        let processors = machine.pool.take(job, &demand)?;
         machine.queue.remove(index);
-        self.running.insert(job, wanted, now, Some(estimate));
-        if start < now {
+        let taken = count(processors.len());
+        self.running.insert(job, taken, now, Some(estimate));
+        if start < now || taken != wanted {
             self.mark(PlanValidity::Invalid);
         }
-        Some(Placement { job, nodes })
+        Some(Placement { job, processors })
     }
 
-    fn restored(&mut self, job: JobId, nodes: usize, estimate: Option<u64>, now: u64) {
-        self.running.insert(job, count(nodes), now, estimate);
+    fn restored(&mut self, job: JobId, processors: usize, estimate: Option<u64>, now: u64) {
+        self.running.insert(job, count(processors), now, estimate);
         self.mark(PlanValidity::Invalid);
     }
 
@@ -259,12 +264,13 @@ impl Discipline for ConservativeBackfill {
         }
     }
 
-    fn node_added(&mut self, free: bool) {
-        if free {
-            self.profile.grow(1);
-            self.mark(PlanValidity::Improvable);
-        } else {
-            self.mark(PlanValidity::Invalid);
+    fn node_added(&mut self, fresh: Option<u32>) {
+        match fresh {
+            Some(processors) => {
+                self.profile.grow(processors);
+                self.mark(PlanValidity::Improvable);
+            }
+            None => self.mark(PlanValidity::Invalid),
         }
     }
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
-use super::pool::{FreeNodes, Pool};
+use super::pool::{FreeProcessors, Pool};
 use super::queue::WaitingJob;
 use super::{Batch, Discipline, Machine};
 use crate::buddy::BuddyAllocator;
@@ -12,7 +12,7 @@ use crate::{JobId, Obstacle, Placement};
 /// First come, first served: no job overtakes an earlier one. Only a job that needs more nodes than
 /// are up is passed over, since no other job's end would help it. Jobs get the free nodes with the
 /// lowest numbers.
-pub(crate) type Fcfs = Batch<ArrivalOrder<FreeNodes>>;
+pub(crate) type Fcfs = Batch<ArrivalOrder<FreeProcessors>>;
 
 /// First come, first served, in partitions of a binary buddy system. A job gets the smallest block
 /// of 2^k nodes, beginning at a multiple of 2^k, that has as many nodes as it wants. The rest of a
@@ -29,11 +29,11 @@ impl<P: Pool> Discipline for ArrivalOrder<P> {
     type Pool = P;
 
     fn next(&mut self, machine: &mut Machine<P>, _now: u64) -> Option<Placement> {
-        let index = machine.queue.position(|waiting| machine.pool.possible(waiting.nodes))?;
-        let WaitingJob { job, nodes, .. } = machine.queue[index];
-        let nodes = machine.pool.take(job, nodes)?;
+        let index = machine.queue.position(|waiting| machine.pool.possible(&waiting.demand))?;
+        let WaitingJob { job, demand, .. } = machine.queue[index];
+        let processors = machine.pool.take(job, &demand)?;
         machine.queue.remove(index);
-        Some(Placement { job, nodes })
+        Some(Placement { job, processors })
     }
 }
 
@@ -41,25 +41,24 @@ impl<P: Pool> Discipline for ArrivalOrder<P> {
 pub(crate) struct FirstThatFits;
 
 impl Discipline for FirstThatFits {
-    type Pool = FreeNodes;
+    type Pool = FreeProcessors;
 
-    fn obstacles(&self, machine: &Machine<FreeNodes>) -> Vec<(JobId, Obstacle)> {
-        let obstacle = |waiting: &WaitingJob| match machine.pool.possible(waiting.nodes) {
-            true => Obstacle::PlacedJobs,
-            false => Obstacle::TooFewNodes,
-        };
+    fn obstacles(&self, machine: &Machine<FreeProcessors>) -> Vec<(JobId, Obstacle)> {
+        let obstacle = |waiting: &WaitingJob| Obstacle::of_first(machine.pool.fit(&waiting.demand));
         machine.queue.iter().map(|waiting| (waiting.job, obstacle(waiting))).collect()
     }
 
-    fn next(&mut self, machine: &mut Machine<FreeNodes>, _now: u64) -> Option<Placement> {
+    fn next(&mut self, machine: &mut Machine<FreeProcessors>, _now: u64) -> Option<Placement> {
         let free = machine.pool.free();
         if free == 0 {
             return None;
         }
-        let index = machine.queue.position(|waiting| waiting.nodes <= free)?;
-        let WaitingJob { job, nodes, .. } = machine.queue[index];
-        let nodes = machine.pool.take(job, nodes)?;
+        let index = machine
+            .queue
+            .position(|waiting| waiting.count <= free && machine.pool.fits(&waiting.demand))?;
+        let WaitingJob { job, demand, .. } = machine.queue[index];
+        let processors = machine.pool.take(job, &demand)?;
         machine.queue.remove(index);
-        Some(Placement { job, nodes })
+        Some(Placement { job, processors })
     }
 }

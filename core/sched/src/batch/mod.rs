@@ -20,9 +20,11 @@ use alloc::vec::Vec;
 pub(crate) use backfill::{Conservative, Easy};
 pub(crate) use fcfs::{Fcfs, FcfsBuddy, FirstFit};
 
+use crate::demand::NodeResources;
 use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Sharing,
+    ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Sharing,
 };
 use placed_jobs::PlacedJobs;
 use pool::Pool;
@@ -61,22 +63,22 @@ pub(crate) trait Discipline: Default {
 
     /// Why each of them waits: [`Policy::obstacles`].
     fn obstacles(&self, machine: &Machine<Self::Pool>) -> Vec<(JobId, Obstacle)> {
-        let possible = |waiting: &WaitingJob| machine.pool.possible(waiting.nodes);
-        held_up_by_first(machine.queue.iter().map(|waiting| (waiting.job, possible(waiting))))
+        let fit = |waiting: &WaitingJob| machine.pool.fit(&waiting.demand);
+        held_up_by_first(machine.queue.iter().map(|waiting| (waiting.job, fit(waiting))))
     }
 
     /// Takes the next job from those that wait, and its nodes from the pool.
     fn next(&mut self, machine: &mut Machine<Self::Pool>, now: u64) -> Option<Placement>;
 
     /// A job was taken over that already runs.
-    fn restored(&mut self, _job: JobId, _nodes: usize, _estimate: Option<u64>, _now: u64) {}
+    fn restored(&mut self, _job: JobId, _processors: usize, _estimate: Option<u64>, _now: u64) {}
 
     /// A placed job has ended, and the machine no longer lists it. `freed`: nodes that became free,
     /// where the job's end changed nothing else.
     fn ended(&mut self, _job: JobId, _freed: Option<u32>, _now: u64) {}
 
-    /// A node came; it is free at once or has a job.
-    fn node_added(&mut self, _free: bool) {}
+    /// A node came. `fresh`: its processors, if all are free.
+    fn node_added(&mut self, _fresh: Option<u32>) {}
 
     fn node_removed(&mut self) {}
 }
@@ -87,6 +89,8 @@ pub(crate) struct Batch<D: Discipline> {
     machine: Machine<D::Pool>,
     discipline: D,
     waiting: BTreeSet<JobId>,
+    /// No job found a place, and nothing has changed since.
+    stuck: bool,
 }
 
 impl<D: Discipline> Batch<D> {
@@ -101,48 +105,53 @@ impl<D: Discipline> Policy for Batch<D> {
         Sharing::Space
     }
 
-    fn add_node(&mut self, node: NodeId) {
-        let free = self.machine.pool.add_node(node);
-        self.discipline.node_added(free);
+    fn add_node(&mut self, node: &NodeResources) {
+        self.stuck = false;
+        let fresh = self.machine.pool.add_node(node);
+        self.discipline.node_added(fresh);
     }
 
-    fn remove_node(&mut self, node: NodeId) {
-        self.machine.pool.remove_node(node);
+    fn remove_node(&mut self, first: ProcessorId) {
+        self.stuck = false;
+        self.machine.pool.remove_node(first);
         self.discipline.node_removed();
     }
 
     fn arrive(&mut self, request: &Request, now: ClusterTime) -> Result<(), ArriveError> {
-        self.check(request.job, request.nodes as usize)?;
+        self.check(request.job, request.demand.parts as usize)?;
         if D::PLANS && request.estimate_ns.is_none() {
             return Err(ArriveError::NoEstimate(request.job));
         }
         self.waiting.insert(request.job);
-        self.discipline.push(&mut self.machine, WaitingJob::new(request, now));
+        self.stuck = false;
+        let count = self.machine.pool.count(&request.demand);
+        self.discipline.push(&mut self.machine, WaitingJob::new(request, count, now));
         Ok(())
     }
 
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        processors: &[ProcessorId],
         now: ClusterTime,
     ) -> Result<(), ArriveError> {
-        let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
-        let nodes: Vec<NodeId> = nodes.into_iter().collect();
-        self.check(request.job, nodes.len())?;
-        self.machine.pool.claim(request.job, &nodes);
-        let count = nodes.len();
-        self.machine.placed.put(request.job, nodes);
+        let processors: BTreeSet<ProcessorId> = processors.iter().copied().collect();
+        let processors: Vec<ProcessorId> = processors.into_iter().collect();
+        self.check(request.job, processors.len())?;
+        self.machine.pool.claim(request.job, &request.demand, &processors);
+        let count = processors.len();
+        self.machine.placed.put(request.job, processors);
         self.discipline.restored(request.job, count, request.estimate_ns, now.0);
         Ok(())
     }
 
     fn leave(&mut self, job: JobId, now: ClusterTime) {
+        self.stuck = false;
         if self.waiting.remove(&job) {
             self.discipline.withdraw(&mut self.machine, job);
-        } else if let Some(nodes) = self.machine.placed.remove(job) {
-            let freed = self.machine.pool.release(job, &nodes);
-            let all = (freed as usize == nodes.len()).then_some(freed);
+        } else if let Some(processors) = self.machine.placed.remove(job) {
+            let freed = self.machine.pool.release(job, &processors);
+            let all = (freed as usize == processors.len()).then_some(freed);
             self.discipline.ended(job, all, now.0);
         }
     }
@@ -152,9 +161,16 @@ impl<D: Discipline> Policy for Batch<D> {
     }
 
     fn next_placement(&mut self, now: ClusterTime) -> Option<Placement> {
-        let placement = self.discipline.next(&mut self.machine, now.0)?;
+        if self.stuck {
+            return None;
+        }
+        let Some(placement) = self.discipline.next(&mut self.machine, now.0) else {
+            // With reservations, time alone can make room.
+            self.stuck = !D::PLANS;
+            return None;
+        };
         self.waiting.remove(&placement.job);
-        self.machine.placed.put(placement.job, placement.nodes.clone());
+        self.machine.placed.put(placement.job, placement.processors.clone());
         Some(placement)
     }
 
@@ -174,11 +190,11 @@ impl<D: Discipline> Policy for Batch<D> {
         self.machine.placed.advance(slots);
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         self.machine.placed.columns()
     }
 
-    fn filling_nodes(&self) -> u32 {
+    fn filling_processors(&self) -> u32 {
         self.machine.pool.filling()
     }
 

@@ -4,13 +4,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::{ClusterTime, Column, JobId, MatrixGang, NodeId, Policy, Request};
+use crate::{ClusterTime, JobId, MatrixGang, Policy, ProcessorColumn, ProcessorId, Request};
 
 /// No two jobs share a node, except jobs taken over from another policy. As long as such jobs run,
 /// all jobs take turns like the rows of a matrix.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlacedJobs {
-    jobs: BTreeMap<JobId, Vec<NodeId>>,
+    jobs: BTreeMap<JobId, Vec<ProcessorId>>,
     active: BTreeSet<JobId>,
     /// Jobs by node number.
     holders: Vec<u32>,
@@ -26,11 +26,11 @@ impl PlacedJobs {
     }
 
     /// Each job's nodes.
-    pub(crate) fn jobs(&self) -> &BTreeMap<JobId, Vec<NodeId>> {
+    pub(crate) fn jobs(&self) -> &BTreeMap<JobId, Vec<ProcessorId>> {
         &self.jobs
     }
 
-    pub(crate) fn put(&mut self, job: JobId, nodes: Vec<NodeId>) {
+    pub(crate) fn put(&mut self, job: JobId, nodes: Vec<ProcessorId>) {
         for node in &nodes {
             let index = node.0 as usize;
             if self.holders.len() <= index {
@@ -42,7 +42,7 @@ impl PlacedJobs {
         self.jobs.insert(job, nodes);
     }
 
-    pub(crate) fn remove(&mut self, job: JobId) -> Option<Vec<NodeId>> {
+    pub(crate) fn remove(&mut self, job: JobId) -> Option<Vec<ProcessorId>> {
         let nodes = self.jobs.remove(&job)?;
         self.active.remove(&job);
         for node in &nodes {
@@ -89,14 +89,15 @@ impl PlacedJobs {
         self.turn = (self.turn % cycle + slots % cycle) % cycle;
     }
 
-    pub(crate) fn columns(&self) -> Vec<Column> {
+    pub(crate) fn columns(&self) -> Vec<ProcessorColumn> {
         if self.shared > 0 {
             return self.matrix().columns();
         }
-        let column = |job: JobId| move |&node| Column { node, slots: vec![Some(job)] };
+        let column =
+            |job: JobId| move |&processor| ProcessorColumn { processor, slots: vec![Some(job)] };
         let of_job = |job| self.jobs[job].iter().map(column(*job));
-        let mut columns: Vec<Column> = self.active.iter().flat_map(of_job).collect();
-        columns.sort_unstable_by_key(|column| column.node);
+        let mut columns: Vec<ProcessorColumn> = self.active.iter().flat_map(of_job).collect();
+        columns.sort_unstable_by_key(|column| column.processor);
         columns
     }
 }

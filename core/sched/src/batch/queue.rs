@@ -3,13 +3,16 @@
 use alloc::collections::VecDeque;
 use core::ops::Index;
 
+use crate::demand::Demand;
 use crate::{ClusterTime, JobId, Request};
 
 /// A waiting job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingJob {
     pub(crate) job: JobId,
-    pub(crate) nodes: u32,
+    /// Processors, as many as [`super::pool::Pool::count`] says.
+    pub(crate) count: u32,
+    pub(crate) demand: Demand,
     /// Nanoseconds; 0 where the policy ignores it.
     pub(crate) estimate: u64,
     /// Planned start, for policies with reservations; `UNPLANNED` before.
@@ -18,14 +21,14 @@ pub(crate) struct WaitingJob {
     arrived: ClusterTime,
 }
 
-/// Not planned yet, or too few nodes are up for it.
+/// Not planned yet, or too few processors are up for it.
 pub(crate) const UNPLANNED: u64 = u64::MAX;
 
 impl WaitingJob {
-    pub(crate) fn new(request: &Request, now: ClusterTime) -> Self {
-        let &Request { job, nodes, priority, estimate_ns, .. } = request;
+    pub(crate) fn new(request: &Request, count: u32, now: ClusterTime) -> Self {
+        let &Request { job, demand, priority, estimate_ns, .. } = request;
         let estimate = estimate_ns.unwrap_or(0);
-        Self { job, nodes, estimate, start: UNPLANNED, priority, arrived: now }
+        Self { job, count, demand, estimate, start: UNPLANNED, priority, arrived: now }
     }
 }
 

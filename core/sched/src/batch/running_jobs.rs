@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::Machine;
-use super::pool::FreeNodes;
+use super::pool::FreeProcessors;
 use crate::JobId;
 
 /// Expected ends, by the jobs' estimates.
@@ -66,7 +66,7 @@ impl RunningJobs {
     }
 
     /// How many nodes become free and when, in order of time; at most one entry for each job.
-    pub(crate) fn releases(&self, machine: &Machine<FreeNodes>) -> Vec<(u64, u32)> {
+    pub(crate) fn releases(&self, machine: &Machine<FreeProcessors>) -> Vec<(u64, u32)> {
         if machine.pool.regular() {
             return self.ends.iter().map(|(end, job)| (*end, self.jobs[job].nodes)).collect();
         }

@@ -35,9 +35,11 @@ use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
 use crate::buddy::{Block, BuddyAllocator};
+use crate::demand::{Demand, NodeResources};
 use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Sharing,
+    ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Sharing,
 };
 use round::{Gang, Round};
 
@@ -50,7 +52,9 @@ pub(crate) struct Dhc {
     /// Blocks of the machine, with the nodes that are up.
     nodes: BuddyAllocator,
     jobs: BTreeMap<JobId, Job>,
-    queue: VecDeque<(JobId, u32)>,
+    queue: VecDeque<(JobId, Demand)>,
+    /// The first job that could ever run finds no place, and nothing has changed since.
+    stuck: bool,
     /// Jobs by node number.
     load: Vec<u32>,
     /// Slots that have passed.
@@ -82,6 +86,7 @@ impl Dhc {
             nodes: BuddyAllocator::default(),
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
+            stuck: false,
             load: Vec::new(),
             passed: 0,
             round: None,
@@ -92,11 +97,11 @@ impl Dhc {
         self.jobs.contains_key(&job) || self.queue.iter().any(|&(queued, _)| queued == job)
     }
 
-    fn load_of(&self, node: NodeId) -> u32 {
+    fn load_of(&self, node: ProcessorId) -> u32 {
         self.load.get(node.0 as usize).copied().unwrap_or(0)
     }
 
-    fn put(&mut self, job: JobId, block: Block, nodes: &[NodeId]) {
+    fn put(&mut self, job: JobId, block: Block, nodes: &[ProcessorId]) {
         for node in nodes {
             let index = node.0 as usize;
             if self.load.len() <= index {
@@ -109,10 +114,10 @@ impl Dhc {
     }
 
     /// The controller for a job, and its nodes there.
-    fn find(&self, wanted: u32) -> Option<(Block, Vec<NodeId>)> {
-        let level = self.nodes.level_for(wanted)?;
+    fn find(&self, demand: &Demand) -> Option<(Block, Vec<ProcessorId>)> {
+        let level = self.nodes.level_for(demand)?;
         let round = Round::of(self.jobs.values().map(|job| &job.gang));
-        let able = |block: &Block| self.nodes.up(*block) >= wanted;
+        let able = |block: &Block| self.nodes.is_able(*block, demand);
         let mut blocks: Vec<(usize, Block)> = self
             .nodes
             .of_level(level)
@@ -120,9 +125,9 @@ impl Dhc {
             .map(|block| (round.busy(block), block))
             .collect();
         blocks.sort_unstable();
-        let room = |&node: &NodeId| self.load_of(node) < self.jobs_per_node;
-        let place = |(_, block)| (block, self.nodes.first_nodes(block, wanted));
-        blocks.into_iter().map(place).find(|(_, nodes)| nodes.iter().all(room))
+        let room = |&node: &ProcessorId| self.load_of(node) < self.jobs_per_node;
+        let place = |(_, block)| Some((block, self.nodes.first_of(block, demand)?));
+        blocks.into_iter().filter_map(place).find(|(_, on)| on.iter().all(room))
     }
 
     /// The round of the active jobs, beginning with the job that has waited longest.
@@ -163,42 +168,47 @@ impl Policy for Dhc {
         Sharing::SpaceAndTime
     }
 
-    fn add_node(&mut self, node: NodeId) {
+    fn add_node(&mut self, node: &NodeResources) {
+        self.stuck = false;
         self.nodes.add_node(node);
     }
 
-    fn remove_node(&mut self, node: NodeId) {
-        self.nodes.remove_node(node);
+    fn remove_node(&mut self, first: ProcessorId) {
+        self.stuck = false;
+        self.nodes.remove_node(first);
     }
 
     fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
-        let &Request { job, nodes, .. } = request;
-        ArriveError::check(job, nodes as usize, self.known(job))?;
-        self.queue.push_back((job, nodes));
+        let &Request { job, demand, .. } = request;
+        ArriveError::check(job, demand.parts as usize, self.known(job))?;
+        self.queue.push_back((job, demand));
         Ok(())
     }
 
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        processors: &[ProcessorId],
         _now: ClusterTime,
     ) -> Result<(), ArriveError> {
         let job = request.job;
-        let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
+        let nodes: BTreeSet<ProcessorId> = processors.iter().copied().collect();
         let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
-            return Err(ArriveError::NoNodes(job));
+            return Err(ArriveError::NoProcessors(job));
         };
         ArriveError::check(job, nodes.len(), self.known(job))?;
         self.nodes.reach(last);
-        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        let nodes: Vec<ProcessorId> = nodes.into_iter().collect();
+        self.nodes.take_amounts(job, &request.demand, &nodes);
         self.put(job, Block::around(first, last), &nodes);
         Ok(())
     }
 
     fn leave(&mut self, job: JobId, _now: ClusterTime) {
+        self.stuck = false;
         self.queue.retain(|&(queued, _)| queued != job);
         let Some(entry) = self.jobs.remove(&job) else { return };
+        self.nodes.give_back_amounts(job);
         for node in entry.gang.nodes() {
             self.load[node.0 as usize] -= 1;
         }
@@ -215,13 +225,19 @@ impl Policy for Dhc {
     }
 
     fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
-        let up = self.nodes.up(self.nodes.whole());
-        let index = self.queue.iter().position(|&(_, wanted)| wanted <= up)?;
-        let (job, wanted) = self.queue[index];
-        let (block, nodes) = self.find(wanted)?;
+        if self.stuck {
+            return None;
+        }
+        let index = self.queue.iter().position(|(_, demand)| self.nodes.possible(demand))?;
+        let (job, demand) = self.queue[index];
+        let Some((block, processors)) = self.find(&demand) else {
+            self.stuck = true;
+            return None;
+        };
         self.queue.remove(index);
-        self.put(job, block, &nodes);
-        Some(Placement { job, nodes })
+        self.nodes.take_amounts(job, &demand, &processors);
+        self.put(job, block, &processors);
+        Some(Placement { job, processors })
     }
 
     fn queued(&self) -> Vec<JobId> {
@@ -229,8 +245,8 @@ impl Policy for Dhc {
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        let up = self.nodes.up(self.nodes.whole());
-        held_up_by_first(self.queue.iter().map(|&(job, wanted)| (job, wanted <= up)))
+        let fit = |demand| self.nodes.fit(demand);
+        held_up_by_first(self.queue.iter().map(|(job, demand)| (*job, fit(demand))))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
@@ -270,7 +286,7 @@ impl Policy for Dhc {
         true
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         let slots = self.slots();
         let mut columns = BTreeMap::new();
         for (index, slot) in slots.iter().enumerate() {
@@ -281,6 +297,6 @@ impl Policy for Dhc {
                 }
             }
         }
-        columns.into_iter().map(|(node, slots)| Column { node, slots }).collect()
+        columns.into_iter().map(|(processor, slots)| ProcessorColumn { processor, slots }).collect()
     }
 }

@@ -6,7 +6,7 @@ use core::cmp::Reverse;
 
 use crate::bits::Bits;
 use crate::buddy::Block;
-use crate::{JobId, NodeId};
+use crate::{JobId, ProcessorId};
 
 /// A job at its controller.
 #[derive(Clone, Debug)]
@@ -23,12 +23,12 @@ pub(super) struct Gang {
 impl Gang {
     /// With selective disabling it disables the controllers of its own nodes, otherwise of its
     /// block.
-    pub(super) fn new(job: JobId, block: Block, nodes: &[NodeId], selective: bool) -> Self {
+    pub(super) fn new(job: JobId, block: Block, nodes: &[ProcessorId], selective: bool) -> Self {
         let size = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
         let nodes = Bits::from_nodes(nodes);
         let mut disables = nodes.clone();
         if !selective {
-            block.range().for_each(|node| disables.insert(NodeId(node)));
+            block.range().for_each(|node| disables.insert(ProcessorId(node)));
         }
         Self { job, block, nodes, size, disables }
     }
@@ -38,7 +38,7 @@ impl Gang {
     }
 
     /// Ascending.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub(super) fn nodes(&self) -> impl Iterator<Item = ProcessorId> + '_ {
         self.nodes.iter()
     }
 }

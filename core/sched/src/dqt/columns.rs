@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::Dqt;
 use super::front::Front;
-use crate::Column;
+use crate::ProcessorColumn;
 
 /// How often the slots of an irregular first round must fit into a sequence that contains them
 /// once.
@@ -128,10 +128,10 @@ fn run_on(front: &Front, horizon: usize, most: usize) -> Option<Slots> {
 }
 
 impl Dqt {
-    pub(super) fn compile(&self) -> Vec<Column> {
+    pub(super) fn compile(&self) -> Vec<ProcessorColumn> {
         let rings = &self.front.rings;
         let mut columns = Vec::new();
-        // Column of each leaf.
+        // ProcessorColumn of each leaf.
         let mut at = vec![usize::MAX; self.front.shape.width() as usize];
         for &member in self.jobs.values().filter(|&&member| rings.members[member as usize].active())
         {
@@ -146,8 +146,8 @@ impl Dqt {
         let Some(slots) = slots else { return self.by_rows() };
         for (leaf, index) in at.iter_mut().enumerate().filter(|(_, index)| **index == 0) {
             *index = columns.len();
-            let node = crate::NodeId(leaf as u32);
-            columns.push(Column { node, slots: vec![None; slots.len()] });
+            let processor = crate::ProcessorId(leaf as u32);
+            columns.push(ProcessorColumn { processor, slots: vec![None; slots.len()] });
         }
         for (slot, members) in slots.iter().enumerate() {
             for &member in members {

@@ -3,12 +3,12 @@
 //!
 //! The values count placed jobs, including those that are starting or suspended. A change travels
 //! upwards only, from its node to the root.
-//! travels upwards only, from the node where it is to the root.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::config::AllocationPolicy;
+use super::room::Room;
 use super::shape::Shape;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,22 +146,23 @@ impl Loads {
         (0..=self.shape.height).find(|&height| self.widest[usize::from(height)][0] >= wanted)
     }
 
-    /// The partition that gets a job (path of the message add_task). It has that height and enough
-    /// leaves that take jobs, and no leaf would have more than `limit` jobs.
+    /// The partition that gets a job (path of the message add_task). It has that height and room for the job,
+    /// and no leaf would have more than `limit` jobs.
     pub(super) fn choose(
         &self,
         allocation: AllocationPolicy,
         height: u8,
-        wanted: u32,
+        room: &Room,
         limit: u32,
     ) -> Option<u32> {
-        self.descend(0, self.shape.height, 0, &Goal { allocation, height, wanted, limit })
+        self.descend(0, self.shape.height, 0, &Goal { allocation, height, room, limit })
     }
 
-    fn descend(&self, node: u32, height: u8, above: u32, goal: &Goal) -> Option<u32> {
+    fn descend(&self, node: u32, height: u8, above: u32, goal: &Goal<'_>) -> Option<u32> {
         let load = &self.nodes[node as usize];
         if height == goal.height {
-            let fits = load.up >= goal.wanted && above.saturating_add(load.most) < goal.limit;
+            let fits =
+                goal.room.fits(node, load.up) && above.saturating_add(load.most) < goal.limit;
             return fits.then_some(node);
         }
         let above = above.saturating_add(load.jobs);
@@ -177,13 +178,19 @@ impl Loads {
     }
 
     /// The best child after `tried`, in the policy's order, that may have room for the job.
-    fn best_after(&self, tried: Option<u32>, node: u32, above: u32, goal: &Goal) -> Option<u32> {
+    fn best_after(
+        &self,
+        tried: Option<u32>,
+        node: u32,
+        above: u32,
+        goal: &Goal<'_>,
+    ) -> Option<u32> {
         let widest = &self.widest[usize::from(goal.height)];
         let fits = |&child: &u32| {
             let least = self.nodes[child as usize].least;
             let later = tried.is_none_or(|tried| self.compare(goal, tried, child).is_lt());
             later
-                && widest[child as usize] >= goal.wanted
+                && goal.room.may_fit(child, widest[child as usize])
                 && above.saturating_add(least) < goal.limit
         };
         let children = self.shape.children(node).filter(fits);
@@ -226,7 +233,8 @@ impl Loads {
     /// fewest jobs; `None` if that leaf has `limit` jobs or more.
     pub(super) fn least_busy(&self, height: u8, wanted: u32, limit: u32) -> Option<u32> {
         let mut best = None;
-        let mut goal = Goal { allocation: AllocationPolicy::Min, height, wanted, limit };
+        let room = &Room::Processors(wanted);
+        let mut goal = Goal { allocation: AllocationPolicy::Min, height, room, limit };
         while let Some(found) = self.descend(0, self.shape.height, 0, &goal) {
             goal.limit = self.above(found) + self.nodes[found as usize].most;
             best = Some(found);
@@ -235,9 +243,9 @@ impl Loads {
     }
 }
 
-struct Goal {
+struct Goal<'a> {
     allocation: AllocationPolicy,
     height: u8,
-    wanted: u32,
+    room: &'a Room,
     limit: u32,
 }

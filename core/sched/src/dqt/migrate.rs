@@ -10,6 +10,8 @@ impl Dqt {
     /// jobs than that afterwards. It tries small partitions first, as they cost least to move.
     /// Within a queue it takes the job whose turn is furthest away.
     ///
+    /// Only jobs move that take any processors and nothing else.
+    ///
     /// Each move lowers the max-TQLB, or the number of leaves that have it. So moves come to an
     /// end, and no job goes back and forth.
     pub(super) fn even_out(&mut self) -> Option<Placement> {
@@ -37,6 +39,9 @@ impl Dqt {
     }
 
     fn try_to_move(&mut self, member: u32, from: u32) -> Option<Placement> {
+        if self.bound.contains(&self.front.rings.members[member as usize].id) {
+            return None;
+        }
         let wanted = self.held[member as usize].count();
         let height = self.loads.height_for(wanted)?;
         let limit = (self.max_tqlb() - 1).min(self.config.max_jobs_per_node.max(1));
@@ -48,10 +53,11 @@ impl Dqt {
         };
         self.loads.set_jobs(to, self.loads.nodes[to as usize].jobs + 1);
         self.front.migrate(member, to);
-        let nodes = self.nodes_in(to, wanted);
+        self.stuck = false;
+        let nodes = self.first_in(to, wanted);
         let placement = Placement {
             job: self.front.rings.members[member as usize].id,
-            nodes: nodes.iter().collect(),
+            processors: nodes.iter().collect(),
         };
         self.held[member as usize] = nodes;
         Some(placement)

@@ -9,34 +9,41 @@ mod load;
 mod migrate;
 mod plan;
 mod ring;
+mod room;
 mod shape;
 mod shortened;
 mod view;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use crate::demand::{Amounts, Demand, NodeResources};
+use crate::inventory::Inventory;
 use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Round,
-    Sharing,
+    ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Round, Sharing,
 };
 pub use config::{AllocationPolicy, DqtConfig, DqtNameError};
 pub use front::DqtState;
 use front::Front;
 use load::Loads;
+use room::Room;
 use shape::Shape;
 pub use view::{DqtJob, DqtNode, Fragmentation};
 
 /// A Distributed Queue Tree.
 ///
-/// * *Partitions* are the subtrees of a tree over the nodes by number; with arity 2 those of the
-///   buddy system. A job gets the smallest partition with enough nodes that take jobs. The task
+/// * *Partitions* are the subtrees of a tree over the processors by number; with arity 2 those of the
+///   buddy system. A job gets the smallest partition with enough processors of nodes that take jobs. The task
 ///   allocation policy ([`AllocationPolicy`]) chooses among partitions of that size. In it the job
-///   gets the first nodes; the others are idle in its turns: [`Dqt::fragmentation`].
+///   gets the first processors; the others are idle in its turns: [`Dqt::fragmentation`]. A job that takes memory or
+///   devices may get a larger partition, where these are free.
+/// * *Nodes*: a partition is a part of a node or consists of whole nodes ([`crate::Numbering`]).
 /// * *Placement* is immediate, because jobs share partitions in time. Jobs wait only because of a
-///   limit of jobs per node, first come, first served. The first job without room holds up those
-///   behind it; only a job that wants more nodes than are up is passed over.
+///   limit of jobs per processor or because memory and devices are taken, first come, first served.
+///   The first job without room holds up those
+///   behind it; only a job that wants more than the nodes that are up have is passed over.
 /// * *Turns*: a tree node gives its jobs their turns, then its children do, all at the same time. A
 ///   child that finishes early goes round again until the last one has finished (in a Fair-DQT it
 ///   waits). So without priorities every active job runs at least once in as many slots as the
@@ -50,47 +57,53 @@ pub use view::{DqtJob, DqtNode, Fragmentation};
 /// * *Changes* never begin a round anew. A new job has its first turn in its queue's next round, or
 ///   at once where nothing was to run. A job that ends takes no other job's turn away. The other
 ///   parts of the tree go on unchanged.
-/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree. A node that
+/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree. So does the placement of a job that
+///   takes any processors; that of others costs a look at all nodes. A processor that
 ///   joins or leaves costs the square of the height. A slot costs as much as the jobs that run in
-///   it and the paths to them. Memory is proportional to the highest node number.
+///   it and the paths to them. Memory is proportional to the highest number of a processor.
 #[derive(Clone, Debug)]
 pub struct Dqt {
     config: DqtConfig,
     front: Front,
     loads: Loads,
+    inventory: Inventory,
     /// Placed jobs, each with its member number in the rings.
     jobs: BTreeMap<JobId, u32>,
-    /// Nodes of each member, by member number.
-    held: Vec<Nodes>,
-    /// Waiting jobs and the nodes they want, in order of arrival.
+    /// Placed jobs whose processors cannot be chosen one by one.
+    bound: BTreeSet<JobId>,
+    /// Processors of each member, by member number.
+    held: Vec<Processors>,
+    /// Waiting jobs, in order of arrival.
     waiting: BTreeMap<u64, Request>,
     /// Times at which the waiting jobs came.
     came: BTreeMap<JobId, u64>,
     arrivals: u64,
+    /// The first job that could ever run finds no place, and nothing has changed since.
+    stuck: bool,
 }
 
-/// Some nodes, ascending.
+/// Some processors, ascending.
 #[derive(Clone, Debug)]
-enum Nodes {
-    /// This many nodes from the given one on.
+enum Processors {
+    /// This many from the given one on.
     Run(u32, u32),
-    List(Vec<NodeId>),
+    List(Vec<ProcessorId>),
 }
 
-impl Nodes {
+impl Processors {
     fn count(&self) -> u32 {
         match self {
             Self::Run(_, count) => *count,
-            Self::List(nodes) => nodes.len() as u32,
+            Self::List(list) => list.len() as u32,
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+    fn iter(&self) -> impl Iterator<Item = ProcessorId> + '_ {
         let (run, list) = match self {
             Self::Run(first, count) => (*first..first + count, &[][..]),
-            Self::List(nodes) => (0..0, &nodes[..]),
+            Self::List(list) => (0..0, &list[..]),
         };
-        run.map(NodeId).chain(list.iter().copied())
+        run.map(ProcessorId).chain(list.iter().copied())
     }
 }
 
@@ -102,11 +115,14 @@ impl Dqt {
             config,
             front: Front::new(shape, config.fair, config.shares),
             loads: Loads::new(shape),
+            inventory: Inventory::default(),
             jobs: BTreeMap::new(),
+            bound: BTreeSet::new(),
             held: Vec::new(),
             waiting: BTreeMap::new(),
             came: BTreeMap::new(),
             arrivals: 0,
+            stuck: false,
         }
     }
 
@@ -120,40 +136,78 @@ impl Dqt {
         ArriveError::check(job, nodes, known)
     }
 
-    /// Makes the tree large enough for the node.
-    fn reach(&mut self, node: NodeId) {
-        if node.0 >= self.front.shape.width() {
-            let shape = Shape::over(self.front.shape.arity, node.0.saturating_add(1));
+    /// Makes the tree large enough for the processor.
+    fn reach(&mut self, processor: ProcessorId) {
+        if processor.0 >= self.front.shape.width() {
+            let shape = Shape::over(self.front.shape.arity, processor.0.saturating_add(1));
             self.front.grow(shape);
             self.loads.grow(shape);
         }
     }
 
-    /// The first nodes of a partition that take jobs.
-    fn nodes_in(&self, partition: u32, wanted: u32) -> Nodes {
+    /// The first processors of a partition that take jobs.
+    fn first_in(&self, partition: u32, wanted: u32) -> Processors {
         let shape = &self.front.shape;
         let leaves = shape.leaves(partition);
         if self.loads.nodes[partition as usize].up == leaves.end - leaves.start {
-            return Nodes::Run(leaves.start, wanted);
+            return Processors::Run(leaves.start, wanted);
         }
-        let up = |leaf: &u32| self.loads.nodes[shape.leaf(*leaf) as usize].up > 0;
-        Nodes::List(leaves.filter(up).take(wanted as usize).map(NodeId).collect())
+        let up = |leaf: &u32| self.takes_jobs(*leaf);
+        Processors::List(leaves.filter(up).take(wanted as usize).map(ProcessorId).collect())
     }
 
-    fn put(&mut self, request: &Request, partition: u32, nodes: Nodes) {
+    fn takes_jobs(&self, leaf: u32) -> bool {
+        self.loads.nodes[self.front.shape.leaf(leaf) as usize].up > 0
+    }
+
+    /// Whether such a job could run if there were no other.
+    fn possible(&self, demand: &Demand) -> bool {
+        if demand.is_plain() {
+            return demand.parts <= self.loads.nodes[0].up;
+        }
+        self.inventory.possible(demand)
+    }
+
+    /// The partition for such a job, and its processors there.
+    fn find(&self, demand: &Demand) -> Option<(u32, Processors)> {
+        let limit = self.config.max_jobs_per_node.max(1);
+        let choose =
+            |room: &Room, height| self.loads.choose(self.config.allocation, height, room, limit);
+        if demand.is_plain() {
+            let room = Room::Processors(demand.parts);
+            let partition = choose(&room, self.loads.height_for(demand.parts)?)?;
+            return Some((partition, self.first_in(partition, demand.parts)));
+        }
+        let (shape, inventory) = (&self.front.shape, &self.inventory);
+        let first = room::height_for(shape, inventory, demand)?;
+        // Where processors are enough, what else it takes may be taken; then it may be free in a larger partition.
+        let last = if demand.amounts == Amounts::NONE { first } else { shape.height };
+        (first..=last).find_map(|height| {
+            let room = Room::of(shape, inventory, demand, height);
+            let partition = choose(&room, height)?;
+            let up = |processor: ProcessorId| self.takes_jobs(processor.0);
+            let on = inventory.choose(demand, shape.leaves(partition), up, |_| 0)?;
+            Some((partition, Processors::List(on)))
+        })
+    }
+
+    fn put(&mut self, request: &Request, partition: u32, on: Processors) {
         let turns = request.priority.min(self.config.max_turns).max(1);
         let member = self.front.add_task(request.job, request.user, turns, partition);
         let jobs = self.loads.nodes[partition as usize].jobs;
         self.loads.set_jobs(partition, jobs + 1);
         self.jobs.insert(request.job, member);
+        if !request.demand.is_plain() {
+            self.bound.insert(request.job);
+        }
         match self.held.get_mut(member as usize) {
-            Some(place) => *place = nodes,
-            None => self.held.push(nodes),
+            Some(place) => *place = on,
+            None => self.held.push(on),
         }
     }
 
     /// The smallest partition that has all these leaves.
-    fn partition_of(&self, first: NodeId, last: NodeId) -> u32 {
+    fn partition_of(&self, first: ProcessorId, last: ProcessorId) -> u32 {
         let mut at = self.front.shape.leaf(first.0);
         while !self.front.shape.leaves(at).contains(&last.0) {
             at = self.front.shape.parent(at).unwrap_or(0);
@@ -167,19 +221,24 @@ impl Policy for Dqt {
         Sharing::SpaceAndTime
     }
 
-    fn add_node(&mut self, node: NodeId) {
-        self.reach(node);
-        self.loads.set_up(self.front.shape.leaf(node.0), true);
+    fn add_node(&mut self, node: &NodeResources) {
+        self.stuck = false;
+        self.inventory.add(node);
+        for number in node.processors.clone() {
+            self.reach(ProcessorId(number));
+            self.loads.set_up(self.front.shape.leaf(number), true);
+        }
     }
 
-    fn remove_node(&mut self, node: NodeId) {
-        if node.0 < self.front.shape.width() {
-            self.loads.set_up(self.front.shape.leaf(node.0), false);
+    fn remove_node(&mut self, first: ProcessorId) {
+        self.stuck = false;
+        for number in self.inventory.remove(first) {
+            self.loads.set_up(self.front.shape.leaf(number), false);
         }
     }
 
     fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
-        self.check(request.job, request.nodes as usize)?;
+        self.check(request.job, request.demand.parts as usize)?;
         self.waiting.insert(self.arrivals, *request);
         self.came.insert(request.job, self.arrivals);
         self.arrivals += 1;
@@ -189,29 +248,33 @@ impl Policy for Dqt {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        processors: &[ProcessorId],
         _now: ClusterTime,
     ) -> Result<(), ArriveError> {
-        self.check(request.job, nodes.len())?;
-        let mut nodes = nodes.to_vec();
-        nodes.sort_unstable();
-        nodes.dedup();
-        let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
+        self.check(request.job, processors.len())?;
+        let mut on = processors.to_vec();
+        on.sort_unstable();
+        on.dedup();
+        let (first, last) = (on[0], on[on.len() - 1]);
         self.reach(last);
-        self.put(request, self.partition_of(first, last), Nodes::List(nodes));
+        self.inventory.take(request.job, &request.demand, &on);
+        self.put(request, self.partition_of(first, last), Processors::List(on));
         Ok(())
     }
 
     fn leave(&mut self, job: JobId, _now: ClusterTime) {
+        self.stuck = false;
         if let Some(came) = self.came.remove(&job) {
             self.waiting.remove(&came);
         }
         self.set_active(job, false);
         let Some(member) = self.jobs.remove(&job) else { return };
+        self.inventory.give_back(job);
+        self.bound.remove(&job);
         let node = self.front.rings.members[member as usize].node;
         self.loads.set_jobs(node, self.loads.nodes[node as usize].jobs - 1);
         self.front.rings.remove(member);
-        self.held[member as usize] = Nodes::Run(0, 0);
+        self.held[member as usize] = Processors::Run(0, 0);
     }
 
     fn set_active(&mut self, job: JobId, active: bool) {
@@ -227,17 +290,21 @@ impl Policy for Dqt {
     }
 
     fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
-        let up = self.loads.nodes[0].up;
-        let (&came, &request) = self.waiting.iter().find(|(_, request)| request.nodes <= up)?;
-        let Request { job, nodes: wanted, .. } = request;
-        let height = self.loads.height_for(wanted)?;
-        let limit = self.config.max_jobs_per_node.max(1);
-        let partition = self.loads.choose(self.config.allocation, height, wanted, limit)?;
+        if self.stuck {
+            return None;
+        }
+        let could_run = |(_, request): &(&u64, &Request)| self.possible(&request.demand);
+        let (&came, &request) = self.waiting.iter().find(could_run)?;
+        let Request { job, demand, .. } = request;
+        let Some((partition, on)) = self.find(&demand) else {
+            self.stuck = true;
+            return None;
+        };
         self.waiting.remove(&came);
         self.came.remove(&job);
-        let nodes = self.nodes_in(partition, wanted);
-        let placement = Placement { job, nodes: nodes.iter().collect() };
-        self.put(&request, partition, nodes);
+        let placement = Placement { job, processors: on.iter().collect() };
+        self.inventory.take(job, &demand, &placement.processors);
+        self.put(&request, partition, on);
         Some(placement)
     }
 
@@ -250,8 +317,9 @@ impl Policy for Dqt {
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        let up = self.loads.nodes[0].up;
-        held_up_by_first(self.waiting.values().map(|request| (request.job, request.nodes <= up)))
+        let fit = |demand| self.inventory.fit(demand, self.possible(demand));
+        let queued = self.waiting.values();
+        held_up_by_first(queued.map(|request| (request.job, fit(&request.demand))))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
@@ -280,8 +348,12 @@ impl Policy for Dqt {
     /// If a round is longer than [`DqtConfig::most_slots`], the columns differ from the slots that
     /// [`Policy::run_slot`] will run. Each job then has an equal part of its turns, at least one,
     /// and a change continues from the tree's position.
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         self.compile()
+    }
+
+    fn arity(&self) -> u32 {
+        self.front.shape.arity
     }
 
     fn migrates(&self) -> bool {

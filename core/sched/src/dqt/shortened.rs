@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::Dqt;
 use super::columns::Slots;
 use super::front::Front;
-use crate::{ClusterTime, Column, MatrixGang, Policy, Request};
+use crate::{ClusterTime, MatrixGang, Policy, ProcessorColumn, Request};
 
 impl Dqt {
     /// A round in which all jobs have an equal part of their turns, at least one. The part is the
@@ -60,7 +60,7 @@ impl Dqt {
     }
 
     /// All jobs have turns like the rows of a matrix, in as few slots as possible.
-    pub(super) fn by_rows(&self) -> Vec<Column> {
+    pub(super) fn by_rows(&self) -> Vec<ProcessorColumn> {
         let rings = &self.front.rings;
         let mut matrix = MatrixGang::new(u32::MAX);
         for (&job, &member) in &self.jobs {

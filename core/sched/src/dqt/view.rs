@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{Dqt, DqtState};
-use crate::{JobId, NodeId};
+use crate::{JobId, ProcessorId};
 
 /// A job in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +29,11 @@ pub struct DqtNode {
     pub parent: Option<u32>,
     /// 0 for a leaf.
     pub height: u8,
-    /// The first node of its partition.
-    pub first: NodeId,
-    /// Nodes of its partition, including numbers without a node.
+    /// The first processor of its partition.
+    pub first: ProcessorId,
+    /// Processors of its partition, including numbers without one.
     pub size: u32,
-    /// Nodes of its partition that take jobs.
+    /// Processors of its partition that take jobs.
     pub up: u32,
     /// Its state; [`DqtState::Rounding`] means that the front is here.
     pub state: DqtState,
@@ -50,9 +50,9 @@ pub struct DqtNode {
 /// How much of their partitions the jobs use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
-    /// Nodes that the placed jobs use, summed over the jobs.
+    /// Processors that the placed jobs use, summed over the jobs.
     pub used: u64,
-    /// Nodes of their partitions that take jobs but that the jobs do not use, summed over the jobs.
+    /// Processors of their partitions that take jobs but that the jobs do not use, summed over the jobs.
     /// They are idle in these jobs' turns (internal fragmentation).
     pub unused: u64,
 }
@@ -78,7 +78,7 @@ impl Dqt {
                 number,
                 parent,
                 height,
-                first: NodeId(leaves.start),
+                first: ProcessorId(leaves.start),
                 size: shape.size(height),
                 up: load.up,
                 state: self.front.nodes[index].state,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use kumi_sched::{
-    AllocationPolicy, ClusterTime, Dqt, DqtConfig, JobId, NodeId, Placement, Policy, Request,
+    AllocationPolicy, ClusterTime, Dqt, DqtConfig, JobId, NodeResources, Placement, Policy,
+    ProcessorId, Request,
 };
 use proptest::prelude::*;
 
@@ -96,7 +97,7 @@ impl Naive {
         allocation: AllocationPolicy,
         wanted: u32,
         limit: u64,
-    ) -> Option<(Part, Vec<NodeId>)> {
+    ) -> Option<(Part, Vec<ProcessorId>)> {
         let parts =
             |size: u32| (0..self.leaves).step_by(size as usize).map(move |first| (first, size));
         let mut size = 1;
@@ -109,7 +110,7 @@ impl Naive {
         let part = self.descend(allocation, (0, self.leaves), 0, (size, wanted, limit))?;
         let leaves =
             (part.0..part.0 + part.1).filter(|&leaf| self.up.get(leaf as usize) == Some(&true));
-        Some((part, leaves.take(wanted as usize).map(NodeId).collect()))
+        Some((part, leaves.take(wanted as usize).map(ProcessorId).collect()))
     }
 }
 
@@ -146,7 +147,7 @@ impl Pair {
                 let (job, wanted) = self.queue[index];
                 let (part, nodes) =
                     self.naive.place(allocation, wanted, u64::from(max_jobs_per_node))?;
-                Some((index, part, Placement { job, nodes }))
+                Some((index, part, Placement { job, processors: nodes }))
             });
             let placement = self.policy.next_placement(NOW);
             assert_eq!(placement, expected.clone().map(|(_, _, placement)| placement));
@@ -166,7 +167,7 @@ impl Pair {
             Step::Arrive(wanted) => {
                 let request = Request::new(JobId(number), wanted % nodes + 1);
                 self.policy.arrive(&request, NOW).unwrap();
-                self.queue.push((request.job, request.nodes));
+                self.queue.push((request.job, request.demand.parts));
             }
             Step::Leave(index) if !self.placed.is_empty() => {
                 let (job, part) = self.placed.remove(index % self.placed.len());
@@ -177,8 +178,12 @@ impl Pair {
             Step::Turn(node) => {
                 let up = &mut self.naive.up[(node % nodes) as usize];
                 *up = !*up;
-                let node = NodeId(node % nodes);
-                if *up { self.policy.add_node(node) } else { self.policy.remove_node(node) }
+                let node = ProcessorId(node % nodes);
+                if *up {
+                    self.policy.add_node(&NodeResources::single(node));
+                } else {
+                    self.policy.remove_node(node);
+                }
             }
         }
         self.place();
@@ -197,7 +202,7 @@ proptest! {
         let config =
             DqtConfig { arity, allocation: ALLOCATION_POLICIES[allocation], max_jobs_per_node: limit, ..DqtConfig::default() };
         let mut policy = Dqt::new(config);
-        (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+        (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let mut leaves = 1;
         while leaves < nodes {
             leaves *= arity;

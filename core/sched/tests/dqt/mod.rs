@@ -6,21 +6,21 @@ mod reference;
 mod speed;
 
 use kumi_sched::{
-    ArriveError, ClusterTime, Dqt, DqtConfig, DqtNameError, DqtState, JobId, NodeId, Policy,
-    Request,
+    ArriveError, ClusterTime, Dqt, DqtConfig, DqtNameError, DqtState, JobId, NodeResources, Policy,
+    ProcessorId, Request,
 };
 
 const NOW: ClusterTime = ClusterTime(0);
 
 fn tree(name: &str, nodes: u32) -> Dqt {
     let mut policy = Dqt::new(name.parse().unwrap());
-    (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 
 /// A job that has these nodes and runs.
 fn at(policy: &mut Dqt, job: u64, nodes: std::ops::Range<u32>) {
-    let nodes: Vec<NodeId> = nodes.map(NodeId).collect();
+    let nodes: Vec<ProcessorId> = nodes.map(ProcessorId).collect();
     policy.restore(&Request::new(JobId(job), 0), &nodes, NOW).unwrap();
     policy.set_active(JobId(job), true);
 }
@@ -139,7 +139,7 @@ fn policies_differ_where_they_should() {
             at(&mut policy, job as u64, span.clone());
         }
         policy.arrive(&Request::new(JobId(99), 1), NOW).unwrap();
-        policy.next_placement(NOW).unwrap().nodes[0].0
+        policy.next_placement(NOW).unwrap().processors[0].0
     };
     let spans = [0..1, 0..1, 2..3, 3..4];
     let chosen = ["max", "min", "apa", "ff", "ff-apa"].map(|allocation| place(allocation, &spans));
@@ -157,7 +157,7 @@ fn machines_of_any_size() {
         policy.arrive(&Request::new(JobId(job), wanted), NOW).unwrap();
         let placement = policy.next_placement(NOW)?;
         policy.set_active(placement.job, true);
-        Some(placement.nodes.iter().map(|node| node.0).collect::<Vec<_>>())
+        Some(placement.processors.iter().map(|node| node.0).collect::<Vec<_>>())
     };
     assert_eq!(place(1, 6), Some(vec![0, 1, 2, 3, 4, 5]));
     assert_eq!(place(2, 3), Some(vec![0, 1, 2]), "the right half has two nodes only");
@@ -169,13 +169,16 @@ fn machines_of_any_size() {
 #[test]
 fn a_node_that_is_down_makes_partitions_smaller() {
     let mut policy = tree("dqt", 4);
-    policy.remove_node(NodeId(1));
+    policy.remove_node(ProcessorId(1));
     policy.arrive(&Request::new(JobId(1), 2), NOW).unwrap();
-    assert_eq!(policy.next_placement(NOW).unwrap().nodes, [NodeId(2), NodeId(3)]);
+    assert_eq!(policy.next_placement(NOW).unwrap().processors, [ProcessorId(2), ProcessorId(3)]);
     policy.arrive(&Request::new(JobId(2), 3), NOW).unwrap();
-    assert_eq!(policy.next_placement(NOW).unwrap().nodes, [NodeId(0), NodeId(2), NodeId(3)]);
+    assert_eq!(
+        policy.next_placement(NOW).unwrap().processors,
+        [ProcessorId(0), ProcessorId(2), ProcessorId(3)]
+    );
     assert_eq!(policy.fragmentation().unused, 0);
-    policy.add_node(NodeId(1));
+    policy.add_node(&NodeResources::single(ProcessorId(1)));
     assert_eq!((policy.fragmentation().used, policy.fragmentation().unused), (5, 1));
 }
 
@@ -184,7 +187,7 @@ fn priority_is_a_lower_bound() {
     let mut policy = tree("dqt", 2);
     at(&mut policy, 1, 0..2);
     let request = Request { priority: 3, ..Request::new(JobId(2), 0) };
-    policy.restore(&request, &[NodeId(0)], NOW).unwrap();
+    policy.restore(&request, &[ProcessorId(0)], NOW).unwrap();
     policy.set_active(JobId(2), true);
     at(&mut policy, 3, 1..2);
     policy.advance(1);
@@ -212,13 +215,13 @@ fn names() {
 fn refusals() {
     let mut policy = tree("dqt", 2);
     let none = Request::new(JobId(1), 0);
-    assert_eq!(policy.arrive(&none, NOW), Err(ArriveError::NoNodes(JobId(1))));
-    assert_eq!(policy.restore(&none, &[], NOW), Err(ArriveError::NoNodes(JobId(1))));
+    assert_eq!(policy.arrive(&none, NOW), Err(ArriveError::NoProcessors(JobId(1))));
+    assert_eq!(policy.restore(&none, &[], NOW), Err(ArriveError::NoProcessors(JobId(1))));
     policy.arrive(&Request::new(JobId(1), 2), NOW).unwrap();
-    assert_eq!(policy.restore(&none, &[NodeId(0)], NOW), Err(ArriveError::Known(JobId(1))));
+    assert_eq!(policy.restore(&none, &[ProcessorId(0)], NOW), Err(ArriveError::Known(JobId(1))));
     policy.leave(JobId(1), NOW);
     assert!(policy.queued().is_empty() && policy.columns().is_empty());
     policy.leave(JobId(7), NOW);
     policy.set_active(JobId(7), true);
-    policy.remove_node(NodeId(700));
+    policy.remove_node(ProcessorId(700));
 }

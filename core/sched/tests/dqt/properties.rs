@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kumi_sched::{ClusterTime, Dqt, DqtConfig, JobId, NodeId, Policy, Request, UserId};
+use kumi_sched::{
+    ClusterTime, Dqt, DqtConfig, JobId, NodeResources, Policy, ProcessorId, Request, UserId,
+};
 use proptest::prelude::*;
 
 use super::{at, slots, tree};
@@ -24,13 +26,13 @@ fn config() -> impl Strategy<Value = (DqtConfig, u32)> {
 
 fn with_nodes(config: DqtConfig, nodes: u32) -> Dqt {
     let mut policy = Dqt::new(config);
-    (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 
 fn put(policy: &mut Dqt, nodes: u32, job: u64, &(one, two, user, priority): &Asked) {
     let (one, two) = (one % nodes, two % nodes);
-    let span: Vec<NodeId> = (one.min(two)..=one.max(two)).map(NodeId).collect();
+    let span: Vec<ProcessorId> = (one.min(two)..=one.max(two)).map(ProcessorId).collect();
     let request = Request { user: UserId(user), priority, ..Request::new(JobId(job), 0) };
     policy.restore(&request, &span, NOW).unwrap();
     policy.set_active(JobId(job), true);
@@ -109,16 +111,16 @@ proptest! {
         let sleeps = |job: &usize| asleep >> (job % 32) & 1 == 1;
         (0..jobs.len()).filter(sleeps).for_each(|job| policy.set_active(JobId(job as u64), false));
         let columns = policy.columns();
-        prop_assert!(columns.is_sorted_by(|a, b| a.node < b.node));
+        prop_assert!(columns.is_sorted_by(|a, b| a.processor < b.processor));
         let cycle = columns.first().map_or(0, |column| column.slots.len());
         let mut shown = BTreeSet::new();
         let mut copy = policy.clone();
         for slot in 0..cycle {
-            let mut said: BTreeMap<JobId, BTreeSet<NodeId>> = BTreeMap::new();
+            let mut said: BTreeMap<JobId, BTreeSet<ProcessorId>> = BTreeMap::new();
             for column in &columns {
                 prop_assert_eq!(column.slots.len(), cycle);
                 if let Some(job) = column.slots[slot] {
-                    said.entry(job).or_default().insert(column.node);
+                    said.entry(job).or_default().insert(column.processor);
                 }
             }
             let mut ran = BTreeSet::new();
@@ -126,7 +128,7 @@ proptest! {
             prop_assert!(said.keys().eq(&ran));
             for (job, on) in said {
                 let (one, two) = (jobs[job.0 as usize].0 % nodes, jobs[job.0 as usize].1 % nodes);
-                let span: BTreeSet<_> = (one.min(two)..=one.max(two)).map(NodeId).collect();
+                let span: BTreeSet<_> = (one.min(two)..=one.max(two)).map(ProcessorId).collect();
                 prop_assert_eq!(on, span);
                 shown.insert(job.0 as usize);
             }
@@ -234,10 +236,10 @@ proptest! {
             prop_assert!(after < before, "{after:?} after {before:?}");
             before = after;
             let asked = &jobs[moved.job.0 as usize];
-            prop_assert_eq!(moved.nodes.len() as u32, (asked.0 % nodes).abs_diff(asked.1 % nodes) + 1);
+            prop_assert_eq!(moved.processors.len() as u32, (asked.0 % nodes).abs_diff(asked.1 % nodes) + 1);
             let shown = policy.columns().into_iter();
             let on = shown.filter(|column| column.slots.contains(&Some(moved.job)));
-            prop_assert!(on.map(|column| column.node).eq(moved.nodes));
+            prop_assert!(on.map(|column| column.processor).eq(moved.processors));
         }
         let round = policy.tree()[0].round as usize;
         to_next_round(&mut policy);

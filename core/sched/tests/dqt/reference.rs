@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use kumi_sched::{ClusterTime, Dqt, DqtConfig, JobId, NodeId, Policy, Request};
+use kumi_sched::{ClusterTime, Dqt, DqtConfig, JobId, Policy, ProcessorId, Request};
 use proptest::prelude::*;
 
 const NOW: ClusterTime = ClusterTime(0);
@@ -211,7 +211,7 @@ impl Pair {
                 let job = JobId(self.next);
                 self.next += 1;
                 // The tree grows to where its jobs are; the reference is tall from the beginning.
-                let nodes = [NodeId(first), NodeId(last)];
+                let nodes = [ProcessorId(first), ProcessorId(last)];
                 self.policy.restore(&Request::new(job, 0), &nodes, NOW).unwrap();
                 self.jobs.insert(job, (first, last, false));
                 self.set_active(job, true);

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use kumi_sched::{ClusterTime, Dqt, JobId, NodeId, Policy, Request};
+use kumi_sched::{ClusterTime, Dqt, JobId, NodeResources, Policy, ProcessorId, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
 
@@ -15,7 +15,7 @@ fn arrive(policy: &mut Dqt, job: u64, wanted: u32) {
 
 fn tree(nodes: u32) -> Dqt {
     let mut policy = Dqt::new("dqt".parse().unwrap());
-    (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 

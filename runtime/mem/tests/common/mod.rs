@@ -245,12 +245,12 @@ fn pages(job: &Job<'_>) -> Vec<(NodePage, JobPage)> {
     }
     let make = |node| {
         let page = NodePage::create(node, parts.len() as u32, 64).expect("page");
-        page.set_turn(turn);
         let runnable = if wanted { (0..64).collect() } else { vec![] };
         page.set_jobs(&[JobSlot { job: 8, ranks: 64, runnable }]);
         let load = NodeLoad { processors: 64, runnable: 65, ..NodeLoad::default() };
         page.set_node(node, kumi_net::sys::now(), &load);
         let job_page = JobPage::create(7, ranks, parts.clone()).expect("page");
+        job_page.set_turn(turn);
         job_page.set_rank(1, parts.len() as u32 - 1, RankState::Idle, kumi_net::sys::now());
         (page, job_page)
     };

@@ -41,3 +41,5 @@ mod ring;
 #[path = "../../src/shared_bytes.rs"]
 mod shared_bytes;
 mod sync;
+#[path = "../../src/disclosure/turn_table.rs"]
+mod turn_table;

@@ -32,4 +32,5 @@ models! {
     a_full_queue_wakes_its_senders
     the_ports_thread_wakes
     a_sample_never_shows_idle_from_before_what_it_shows_delivered
+    a_job_that_keeps_its_turn_is_never_missed
 }

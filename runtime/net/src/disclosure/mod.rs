@@ -12,11 +12,12 @@
 
 mod publish;
 mod read;
+mod turn_table;
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(crate) use publish::page;
-pub use publish::{JobPage, JobSlot, NodePage, Turn};
+pub use publish::{JobPage, JobSlot, NodePage};
 pub(crate) use read::PollingAdvice;
 pub(crate) use read::map;
 pub use read::{DisclosedPages, JobLoad, NodeLoad, RankReport};
@@ -26,7 +27,7 @@ pub const NODE_MAGIC: u64 = u64::from_le_bytes(*b"KUMINOD\x01");
 /// First eight bytes of a job's page.
 pub const JOB_MAGIC: u64 = u64::from_le_bytes(*b"KUMIJOB\x01");
 /// Version of both layouts; a rank refuses pages of another one.
-pub const PAGES_VERSION: u32 = 1;
+pub const PAGES_VERSION: u32 = 2;
 /// Most nodes of a cluster and ranks of a job that have a place in a page.
 pub const MOST_NODES: u32 = 1 << 16;
 /// See [`MOST_NODES`].
@@ -36,10 +37,8 @@ pub const JOB_SLOTS: usize = 64;
 /// Processors that have a bit in a job's slot.
 pub const MOST_PROCESSORS: usize = 1024;
 
-/// [`NodeHeader::current`]: no job has the processors.
-pub const NOBODY: u64 = 0;
-/// [`NodeHeader::current`]: the operating system shares them among all jobs.
-pub const EVERYONE: u64 = u64::MAX;
+/// Jobs that can have their turns at the same time, each on processors of its own.
+pub const MOST_TURNS: usize = MOST_PROCESSORS;
 /// [`JobEntry::job`] of the slot of all jobs that have none of their own.
 pub const OTHERS: u64 = u64::MAX;
 
@@ -59,12 +58,21 @@ pub struct NodeHeader {
     pub processors: AtomicU32,
     /// Job slots in use are before this one.
     pub slots: AtomicU32,
+    /// Places in use of [`TurnTable`] are before this one. This word and the next are the switching thread's.
+    pub turns: AtomicU32,
+    /// 1 while the operating system shares the processors among all jobs.
+    pub shared: AtomicU32,
     /// 0.
-    pub reserved: AtomicU32,
-    /// The job that has the processors now plus one, [`NOBODY`] or [`EVERYONE`]. Written by the switching thread.
-    pub current: AtomicU64,
-    /// 0.
-    pub more: [AtomicU64; 2],
+    pub reserved: [AtomicU32; 7],
+}
+
+/// Jobs that have their turns now: the number of each plus one, or 0. A job keeps its place as long as it has its turn. Written
+/// by the switching thread.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct TurnTable {
+    /// The words.
+    pub jobs: [AtomicU64; MOST_TURNS],
 }
 
 /// A job of the node.
@@ -122,14 +130,44 @@ pub struct JobHeader {
     pub job: AtomicU64,
     /// 1 while the job is outside the rotation: no slot is its, and it is not stopped.
     pub idle: AtomicU64,
+    /// A [`Turn`]. Written by the switching thread.
+    pub turn: AtomicU64,
     /// 0.
-    pub reserved: [AtomicU64; 4],
+    pub reserved: [AtomicU64; 3],
 }
 
 const _: () = assert!(size_of::<NodeHeader>() == 64 && size_of::<NodeEntry>() == 64);
 const _: () = assert!(size_of::<JobEntry>() == 192 && size_of::<JobHeader>() == 64);
-const _: () = assert!(std::mem::offset_of!(NodeHeader, current) == 32);
+const _: () = assert!(size_of::<TurnTable>() == 8_192);
+const _: () = assert!(std::mem::offset_of!(NodeHeader, shared) == 32);
+const _: () = assert!(std::mem::offset_of!(JobHeader, turn) == 32);
 const _: () = assert!(std::mem::offset_of!(JobEntry, runnable_on) == 16);
+
+/// What a job has of its node's processors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Turn {
+    /// It is not its turn. It is stopped, or has what others leave idle.
+    #[default]
+    None = 0,
+    /// It is its turn, and nobody else is on its processors.
+    Own = 1,
+    /// The operating system shares the processors among all jobs.
+    Shared = 2,
+    /// It is its turn, and others have what it leaves idle.
+    Filled = 3,
+}
+
+impl Turn {
+    fn from_word(word: u64) -> Turn {
+        match word {
+            1 => Turn::Own,
+            2 => Turn::Shared,
+            3 => Turn::Filled,
+            _ => Turn::None,
+        }
+    }
+}
 
 /// Activity of a rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -142,7 +180,7 @@ pub enum RankState {
     Running = 1,
     /// It waits for its peers.
     Idle = 2,
-    /// It is stopped: another job had its processor.
+    /// It is stopped: another job had its processor, and did not share what it left.
     Stopped = 3,
     /// It has left its job, for good.
     Over = 4,
@@ -160,13 +198,13 @@ impl RankState {
     }
 }
 
-/// Bytes of a node's page: header, job slots, nodes.
+/// Bytes of a node's page: header, turns, job slots, nodes.
 const fn node_page_bytes(nodes: u32) -> usize {
     node_offset(nodes)
 }
 
 const fn slot_offset(slot: usize) -> usize {
-    size_of::<NodeHeader>() + slot * size_of::<JobEntry>()
+    size_of::<NodeHeader>() + size_of::<TurnTable>() + slot * size_of::<JobEntry>()
 }
 
 const fn node_offset(node: u32) -> usize {

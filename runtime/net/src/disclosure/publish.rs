@@ -8,22 +8,11 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use super::read::NodeLoad;
 use super::{
-    EVERYONE, JOB_MAGIC, JOB_SLOTS, JobEntry, JobHeader, MOST_NODES, MOST_PROCESSORS, MOST_RANKS,
-    NOBODY, NODE_MAGIC, NodeEntry, NodeHeader, OTHERS, PAGES_VERSION, RankState, node_offset,
-    node_page_bytes, rank_offset, slot_offset,
+    JOB_MAGIC, JOB_SLOTS, JobEntry, JobHeader, MOST_NODES, MOST_PROCESSORS, MOST_RANKS, NODE_MAGIC,
+    NodeEntry, NodeHeader, OTHERS, PAGES_VERSION, RankState, Turn, TurnTable, node_offset,
+    node_page_bytes, rank_offset, slot_offset, turn_table,
 };
 use crate::shm::mapping::Mapping;
-
-/// Owner of the node's processors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    /// No job.
-    Nobody,
-    /// This job alone.
-    Job(u64),
-    /// All, as the operating system shares them.
-    Everyone,
-}
 
 /// A job of the node as its daemon sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,27 +61,18 @@ impl NodePage {
         self.file.as_fd()
     }
 
-    /// Says whose turn it is. One word: the switching thread never waits for it.
-    pub fn set_turn(&self, turn: Turn) {
-        let word = match turn {
-            Turn::Nobody => NOBODY,
-            Turn::Job(job) => job.saturating_add(1),
-            Turn::Everyone => EVERYONE,
-        };
-        self.header().current.store(word, Relaxed);
-    }
-
-    /// Whether a job has the processors now, alone or with others.
-    #[must_use]
-    pub fn has_turn(&self, job: u64) -> bool {
-        let word = self.header().current.load(Relaxed);
-        word == EVERYONE || word == job.saturating_add(1)
+    /// Says which jobs have their turns, and whether the operating system shares the processors among all. By the switching
+    /// thread only, which never waits for anybody here.
+    pub fn set_turns(&self, jobs: impl Iterator<Item = u64> + Clone, shared: bool) {
+        let header = self.header();
+        header.shared.store(u32::from(shared), Relaxed);
+        turn_table::set(&self.turns().jobs, &header.turns, jobs);
     }
 
     /// Whether the operating system shares the processors among all jobs.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.header().current.load(Relaxed) == EVERYONE
+        self.header().shared.load(Relaxed) != 0
     }
 
     /// Says which jobs are on the node. A job keeps its slot as long as it is there, so that a reader never takes
@@ -149,6 +129,11 @@ impl NodePage {
         unsafe { self.map.view(0) }
     }
 
+    fn turns(&self) -> &TurnTable {
+        // SAFETY: TurnTable consists of atomics only.
+        unsafe { self.map.view(size_of::<NodeHeader>()) }
+    }
+
     fn slot(&self, slot: usize) -> &JobEntry {
         // SAFETY: JobEntry consists of atomics only.
         unsafe { self.map.view(slot_offset(slot)) }
@@ -169,7 +154,7 @@ fn fill(entry: &JobEntry, word: u64, job: &JobSlot) {
     entry.job.store(word, Release);
 }
 
-/// A job's page on a node.
+/// A job's page on a node. Shared by the daemon's threads as [`NodePage`] is.
 #[derive(Debug)]
 pub struct JobPage {
     file: OwnedFd,
@@ -212,6 +197,17 @@ impl JobPage {
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Says what the job has of the processors. One word, by the switching thread only.
+    pub fn set_turn(&self, turn: Turn) {
+        self.header().turn.store(turn as u64, Relaxed);
+    }
+
+    /// What the job has of the processors now.
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        Turn::from_word(self.header().turn.load(Relaxed))
     }
 
     /// Says whether the job is outside the rotation: no slot is its, and it is not stopped, because all its ranks wait.

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU64, fence};
 
 use super::{
-    EVERYONE, JOB_MAGIC, JOB_SLOTS, JobEntry, JobHeader, MOST_NODES, MOST_PROCESSORS, MOST_RANKS,
-    NODE_MAGIC, NodeEntry, NodeHeader, OTHERS, PAGES_VERSION, RankState, node_offset,
-    node_page_bytes, rank_offset, slot_offset,
+    JOB_MAGIC, JOB_SLOTS, JobEntry, JobHeader, MOST_NODES, MOST_PROCESSORS, MOST_RANKS, NODE_MAGIC,
+    NodeEntry, NodeHeader, OTHERS, PAGES_VERSION, RankState, Turn, TurnTable, node_offset,
+    node_page_bytes, rank_offset, slot_offset, turn_table,
 };
 use crate::segment::attachment::{AttachError, io_error};
 use crate::shm::mapping::Mapping;
@@ -43,7 +43,7 @@ pub struct JobLoad {
     pub ranks: u32,
     /// Threads that compute, or could if they had the processors.
     pub runnable: u32,
-    /// It has the processors now, alone or with others.
+    /// It has its turn now, alone or with others.
     pub scheduled: bool,
 }
 
@@ -63,6 +63,8 @@ pub struct RankReport {
 pub(crate) enum PollingAdvice {
     /// The awaited rank can run, and nobody else wants the processor.
     Spin,
+    /// The awaited rank can run, and others have the processor while this rank leaves it to them.
+    SpinBriefly,
     /// The awaited rank does not run.
     Unscheduled,
     /// Other work waits for this processor.
@@ -179,11 +181,15 @@ impl DisclosedPages {
     /// The jobs on this node.
     #[must_use]
     pub fn jobs(&self) -> Vec<JobLoad> {
-        let current = self.header().current.load(Relaxed);
+        let header = self.header();
+        let shared = header.shared.load(Relaxed) != 0;
+        // SAFETY: TurnTable consists of atomics only.
+        let turns: &TurnTable = unsafe { self.node.view(size_of::<NodeHeader>()) };
+        let turns: Vec<u64> = turn_table::words(&turns.jobs, &header.turns).collect();
         let load = |entry: &JobEntry| {
             let word = entry.job.load(Acquire);
             let job = if word == OTHERS { None } else { Some(word.checked_sub(1)?) };
-            let scheduled = current == EVERYONE || current == word;
+            let scheduled = shared || turns.contains(&word);
             let [ranks, runnable] =
                 [&entry.ranks, &entry.runnable].map(|number| number.load(Relaxed));
             Some(JobLoad { job, ranks, runnable, scheduled })
@@ -191,20 +197,23 @@ impl DisclosedPages {
         self.slots().filter_map(load).collect()
     }
 
-    /// Whether the own job has the processors of this node now, alone or with others.
+    /// What the own job has of this node's processors now.
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        Turn::from_word(self.job_header().turn.load(Relaxed))
+    }
+
+    /// Whether the own job has its turn on this node now, alone or with others.
     #[must_use]
     pub fn scheduled(&self) -> bool {
-        let current = self.header().current.load(Relaxed);
-        current == EVERYONE || current == self.number.saturating_add(1)
+        self.turn() != Turn::None
     }
 
     /// Whether the own job is outside the rotation: no slot is its, and whatever its ranks do beside waiting
     /// takes processors from those whose slot it is.
     #[must_use]
     pub fn job_is_idle(&self) -> bool {
-        // SAFETY: JobHeader consists of atomics only.
-        let header: &JobHeader = unsafe { self.job.view(0) };
-        header.idle.load(Relaxed) != 0
+        self.job_header().idle.load(Relaxed) != 0
     }
 
     /// The report about a rank of the own job; none if there is no such rank. For ranks of this node,
@@ -222,16 +231,17 @@ impl DisclosedPages {
     /// Whether it pays for a rank on the node's processor number `processor` to go on waiting awake, for `awaited`
     /// if it is known for whom.
     pub(crate) fn advice(&self, processor: usize, awaited: Option<u32>) -> PollingAdvice {
-        let current = self.header().current.load(Relaxed);
         let awaited = awaited.and_then(|rank| self.rank_word(rank));
         if awaited.is_some_and(|word| RankState::from_word(word) == RankState::Over) {
             return PollingAdvice::Unscheduled;
         }
-        if current != EVERYONE {
-            // All nodes of a job give it the same slots. So while its own job has the slot, a waiting
-            // rank's peers run too, and the slot belongs to nobody else.
-            let on = current == self.number.saturating_add(1);
-            return if on { PollingAdvice::Spin } else { PollingAdvice::Unscheduled };
+        // All nodes of a job give it the same slots. So while its own job has the slot, a waiting rank's peers run too, and the
+        // slot belongs to nobody else. A job that has only what others leave waits for peers that may have nothing.
+        match self.turn() {
+            Turn::Own => return PollingAdvice::Spin,
+            Turn::Filled => return PollingAdvice::SpinBriefly,
+            Turn::None => return PollingAdvice::Unscheduled,
+            Turn::Shared => {}
         }
         if self.others_want(processor) {
             return PollingAdvice::Others;
@@ -264,6 +274,11 @@ impl DisclosedPages {
     fn header(&self) -> &NodeHeader {
         // SAFETY: NodeHeader consists of atomics only.
         unsafe { self.node.view(0) }
+    }
+
+    fn job_header(&self) -> &JobHeader {
+        // SAFETY: JobHeader consists of atomics only.
+        unsafe { self.job.view(0) }
     }
 
     fn rank_word(&self, rank: u32) -> Option<u64> {

@@ -42,30 +42,37 @@ const LOAD: NodeLoad = NodeLoad {
 #[cfg_attr(miri, ignore = "files cannot be read there")]
 fn the_bytes_are_those_of_the_protocol() {
     let (node, job, _) = pages(3);
-    node.set_turn(Turn::Job(7));
+    node.set_turns([7, 0x0102].into_iter(), false);
+    job.set_turn(Turn::Filled);
     node.set_jobs(&[slot(7, &[0, 65])]);
     node.set_node(2, 0xabcd, &LOAD);
     assert!(job.set_rank(2, 2, RankState::Idle, 5_000));
     let all = bytes(node.as_fd());
-    assert_eq!(all.len(), 64 + 64 * 192 + 3 * 64);
-    assert_eq!(&all[..12], b"KUMINOD\x01\x01\0\0\0");
+    assert_eq!(all.len(), 64 + 8_192 + 64 * 192 + 3 * 64);
+    assert_eq!(&all[..12], b"KUMINOD\x01\x02\0\0\0");
     assert_eq!(
         &all[12..40],
-        [1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]
+        [1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     );
     assert_eq!(
-        &all[64..96],
+        all[64..88],
+        [8, 0, 0, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    );
+    let slots = 64 + 8_192;
+    assert_eq!(
+        &all[slots..slots + 32],
         [
             8, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0,
             0, 0, 0
         ]
     );
-    let entry = &all[64 + 64 * 192 + 2 * 64..];
+    let entry = &all[slots + 64 * 192 + 2 * 64..];
     let words: Vec<u64> =
         entry.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
     assert_eq!(words, [2, 0xabcd, 2 << 32 | 3, 1 << 32 | 750, 0x0102, 0x0304, 0x0506, 0]);
     let all = bytes(job.as_fd());
-    assert_eq!(&all[..24], b"KUMIJOB\x01\x01\0\0\0\x03\0\0\0\x07\0\0\0\0\0\0\0");
+    assert_eq!(&all[..24], b"KUMIJOB\x01\x02\0\0\0\x03\0\0\0\x07\0\0\0\0\0\0\0");
+    assert_eq!(all[24..40], [0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(
         &all[64..],
         [0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x22, 0, 0, 5, 0, 0, 0, 0]
@@ -101,7 +108,7 @@ fn sys_now() -> u64 {
 #[test]
 fn jobs_keep_their_slots_and_those_without_one_are_added_up() {
     let (node, _job, seen) = pages(2);
-    node.set_turn(Turn::Job(8));
+    node.set_turns([8, 6].into_iter(), false);
     node.set_jobs(&[slot(7, &[0]), slot(8, &[1, 2])]);
     node.set_jobs(&[slot(8, &[]), slot(9, &[3])]);
     let jobs = seen.jobs();
@@ -115,6 +122,9 @@ fn jobs_keep_their_slots_and_those_without_one_are_added_up() {
     assert_eq!(jobs.len(), JOB_SLOTS);
     let rest = JobLoad { job: None, ranks: 28, runnable: 7, scheduled: false };
     assert_eq!(jobs.last(), Some(&rest));
+    assert!(jobs.iter().all(|load| load.scheduled == [Some(8), Some(6)].contains(&load.job)));
+    node.set_turns([].into_iter(), true);
+    assert!(node.is_shared() && seen.jobs().iter().all(|load| load.scheduled));
     node.set_jobs(&[]);
     assert_eq!(seen.jobs(), []);
 }
@@ -124,14 +134,16 @@ fn advice_follows_turns_others_and_peers() {
     let (node, job, seen) = pages(4);
     // No turn: nobody that is waited for runs.
     assert_eq!(seen.advice(0, None), PollingAdvice::Unscheduled);
-    node.set_turn(Turn::Job(8));
+    node.set_turns([8].into_iter(), false);
     assert_eq!(seen.advice(0, None), PollingAdvice::Unscheduled);
-    // In its own slot the others are stopped, whatever they could do.
+    // In its own slot the others are stopped, whatever they could do, or have what it leaves.
     node.set_jobs(&[slot(7, &[0, 1]), slot(8, &[0])]);
-    node.set_turn(Turn::Job(7));
+    job.set_turn(Turn::Filled);
+    assert_eq!(seen.advice(0, Some(2)), PollingAdvice::SpinBriefly);
+    job.set_turn(Turn::Own);
     assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Spin);
     // Shared: others on this processor, but not the own job and not on another processor.
-    node.set_turn(Turn::Everyone);
+    job.set_turn(Turn::Shared);
     assert_eq!(seen.advice(0, None), PollingAdvice::Others);
     assert_eq!(seen.advice(1, None), PollingAdvice::Spin);
     node.set_jobs(&[slot(7, &[0, 1]), slot(8, &[])]);
@@ -146,7 +158,7 @@ fn advice_follows_turns_others_and_peers() {
     node.set_node(2, 1, &LOAD);
     assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Spin, "too old to say anything");
     // A rank that has left never answers.
-    node.set_turn(Turn::Job(7));
+    job.set_turn(Turn::Own);
     job.set_rank(2, 2, RankState::Over, 1);
     assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Unscheduled);
     assert_eq!(seen.advice(0, Some(99)), PollingAdvice::Spin);
@@ -171,8 +183,9 @@ fn ranks_cannot_write_pages() {
         assert!(unsafe { libc::mprotect(map.at(0, 64).as_ptr().cast(), 64, write) } != 0);
     }
     // The daemon still can.
-    node.set_turn(Turn::Everyone);
-    assert!(seen.scheduled());
+    assert_eq!((job.turn(), seen.turn()), (Turn::None, Turn::None));
+    job.set_turn(Turn::Shared);
+    assert!(seen.scheduled() && job.turn() == Turn::Shared);
 }
 
 #[test]

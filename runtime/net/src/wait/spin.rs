@@ -10,6 +10,9 @@ const MOST: u64 = 500;
 const LEAST: u64 = 20;
 /// First bound.
 const START: u64 = 200;
+/// Longest spin, microseconds, where others have what this rank leaves: some times what blocking costs, so that what comes at
+/// once is still seen at once.
+const BRIEF: u64 = 50;
 /// Microseconds in which a wait of a crowded rank gives its processor to others before it blocks. Others that only
 /// communicate need some tens each; one that computes keeps it for milliseconds.
 const YIELD: u64 = 500;
@@ -112,6 +115,10 @@ impl SpinLimit<'_> {
             // Nobody else wants the processor, so spinning costs less than was learned.
             Some(PollingAdvice::Spin) => {
                 (spun >= (2 * bound).min(2 * MOST)).then_some(BlockReason::Bound)
+            }
+            // What others do in longer waits is worth more than what waking costs.
+            Some(PollingAdvice::SpinBriefly) => {
+                (spun >= bound.min(BRIEF)).then_some(BlockReason::Others)
             }
             None => (spun >= bound).then_some(BlockReason::Bound),
         }
@@ -319,12 +326,17 @@ mod tests {
             yields: false,
         };
         assert_eq!(asking.ends(0, None), Some(BlockReason::Unscheduled));
-        node.set_turn(Turn::Job(7));
+        job.set_turn(Turn::Filled);
+        assert_eq!(
+            (asking.ends(BRIEF - 1, None), asking.ends(BRIEF, None)),
+            (None, Some(BlockReason::Others))
+        );
+        job.set_turn(Turn::Own);
         assert_eq!(
             (asking.ends(199, None), asking.ends(200, None)),
             (None, Some(BlockReason::Bound))
         );
-        node.set_turn(Turn::Everyone);
+        job.set_turn(Turn::Shared);
         node.set_jobs(&[JobSlot { job: 8, ranks: 1, runnable: vec![1] }]);
         assert_eq!(asking.ends(0, None), Some(BlockReason::Others));
         let blind = SpinLimit { page: None, ..asking };

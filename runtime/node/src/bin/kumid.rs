@@ -30,7 +30,7 @@ enum Invocation {
     Head(PathBuf, Option<String>),
     Node(PathBuf, NodeId, Option<String>),
     Rank(i32, u32),
-    Watch(Option<PathBuf>),
+    Watch(Vec<PathBuf>),
     Help,
     Version,
 }
@@ -58,8 +58,9 @@ fn parse(arguments: &[String]) -> Result<Invocation, Failure> {
                 .map(|(spec, local)| Invocation::Rank(spec, local))
                 .ok_or_else(|| usage("`kumid rank` is not for people"))
         }
-        ["watch"] => Ok(Invocation::Watch(None)),
-        ["watch", group] => Ok(Invocation::Watch(Some(group.into()))),
+        ["watch", ref groups @ ..] => {
+            Ok(Invocation::Watch(groups.iter().map(PathBuf::from).collect()))
+        }
         ["head", "--cluster-dir", dir] => Ok(Invocation::Head(dir.into(), metrics)),
         ["node", "--cluster-dir", dir, "--node", node]
         | ["node", "--node", node, "--cluster-dir", dir] => {
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
         .collect();
     let result = parse(&arguments).and_then(|call| match call {
         Invocation::Rank(spec, local) => Ok(job::shim::main(spec, local)),
-        Invocation::Watch(group) => Ok(watch::main(group)),
+        Invocation::Watch(groups) => Ok(watch::main(groups)),
         Invocation::Head(dir, metrics) => {
             close_inherited();
             kumi_node::log::start(kumi_node::log::LevelFilter::INFO);

@@ -1,11 +1,11 @@
 //! Defaults of jobs: the table `[job]` of the configuration.
 
-use kumi_control::message::{MOST_PRIORITY, WaitLimit};
+use kumi_control::message::{MOST_PRIORITY, Resources, WaitLimit};
 use kumi_net::HandlerSetting;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use crate::durations;
+use crate::{durations, sizes};
 
 /// Settings of jobs that do not say otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,16 +32,47 @@ pub struct JobDefaults {
         skip_serializing_if = "Option::is_none"
     )]
     pub estimate: Option<String>,
+    /// Processors of each rank; 1 if not given.
+    #[serde(
+        default,
+        deserialize_with = "checked::processors",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cpus_per_rank: Option<u32>,
     /// How long they may wait in the queue, as [`durations::wait`] reads it; for ever if not given.
     #[serde(default, deserialize_with = "checked::wait", skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
+    /// Memory of each rank, as `2GiB`: so much times its ranks a job may use on a node. Without it, what the node has.
+    #[serde(
+        default,
+        deserialize_with = "checked::memory",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub memory_per_rank: Option<String>,
+    /// Processes and threads of each rank, at least 16. Without it, a job may have 4,096 and 256 for each rank on a node.
+    #[serde(
+        default,
+        deserialize_with = "checked::processes",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub processes_per_rank: Option<u32>,
 }
+
+/// The fewest processes of a rank that may be configured: below them a rank would not get as far as its program.
+const LEAST_PROCESSES: u32 = 16;
+/// Processes of a job on a node, beside those of its ranks.
+const PROCESSES_OF_JOB: u64 = 4_096;
+/// Processes of each rank in addition.
+const PROCESSES_OF_RANK: u64 = 256;
 
 /// Checks while the file is read, so that an error says in which line.
 mod checked {
     use serde::de::{Deserialize, Deserializer, Error};
 
-    use super::{check_estimate, check_handler, check_priority, check_wait};
+    use super::{
+        check_estimate, check_handler, check_memory, check_priority, check_processes,
+        check_processors, check_wait,
+    };
 
     fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         from: D,
@@ -64,8 +95,20 @@ mod checked {
         checked(from, |text: &String| check_estimate(text))
     }
 
+    pub(super) fn processors<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+        checked(from, |number: &u32| check_processors(*number))
+    }
+
     pub(super) fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
         checked(from, |text: &String| check_wait(text))
+    }
+
+    pub(super) fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+        checked(from, |text: &String| check_memory(text))
+    }
+
+    pub(super) fn processes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+        checked(from, |number: &u32| check_processes(*number))
     }
 }
 
@@ -74,6 +117,27 @@ fn check_priority(number: u16) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{number} is not a priority; give a number from 1 (ordinary) to {MOST_PRIORITY}"))
+}
+
+/// Most processors of a rank.
+const MOST_PROCESSORS: u32 = 4096;
+
+fn check_processors(number: u32) -> Result<(), String> {
+    if (1..=MOST_PROCESSORS).contains(&number) {
+        return Ok(());
+    }
+    Err(format!("{number} is not a number of processors; give one from 1 to {MOST_PROCESSORS}"))
+}
+
+fn check_memory(text: &str) -> Result<(), String> {
+    sizes::bytes(text).map(drop).ok_or_else(|| sizes::wrong(text))
+}
+
+fn check_processes(number: u32) -> Result<(), String> {
+    if number >= LEAST_PROCESSES {
+        return Ok(());
+    }
+    Err(format!("{number} processes are too few for a rank; give at least {LEAST_PROCESSES}"))
 }
 
 fn check_estimate(text: &str) -> Result<(), String> {
@@ -111,9 +175,32 @@ impl JobDefaults {
         u64::try_from(estimate.as_nanos()).ok()
     }
 
+    /// What ranks take.
+    pub fn resources(&self) -> Resources {
+        Resources {
+            processors_per_rank: self.cpus_per_rank,
+            memory_per_rank: self.memory_per_rank(),
+            ..Resources::default()
+        }
+    }
+
     /// How long jobs may wait.
     pub fn wait_limit(&self) -> WaitLimit {
         self.wait.as_deref().and_then(durations::wait).unwrap_or(WaitLimit::Forever)
+    }
+
+    /// Memory of each rank in bytes.
+    pub fn memory_per_rank(&self) -> Option<u64> {
+        self.memory_per_rank.as_deref().and_then(sizes::bytes)
+    }
+
+    /// The most processes and threads of a job with so many ranks on a node.
+    pub fn processes(&self, ranks: u32) -> u64 {
+        let ranks = u64::from(ranks);
+        match self.processes_per_rank {
+            Some(each) => ranks.saturating_mul(each.into()),
+            None => PROCESSES_OF_JOB + ranks.saturating_mul(PROCESSES_OF_RANK),
+        }
     }
 
     pub(super) fn validate(&self, max_priority: u16) -> Result<(), ConfigError> {
@@ -126,6 +213,10 @@ impl JobDefaults {
         estimate.map_err(|why| wrong("estimate", why))?;
         let wait = self.wait.as_deref().map_or(Ok(()), check_wait);
         wait.map_err(|why| wrong("wait", why))?;
+        let memory = self.memory_per_rank.as_deref().map_or(Ok(()), check_memory);
+        memory.map_err(|why| wrong("memory_per_rank", why))?;
+        let processes = self.processes_per_rank.map_or(Ok(()), check_processes);
+        processes.map_err(|why| wrong("processes_per_rank", why))?;
         let priority = self.priority.unwrap_or(1);
         check_priority(priority).map_err(|why| wrong("priority", why))?;
         if priority > max_priority {
@@ -179,6 +270,12 @@ mod tests {
         assert_eq!(config.job.wait_limit(), WaitLimit::AtMost(90_000_000_000));
         config.save(dir.path()).unwrap();
         assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
+        assert_eq!((config.job.memory_per_rank(), config.job.processes(2)), (None, 4_608));
+        let config = with("memory_per_rank = \"1.5GiB\"\nprocesses_per_rank = 100").unwrap();
+        assert_eq!(config.job.memory_per_rank(), Some(3 << 29));
+        assert_eq!(config.job.processes(3), 300);
+        config.save(dir.path()).unwrap();
+        assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
     }
 
     #[test]
@@ -194,6 +291,8 @@ mod tests {
             ("wait = \"yes\"", "\"yes\" is not a waiting time"),
             ("wait = \"0s\"", "at most 365d"),
             ("handler = \"fast\"", "other, rr or fifo"),
+            ("memory_per_rank = \"2GB\"", "\"2GB\" is not a size"),
+            ("processes_per_rank = 15", "at least 16"),
         ] {
             let error = parse(&format!("{GOOD}[job]\n\n{text}\n")).unwrap_err();
             let message = error.to_string();

@@ -1,10 +1,12 @@
 //! A node of the configuration, and where it can be reached.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterConfig, ConfigError, WireSetting, invalid};
+use super::{ClusterConfig, ConfigError, DeviceList, WireSetting, check_devices, invalid};
+use crate::sizes;
 
 /// One node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,9 +30,36 @@ pub struct NodeConfig {
     /// How its ranks send to other nodes, if not as the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<WireSetting>,
+    /// Whose clients the head accepts through it: names, numbers or `"any"`. Without the key these are numbers from 1000
+    /// on but the owner's. Root and the owner count only if they are named. On the head's machine everybody counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<Vec<String>>,
+    /// Memory that its ranks may use, as `16GiB`. Without it, that of the machine less `memory_reserve`, which nodes on one
+    /// machine share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Devices that its ranks may use: for each name their number, or a list of their files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, DeviceList>,
 }
 
 impl NodeConfig {
+    /// The configured memory in bytes.
+    pub fn memory(&self) -> Option<u64> {
+        self.memory.as_deref().and_then(sizes::bytes)
+    }
+
+    pub(super) fn check_resources(&self) -> Result<(), ConfigError> {
+        check_devices(&self.devices)
+            .or_else(|why| invalid(format!("devices of node {:?} are wrong: {why}", self.name)))?;
+        match &self.memory {
+            Some(text) if sizes::bytes(text).is_none_or(|bytes| bytes == 0) => {
+                invalid(format!("memory of node {:?} is wrong: {}", self.name, sizes::wrong(text)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where its daemon listens.
     pub fn endpoint(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)

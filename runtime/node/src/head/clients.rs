@@ -11,11 +11,13 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};
 
+use super::identity::{KnownClient, Origin};
 use super::metrics::HeadCounters;
 use super::{Event, Shared};
 use crate::client::refusal;
 use crate::frame::{self, CLIENT_LIMIT, FrameError, LINK_LIMIT};
 use crate::peer::ClientPeer;
+use crate::user_connections::tell_refused;
 
 /// Most pieces of output that wait for a slow client; its follower then waits.
 const WINDOW: usize = 16;
@@ -158,7 +160,8 @@ pub(super) async fn serve(listener: UnixListener, shared: Shared) {
         match listener.accept().await {
             Ok((stream, _)) => match ClientPeer::of(&stream) {
                 Ok(peer) => {
-                    tokio::task::spawn_local(attend(stream, peer, shared.clone()));
+                    let attended = attend(stream, peer, Origin::Here, shared.clone());
+                    tokio::task::spawn_local(attended);
                 }
                 Err(error) => tracing::warn!(%error, "a client without credentials was refused"),
             },
@@ -191,36 +194,61 @@ async fn write_replies(
     }
 }
 
-/// Carries the connection of a client until it ends, unless its user has too many.
-pub(super) async fn attend<S>(mut stream: S, peer: ClientPeer, shared: Shared)
+/// Carries the connection of a client until it ends, unless its user has too many or is not who it should be.
+pub(super) async fn attend<S>(mut stream: S, peer: ClientPeer, origin: Origin, shared: Shared)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let Some(connection) = shared.connections.count(peer.user.uid) else { return };
-    let Some(_connection) = connection.admit(&mut stream).await else {
+    if let Err(refused) = try_attend(&mut stream, peer, origin, shared.clone()).await {
         shared.refusals.count("client refused");
-        return;
-    };
-    carry(stream, peer, shared).await;
+        tell_refused(&mut stream, refused).await;
+    }
 }
 
-/// The event of a request. Ranks get no more than their user has and the cluster gives, which the user is told.
-fn client_event(
+async fn try_attend<S>(
+    stream: &mut S,
+    peer: ClientPeer,
+    origin: Origin,
+    shared: Shared,
+) -> Result<(), Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let client = KnownClient::meet(peer, origin, &shared).await?;
+    let Some(connection) = shared.connections.count(client.peer.user.uid) else { return Ok(()) };
+    let Some(_connection) = connection.admit(stream).await else {
+        shared.refusals.count("client refused");
+        return Ok(());
+    };
+    let client = client.with_name(origin, &shared).await?;
+    carry(stream, client, shared).await;
+    Ok(())
+}
+
+/// Hands on a request that the client may make. Ranks get no more than their user has and the cluster gives, which the
+/// user is told. Returns whether the head still listens.
+async fn hand_on(
     id: ClientId,
     mut request: ClientRequest,
-    peer: &ClientPeer,
+    client: &KnownClient,
     (shared, notes): (&Shared, &ClientOutbox),
-) -> HeadEvent {
+) -> bool {
+    if let Err(refused) = client.check(&request) {
+        shared.refusals.count("client not believed");
+        notes.answer(ClientReply::Refused(refused));
+        return true;
+    }
     if let ClientRequest::Submit(job) = &mut request
-        && let Some(note) = peer.limit(job, &shared.config)
+        && let Some(note) = client.peer.limit(job, &shared.config)
     {
         notes.answer(ClientReply::Note(note));
     }
-    HeadEvent::Client(id, peer.user.clone(), request)
+    let event = HeadEvent::Client(id, client.peer.user.clone(), request);
+    shared.events.send(Event::Head(event)).await.is_ok()
 }
 
 /// The same for one that is admitted.
-async fn carry<S>(stream: S, peer: ClientPeer, shared: Shared)
+async fn carry<S>(stream: S, client: KnownClient, shared: Shared)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -245,8 +273,7 @@ where
             notes.waiting.few().await;
             match frame::read::<ClientRequest>(&mut read, CLIENT_LIMIT).await {
                 Ok(Some(request)) => {
-                    let event = client_event(id, request, &peer, (&shared, &notes));
-                    if shared.events.send(Event::Head(event)).await.is_err() {
+                    if !hand_on(id, request, &client, (&shared, &notes)).await {
                         return None;
                     }
                 }

@@ -1,8 +1,9 @@
 //! Durable job table of the head: SQLite, one row for each job.
 //!
-//! A table of the version before is brought up to date when it is opened.
+//! A table of one of the two versions before is brought up to date when it is opened.
 
 mod version_8;
+mod version_9;
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -119,8 +120,8 @@ impl JobTable {
                  COMMIT;",
                 version(CONTROL_VERSION)
             ))?;
-        } else if found == version(version_8::VERSION) {
-            upgrade(&mut connection)?;
+        } else if let Some(read) = reader_of(found) {
+            upgrade(&mut connection, read)?;
         } else if found != version(CONTROL_VERSION) {
             return Err(TableError::Version {
                 found: format!("{}.{}", found >> 16, found & 0xffff),
@@ -208,8 +209,18 @@ impl JobTable {
     }
 }
 
-/// Writes all records of a table of the version before anew, in one step.
-fn upgrade(connection: &mut Connection) -> Result<(), TableError> {
+/// Reads a record of an earlier version.
+type OldRecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
+
+/// What reads records of a table of this version, if it is an earlier one that is still known.
+fn reader_of(found: u32) -> Option<OldRecordReader> {
+    let readers: [(u32, OldRecordReader); 2] =
+        [(version_8::VERSION, version_8::read), (version_9::VERSION, version_9::read)];
+    readers.into_iter().find(|&(control, _)| found == version(control)).map(|(_, read)| read)
+}
+
+/// Writes all records of a table of an earlier version anew, in one step.
+fn upgrade(connection: &mut Connection, read: OldRecordReader) -> Result<(), TableError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     {
         let mut statement = transaction.prepare("SELECT job, record FROM jobs")?;
@@ -218,7 +229,7 @@ fn upgrade(connection: &mut Connection) -> Result<(), TableError> {
             .collect::<Result<Vec<_>, _>>()?;
         let mut update = transaction.prepare("UPDATE jobs SET record = ?2 WHERE job = ?1")?;
         for (job, bytes) in rows {
-            let mut record = version_8::read(&bytes).map_err(|error| damaged(job, &error))?;
+            let mut record = read(&bytes).map_err(|error| damaged(job, &error))?;
             if matches!(record.state, JobState::Ended(_)) {
                 record.spec.request.env = Vec::new();
             }
@@ -247,7 +258,9 @@ fn state_name(state: &JobState) -> &'static str {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use kumi_control::message::{ContentHash, JobRequest, JobSpec, Outcome, Program, User};
+    use kumi_control::message::{
+        ContentHash, JobRequest, JobSpec, Outcome, Program, Resources, User,
+    };
 
     pub(crate) fn record(job: u64, state: JobState) -> JobRecord {
         let program = Program { path: "/bin/true".into(), hash: ContentHash([7; 32]), size: 9 };
@@ -265,11 +278,12 @@ pub(crate) mod tests {
             estimate_ns: None,
             wait: None,
             limits: None,
+            resources: Resources::default(),
         };
         JobRecord {
             spec: JobSpec {
                 job: JobId(job),
-                user: User { uid: 1, gid: 2 },
+                user: User { uid: 1, gid: 2, name: "u".into() },
                 request,
                 layout: Vec::new(),
                 channel_key: u64::MAX,
@@ -356,18 +370,27 @@ pub(crate) mod tests {
          0101410162042f746d700401020101030180e0a596bb1101010004ffffffffffffffffff01000080\
          d095ffbc310000";
 
+    /// Where the fields begin that version 9 added: how long it waits, and limits; it has neither.
+    const ADDED_IN_9: usize = VERSION_8.len() - 48;
+
     #[test]
-    fn jobs_of_the_version_before_are_taken_over() {
+    fn jobs_of_earlier_versions_are_taken_over() {
+        let (before, after) = VERSION_8.split_at(ADDED_IN_9);
+        taken_over(8, VERSION_8);
+        taken_over(9, &format!("{before}0000{after}"));
+    }
+
+    fn taken_over(control: u32, record: &str) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
         let table = JobTable::open(&path).unwrap();
-        let bytes: Vec<u8> = (0..VERSION_8.len())
+        let bytes: Vec<u8> = (0..record.len())
             .step_by(2)
-            .map(|at| u8::from_str_radix(&VERSION_8[at..at + 2], 16).unwrap())
+            .map(|at| u8::from_str_radix(&record[at..at + 2], 16).unwrap())
             .collect();
         let insert = "INSERT INTO jobs VALUES (5, 'cg', 1000, 'queued', ?1)";
         table.connection.execute(insert, params![bytes]).unwrap();
-        table.connection.pragma_update(None, "user_version", version(8)).unwrap();
+        table.connection.pragma_update(None, "user_version", version(control)).unwrap();
         drop(table);
         for _ in 0..2 {
             let [job] = &JobTable::open(&path).unwrap().load().unwrap()[..] else { panic!() };
@@ -380,6 +403,7 @@ pub(crate) mod tests {
             assert_eq!((request.encrypt, request.estimate_ns), (Some(true), Some(600_000_000_000)));
             assert_eq!((job.spec.channel_key, job.submitted_ms), (u64::MAX, 1_700_000_000_000));
             assert_eq!((request.limits, job.ended_ms), (None, None));
+            assert!(request.resources.exclusive, "it had its nodes to itself in its turns");
         }
     }
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 use kumi_control::disclosure::{Disclosure, LinkPeer, NodeFacts};
 use kumi_control::head::{HeadEvent, LinkId};
 use kumi_control::message::{Command, Down, NodeSet, RefusalKind};
+use kumi_control::tree::subtree;
 use kumi_sched::ClusterTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::identity::Origin;
 use super::{Event, Shared, clients};
 use crate::client::refusal;
 use crate::clock::monotonic;
@@ -126,17 +128,28 @@ async fn attend(stream: TcpStream, permit: HandshakePermit, shared: Shared) {
     };
     let answer = link::accept(&shared.credentials, &shared.config.name, stream, agree);
     match permit.complete(answer).await {
-        Ok((hello, stream)) => match hello.purpose.clone() {
-            Purpose::Tree => attend_link(&hello, stream, &shared).await,
-            Purpose::Client(peer) => clients::attend(stream, *peer, shared).await,
-        },
+        Ok((hello, stream)) => {
+            let revoked = shared.credentials.watch_peer(hello.node, stream.get_ref().1);
+            match hello.purpose.clone() {
+                Purpose::Tree => attend_link(&hello, stream, revoked, &shared).await,
+                Purpose::Client(peer) => tokio::select! {
+                    () = clients::attend(stream, *peer, Origin::Node(hello.node), shared) => {}
+                    () = revoked => {}
+                },
+            }
+        }
         Err(error) => {
             shared.refusals.count_link(&error);
         }
     }
 }
 
-async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared) {
+async fn attend_link(
+    hello: &LinkHello,
+    stream: AcceptedStream,
+    revoked: impl Future<Output = ()>,
+    shared: &Shared,
+) {
     let id = LinkId(shared.next_id());
     tracing::info!(node = %hello.node, "attached");
     let (read, write) = tokio::io::split(stream);
@@ -148,11 +161,14 @@ async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared)
     let time = || ClusterTime(monotonic());
     let deliver =
         async |up| shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_ok();
-    let error = link::serve_child(read, (outbox, writing), &shared.traffic, time, deliver).await;
+    let below = subtree(hello.node, shared.config.node_count(), shared.config.fan_out);
+    let known = (&below, &shared.traffic);
+    let error = tokio::select! {
+        error = link::serve_child(read, (outbox, writing), known, time, deliver) => error,
+        () = revoked => LinkError::Revoked,
+    };
     tracing::info!(node = %hello.node, %error, "detached");
-    if let LinkError::Frame(error) = &error {
-        shared.refusals.count_frame(error);
-    }
+    shared.refusals.count_end(&error);
     // Fails only when the head is about to end.
     let _ = shared.events.send(Event::LinkDown(id)).await;
 }

@@ -6,12 +6,13 @@
 //! | file | owns |
 //! |---|---|
 //! | `links` | connections of nodes' daemons, gossip |
-//! | `clients` | connections of clients |
+//! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table` | records of jobs on the disk, and those that wait for it |
 //! | `spool`, `spool_quota` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
 
 mod clients;
+mod identity;
 mod job_table;
 mod links;
 mod metrics;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use kumi_control::disclosure::EXCHANGE;
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{
-    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Up, User,
+    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Revocation, Up, User,
 };
 use kumi_sched::JobId;
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,6 +43,7 @@ use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
 use crate::link::{Outbox, Refusals, Traffic};
+use crate::names::NameService;
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
 use crate::tls::{Credentials, Identity};
@@ -81,6 +83,8 @@ struct Shared {
     events: mpsc::Sender<Event>,
     refusals: Refusals,
     traffic: Traffic,
+    /// Who users are on this machine.
+    names: NameService,
     /// Connections of clients, by user.
     connections: UserConnections,
     /// Whether some link has so many bytes queued that clients must not send more.
@@ -110,7 +114,12 @@ pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
             )
         })?;
     let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await })
+    let result =
+        tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await });
+    drop(tasks);
+    // A name service that hangs must not keep it from ending.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
 }
 
 /// The state machine of the cluster, and the owners of what it acts on.
@@ -121,6 +130,7 @@ struct HeadDaemon {
     spools: Spools,
     links: Links,
     clients: Clients,
+    credentials: Credentials,
     events: mpsc::Receiver<Event>,
     files: [PathBuf; 2],
     done: bool,
@@ -151,16 +161,18 @@ impl HeadDaemon {
         let (records, known) = JobRecords::open(&paths::head_db(dir), Rc::clone(&counts))?;
         let spools = open_spools(dir, (&config, &known), Rc::clone(&counts))?;
         let jobs = known.len();
-        let head = Rc::new(RefCell::new(make_head(&config, known)?));
+        let head = make_head(&config, credentials.revocations().list(), known)?;
+        let head = Rc::new(RefCell::new(head));
         let refusals = Refusals::default();
         let links = Links::new(config.node_count(), refusals.clone());
         let (sender, events) = mpsc::channel(256);
         let shared = Shared {
             config: Arc::clone(&config),
-            credentials,
+            credentials: credentials.clone(),
             events: sender,
             refusals,
             traffic: Traffic::default(),
+            names: NameService::default(),
             connections: UserConnections::new(config.quota.connections_per_user, config.owner_uid),
             congested: links.congestion(),
             ids: Rc::default(),
@@ -179,7 +191,7 @@ impl HeadDaemon {
         tracing::info!(cluster = config.name, address = %config.head, nodes = config.nodes.len(), jobs, "ready");
         let clients = Clients::new(counts);
         let files = [socket, pid];
-        Ok(Self { head, records, spools, links, clients, events, files, done: false })
+        Ok(Self { head, records, spools, links, clients, credentials, events, files, done: false })
     }
 
     async fn run(&mut self) -> Result<(), Failure> {
@@ -188,6 +200,7 @@ impl HeadDaemon {
         };
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
         let mut forget = tokio::time::interval(FORGET);
         for interval in [&mut exchange, &mut forget] {
@@ -201,6 +214,7 @@ impl HeadDaemon {
                 // head takes over.
                 _ = terminate.recv() => self.done = true,
                 _ = interrupt.recv() => self.done = true,
+                _ = hangup.recv() => self.credentials.reload_or_warn(),
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.links.exchange(),
                 _ = forget.tick() => self.records.forget_secrets(),
@@ -310,6 +324,7 @@ impl HeadDaemon {
                 self.clients.follow(client, |output| spools.follow(job, offset, wait, output));
             }
             HeadAction::EndSpool { job, outcome } => self.spools.finish(job, outcome),
+            HeadAction::Revoke(list) => self.credentials.revoke(&list),
             HeadAction::Shutdown => self.done = true,
         }
         None
@@ -337,8 +352,13 @@ fn is_over(record: &JobRecord) -> bool {
     matches!(record.state, JobState::Ended(_))
 }
 
-fn make_head(config: &ClusterConfig, records: Vec<JobRecord>) -> Result<Head, Failure> {
-    let head = Head::new(head_config(config), records, seed()?);
+fn make_head(
+    config: &ClusterConfig,
+    revoked: Vec<Revocation>,
+    records: Vec<JobRecord>,
+) -> Result<Head, Failure> {
+    let config = HeadConfig { revoked, ..head_config(config) };
+    let head = Head::new(config, records, seed()?);
     head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))
 }
 
@@ -356,9 +376,13 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         estimate_ns: config.job.estimate_ns(),
         wait: config.job.wait_limit(),
         owner_uid: config.owner_uid,
+        root_jobs: config.root_jobs,
+        show_others: config.privacy.show_others.into(),
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
         encrypt: config.encrypt,
         env: config.job.to_env(),
+        resources: config.job.resources(),
+        revoked: Vec::new(),
     }
 }

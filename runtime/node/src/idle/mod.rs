@@ -8,7 +8,6 @@ mod detector;
 mod thread_times;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kumi_net::segment::RankActivity;
@@ -111,9 +110,8 @@ impl IdleMonitor {
         let mut changes = Vec::new();
         if self.after > 0 && self.gang {
             self.read_table(&live, begin);
-            let current = services.switcher.ring().current();
             for (&job, live) in live.iter().filter(|(_, live)| live.started) {
-                let on = live.idle || current == Some(job);
+                let on = live.idle || live.turns.has_turn();
                 let look = Observation { now: monotonic(), on, slice_ns: self.slice_ns };
                 let watch = before.remove(&job);
                 let mut watch = watch.unwrap_or_else(|| WatchedJob::new(self.after, &look, live));
@@ -132,7 +130,7 @@ impl IdleMonitor {
     }
 
     fn read_table(&mut self, live: &BTreeMap<JobId, LiveJob>, now: Instant) {
-        if live.values().all(|live| live.group.is_some()) {
+        if live.values().all(|live| live.control.is_some()) {
             self.table = None;
         } else if self.table.as_ref().is_none_or(|(read, _)| now.duration_since(*read) >= TABLE) {
             self.table = Some((now, ProcessTable::read()));
@@ -142,7 +140,7 @@ impl IdleMonitor {
     /// The processes of a job, as far as they are known.
     fn processes(&self, services: &NodeServices, job: JobId, live: &LiveJob) -> BTreeSet<i32> {
         let ranks = live.leaders();
-        let listed = live.group.as_ref().and_then(|group| group.processes().ok());
+        let listed = live.control.as_ref().and_then(|groups| groups.main().processes().ok());
         let mut all = listed.unwrap_or_else(|| match &self.table {
             Some((_, table)) => {
                 let live = services.live.borrow();
@@ -169,7 +167,7 @@ impl WatchedJob {
         Self {
             detector: IdleDetector::new(after, look.now),
             at: look.now,
-            turns: live.turns.load(Ordering::Relaxed),
+            turns: live.turns.begun(),
             on: false,
             idle: false,
             standings: Vec::new(),
@@ -185,7 +183,7 @@ impl WatchedJob {
         live: &LiveJob,
         processes: &dyn Fn() -> BTreeSet<i32>,
     ) -> Option<bool> {
-        let turns = live.turns.load(Ordering::Relaxed);
+        let turns = live.turns.begun();
         let begun = turns.saturating_sub(self.turns);
         let throughout = begun == 0 && self.on && look.on;
         let allowance = IdleAllowance::new(look.now.saturating_sub(self.at), begun, look.slice_ns);
@@ -223,7 +221,7 @@ impl WatchedJob {
         exempt: &BTreeSet<i32>,
         processes: &dyn Fn() -> BTreeSet<i32>,
     ) -> Activity {
-        let used = live.group.as_ref().and_then(|group| group.processor_time().ok());
+        let used = live.control.as_ref().and_then(|groups| groups.main().processor_time().ok());
         let before = std::mem::replace(&mut self.used, used);
         let grown = used.zip(before).map(|(used, before)| used.saturating_sub(before));
         if grown.is_some_and(|grown| self.thread_times.may_skip(allowance, grown)) {

@@ -5,9 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use kumi_control::message::{
-    JobSpec, NodeRanks, PreparedRanks, ProcessLimits, RankAddress, Refusal, RefusalKind,
-};
+use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
 use kumi_net::SealKey;
 use kumi_net::disclosure::JobPage;
 use kumi_net::launch::{LaunchBlock, LocalRank, PageDescriptors};
@@ -16,17 +14,20 @@ use kumi_net::segment::{Segment, SegmentFiles, SegmentSpec};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
-use super::NodeServices;
+use super::devices::JobDevices;
 use super::process::{self, Process};
+use super::processors::RankProcessors;
 use super::shim::ShimSpec;
-use crate::cgroup::ControlGroup;
+use super::{NodeServices, limits};
+use crate::cgroup::{JobGroups, NodeGroups};
 use crate::client::refusal;
-use crate::process_limits;
 use crate::wire::{RankWire, hops_of};
 
 /// Everything of a job that is ready and has no rank yet.
 pub(super) struct JobResources {
-    pub(super) group: Option<ControlGroup>,
+    pub(super) control: Option<JobGroups>,
+    processors: RankProcessors,
+    pub(super) devices: JobDevices,
     pub(super) segment: Segment,
     /// Needed until the shims have them.
     files: SegmentFiles,
@@ -86,16 +87,27 @@ impl JobResources {
             doorbells.push(bell.map_err(|error| resources("a rank's doorbell", &error))?);
         }
         let wires = rank_wires(services, spec, part, &addresses);
-        // Last, since it is what would stay if something else failed.
-        let group = match &services.group {
-            Some(node) => Some(
-                node.child(&format!("job-{}", spec.job))
-                    .map_err(|error| resources("the job's control group", &error))?,
-            ),
-            None => None,
-        };
+        let processors = processors(services, spec, part)?;
+        let devices = &spec.request.resources.devices;
+        let devices = JobDevices::take(&services.devices, spec.job, devices, part.count)?;
+        // Last, since they are what would stay if something else failed.
+        let limits = limits::of_groups(services, spec, part, (&processors, &devices));
+        let make = |node: &NodeGroups| node.job(&format!("job-{}", spec.job), &limits);
+        let control = services.groups.as_ref().map(make).transpose();
+        let control = control.map_err(|error| resources("the job's control groups", &error))?;
         let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
-        Ok(Self { group, segment, files, page, prepared, sockets, wires, doorbells })
+        Ok(Self {
+            control,
+            processors,
+            devices,
+            segment,
+            files,
+            page,
+            prepared,
+            sockets,
+            wires,
+            doorbells,
+        })
     }
 
     fn rank_env(
@@ -122,10 +134,18 @@ impl JobResources {
             PageDescriptors { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env()
         });
         let wires = self.wires.iter().map(|wire| wire.as_ref().map(RankWire::to_env));
+        let devices = (0..).map(|local| self.devices.env(local).iter().cloned());
         launches
             .zip(wires)
-            .map(|(launch, wire)| {
-                launch.to_env().into_iter().chain(pages.clone()).chain(wire).collect()
+            .zip(devices)
+            .map(|((launch, wire), devices)| {
+                launch
+                    .to_env()
+                    .into_iter()
+                    .chain(pages.clone())
+                    .chain(wire)
+                    .chain(devices)
+                    .collect()
             })
             .collect()
     }
@@ -158,18 +178,19 @@ impl JobResources {
             rank_env: self.rank_env(services, spec, part),
             cwd: request.cwd.clone(),
             user: (spec.user.uid != own).then(|| spec.user.clone()),
-            cpus: services.cpus.clone(),
-            limits: limits_of(spec),
+            processors: self.processors.clone(),
+            limits: limits::of_ranks(spec),
             nice: services.nice,
-            group: self.group.as_ref().map(|group| group.path().to_owned()),
+            group: self.control.as_ref().map(|groups| groups.main().path().to_owned()),
+            to_join: self.control.as_ref().map(JobGroups::to_join).unwrap_or_default(),
             daemon: std::process::id(),
             go: go_end.as_raw_fd(),
             status: status_end.as_raw_fd(),
         };
         let file = spec_file(&shim).map_err(failed)?;
         let null = File::open("/dev/null").map_err(failed)?;
-        let folder =
-            self.group.as_ref().map(ControlGroup::open_folder).transpose().map_err(failed)?;
+        let folder = self.control.as_ref().map(|groups| groups.main().open_folder());
+        let folder = folder.transpose().map_err(failed)?;
         let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
         let mut ranks: Vec<RankProcess> = Vec::new();
         for local in 0..self.sockets.len() {
@@ -229,15 +250,21 @@ impl JobResources {
     }
 }
 
-/// Limits of the job's ranks. The log says once what this daemon cannot give.
-fn limits_of(spec: &JobSpec) -> ProcessLimits {
-    let limits = spec.request.limits.unwrap_or_default();
-    let less = process_limits::out_of_reach(&limits);
-    if !less.is_empty() {
-        let less = less.join(", ");
-        tracing::info!(job = %spec.job, less, "ranks have less than their user's limits, since the daemon may not raise its own");
-    }
-    limits
+/// The processors of the job's ranks here.
+fn processors(
+    services: &NodeServices,
+    spec: &JobSpec,
+    part: &NodeRanks,
+) -> Result<RankProcessors, Refusal> {
+    let place = |processor| services.numa.of(processor);
+    let made = RankProcessors::new(part, &spec.request.resources, &services.cpus, place);
+    made.map_err(|place| {
+        let message = format!(
+            "the job was to have processor {place} of the node's list, which has {}: its `cpus` in cluster.toml have changed; start the head again",
+            services.cpus.len()
+        );
+        refusal(RefusalKind::Internal, message)
+    })
 }
 
 /// AF_XDP for the ranks of a job that has others elsewhere, where the node has it.

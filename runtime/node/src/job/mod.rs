@@ -3,11 +3,15 @@
 pub mod program;
 pub mod shim;
 
+pub mod devices;
 mod launch;
+mod limits;
 mod orphans;
 mod process;
+pub mod processors;
 mod run;
 mod streams;
+mod user;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use kumi_control::agent::AgentEvent;
 use kumi_control::message::{ContentHash, JobSpec, RankAddress, Refusal};
@@ -24,10 +28,14 @@ use kumi_net::segment::Segment;
 use kumi_sched::{JobId, NodeId};
 use tokio::sync::{mpsc, watch};
 
-use crate::cgroup::ControlGroup;
-use crate::switch::Switcher;
+use crate::cgroup::{JobGroups, NodeGroups};
+use crate::config::JobDefaults;
+use crate::names::NameService;
+use crate::switch::{JobTurns, Switcher};
 use crate::watch::Watcher;
 use crate::wire::NodeXdp;
+use devices::DeviceLedger;
+use processors::NumaPlaces;
 use program::Programs;
 
 pub use orphans::{ProcessTable, kill_descendants};
@@ -73,33 +81,40 @@ pub struct LiveJob {
     /// Busy and all samples of each local rank since the last report.
     pub load: Vec<(u64, u64)>,
     /// Page of its ranks' states, if the node has pages.
-    pub page: Option<JobPage>,
+    pub page: Option<Arc<JobPage>>,
     /// A client has had it stopped by a signal, and not continued.
     pub stopped: bool,
     /// The switching thread has it: its ranks run by the timetable.
     pub started: bool,
     /// By the timetable it is outside the rotation, because all its ranks wait.
     pub idle: bool,
-    /// How often the switching thread has continued it.
-    pub turns: Arc<AtomicU64>,
-    /// Its control group, if it has one.
-    pub group: Option<ControlGroup>,
+    /// Its turns, as the switching thread tells of them.
+    pub turns: Arc<JobTurns>,
+    /// Its control groups, if it has some.
+    pub control: Option<JobGroups>,
     /// Process groups of its ranks; 0 once the rank is reaped.
     pub groups: Arc<Vec<AtomicI32>>,
 }
 
 impl LiveJob {
-    /// Ranks from `first` on that have not been started, with the job's control group and their process groups.
+    /// Ranks from `first` on that have not been started, with the job's control groups and their process groups.
     fn new(
         name: String,
         first: u32,
         segment: Segment,
         page: Option<JobPage>,
-        (group, groups): (Option<ControlGroup>, Arc<Vec<AtomicI32>>),
+        (control, groups): (Option<JobGroups>, Arc<Vec<AtomicI32>>),
     ) -> Self {
         let load = vec![(0, 0); groups.len()];
-        let (stopped, started, idle, turns) = (false, false, false, Arc::default());
-        Self { name, segment, first, load, page, stopped, started, idle, turns, group, groups }
+        let page = page.map(Arc::new);
+        let turns = Arc::new(JobTurns::new(page.clone()));
+        let (stopped, started, idle) = (false, false, false);
+        Self { name, segment, first, load, page, stopped, started, idle, turns, control, groups }
+    }
+
+    /// Whether the timetable lets its ranks run now.
+    pub fn runs(&self) -> bool {
+        self.idle || self.turns.has_turn()
     }
 
     /// The ranks' processes, by place; 0 once the rank is reaped.
@@ -121,10 +136,20 @@ pub struct NodeServices {
     pub xdp: Option<Rc<NodeXdp>>,
     /// Processors of ranks.
     pub cpus: Vec<usize>,
-    /// The node's control group, if there may be one.
-    pub group: Option<ControlGroup>,
+    /// Their NUMA places.
+    pub numa: NumaPlaces,
+    /// The node's control groups, if there may be some.
+    pub groups: Option<NodeGroups>,
+    /// The node's devices.
+    pub devices: Rc<RefCell<DeviceLedger>>,
+    /// Defaults of jobs.
+    pub job_defaults: JobDefaults,
     /// This program's own file.
     pub executable: PathBuf,
+    /// Who users are on this machine.
+    pub names: NameService,
+    /// Whether jobs of root run here.
+    pub root_jobs: bool,
     /// `nice` value of ranks.
     pub nice: i32,
     /// Programs.

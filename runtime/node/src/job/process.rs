@@ -184,8 +184,9 @@ mod tests {
     async fn both_ways_of_starting_agree() {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let name = format!("start-{}", std::process::id());
-        let group = crate::cgroup::node_group(&name, kumi_sched::NodeId(0));
-        let folder = group.as_ref().ok().map(|group| group.open_folder().unwrap());
+        let home = crate::cgroup::Home::Keep;
+        let groups = crate::cgroup::NodeGroups::make(&name, kumi_sched::NodeId(0), home);
+        let folder = groups.as_ref().ok().map(|groups| groups.main().open_folder().unwrap());
         for (script, wanted) in [
             ("exit 3", RankStatus::Exited(3)),
             ("kill -9 $$", RankStatus::Signalled(9)),
@@ -206,9 +207,10 @@ mod tests {
                 assert_eq!(start.start().unwrap().wait().await.unwrap(), wanted, "{script}");
             }
         }
-        if let Ok(group) = group {
-            group.destroy(std::time::Duration::from_secs(1)).unwrap();
-            std::fs::remove_dir(group.path().parent().unwrap()).unwrap();
+        if let Ok(groups) = groups {
+            groups.destroy(std::time::Duration::from_secs(1)).unwrap();
+            groups.remove_empty_parents();
+            assert!(!groups.main().path().parent().unwrap().exists());
         }
     }
 }

@@ -382,7 +382,11 @@ mod tests {
     }
 
     fn own() -> User {
-        User { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
+        User {
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            name: String::new(),
+        }
     }
 
     fn mode(path: &Path) -> u32 {
@@ -408,7 +412,7 @@ mod tests {
             let reason = "only root gives files to others";
             return kumi_skip::skip("each_user_has_a_program_that_nobody_else_reads", reason);
         }
-        let other = User { uid: 65_534, gid: 65_534 };
+        let other = User { uid: 65_534, gid: 65_534, name: "nobody".into() };
         let second = programs.find(&wanted, &other).await.unwrap();
         let data = fs::metadata(&second).unwrap();
         assert_eq!((data.uid(), data.gid(), mode(&second)), (65_534, 65_534, 0o500));

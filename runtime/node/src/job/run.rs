@@ -16,11 +16,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
+use super::limits::not_enforced;
 use super::shim::ShimReport;
 use super::streams::{Input, pump};
 use super::{JobCommand, JobEvent, LiveJob, NodeServices, kill_descendants};
-use crate::cgroup::ControlGroup;
+use crate::cgroup::JobGroups;
 use crate::client::refusal;
 use crate::config::on_link;
 use crate::switch::Stopper;
@@ -55,9 +57,13 @@ const REPORT_LAG: Duration = Duration::from_millis(20);
 
 type JobCommands = mpsc::UnboundedReceiver<JobCommand>;
 
-pub(super) async fn run(services: Rc<NodeServices>, spec: Box<JobSpec>, mut orders: JobCommands) {
+pub(super) async fn run(
+    services: Rc<NodeServices>,
+    mut spec: Box<JobSpec>,
+    mut orders: JobCommands,
+) {
     let job = spec.job;
-    let result = match find_program(&services, &spec, &mut orders).await {
+    let result = match find_program(&services, &mut spec, &mut orders).await {
         Ok((part, program)) => {
             JobTask::launch(&services, &spec, &part, program).await.map_err(LaunchAborted::from)
         }
@@ -75,10 +81,10 @@ pub(super) async fn run(services: Rc<NodeServices>, spec: Box<JobSpec>, mut orde
     }
 }
 
-/// Checks the request and finds the file to run, asking for it if this node lacks it.
+/// Checks the request, finds out who the user is here, and finds the file to run, asking for it if this node lacks it.
 async fn find_program(
     services: &NodeServices,
-    spec: &JobSpec,
+    spec: &mut JobSpec,
     orders: &mut JobCommands,
 ) -> Result<(NodeRanks, std::path::PathBuf), LaunchAborted> {
     let bad = |what: &str| refusal(RefusalKind::BadRequest, format!("the job cannot run: {what}"));
@@ -88,19 +94,13 @@ async fn find_program(
     if end.is_none() {
         return Err(bad("its layout is beyond its number of ranks").into());
     }
-    let own = nix::unistd::geteuid();
-    if !own.is_root() && spec.user.uid != own.as_raw() {
-        let message = format!(
-            "the node's daemon runs as user {own} and cannot run jobs of user {}; run it as root",
-            spec.user.uid
-        );
-        return Err(refusal(RefusalKind::NotPermitted, message).into());
-    }
+    let part = part.clone();
+    spec.user = unless_killed(services.identify(&spec.user), orders).await??;
     let mut asked = false;
     loop {
         let finding = services.programs.borrow().find(&spec.request.program, &spec.user);
         if let Some(path) = unless_killed(finding, orders).await? {
-            return Ok((part.clone(), path));
+            return Ok((part, path));
         }
         if asked {
             let message = "the program was sent and is gone from the node's cache; run it again";
@@ -142,7 +142,12 @@ struct JobTask {
     services: Rc<NodeServices>,
     job: kumi_sched::JobId,
     first: u32,
-    group: Option<ControlGroup>,
+    /// Its control groups.
+    control: Option<JobGroups>,
+    /// Free again once nothing of the job is left.
+    devices: Option<JobDevices>,
+    /// How many of its processes the kernel has killed for their memory, of those that are told.
+    memory_kills: u64,
     /// Process groups of the ranks; 0 once the rank is reaped.
     groups: Arc<Vec<AtomicI32>>,
     input: Input,
@@ -172,18 +177,9 @@ impl JobTask {
         program: std::path::PathBuf,
     ) -> Result<Self, Refusal> {
         let resources = JobResources::make(services, spec, part)?;
-        let shims = match resources.spawn(services, spec, part, program).await {
-            Ok(shims) => shims,
-            Err(refused) => {
-                if let Some(group) = &resources.group
-                    && let Err(error) = group.destroy(Duration::from_secs(1))
-                {
-                    tracing::error!(job = %spec.job, %error, "a control group is left");
-                }
-                return Err(refused);
-            }
-        };
-        let JobResources { group, segment, page, prepared, wires, .. } = resources;
+        let shims = resources.spawn(services, spec, part, program).await;
+        let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
+        let JobResources { control, devices, segment, page, prepared, wires, .. } = resources;
         let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
@@ -194,13 +190,15 @@ impl JobTask {
         });
         let groups = Arc::new(pids.collect());
         let live =
-            LiveJob::new(name, part.first, segment, page, (group.clone(), Arc::clone(&groups)));
+            LiveJob::new(name, part.first, segment, page, (control.clone(), Arc::clone(&groups)));
         services.live.borrow_mut().insert(spec.job, live);
         let mut task = Self {
             services: Rc::clone(services),
             job: spec.job,
             first: part.first,
-            group,
+            control,
+            devices: Some(devices),
+            memory_kills: 0,
             groups,
             input: Input::none(),
             go: Some(go),
@@ -221,6 +219,9 @@ impl JobTask {
         tokio::task::spawn_local(read_status(status, tell.clone()));
         for (index, rank) in ranks.into_iter().enumerate() {
             task.attend(index, rank, &tell);
+        }
+        if let Some(note) = not_enforced(services, spec) {
+            task.say(note).await;
         }
         Ok(task)
     }
@@ -314,9 +315,7 @@ impl JobTask {
     async fn fail_silently(&mut self, index: usize, status: RankStatus) {
         if !self.prepared {
             let rank = self.rank(index);
-            let message =
-                format!("rank {rank} ended before it was started ({status:?}); see the node's log");
-            self.fail(refusal(RefusalKind::Internal, message)).await;
+            self.fail(ended_early(rank, status)).await;
         }
     }
 
@@ -348,7 +347,22 @@ impl JobTask {
         }
     }
 
+    /// The status with its cause, if that was the kernel for want of memory. A shell says so of its command, too.
+    fn caused(&mut self, status: RankStatus) -> RankStatus {
+        let killed = matches!(status, RankStatus::Signalled(9) | RankStatus::Exited(137));
+        let (true, false, Some(groups)) = (killed, self.killed, &self.control) else {
+            return status;
+        };
+        let kills = groups.memory_kills();
+        if kills <= self.memory_kills {
+            return status;
+        }
+        self.memory_kills += 1;
+        RankStatus::OutOfMemory(groups.memory_used_up())
+    }
+
     async fn exited(&mut self, index: usize, status: RankStatus) {
+        let status = self.caused(status);
         self.running -= 1;
         if !self.prepared {
             // Its report may be on its way still.
@@ -384,13 +398,18 @@ impl JobTask {
             JobCommand::Signal(signal) => self.signal(signal),
             JobCommand::Input(data) => {
                 if !self.input.give(data) {
-                    let data = b"kumi: standard input is closed: the rank does not read it and too much waits\n".to_vec();
-                    let (job, rank, stream) = (self.job, self.first, Stream::Err);
-                    self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
+                    let what = "kumi: standard input is closed: the rank does not read it and too much waits\n";
+                    self.say(what.to_owned()).await;
                 }
             }
             JobCommand::Kill => self.kill(),
         }
+    }
+
+    /// Tells the user something, among what the lowest rank here writes to its standard error.
+    async fn say(&self, text: String) {
+        let (job, rank, stream, data) = (self.job, self.first, Stream::Err, text.into_bytes());
+        self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
     }
 
     async fn start(&mut self, addresses: &[RankAddress], max_datagram: u16) {
@@ -439,8 +458,8 @@ impl JobTask {
     }
 
     fn stopper(&self) -> std::io::Result<Stopper> {
-        match &self.group {
-            Some(group) => group.open("cgroup.freeze").map(Stopper::Freezer),
+        match &self.control {
+            Some(groups) => groups.main().open("cgroup.freeze").map(Stopper::Freezer),
             None => Ok(Stopper::Signals(Arc::clone(&self.groups))),
         }
     }
@@ -474,8 +493,8 @@ impl JobTask {
 
     fn kill_ranks(&mut self) {
         self.go = None;
-        if let Some(group) = &self.group
-            && let Err(error) = group.kill()
+        if let Some(groups) = &self.control
+            && let Err(error) = groups.kill()
         {
             tracing::error!(job = %self.job, %error, "the control group could not be killed");
         }
@@ -485,9 +504,9 @@ impl JobTask {
     /// All ranks have ended: kills what they left, takes in their last output and removes the rest.
     async fn finish(&mut self) {
         self.kill_ranks();
-        match &self.group {
-            Some(group) => {
-                if let Err(error) = group.wait_empty().await {
+        match &self.control {
+            Some(groups) => {
+                if let Err(error) = groups.wait_empty().await {
                     tracing::error!(job = %self.job, %error, "cannot wait for the control group");
                 }
             }
@@ -501,9 +520,10 @@ impl JobTask {
         }
         self.services.switcher.remove(self.job);
         self.services.live.borrow_mut().remove(&self.job);
-        if let Some(group) = &self.group {
-            remove_group(group).await;
+        if let Some(groups) = &self.control {
+            remove_groups(groups).await;
         }
+        self.devices = None;
     }
 
     async fn sweep(&self) {
@@ -518,14 +538,40 @@ impl JobTask {
     }
 }
 
-async fn remove_group(group: &ControlGroup) {
+/// Why a rank did not get as far as its program.
+fn ended_early(rank: u32, status: RankStatus) -> Refusal {
+    match status {
+        RankStatus::OutOfMemory(bytes) => {
+            let message = format!(
+                "the job's {bytes} bytes of memory on the node of rank {rank} are not enough for it to start; give it more"
+            );
+            refusal(RefusalKind::NoResources, message)
+        }
+        _ => {
+            let message =
+                format!("rank {rank} ended before it was started ({status:?}); see the node's log");
+            refusal(RefusalKind::Internal, message)
+        }
+    }
+}
+
+/// Ends what was started in the groups of a job that is refused, and removes them.
+fn destroy(job: kumi_sched::JobId, groups: Option<&JobGroups>) {
+    if let Some(groups) = groups
+        && let Err(error) = groups.destroy(Duration::from_secs(1))
+    {
+        tracing::error!(%job, %error, "a control group is left");
+    }
+}
+
+async fn remove_groups(groups: &JobGroups) {
     for pause in 0..100 {
-        match group.remove() {
+        match groups.remove() {
             Ok(()) => return,
             // The last process is dead, but its group counts it for a moment more.
             Err(_) if pause < 99 => tokio::time::sleep(Duration::from_millis(pause.min(10))).await,
             Err(error) => {
-                tracing::error!(group = %group.path().display(), %error, "a control group is left");
+                tracing::error!(group = %groups.main().path().display(), %error, "a control group is left");
             }
         }
     }

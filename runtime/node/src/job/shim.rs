@@ -18,6 +18,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{AccessFlags, Gid, Pid, Uid};
 use serde::{Deserialize, Serialize};
 
+use super::processors::RankProcessors;
 use crate::client::refusal;
 use crate::exit::ExitCode;
 use crate::process_limits;
@@ -35,16 +36,18 @@ pub struct ShimSpec {
     pub rank_env: Vec<Vec<(String, String)>>,
     /// Working directory.
     pub cwd: String,
-    /// The user to become; `None` to remain the daemon's user.
+    /// The user to become, with the name that this machine has for it, if any; `None` to remain the daemon's user.
     pub user: Option<User>,
-    /// Processors of the node; local rank `i` runs on number `i` modulo their count.
-    pub cpus: Vec<usize>,
+    /// Processors of the ranks.
+    pub processors: RankProcessors,
     /// Limits and file mode mask to take over.
     pub limits: ProcessLimits,
     /// The `nice` value to set: what the daemon had before it was preferred, and more if it is not.
     pub nice: i32,
     /// Control group of the job, to be joined unless the process was born there.
     pub group: Option<PathBuf>,
+    /// Files by which its control groups of version 1 are joined.
+    pub to_join: Vec<PathBuf>,
     /// The daemon's process.
     pub daemon: u32,
     /// Reading end of the pipe through which the go comes.
@@ -148,21 +151,19 @@ impl Ready {
         let _ = self.status.write_all(&report.encode());
     }
 
+    fn place(&self) -> usize {
+        usize::try_from(self.local).unwrap_or(usize::MAX)
+    }
+
     fn become_user(&self) -> Result<(), Refusal> {
         let spec = &self.spec;
         if let Some(group) = &spec.group {
             join(group).map_err(|error| internal("join its control group", &error))?;
         }
-        if let Some(&cpu) = usize::try_from(self.local)
-            .ok()
-            .and_then(|local| spec.cpus.get(local % spec.cpus.len().max(1)))
-        {
-            let mut set = CpuSet::new();
-            set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|error| {
-                let what = format!("a rank cannot run on processor {cpu}: {error}; correct `cpus` of the node in cluster.toml");
-                refusal(RefusalKind::BadRequest, what)
-            })?;
-        }
+        // Before its processors are set: a group of version 1 gives it all of its own.
+        join_legacy(&spec.to_join)
+            .map_err(|error| internal("join its control groups of version 1", &error))?;
+        bind(&spec.processors.of_rank(self.place()))?;
         kumi_net::priority::set_nice(spec.nice)
             .map_err(|error| internal("set its nice value", &error))?;
         process_limits::be_ordinary_for_oom()
@@ -205,13 +206,12 @@ impl Ready {
         if let Some((name, rest)) = spec.args.split_first() {
             command.arg0(name).args(rest);
         }
-        let rank_env = usize::try_from(self.local).ok().and_then(|local| spec.rank_env.get(local));
-        command.env_clear().envs(spec.env.iter().map(|(k, v)| (k, v)));
+        let rank_env = spec.rank_env.get(self.place());
+        command.env_clear().env("OMP_NUM_THREADS", spec.processors.each().to_string());
+        command.envs(spec.env.iter().map(|(k, v)| (k, v)));
         command.envs(rank_env.into_iter().flatten().map(|(k, v)| (k, v)));
-        // Pinned to one, a rank cannot see by itself whether it shares that one with others.
-        if !spec.cpus.is_empty() {
-            command.env("KUMI_PROCESSORS", spec.cpus.len().to_string());
-        }
+        // Bound to some, a rank cannot see by itself whether it shares them with others.
+        command.env("KUMI_PROCESSORS", spec.processors.shared().max(1).to_string());
         let error = command.exec();
         let refused = exec_refusal(&spec.path.display().to_string(), &error);
         self.report(Err(refused));
@@ -229,14 +229,35 @@ fn join(group: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).open(group.join("cgroup.procs"))?.write_all(b"0")
 }
 
+/// Joins groups of version 1. This thread is the whole process; a thread moves with less ado than a process.
+fn join_legacy(files: &[PathBuf]) -> io::Result<()> {
+    let number = std::process::id().to_string();
+    files.iter().try_for_each(|file| {
+        OpenOptions::new().write(true).open(file)?.write_all(number.as_bytes())
+    })
+}
+
+/// Lets this process run on these processors only; none: as before.
+fn bind(processors: &[usize]) -> Result<(), Refusal> {
+    if processors.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    let made = processors.iter().try_for_each(|&one| set.set(one));
+    made.and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|error| {
+        let what = format!("a rank cannot run on processors {processors:?}: {error}; correct `cpus` of the node in cluster.toml");
+        refusal(RefusalKind::BadRequest, what)
+    })
+}
+
 fn change_user(user: &User) -> nix::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-    let name =
-        nix::unistd::User::from_uid(uid)?.and_then(|user| std::ffi::CString::new(user.name).ok());
-    match name {
-        Some(name) => nix::unistd::initgroups(&name, gid)?,
-        // Not known by name on this machine: the primary group is all it has.
-        None => nix::unistd::setgroups(&[gid])?,
+    // Not known by name on this machine: the primary group is all it has.
+    if user.name.is_empty() {
+        nix::unistd::setgroups(&[gid])?;
+    } else {
+        let name = std::ffi::CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
+        nix::unistd::initgroups(&name, gid)?;
     }
     nix::unistd::setgid(gid)?;
     nix::unistd::setuid(uid)

@@ -57,6 +57,7 @@ async fn try_relay(
         tree.shared.refusals.count("client refused");
         return Ok(());
     };
+    let peer = peer.with_name(&tree.shared.names).await?;
     let hello = tree.hello(Purpose::Client(Box::new(peer)));
     let called = link::connect(&tree.credentials, Identity::Head, tree.head(), &hello).await;
     let mut head = called.map_err(|error| match error {

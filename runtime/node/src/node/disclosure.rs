@@ -87,9 +87,7 @@ impl DisclosurePublisher {
         let mut slots = Vec::with_capacity(live.len());
         for (&job, live) in live.iter() {
             let states = states(live);
-            if let Some(page) = page {
-                publish_own(page, self.services.node, job, live, &states, stamp);
-            }
+            publish_own(self.services.node, live, &states, stamp);
             let mut slot = slot(job, &states, self.services.cpus.len());
             if live.idle {
                 slot.runnable.clear();
@@ -143,7 +141,6 @@ impl DisclosurePublisher {
         if !std::mem::take(&mut self.news) && jobs == self.told {
             return;
         }
-        let page = self.services.page.as_deref();
         let load = &self.load;
         let facts = NodeFacts {
             node: self.services.node,
@@ -155,7 +152,7 @@ impl DisclosurePublisher {
             busy_permille: u16::try_from(load.busy_permille).unwrap_or(1000),
             memory_kib: [load.memory_used / 1024, load.memory_total / 1024],
             network_bytes: load.network_bytes,
-            jobs: live.iter().map(|(&job, live)| facts_of(page, job, live)).collect(),
+            jobs: live.iter().map(|(&job, live)| facts_of(job, live)).collect(),
         };
         self.told = jobs;
         self.gossip.tell(monotonic(), facts);
@@ -183,16 +180,9 @@ fn slot(job: JobId, states: &[RankState], processors: usize) -> JobSlot {
 }
 
 /// Tells a job's ranks of those on this node.
-fn publish_own(
-    page: &NodePage,
-    node: NodeId,
-    job: JobId,
-    live: &LiveJob,
-    states: &[RankState],
-    stamp: u64,
-) {
+fn publish_own(node: NodeId, live: &LiveJob, states: &[RankState], stamp: u64) {
     let Some(job_page) = &live.page else { return };
-    let stopped = !page.has_turn(job.0) && !live.idle;
+    let stopped = !live.runs();
     for (rank, &state) in (live.first..).zip(states) {
         let state = if stopped { stop(state) } else { state };
         job_page.set_rank(rank, node.0, state, stamp);
@@ -236,7 +226,7 @@ fn publish_other(page: &NodePage, services: &NodeServices, facts: &NodeFacts, st
     }
 }
 
-fn facts_of(page: Option<&NodePage>, job: JobId, live: &LiveJob) -> JobFacts {
+fn facts_of(job: JobId, live: &LiveJob) -> JobFacts {
     let wire = |state| match state {
         RankState::Idle => disclosure::RankState::Idle,
         RankState::Over => disclosure::RankState::Over,
@@ -244,8 +234,7 @@ fn facts_of(page: Option<&NodePage>, job: JobId, live: &LiveJob) -> JobFacts {
         RankState::Unknown => disclosure::RankState::Unknown,
     };
     let states: Vec<_> = states(live).into_iter().map(wire).collect();
-    let runs = live.idle || page.is_none_or(|page| page.has_turn(job.0));
-    let scheduled = runs && !live.stopped;
+    let scheduled = live.runs() && !live.stopped;
     JobFacts::new(job, scheduled, live.first, &states)
 }
 

@@ -6,7 +6,9 @@
 mod channels;
 mod clients;
 mod disclosure;
+mod groups;
 mod machine_load;
+mod memory;
 mod metrics;
 mod sampling;
 pub(crate) mod setup;
@@ -34,6 +36,8 @@ use crate::exit::{ExitCode, Failure};
 use crate::idle::IdleMonitor;
 use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals, Traffic};
+use crate::names::NameService;
+use crate::tls::Credentials;
 use disclosure::DisclosurePublisher;
 use metrics::NodeMetrics;
 use sampling::Sampler;
@@ -66,6 +70,8 @@ struct Shared {
     refusals: Refusals,
     /// Control messages sent and received.
     traffic: Traffic,
+    /// Who users are on this machine.
+    names: NameService,
 }
 
 #[derive(Debug)]
@@ -126,6 +132,7 @@ struct NodeDaemon {
     jobs: BTreeMap<JobId, JobEntry>,
     parent: Option<Outbox>,
     children: BTreeMap<LinkId, Outbox>,
+    credentials: Credentials,
     blocked: watch::Sender<bool>,
     job_events: mpsc::Receiver<JobEvent>,
     tree_events: mpsc::Receiver<TreeEvent>,
@@ -142,6 +149,7 @@ impl NodeDaemon {
             shared,
             description,
             config,
+            credentials,
             blocked,
             job_events,
             tree_events,
@@ -152,7 +160,8 @@ impl NodeDaemon {
         } = started;
         let sampler = Rc::new(RefCell::new(Sampler::new(sample_recent, sample_peers)));
         if let Some((listener, cluster)) = metrics {
-            let source = NodeMetrics::new(cluster, &services, &shared, &sampler);
+            let shown = (cluster, config.privacy.show_others);
+            let source = NodeMetrics::new(shown, &services, &shared, &sampler);
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
         let publisher =
@@ -167,6 +176,7 @@ impl NodeDaemon {
             jobs: BTreeMap::new(),
             parent: None,
             children: BTreeMap::new(),
+            credentials,
             blocked,
             job_events,
             tree_events,
@@ -183,6 +193,7 @@ impl NodeDaemon {
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut child = signal(SignalKind::child()).map_err(failed)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
         while !self.done {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
@@ -192,6 +203,7 @@ impl NodeDaemon {
                 // First: a flood of events must not keep it from stopping.
                 _ = terminate.recv() => self.stop(),
                 _ = interrupt.recv() => self.stop(),
+                _ = hangup.recv() => self.credentials.reload_or_warn(),
                 Some(event) = self.tree_events.recv() => self.tree_event(event),
                 Some(event) = self.job_events.recv() => self.job_event(event),
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
@@ -354,7 +366,6 @@ impl NodeDaemon {
             AgentAction::Input { job, data } => self.order(job, JobCommand::Input(data)),
             AgentAction::Kill { job } => self.kill(job),
             AgentAction::Apply(timetable) => {
-                self.sampler.borrow_mut().set_mode(timetable.mode);
                 self.idle_monitor.set_timetable(&self.services, &timetable);
                 self.services.switcher.set_timetable(timetable);
             }
@@ -365,6 +376,7 @@ impl NodeDaemon {
             AgentAction::LeaseExpired => {
                 tracing::warn!("the head has not been heard of for its lease: killing all jobs");
             }
+            AgentAction::Revoke(list) => self.credentials.revoke(&list),
             AgentAction::Shutdown => self.done = true,
             AgentAction::SamplePeers { request, job } => {
                 let sample = self.sampler.borrow().sample_peers(&self.services, &self.shared, job);

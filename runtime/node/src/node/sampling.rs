@@ -5,7 +5,7 @@ use std::time::Duration;
 use kumi_control::message::{NodeSample, PeerSample, RankSample, SwitchSample};
 use kumi_net::PeerCounters;
 use kumi_net::segment::ContextSample;
-use kumi_sched::{JobId, Mode};
+use kumi_sched::JobId;
 use tokio::time::Instant;
 
 use super::{Shared, channels};
@@ -24,7 +24,6 @@ const ATTENTION: Duration = Duration::from_secs(5);
 pub(super) struct Sampler {
     digest: SwitchStatistics,
     machine_clock: String,
-    mode: Mode,
     asked: Option<Instant>,
     next: Instant,
     recent: usize,
@@ -36,21 +35,14 @@ impl Sampler {
     /// A sampler that reports at most the last `recent` switches one by one, and at most `most_peers`
     /// peers of a job's ranks.
     pub(super) fn new(recent: usize, most_peers: usize) -> Self {
-        let mode = Mode::Gang { force_switch: false };
         Self {
             digest: SwitchStatistics::default(),
             machine_clock: clock::name(),
-            mode,
             asked: None,
             next: Instant::now(),
             recent,
             most_peers,
         }
-    }
-
-    /// The mode by which jobs run from now on.
-    pub(super) fn set_mode(&mut self, mode: Mode) {
-        self.mode = mode;
     }
 
     /// When it is time to look.
@@ -64,9 +56,8 @@ impl Sampler {
         let watched = self.asked.is_some_and(|asked| now.duration_since(asked) < ATTENTION);
         self.next = now + if watched { WATCHED } else { UNWATCHED };
         self.digest.drain(services.switcher.ring());
-        let current = services.switcher.ring().current();
-        for (&job, live) in services.live.borrow_mut().iter_mut() {
-            if self.mode == Mode::OperatingSystem || current == Some(job) || live.idle {
+        for live in services.live.borrow_mut().values_mut() {
+            if live.turns.has_turn() || live.idle {
                 look_at(live);
             }
         }

@@ -20,12 +20,14 @@ use nix::unistd::Pid;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
 
-use super::{Shared, TreeEvent, clients, tree};
-use crate::cgroup;
+use super::{Shared, TreeEvent, clients, groups, memory, tree};
+use crate::cgroup::NodeGroups;
 use crate::client::refusal;
 use crate::clock::SharedClock;
-use crate::config::{ClusterConfig, on_link};
+use crate::config::{ClusterConfig, NodeConfig, on_link};
 use crate::exit::{ExitCode, Failure};
+use crate::job::devices::DeviceLedger;
+use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
 use crate::limits;
@@ -53,11 +55,11 @@ const YIELDING: i32 = 5;
 pub(crate) struct Files {
     socket: PathBuf,
     pid: PathBuf,
-    group: Option<cgroup::ControlGroup>,
+    groups: Option<NodeGroups>,
 }
 
 impl Files {
-    /// Removes them, and the node's control group.
+    /// Removes them, and the node's control groups.
     pub(super) fn remove(&self) {
         for path in [&self.socket, &self.pid] {
             if let Err(error) = fs::remove_file(path)
@@ -66,11 +68,11 @@ impl Files {
                 tracing::warn!(path = %path.display(), %error, "a file is left");
             }
         }
-        if let Some(group) = &self.group {
-            if let Err(error) = group.destroy(Duration::from_secs(1)) {
-                tracing::error!(group = %group.path().display(), %error, "a control group is left");
+        if let Some(groups) = &self.groups {
+            if let Err(error) = groups.destroy(Duration::from_secs(1)) {
+                tracing::error!(groups = ?groups.paths(), %error, "a control group is left");
             }
-            group.remove_empty_parent();
+            groups.remove_empty_parents();
         }
     }
 }
@@ -81,6 +83,7 @@ pub(crate) struct Started {
     pub(super) shared: Shared,
     pub(super) description: NodeDescription,
     pub(super) config: Arc<ClusterConfig>,
+    pub(super) credentials: Credentials,
     pub(super) blocked: watch::Sender<bool>,
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
@@ -113,13 +116,12 @@ impl Started {
         let listener = listen(on_link(own.endpoint(), scope)).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         raise_open_files();
-        let executable = own_file()?;
-        let cpus = processors(&own.cpus)?;
-        let mut limits = Vec::new();
-        let group = node_group(&config.name, node, &mut limits);
-        let watcher = start_watcher(&executable, group.as_ref())?;
-        let clock = SharedClock::default();
-        let (page, switcher) = start_switcher(&config, node, &clock, &cpus, &mut limits)?;
+        let (executable, cpus) = (own_file()?, processors(&own.cpus)?);
+        let (memory, mut limits) = (memory::of_node(&config, &own), Vec::new());
+        let groups = groups::make(&config, &own, node, (&cpus, &memory), &mut limits);
+        let (watcher, devices) = watch_groups(&executable, &own, groups.as_ref())?;
+        let shared = Shared::default();
+        let (page, switcher) = start_switcher(&config, node, &shared.clock, &cpus, &mut limits)?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
@@ -130,8 +132,13 @@ impl Started {
             max_datagram: max_datagram(&config, node, scope),
             xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),
             cpus,
-            group: group.clone(),
+            numa: NumaPlaces::read(),
+            groups: groups.clone(),
+            devices: Rc::new(RefCell::new(devices)),
+            job_defaults: config.job.clone(),
             executable,
+            names: shared.names.clone(),
+            root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
             programs: RefCell::new(programs(dir, node)?),
             switcher,
@@ -141,9 +148,9 @@ impl Started {
             page,
             live: RefCell::default(),
         });
-        let shared = Shared { clock, ..Shared::default() };
-        let tree = tree::Tree::new(&config, (node, scope), credentials, &shared, tree_sender);
-        let description = describe(&config, &tree, &own.name, &services.cpus, limits);
+        let tree =
+            tree::Tree::new(&config, (node, scope), credentials.clone(), &shared, tree_sender);
+        let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         spawn_links(&socket, listener, tree)?;
         write_pid(&pid)?;
@@ -155,21 +162,25 @@ impl Started {
             blocked,
             job_events,
             tree_events,
-            files: Files { socket, pid, group },
+            files: Files { socket, pid, groups },
             sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
             sample_peers: of_all(PEERS_OF_ALL),
             metrics: metrics.map(|listener| (listener, config.name.clone())),
             config,
+            credentials,
         })
     }
 }
 
-fn start_watcher(
+/// Starts the watcher, which removes the groups should the daemon not get any further, and then looks for the devices.
+fn watch_groups(
     executable: &Path,
-    group: Option<&cgroup::ControlGroup>,
-) -> Result<Watcher, Failure> {
-    Watcher::start(executable, group)
-        .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))
+    own: &NodeConfig,
+    groups: Option<&NodeGroups>,
+) -> Result<(Watcher, DeviceLedger), Failure> {
+    let watcher = Watcher::start(executable, groups)
+        .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
+    Ok((watcher, groups::devices(own, groups)?))
 }
 
 /// Has this thread, which tells the others that the node lives, go before ranks; returns the `nice` value for these.
@@ -223,16 +234,18 @@ fn start_switcher(
 fn describe(
     config: &ClusterConfig,
     tree: &tree::Tree,
-    name: &str,
-    cpus: &[usize],
+    (name, memory): (&str, u64),
+    services: &NodeServices,
     limits: Vec<String>,
 ) -> NodeDescription {
-    let processors = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+    let processors = u32::try_from(services.cpus.len()).unwrap_or(u32::MAX);
     NodeDescription {
         node: tree.node,
         incarnation: tree.incarnation,
         name: name.to_owned(),
         processors,
+        memory,
+        devices: services.devices.borrow().counts(),
         max_ranks: processors
             .saturating_mul(config.max_ranks_per_processor)
             .min(kumi_net::layout::MAX_LOCAL_RANKS),
@@ -364,31 +377,6 @@ fn processors(configured: &[usize]) -> Result<Vec<usize>, Failure> {
                 "processor {cpu} is not one that this daemon may use; correct `cpus` of the node in cluster.toml"
             ),
         )),
-    }
-}
-
-/// The node's control group, without what a former life left in it; otherwise what is done instead
-/// is added to `limits`.
-fn node_group(
-    cluster: &str,
-    node: NodeId,
-    limits: &mut Vec<String>,
-) -> Option<cgroup::ControlGroup> {
-    let cleaned = cgroup::node_group(cluster, node).and_then(|group| {
-        let left =
-            |error: io::Error| format!("{} cannot be cleaned: {error}", group.path().display());
-        group.destroy(Duration::from_secs(5)).map_err(left)?;
-        cgroup::node_group(cluster, node)
-    });
-    match cleaned {
-        Ok(group) => Some(group),
-        Err(reason) => {
-            limits.push(limits::cgroup_sentence(&reason));
-            if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
-                tracing::warn!(%error, "orphans of ranks will not be found");
-            }
-            None
-        }
     }
 }
 

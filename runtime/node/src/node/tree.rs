@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kumi_control::clock::ClockFilter;
 use kumi_control::message::{CONTROL_VERSION, ControlMessage, Down, RefusalKind, Up};
-use kumi_control::tree::{LinkId, Parent, parent_candidates};
+use kumi_control::tree::{LinkId, Parent, parent_candidates, subtree};
 use kumi_sched::NodeId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -83,6 +83,20 @@ impl Tree {
         }
     }
 
+    /// A future that ends when the certificate of the parent is revoked.
+    fn watch(&self, parent: Parent, stream: &ConnectedStream) -> impl Future<Output = ()> + use<> {
+        let watched = match parent {
+            Parent::Node(node) => Some(self.credentials.watch_peer(node, stream.get_ref().1)),
+            Parent::Head => None,
+        };
+        async move {
+            match watched {
+                Some(watched) => watched.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Where the head listens, as seen from here.
     pub(super) fn head(&self) -> SocketAddr {
         on_link(self.config.head, self.scope)
@@ -98,11 +112,13 @@ pub(super) async fn keep_parent(tree: Tree) {
         let (parent, stream) = find_parent(&tree, &candidates, patience).await;
         patience = PATIENCE;
         tracing::info!(?parent, "attached");
-        let error = attend_parent(&tree, stream, &mut filter).await;
+        let revoked = tree.watch(parent, &stream);
+        let error = tokio::select! {
+            error = attend_parent(&tree, stream, &mut filter) => error,
+            () = revoked => LinkError::Revoked,
+        };
         tracing::warn!(?parent, %error, "the link to the parent is gone");
-        if let LinkError::Frame(error) = &error {
-            tree.shared.refusals.count_frame(error);
-        }
+        tree.shared.refusals.count_end(&error);
         if tree.events.send(TreeEvent::ParentDown).await.is_err() {
             return;
         }
@@ -232,6 +248,7 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
         Err(error) => return tree.shared.refusals.count_link(&error),
     };
     tracing::info!(node = %hello.node, "child attached");
+    let revoked = tree.credentials.watch_peer(hello.node, stream.get_ref().1);
     let (read, write) = tokio::io::split(stream);
     let (outbox, writing) = Outbox::start(write, tree.shared.traffic.clone());
     if tree.events.send(TreeEvent::ChildUp(id, outbox.clone())).await.is_err() {
@@ -239,12 +256,14 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
     }
     let time = || tree.shared.clock.now();
     let deliver = async |up| tree.events.send(TreeEvent::Child(id, up)).await.is_ok();
-    let error =
-        link::serve_child(read, (outbox, writing), &tree.shared.traffic, time, deliver).await;
+    let below = subtree(hello.node, tree.config.node_count(), tree.config.fan_out);
+    let known = (&below, &tree.shared.traffic);
+    let error = tokio::select! {
+        error = link::serve_child(read, (outbox, writing), known, time, deliver) => error,
+        () = revoked => LinkError::Revoked,
+    };
     tracing::info!(node = %hello.node, %error, "child gone");
-    if let LinkError::Frame(error) = &error {
-        tree.shared.refusals.count_frame(error);
-    }
+    tree.shared.refusals.count_end(&error);
     // Fails only when the daemon is about to end.
     let _ = tree.events.send(TreeEvent::ChildDown(id)).await;
 }

@@ -6,11 +6,12 @@
 
 mod plan;
 mod record;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -30,6 +31,7 @@ use thread_priority::{ThreadPriority, ThreadPriorityValue};
 
 pub use plan::{Plan, Step};
 pub use record::{RING, RecordRing, SwitchRecord, SwitchStatistics};
+pub use turns::JobTurns;
 
 use crate::clock::{SharedClock, monotonic};
 
@@ -72,7 +74,7 @@ impl Stopper {
 #[derive(Debug)]
 enum SwitcherCommand {
     Timetable(Timetable),
-    Add(JobId, Stopper, Arc<AtomicU64>),
+    Add(JobId, Stopper, Arc<JobTurns>),
     Remove(JobId),
     Stop,
 }
@@ -154,9 +156,8 @@ impl Switcher {
         self.post(SwitcherCommand::Timetable(timetable));
     }
 
-    /// Hands it a job, which it stops or lets run by the timetable from now on; it counts in `turns` how often it continues
-    /// the job.
-    pub fn add(&self, job: JobId, stopper: Stopper, turns: Arc<AtomicU64>) {
+    /// Hands it a job, which it stops or lets run by the timetable from now on; it tells in `turns` of the job's turns.
+    pub fn add(&self, job: JobId, stopper: Stopper, turns: Arc<JobTurns>) {
         self.post(SwitcherCommand::Add(job, stopper, turns));
     }
 
@@ -204,22 +205,13 @@ pub(crate) fn realtime_this_thread() -> bool {
     .is_ok()
 }
 
-/// The turn that a page shows for this step.
-fn turn(step: &Step) -> Turn {
-    match step.current {
-        Some(job) => Turn::Job(job.0),
-        None if step.everyone => Turn::Everyone,
-        None => Turn::Nobody,
-    }
-}
-
 struct SwitcherThread {
     mailbox: Arc<Mailbox>,
     ring: Arc<RecordRing>,
     clock: SharedClock,
     page: Option<Arc<NodePage>>,
     plan: Plan,
-    jobs: BTreeMap<JobId, (Stopper, Arc<AtomicU64>)>,
+    jobs: BTreeMap<JobId, (Stopper, Arc<JobTurns>)>,
 }
 
 impl SwitcherThread {
@@ -270,15 +262,12 @@ impl SwitcherThread {
             self.set_running(job, false);
         }
         // Before anybody is continued, who then looks there.
-        if let Some(page) = &self.page {
-            page.set_turn(turn(step));
-        }
+        self.publish(step);
         let frozen = monotonic();
         for &job in &step.thaw {
             self.set_running(job, true);
         }
         let thawed = monotonic();
-        self.ring.set_current(step.current);
         if step.missed > 0 {
             self.ring.miss(step.missed);
         }
@@ -297,9 +286,25 @@ impl SwitcherThread {
         });
     }
 
+    /// Says whose turn it is from now on.
+    fn publish(&self, step: &Step) {
+        for (job, (_, turns)) in &self.jobs {
+            turns.set_turn(match (step.everyone, step.current.binary_search(job)) {
+                (true, _) => Turn::Shared,
+                (false, Ok(_)) => Turn::Own,
+                (false, Err(_)) => Turn::None,
+            });
+        }
+        if let Some(page) = &self.page {
+            page.set_turns(step.current.iter().map(|job| job.0), step.everyone);
+        }
+    }
+
     fn set_running(&mut self, job: JobId, running: bool) {
         let Some((stopper, turns)) = self.jobs.get(&job) else { return };
-        turns.fetch_add(u64::from(running), Ordering::Relaxed);
+        if running {
+            turns.count();
+        }
         // A job whose group is gone is about to be taken away; anything else is tried again at
         // the next tick, and counted.
         if let Err(error) = stopper.set_running(running)
@@ -360,11 +365,11 @@ mod tests {
         let switcher =
             Switcher::start(NodeId(0), clock.clone(), None, Some(Arc::clone(&page))).unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let turns = Arc::new(AtomicU64::new(0));
+        let turns = Arc::new(JobTurns::default());
         let groups = Arc::new(vec![AtomicI32::new(pid)]);
         switcher.add(JobId(7), Stopper::Signals(groups), Arc::clone(&turns));
         wait_for("stop without a timetable", || state_of(child.id()) == 'T');
-        let column = Column { node: NodeId(0), slots: vec![Some(JobId(7)), None] };
+        let column = Column { node: NodeId(0), slots: vec![vec![JobId(7)], vec![]] };
         let mut timetable = Timetable {
             generation: 1,
             start: clock.now(),
@@ -376,8 +381,8 @@ mod tests {
         };
         switcher.set_timetable(timetable.clone());
         wait_for("continue", || state_of(child.id()) == 'S');
-        assert_eq!(switcher.ring().current(), Some(JobId(7)));
-        assert!(page.has_turn(7) && !page.has_turn(8) && !page.is_shared());
+        assert_eq!(turns.turn(), Turn::Own);
+        assert!(!page.is_shared());
         timetable.generation = 2;
         timetable.mode = Mode::Gang { force_switch: true };
         timetable.start = ClusterTime(0);
@@ -388,7 +393,7 @@ mod tests {
             digest.sample(switcher.ring(), 0).count >= 4
         });
         // Of two switches at least one continues the job; the other may only stop it.
-        assert!(turns.load(Ordering::Relaxed) >= 2);
+        assert!(turns.begun() >= 2);
         drop(switcher);
         wait_for("continue at the end", || state_of(child.id()) == 'S');
         child.kill().unwrap();

@@ -17,8 +17,8 @@ pub struct Step {
     pub tick: Option<(u64, u64, ClusterTime)>,
     /// Ticks that passed unseen since the last step.
     pub missed: u64,
-    /// The job scheduled from now on, if it is one.
-    pub current: Option<JobId>,
+    /// The jobs that have their turns from now on, ascending.
+    pub current: Vec<JobId>,
     /// All jobs run, as the operating system shares the processors.
     pub everyone: bool,
     /// When to look again; `None` when nothing changes by itself.
@@ -74,7 +74,7 @@ impl Plan {
         step.thaw.clear();
         step.tick = None;
         step.missed = 0;
-        step.current = None;
+        step.current.clear();
         step.everyone = false;
         step.wake = None;
         if self.next.as_ref().is_some_and(|next| next.start <= now) {
@@ -91,16 +91,15 @@ impl Plan {
                     self.last_tick = None;
                 }
                 Mode::Gang { force_switch } => {
-                    let sole = timetable.column(self.node).and_then(|column| column.sole_job());
-                    let empty = timetable
-                        .column(self.node)
-                        .is_none_or(|column| column.slots.iter().all(Option::is_none));
-                    if empty || (sole.is_some() && !force_switch) {
-                        step.current = sole;
+                    let column = timetable.column(self.node);
+                    let constant = column.and_then(|column| column.constant_jobs());
+                    let empty = column.is_none_or(|column| column.slots.iter().all(Vec::is_empty));
+                    if empty || (constant.is_some() && !force_switch) {
+                        step.current.extend(constant.into_iter().flatten());
                         self.last_tick = None;
                     } else {
                         let tick = timetable.tick_at(now);
-                        step.current = timetable.job_at(self.node, tick);
+                        step.current.extend(timetable.jobs_at(self.node, tick));
                         step.wake = Some(timetable.tick_start(tick.saturating_add(1)));
                         let this = (timetable.generation, tick);
                         if self.last_tick != Some(this) {
@@ -115,8 +114,9 @@ impl Plan {
                 }
             }
         }
-        if let Some(job) = self.early_bird() {
-            step.current = Some(job);
+        if let Some(jobs) = self.early_birds() {
+            step.current.clear();
+            step.current.extend(jobs);
         }
         step.wake = match (step.wake, started) {
             (Some(tick), Some(start)) => Some(tick.min(start)),
@@ -126,9 +126,9 @@ impl Plan {
         self.decide(step, everything, forced);
     }
 
-    /// The job that may run before its timetable starts: the only one here, when nothing of the
-    /// timetable in force is left. Its start is not held up by the lead that switches need.
-    fn early_bird(&self) -> Option<JobId> {
+    /// The jobs that may run before their timetable starts: the only ones here, when nothing of the
+    /// timetable in force is left. Their start is not held up by the lead that switches need.
+    fn early_birds(&self) -> Option<&[JobId]> {
         let next = self.next.as_ref()?;
         let present = |timetable: &Timetable| match (timetable.mode, timetable.column(self.node)) {
             (Mode::OperatingSystem, _) => true,
@@ -140,7 +140,7 @@ impl Plan {
         if self.timetable.as_ref().is_some_and(present) {
             return None;
         }
-        next.column(self.node)?.sole_job()
+        next.column(self.node)?.constant_jobs()
     }
 
     /// Compares what runs with what should.
@@ -150,7 +150,7 @@ impl Plan {
             // Jobs that only wait are left alone, so that they answer at once.
             let aside = idle.binary_search(&job).is_ok();
             let (wanted, forced) =
-                (everything || aside || step.current == Some(job), forced && !aside);
+                (everything || aside || step.current.binary_search(&job).is_ok(), forced && !aside);
             if *running && (!wanted || forced) {
                 step.freeze.push(job);
             }
@@ -178,7 +178,10 @@ mod tests {
             slice_ns: 100,
             phase_ns: 0,
             mode,
-            columns: vec![Column { node: NODE, slots: slots.to_vec() }],
+            columns: vec![Column {
+                node: NODE,
+                slots: slots.iter().map(|&job| job.into_iter().collect()).collect(),
+            }],
             idle: Vec::new(),
         }
     }
@@ -208,7 +211,7 @@ mod tests {
         let second = at(&mut plan, 1_101);
         assert_eq!((second.freeze, second.thaw, second.missed), (vec![A], vec![B], 0));
         let late = at(&mut plan, 1_450);
-        assert_eq!((late.thaw, late.missed, late.current), (vec![A], 2, Some(A)));
+        assert_eq!((late.thaw, late.missed, late.current), (vec![A], 2, vec![A]));
     }
 
     #[test]
@@ -218,7 +221,7 @@ mod tests {
         plan.set_timetable(timetable(1, 0, GANG, &[Some(A), None, Some(A)]));
         let step = at(&mut plan, 5);
         assert_eq!((step.freeze, step.thaw, step.wake), (vec![], vec![], None));
-        assert_eq!(step.current, Some(A));
+        assert_eq!(step.current, [A]);
         plan.set_timetable(timetable(2, 0, Mode::Gang { force_switch: true }, &[Some(A)]));
         let step = at(&mut plan, 10);
         assert_eq!((step.freeze, step.thaw, step.wake), (vec![A], vec![A], Some(ClusterTime(100))));
@@ -237,7 +240,7 @@ mod tests {
         plan.add(B);
         plan.set_timetable(timetable(6, 500, GANG, &[Some(B), Some(A)]));
         let step = at(&mut plan, 2);
-        assert_eq!((step.freeze, step.current), (vec![B], Some(A)));
+        assert_eq!((step.freeze, step.current), (vec![B], vec![A]));
         assert_eq!(step.wake, Some(ClusterTime(500)));
         let step = at(&mut plan, 500);
         assert_eq!((step.freeze, step.thaw), (vec![A], vec![B]));
@@ -251,7 +254,7 @@ mod tests {
         plan.add(A);
         plan.set_timetable(timetable(1, 1_000, GANG, &[Some(A)]));
         let step = at(&mut plan, 10);
-        assert_eq!((step.freeze, step.current), (vec![], Some(A)));
+        assert_eq!((step.freeze, step.current), (vec![], vec![A]));
         assert_eq!(step.wake, Some(ClusterTime(1_000)));
         at(&mut plan, 1_000);
         // While it is here the next has to wait; when it is gone, no more.
@@ -275,7 +278,7 @@ mod tests {
         assert_eq!(at(&mut plan, 1).freeze, vec![B]);
         plan.set_timetable(with_idle(timetable(2, 0, GANG, &[Some(B), Some(B)]), A));
         let step = at(&mut plan, 5);
-        assert_eq!((step.freeze, step.thaw, step.current), (vec![], vec![B], Some(B)));
+        assert_eq!((step.freeze, step.thaw, step.current), (vec![], vec![B], vec![B]));
         assert_eq!(step.wake, None, "one job alone in the rotation is not switched");
         // Not even where one job alone is.
         let forced = Mode::Gang { force_switch: true };
@@ -285,7 +288,7 @@ mod tests {
         // All are idle.
         plan.set_timetable(with_idle(timetable(4, 0, GANG, &[]), B));
         let step = at(&mut plan, 20);
-        assert_eq!((step.freeze, step.thaw, step.current), (vec![A], vec![], None));
+        assert_eq!((step.freeze, step.thaw, step.current), (vec![A], vec![], vec![]));
         plan.set_timetable(timetable(5, 0, GANG, &[Some(A), Some(B)]));
         let step = at(&mut plan, 30);
         assert_eq!((step.freeze, step.thaw), (vec![B], vec![A]));
@@ -302,7 +305,7 @@ mod tests {
         plan.set_timetable(timetable(2, 0, Mode::OperatingSystem, &[]));
         let step = at(&mut plan, 3);
         assert_eq!((step.thaw, step.wake), (vec![B], None));
-        assert!(step.everyone && step.current.is_none());
+        assert!(step.everyone && step.current.is_empty());
         plan.add(A);
         plan.remove(B);
         assert_eq!(at(&mut plan, 4).freeze, vec![]);
@@ -312,5 +315,26 @@ mod tests {
         // A stop that failed is tried again.
         plan.set_running(A, true);
         assert_eq!(at(&mut plan, 6).freeze, vec![A]);
+    }
+
+    /// Jobs beside each other: who is in both slots goes on.
+    #[test]
+    fn jobs_of_a_slot_run_together() {
+        let c = JobId(3);
+        let mut plan = Plan::new(NODE);
+        [A, B, c].into_iter().for_each(|job| plan.add(job));
+        let mut beside = timetable(1, 0, GANG, &[]);
+        beside.columns[0].slots = vec![vec![A, B], vec![B, c]];
+        plan.set_timetable(beside.clone());
+        let step = at(&mut plan, 1);
+        assert_eq!((step.freeze, step.current), (vec![c], vec![A, B]));
+        let step = at(&mut plan, 100);
+        assert_eq!((step.freeze, step.thaw, step.current), (vec![A], vec![c], vec![B, c]));
+        // The same jobs in all slots are not switched.
+        beside.generation = 2;
+        beside.columns[0].slots = vec![vec![A, c], vec![], vec![A, c]];
+        plan.set_timetable(beside);
+        let step = at(&mut plan, 110);
+        assert_eq!((step.freeze, step.thaw, step.wake), (vec![B], vec![A], None));
     }
 }

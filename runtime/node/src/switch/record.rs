@@ -50,8 +50,6 @@ pub struct RecordRing {
     missed: AtomicU64,
     /// Stops and continuations that failed.
     failed: AtomicU64,
-    /// One more than the job scheduled now; 0 for none.
-    current: AtomicU64,
 }
 
 impl Default for RecordRing {
@@ -61,7 +59,6 @@ impl Default for RecordRing {
             written: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            current: AtomicU64::new(0),
         }
     }
 }
@@ -117,16 +114,6 @@ impl RecordRing {
     /// Stops and continuations that failed.
     pub fn failures(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
-    }
-
-    /// Says which job is scheduled from now on.
-    pub fn set_current(&self, job: Option<kumi_sched::JobId>) {
-        self.current.store(job.map_or(0, |job| job.0.saturating_add(1)), Ordering::Relaxed);
-    }
-
-    /// The job scheduled now, if it is one.
-    pub fn current(&self) -> Option<kumi_sched::JobId> {
-        self.current.load(Ordering::Relaxed).checked_sub(1).map(kumi_sched::JobId)
     }
 }
 

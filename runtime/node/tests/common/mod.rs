@@ -65,6 +65,9 @@ impl Cluster {
             cpus: Vec::new(),
             netns: None,
             wire: None,
+            users: None,
+            memory: None,
+            devices: std::collections::BTreeMap::new(),
         };
         let config = ClusterConfig {
             name: format!("t{}-{serial}", std::process::id()),
@@ -78,6 +81,7 @@ impl Cluster {
             max_ranks_per_processor: 16,
             lease_ms: 3_000,
             owner_uid: nix::unistd::geteuid().as_raw(),
+            root_jobs: true,
             metrics: None,
             head_metrics: None,
             encrypt: false,
@@ -85,9 +89,11 @@ impl Cluster {
             policy: defaults::policy(),
             max_priority: defaults::max_priority(),
             idle_after_ms: 0,
+            memory_reserve: None,
             job: JobDefaults::default(),
             limits: LimitCaps::default(),
             quota: Quotas::default(),
+            privacy: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();
@@ -195,6 +201,17 @@ impl Cluster {
         files.iter().map(|path| format!("== {}\n{}", path.display(), text(path))).collect()
     }
 
+    /// All control groups of the cluster, in whatever hierarchy.
+    pub fn all_groups(&self) -> Vec<PathBuf> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let name = format!("kumi-{}", self.config.name);
+        let mut found = Vec::new();
+        for point in cgroup::mount_points(&mounts) {
+            find(&point, &name, &mut found);
+        }
+        found
+    }
+
     /// The cluster's control groups, if there may be any.
     pub fn groups(&self) -> Option<PathBuf> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -205,6 +222,16 @@ impl Cluster {
     pub fn signal(child: &Child, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(child.id() as i32);
         nix::sys::signal::kill(pid, signal).unwrap();
+    }
+}
+
+fn find(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name() == name {
+            found.push(entry.path());
+        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            find(&entry.path(), name, found);
+        }
     }
 }
 
@@ -250,6 +277,7 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         estimate_ns: None,
         wait: None,
         limits: None,
+        resources: kumi_control::message::Resources::default(),
     }
 }
 

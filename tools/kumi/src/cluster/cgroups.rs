@@ -1,7 +1,7 @@
 //! Control groups of the cluster: finds and removes them, with every process in them.
 
 use crate::error::Error;
-use kumi_node::cgroup::{ControlGroup, mount_point};
+use kumi_node::cgroup::{ControlGroup, mount_points};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,12 @@ const EMPTYING: Duration = Duration::from_secs(5);
 /// Depth to which service managers may nest the groups that they delegate.
 const DEPTH: u32 = 8;
 
-/// The cluster's groups: under the mount point, or in a group that a service manager delegated.
+/// The cluster's groups in all hierarchies, version 2 first: under the mount point, or in a group that a service manager
+/// delegated.
 fn existing(cluster: &str) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = Vec::new();
-    if let Some(mount) = mount_point(&table) {
+    for mount in mount_points(&table) {
         find(&mount, &format!("kumi-{cluster}"), DEPTH, &mut found);
     }
     found
@@ -40,7 +41,7 @@ fn find(folder: &Path, name: &str, depth: u32, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Kills every process in the cluster's groups and removes them.
+/// Kills every process in the cluster's groups and removes them. Those of version 2 have all processes, and come first.
 pub fn remove(cluster: &str) -> Result<(), Error> {
     for path in existing(cluster) {
         ControlGroup::at(path.clone()).destroy(EMPTYING).map_err(|error| Error::LeftOver {

@@ -6,14 +6,14 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
 use kumi_node::config::{
-    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Quotas, WireSetting,
-    defaults,
+    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Privacy, Quotas,
+    WireSetting, defaults,
 };
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 
@@ -26,8 +26,9 @@ pub fn config(
     namespaces: bool,
 ) -> Result<ClusterConfig, Error> {
     let ipv6 = addresses.ipv6;
+    let owner_uid = nix::unistd::geteuid().as_raw();
     let (kind, (head, nodes)) = match (&place.hosts, place.local) {
-        (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?)),
+        (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?, owner_uid)),
         (None, Some(count)) => {
             let cpus = share_processors(&processors(), count, sharing.cpus);
             let places = if namespaces {
@@ -62,12 +63,16 @@ pub fn config(
         lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
         limits: LimitCaps::default(),
         quota: Quotas::default(),
+        privacy: Privacy::default(),
         idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
-        owner_uid: nix::unistd::geteuid().as_raw(),
+        owner_uid,
+        // Nodes that are all here are root's own, to try programs on.
+        root_jobs: kind == ClusterKind::Local && owner_uid == 0,
         metrics: None,
         head_metrics: None,
         encrypt: sharing.encrypt,
         wire: wire(sharing.wire),
+        memory_reserve: None,
         job: job_defaults(sharing),
         nodes,
     };
@@ -81,6 +86,7 @@ fn job_defaults(sharing: &SharingArgs) -> JobDefaults {
         priority: sharing.priority,
         estimate: sharing.estimate.clone(),
         wait: sharing.wait.clone(),
+        ..JobDefaults::default()
     }
 }
 
@@ -129,8 +135,10 @@ fn look_up(name: &str, ipv6: bool) -> Option<IpAddr> {
     first(ipv6).or_else(|| first(true))
 }
 
-fn on_hosts(hosts: Vec<Host>) -> (SocketAddr, Vec<NodeConfig>) {
+/// Daemons of a user other than root run that user's jobs only, who may submit on all hosts.
+fn on_hosts(hosts: Vec<Host>, owner_uid: u32) -> (SocketAddr, Vec<NodeConfig>) {
     let head = SocketAddr::new(hosts[0].address, HEAD_PORT);
+    let usual = (owner_uid != 0).then(|| vec![owner_uid.to_string()]);
     let node = |host: Host| NodeConfig {
         name: host.name,
         address: host.address,
@@ -139,6 +147,9 @@ fn on_hosts(hosts: Vec<Host>) -> (SocketAddr, Vec<NodeConfig>) {
         cpus: host.cpus,
         netns: None,
         wire: None,
+        users: host.users.or_else(|| usual.clone()),
+        memory: host.memory,
+        devices: host.devices,
     };
     (head, hosts.into_iter().map(node).collect())
 }
@@ -195,6 +206,9 @@ fn in_namespaces(
         cpus,
         netns: Some(netns::name(cluster, index)),
         wire: None,
+        users: None,
+        memory: None,
+        devices: BTreeMap::new(),
     };
     let nodes = cpus.into_iter().enumerate().map(node).collect();
     (SocketAddr::new(address(0), HEAD_PORT), nodes)
@@ -212,8 +226,20 @@ fn on_loopback(cpus: Vec<Vec<usize>>, ipv6: bool) -> Result<(SocketAddr, Vec<Nod
     for (index, cpus) in cpus.into_iter().enumerate() {
         let (address, name) = (address(index), format!("node{index}"));
         let port = free_port(address, &mut taken)?;
-        let (interface, netns, wire) = (None, None, None);
-        nodes.push(NodeConfig { name, address, port, interface, cpus, netns, wire });
+        let (interface, netns, wire, users) = (None, None, None, None);
+        let (memory, devices) = (None, BTreeMap::new());
+        nodes.push(NodeConfig {
+            name,
+            address,
+            port,
+            interface,
+            cpus,
+            netns,
+            wire,
+            users,
+            memory,
+            devices,
+        });
     }
     Ok((head, nodes))
 }
@@ -270,6 +296,15 @@ mod tests {
             assert!(all.iter().all(|at| at.ip().is_loopback() && at.is_ipv6() == ipv6));
             assert!(nodes.iter().all(|node| node.netns.is_none()));
         }
+    }
+
+    #[test]
+    fn hosts_of_a_user_take_that_users_jobs_and_roots_take_those_of_ordinary_ones() {
+        let hosts = || hosts::parse("a 10.0.0.1\nb 10.0.0.2 users=bob\n", &|_| None).unwrap();
+        let users = |owner| on_hosts(hosts(), owner).1.into_iter().map(|node| node.users);
+        let bob = Some(vec!["bob".to_owned()]);
+        assert!(users(0).eq([None, bob.clone()]));
+        assert!(users(1000).eq([Some(vec!["1000".to_owned()]), bob]));
     }
 
     #[test]

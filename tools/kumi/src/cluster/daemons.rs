@@ -6,6 +6,8 @@ use kumi_node::config::ClusterConfig;
 use kumi_node::exit::ExitCode;
 use kumi_node::paths;
 use kumi_sched::NodeId;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -55,6 +57,14 @@ impl Daemon {
     pub fn ready(self, dir: &Path) -> bool {
         let text = fs::read_to_string(self.pid_file(dir)).unwrap_or_default();
         text.trim().parse().is_ok_and(|number: i32| !processes::is_dead(number))
+    }
+
+    /// Has it read its certificates anew. Returns whether it runs here.
+    pub fn reload(self, dir: &Path) -> bool {
+        let text = fs::read_to_string(self.pid_file(dir)).unwrap_or_default();
+        let Ok(number) = text.trim().parse() else { return false };
+        !processes::is_dead(number)
+            && nix::sys::signal::kill(Pid::from_raw(number), Signal::SIGHUP).is_ok()
     }
 
     /// The arguments of `kumid`.

@@ -1,5 +1,6 @@
-//! `kumi cluster`: makes, starts, shows, changes and stops clusters.
+//! `kumi cluster`: makes, starts, shows, changes and stops clusters, and keeps their certificates.
 
+pub mod certificates;
 mod cgroups;
 mod configuration;
 mod daemons;
@@ -28,6 +29,8 @@ pub async fn run(context: &Context, command: ClusterCommand) -> Result<(), Error
         ClusterCommand::Status(args) => status::run(context, &args).await,
         ClusterCommand::Down(args) => down::run(context, &args).await,
         ClusterCommand::Set(args) => set::run(context, &args).await,
+        ClusterCommand::Revoke(args) => certificates::revoke(context, &args).await,
+        ClusterCommand::Rotate(args) => certificates::rotate(context, &args),
     }
 }
 

@@ -88,6 +88,35 @@ fn files(node: NodeId, with_head: bool) -> Vec<String> {
     files
 }
 
+/// Instructions for a daemon of another host that has a new certificate.
+pub fn for_new_certificate(context: &Context, config: &ClusterConfig, daemon: Daemon) -> String {
+    let (stem, host, unit) = match daemon {
+        Daemon::Head => ("head".to_owned(), config.head.ip().to_string(), "kumid-head".to_owned()),
+        Daemon::Node(node) => (
+            format!("node-{node}"),
+            config.node(node).map(address_of).unwrap_or_default(),
+            format!("kumid-node@{node}"),
+        ),
+    };
+    let there = Path::new("/var/lib/kumi").join(&context.name);
+    let there = there.display();
+    format!(
+        "{title} ({host}): copy its new certificate, and have its daemon read it\n\
+         \x20 tar -C {dir} -c tls/{stem}.pem tls/{stem}.key | ssh {host} 'tar -C {there} -xp && \
+         systemctl reload {unit}'\n",
+        title = daemon.title(config),
+        dir = context.dir().display(),
+    )
+}
+
+/// The address of a host, as other programs want it.
+fn address_of(host: &NodeConfig) -> String {
+    match &host.interface {
+        Some(interface) => format!("{}%{interface}", host.address),
+        None => host.address.to_string(),
+    }
+}
+
 fn for_host(context: &Context, host: &NodeConfig, node: NodeId, with_head: bool) -> String {
     let there = Path::new("/var/lib/kumi").join(&context.name);
     let there = there.display();
@@ -102,10 +131,7 @@ fn for_host(context: &Context, host: &NodeConfig, node: NodeId, with_head: bool)
          \x20 tar -C {dir} -c {files} | ssh {address} 'mkdir -p {there} && tar -C {there} -xp'\n\
          {name}: start it as a service{unit}, or by hand\n",
         name = host.name,
-        address = match &host.interface {
-            Some(interface) => format!("{}%{interface}", host.address),
-            None => host.address.to_string(),
-        },
+        address = address_of(host),
         dir = context.dir().display(),
     );
     if with_head {

@@ -1,5 +1,6 @@
 //! `kumi cluster status`: the nodes of the cluster.
 
+use super::certificates;
 use crate::cli::StatusArgs;
 use crate::context::{Context, NodeAddress};
 use crate::error::Error;
@@ -36,7 +37,7 @@ struct NodeView<'a> {
     address: &'a str,
     processors: Option<u32>,
     jobs: Vec<u64>,
-    timetable: Vec<Option<u64>>,
+    timetable: Vec<Vec<u64>>,
     limits: &'a [String],
 }
 
@@ -51,7 +52,12 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
     if args.json {
         output::json(&view(&status, &places))
     } else {
-        output::text(&render(&status, &places, output::wall_ms()))
+        let now = output::wall_ms();
+        let mut text = render(&status, &places, now);
+        for warning in certificates::warnings(context, now) {
+            text.push_str(&format!("{warning}\n"));
+        }
+        output::text(&text)
     }
 }
 
@@ -106,9 +112,12 @@ fn name<'a>(node: &'a NodeStatus, places: &'a [NodeAddress]) -> &'a str {
     told.or(place(places, node).map(|place| place.name.as_str())).unwrap_or("-")
 }
 
-fn slots(status: &ClusterStatus, node: kumi_sched::NodeId) -> Vec<Option<u64>> {
+fn slots(status: &ClusterStatus, node: kumi_sched::NodeId) -> Vec<Vec<u64>> {
     let column = status.timetable.column(node);
-    column.map_or_else(Vec::new, |c| c.slots.iter().map(|slot| slot.map(|job| job.0)).collect())
+    column.map_or_else(Vec::new, |c| {
+        let jobs = |slot: &Vec<kumi_sched::JobId>| slot.iter().map(|job| job.0).collect();
+        c.slots.iter().map(jobs).collect()
+    })
 }
 
 /// `gang scheduling by dqt in slices of 10ms`, for people.
@@ -180,6 +189,8 @@ mod tests {
                 incarnation: 1,
                 name: format!("node{number}"),
                 processors: 1,
+                memory: 0,
+                devices: Vec::new(),
                 max_ranks: 16,
                 limits: limits.iter().map(ToString::to_string).collect(),
                 jobs: Vec::new(),
@@ -191,7 +202,7 @@ mod tests {
         let down = NodeStatus { node: NodeId(2), up: false, description: None, jobs: Vec::new() };
         let column = |number| Column {
             node: NodeId(number),
-            slots: vec![Some(JobId(3)), Some(JobId(4)), None],
+            slots: vec![vec![JobId(3)], vec![JobId(4)], vec![]],
         };
         ClusterStatus {
             name: "default".into(),
@@ -247,7 +258,7 @@ What the machines do not permit (`kumi doctor` says more):
         assert_eq!(value["policy"], "dqt");
         assert_eq!(value["tree"][0]["state"], "rounded");
         assert_eq!(value["slice_us"], 10_000.0);
-        assert_eq!(value["nodes"][0]["timetable"], serde_json::json!([3, 4, null]));
+        assert_eq!(value["nodes"][0]["timetable"], serde_json::json!([[3], [4], []]));
         assert_eq!(value["nodes"][0]["address"], "10.77.1.1:7701");
         assert_eq!(value["nodes"][2]["up"], false);
     }

@@ -142,7 +142,7 @@ fn queue(jobs: &[DqtJob], width: usize) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use kumi_sched::{JobId, NodeId};
+    use kumi_sched::{JobId, ProcessorId};
 
     /// The root's job had its turn. Of its halves the left is on the front; the right is not, and its leaf
     /// has the turns.
@@ -152,7 +152,7 @@ pub mod tests {
             number,
             parent,
             height: 0,
-            first: NodeId(first),
+            first: ProcessorId(first),
             size,
             up: size,
             state,

@@ -10,7 +10,7 @@ use crate::cli::{OnOff, RunArgs};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output;
-use kumi_control::message::JobRequest;
+use kumi_control::message::{JobRequest, Resources};
 use kumi_node::config::{HANDLER, check_handler};
 use session::{Session, Start};
 use std::collections::BTreeMap;
@@ -59,6 +59,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
             .map(|estimate| u64::try_from(estimate.as_nanos()).unwrap_or(u64::MAX)),
         wait: args.wait,
         limits: kumi_node::process_limits::own(),
+        resources: Resources::default(),
     };
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();

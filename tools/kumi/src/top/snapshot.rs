@@ -112,8 +112,8 @@ impl Snapshot {
         }
     }
 
-    /// The slots of a node's column: `3 4 . ` with dots for idle ones.
-    pub fn slots(&self, node: kumi_sched::NodeId) -> Vec<Option<JobId>> {
+    /// The slots of a node's column.
+    pub fn slots(&self, node: kumi_sched::NodeId) -> Vec<Vec<JobId>> {
         let column = self.cluster.timetable.column(node);
         column.map_or_else(Vec::new, |column| column.slots.clone())
     }
@@ -153,7 +153,8 @@ impl Snapshot {
         let mut nodes = Table::new(&[">NODE", "NAME", "STATE", ">SWITCHES", "TIMETABLE"]);
         for node in &self.cluster.nodes {
             let sample = self.samples.iter().find(|sample| sample.node == node.node);
-            let slots: Vec<String> = self.slots(node.node).into_iter().map(slot_text).collect();
+            let slots: Vec<String> =
+                self.slots(node.node).iter().map(|slot| slot_text(slot)).collect();
             nodes.row(vec![
                 node.node.to_string(),
                 node_name(node),
@@ -197,8 +198,11 @@ pub fn node_name(node: &NodeStatus) -> String {
 }
 
 /// A slot's job, or a dot.
-pub fn slot_text(slot: Option<JobId>) -> String {
-    slot.map_or_else(|| ".".to_owned(), |job| job.to_string())
+pub fn slot_text(slot: &[JobId]) -> String {
+    match slot {
+        [] => ".".to_owned(),
+        jobs => jobs.iter().map(JobId::to_string).collect::<Vec<_>>().join("+"),
+    }
 }
 
 fn load_text(load: Load) -> String {
@@ -210,7 +214,7 @@ pub mod tests {
     use super::*;
     use kumi_control::message::{
         ContentHash, JobRequest, JobSpec, JobState, MessageCounts, NodeDescription, NodeRanks,
-        Program, RankSample, SwitchSample, User,
+        Program, RankSample, Resources, SwitchSample, User,
     };
     use kumi_sched::{ClusterTime, Column, Mode, NodeId, Timetable};
 
@@ -230,11 +234,13 @@ pub mod tests {
             estimate_ns: None,
             wait: None,
             limits: None,
+            resources: Resources::default(),
         };
-        let part = |node, first| NodeRanks { node: NodeId(node), first, count: 2 };
+        let part =
+            |node, first| NodeRanks { node: NodeId(node), first, count: 2, processors: vec![0, 1] };
         let spec = JobSpec {
             job: JobId(number),
-            user: User { uid: 4_000_000, gid: 0 },
+            user: User { uid: 4_000_000, gid: 0, name: String::new() },
             request,
             layout: vec![part(0, 0), part(1, 2)],
             channel_key: 0,
@@ -255,6 +261,8 @@ pub mod tests {
             incarnation: 1,
             name: format!("node{number}"),
             processors: 1,
+            memory: 0,
+            devices: Vec::new(),
             max_ranks: 16,
             limits: Vec::new(),
             jobs: Vec::new(),
@@ -289,7 +297,7 @@ pub mod tests {
             description: up.then(|| description(number)),
             jobs: vec![JobId(3), JobId(4)],
         };
-        let slots = || vec![Some(JobId(3)), Some(JobId(4)), None];
+        let slots = || vec![vec![JobId(3)], vec![JobId(4)], vec![]];
         let column = |number| Column { node: NodeId(number), slots: slots() };
         let mode = Mode::Gang { force_switch: false };
         Snapshot {

@@ -79,8 +79,8 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
         let (word, colour) = if node.up { ("up", Color::Green) } else { ("down", Color::Red) };
         let sample = snapshot.samples.iter().find(|sample| sample.node == node.node);
         let slots = snapshot.slots(node.node).into_iter().flat_map(|slot| {
-            let style = slot.map_or(Style::new(), |job| Style::new().fg(colour_of(job)));
-            [Span::styled(slot_text(slot), style), Span::raw(" ")]
+            let style = slot.first().map_or(Style::new(), |&job| Style::new().fg(colour_of(job)));
+            [Span::styled(slot_text(&slot), style), Span::raw(" ")]
         });
         Row::new([
             Cell::from(node.node.to_string()),

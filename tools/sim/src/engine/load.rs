@@ -1,6 +1,6 @@
 //! Number of jobs on each processor, with minimum and maximum.
 
-use kumi_sched::NodeId;
+use kumi_sched::ProcessorId;
 
 /// A tree of sums over the processors. Adding to a range costs the logarithm of the machine's size.
 pub(super) struct Load {
@@ -107,7 +107,7 @@ pub(super) enum Runs {
 
 impl Runs {
     /// Of nodes in ascending order.
-    pub(super) fn of(nodes: &[NodeId]) -> Self {
+    pub(super) fn of(nodes: &[ProcessorId]) -> Self {
         let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return Self::None };
         if (last.0 - first.0) as usize + 1 == nodes.len() {
             return Self::One(first.0, last.0 + 1);
@@ -137,12 +137,12 @@ mod tests {
         for procs in [1u32, 2, 7, 64, 100] {
             let mut load = Load::new(procs);
             let mut counts = vec![0u32; procs as usize];
-            let mut placed: Vec<Vec<NodeId>> = Vec::new();
+            let mut placed: Vec<Vec<ProcessorId>> = Vec::new();
             let mut draws = RandomStream::new(u64::from(procs), 0);
             for _ in 0..500 {
                 if draws.below(2) == 0 || placed.is_empty() {
                     let chosen = (0..procs).filter(|_| draws.below(3) > 0);
-                    let nodes: Vec<NodeId> = chosen.map(NodeId).collect();
+                    let nodes: Vec<ProcessorId> = chosen.map(ProcessorId).collect();
                     load.add(&Runs::of(&nodes));
                     nodes.iter().for_each(|node| counts[node.0 as usize] += 1);
                     placed.push(nodes);

@@ -25,7 +25,9 @@ mod tally;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request, Sharing, UserId};
+use kumi_sched::{
+    ClusterTime, Demand, JobId, NodeResources, Policy, ProcessorId, Request, Sharing, UserId,
+};
 use serde::Serialize;
 
 use crate::error::SimError;
@@ -209,7 +211,7 @@ pub(crate) fn run_watched(
 ) -> Result<Outcome, SimError> {
     options.check()?;
     workload.check(options.procs)?;
-    (0..options.procs).for_each(|node| policy.add_node(NodeId(node)));
+    (0..options.procs).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     let grain = match policy.sharing() {
         Sharing::Space => 1,
         Sharing::SpaceAndTime => options.slice_ns,
@@ -257,7 +259,7 @@ impl Run<'_> {
         let job = self.workload.jobs[self.next];
         let request = Request {
             job: JobId(self.next as u64),
-            nodes: job.size,
+            demand: Demand::processors(job.size),
             user: UserId(job.user),
             priority: job.priority,
             estimate_ns: Some(job.estimate.saturating_add(self.options.launch_ns)),
@@ -276,27 +278,25 @@ impl Run<'_> {
     }
 
     /// The next placement: the job's place in the list, and its nodes.
-    fn placement(&mut self, now: u64) -> Result<Option<(usize, Vec<NodeId>)>, SimError> {
+    fn placement(&mut self, now: u64) -> Result<Option<(usize, Vec<ProcessorId>)>, SimError> {
         // Many placements at once can take long too.
         self.progress.watch.check()?;
         let Some(placement) = self.policy.next_placement(ClusterTime(now)) else { return Ok(None) };
         let index = usize::try_from(placement.job.0).unwrap_or(usize::MAX);
-        let right = self
-            .workload
-            .jobs
-            .get(index)
-            .is_some_and(|job| index < self.next && placement.nodes.len() == job.size as usize);
+        let right = self.workload.jobs.get(index).is_some_and(|job| {
+            index < self.next && placement.processors.len() == job.size as usize
+        });
         if !right {
             return Err(self.wrong("it places a job that does not wait, or on too few nodes"));
         }
         self.policy.set_active(placement.job, true);
         self.tally.placed += 1;
-        self.give(index, &placement.nodes);
-        Ok(Some((index, placement.nodes)))
+        self.give(index, &placement.processors);
+        Ok(Some((index, placement.processors)))
     }
 
     /// The processors of a job with these nodes: its whole partition where the policy gives such.
-    fn give(&mut self, index: usize, nodes: &[NodeId]) {
+    fn give(&mut self, index: usize, nodes: &[ProcessorId]) {
         let Some(arity) = self.partitions else { return };
         if let Some(first) = nodes.first() {
             let size = nodes.len() as u32;

@@ -1,6 +1,6 @@
 //! Engine for policies that share time: it goes slot by slot.
 
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Round};
+use kumi_sched::{ClusterTime, JobId, Policy, ProcessorId, Round};
 
 use super::fast_forward::fast_forward;
 use super::load::{Load, Runs};
@@ -42,7 +42,7 @@ pub(super) struct Slots {
 
 impl Slots {
     /// The processors that a job on these nodes occupies: the whole partition, if the policy gives such.
-    fn runs(&self, nodes: &[NodeId]) -> Runs {
+    fn runs(&self, nodes: &[ProcessorId]) -> Runs {
         match (self.partitions, nodes.first()) {
             (Some(arity), Some(first)) => {
                 let width = partition_of(arity, nodes.len() as u32);
@@ -148,7 +148,7 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
     let mut moves = slots.active;
     while let Some(placement) = run.policy.next_migration(ClusterTime(now)) {
         let index = usize::try_from(placement.job.0).unwrap_or(usize::MAX);
-        let nodes = placement.nodes.len();
+        let nodes = placement.processors.len();
         let Some(hot) = slots.hot.get_mut(index).filter(|hot| hot.size as usize == nodes) else {
             return Err(run.wrong("it moves a job that does not run, or to too few nodes"));
         };
@@ -157,10 +157,10 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
         };
         moves = left;
         hot.left = hot.left.checked_add(run.options.migration_ns).ok_or(SimError::Endless)?;
-        run.give(index, &placement.nodes);
+        run.give(index, &placement.processors);
         // Its new processors have not run it.
         hot.expected = NO_SLOT;
-        let runs = slots.runs(&placement.nodes);
+        let runs = slots.runs(&placement.processors);
         slots.load.add(&runs);
         slots.load.remove(&std::mem::replace(&mut slots.places[index], runs));
         run.tally.migrations += 1;

@@ -6,6 +6,7 @@ mod idle;
 mod lock;
 mod queue;
 mod ring;
+mod turns;
 
 pub use doorbell::{both_ways_round, room_wakes_the_producer, two_senders_wake_a_sleeper};
 pub use handover::{
@@ -18,6 +19,7 @@ pub use idle::a_sample_never_shows_idle_from_before_what_it_shows_delivered;
 pub use lock::main_and_handler_exclude_each_other;
 pub use queue::{a_full_queue_wakes_its_senders, records_of_two_senders, the_ports_thread_wakes};
 pub use ring::{records_pass_in_order_through_a_full_ring, the_end_of_a_ring_is_skipped};
+pub use turns::a_job_that_keeps_its_turn_is_never_missed;
 
 use loom::model::Builder;
 use loom::sync::{Condvar, Mutex};

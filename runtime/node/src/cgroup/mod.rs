@@ -1,0 +1,26 @@
+//! Control groups: one set of groups for each node and each job of it.
+//!
+//! The first group of a set is of version 2. Processes are born in it, stopped, killed and waited for by it. Limits are
+//! there, too, where version 2 has the controllers. Where version 1 has them, as on systems that mount both, the set also
+//! has a group in each such hierarchy, which ranks join before they become the program.
+//!
+//! | file | content |
+//! |---|---|
+//! | `mounts` | the hierarchies of the machine |
+//! | `unified` | a group of version 2 |
+//! | `part` | files of limits in both versions |
+//! | `node` | the groups of a node: where they may be, and which controllers they have |
+//! | `job` | the groups of a job, and its limits |
+
+mod folder;
+mod job;
+mod mounts;
+mod node;
+mod part;
+mod unified;
+
+pub use job::{JobGroups, JobLimits};
+pub use mounts::{Controller, mount_point, mount_points};
+pub use node::{Home, NodeGroups, NodeLimits, memory_limit};
+pub use part::DeviceNumber;
+pub use unified::ControlGroup;
