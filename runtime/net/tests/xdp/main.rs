@@ -186,7 +186,15 @@ fn other_ports_are_untouched_and_nothing_is_left() {
         rank.ping_pong(10);
         duplex.meet();
         assert!(rank.port != 0);
-        drop(rank.steering.take());
+        // The port alone is taken from the socket, which still is there.
+        let steering = rank.steering.take().expect("a rank with AF_XDP");
+        steering.unsteer(rank.port).expect("the port is steered");
+        let before = rank.counter("xdp_in");
+        duplex.meet();
+        rank.ping_pong(10);
+        assert_eq!(rank.counter("xdp_in"), before);
+        steering.unsteer(rank.port).expect("it was not steered");
+        drop(steering);
         // The other node may be starting a program just now, whose process has all descriptors for a moment.
         let end = Instant::now() + Duration::from_secs(60);
         while ip(&format!("-details link show {DEVICE}")).contains("xdp") {
