@@ -13,6 +13,25 @@ use tempfile::TempDir;
 /// Clusters run one after another: their tests bound times, and the machine may have two cores.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// How ranks send to other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// UDP sockets.
+    Udp,
+    /// Short packets by AF_XDP. One rank of a node has it, in a local cluster.
+    Xdp,
+}
+
+impl Wire {
+    /// The options of `kumi cluster up` for it.
+    pub fn options(self) -> [&'static str; 2] {
+        match self {
+            Self::Udp => ["--wire", "udp"],
+            Self::Xdp => ["--wire", "xdp"],
+        }
+    }
+}
+
 /// A local cluster.
 pub struct TestCluster {
     name: String,

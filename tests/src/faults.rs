@@ -170,6 +170,34 @@ pub fn lost(cluster: &TestCluster, node: u32) -> u64 {
     matched(&on_node(cluster, node, "iptables -L INPUT -v -n -x"), "statistic")
 }
 
+/// Has the cluster's switch lose this share of the packets of ranks, whatever the nodes do past their network stacks; false if
+/// its bridge has no filter.
+#[must_use]
+#[track_caller]
+pub fn lose_on_the_way(cluster: &TestCluster, probability: &str) -> bool {
+    let switch = format!("kumi-{}-sw", cluster.name());
+    let setting = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+    let set = within(&switch, move || std::fs::write(setting, "1")).join();
+    if set.expect("the thread").is_err() {
+        return false;
+    }
+    let rule = format!(
+        "iptables -A FORWARD -p udp -m statistic --mode random --probability {probability} -j DROP"
+    );
+    in_namespace(&switch, &rule);
+    true
+}
+
+/// Packets that [`lose_on_the_way`] has dropped.
+///
+/// # Panics
+/// When it was not called.
+#[track_caller]
+pub fn lost_on_the_way(cluster: &TestCluster) -> u64 {
+    let switch = format!("kumi-{}-sw", cluster.name());
+    matched(&in_namespace(&switch, "iptables -L FORWARD -v -n -x"), "statistic")
+}
+
 /// Has a node answer the packets of ranks that come to it with this message of ICMP, instead of any it did before.
 #[track_caller]
 pub fn refuse(cluster: &TestCluster, node: u32, answer: &str) {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use crate::cluster::Wire;
 use crate::command::wait_for;
 use crate::machine;
 
@@ -13,6 +14,9 @@ use crate::machine;
 const LINES: u64 = 1_056_768;
 /// Bytes of each open arena in which windows of small programs lie.
 const WINDOWS: u64 = 64 << 10;
+
+/// Mappings of a rank that has AF_XDP: rings, frames and the table of next hops.
+const AF_XDP_PARTS: usize = 4 + 1 + 1;
 
 /// Numbers that look random, the same in every run (splitmix64).
 struct Numbers(u64);
@@ -41,12 +45,16 @@ pub enum Region {
     RankFile,
     /// The own state of the channel to other nodes.
     Channel,
+    /// The rings that a rank with AF_XDP shares with the kernel.
+    Rings,
+    /// The memory of the frames of a rank with AF_XDP.
+    Frames,
 }
 
 /// A mapping of a process.
 #[derive(Debug)]
 struct Mapped {
-    /// Last word of the memory file's name.
+    /// Last word of the memory file's name; that of a ring is "ring".
     name: String,
     place: Range<u64>,
     writable: bool,
@@ -66,15 +74,19 @@ pub struct Scribbler {
 }
 
 impl Scribbler {
-    /// For the process `pid`, once it has joined its job.
+    /// For the process `pid`, once it has joined its job on this wire.
     ///
     /// # Panics
     /// When it does not, or has not mapped the segment as the layout says.
-    pub fn new(pid: u32) -> Self {
+    pub fn new(pid: u32, wire: Wire) -> Self {
+        let parts = if wire == Wire::Xdp { AF_XDP_PARTS } else { 0 };
         let segment = wait_for("a rank that has joined", || {
             let segment = segment_of(pid);
-            // Its channel is what it maps last.
-            segment.iter().any(|map| map.offset > 0).then_some(segment)
+            let count = |name| segment.iter().filter(|map| map.name == name).count();
+            // Its channel is what it maps last of its segment.
+            let joined = segment.iter().any(|map| map.name == "rank" && map.offset > 0);
+            let xdp = count("ring") + count("frames") + count("hops");
+            (joined && xdp == parts).then_some(segment)
         });
         let path = format!("/proc/{pid}/mem");
         let memory = OpenOptions::new().read(true).write(true).open(&path);
@@ -89,6 +101,10 @@ impl Scribbler {
         assert_eq!(writable("rank"), 2, "its front and its channel: {found:?}");
         assert_eq!(writable("arena"), 1, "{found:?}");
         assert_eq!(found.maps("arena").count() as u64, local_ranks, "{found:?}");
+        if wire == Wire::Xdp {
+            let writable = ["ring", "frames", "hops"].map(writable);
+            assert_eq!(writable, [4, 1, 0], "{found:?}");
+        }
         found
     }
 
@@ -139,6 +155,10 @@ impl Scribbler {
             }
             Region::RankFile => own("rank", false),
             Region::Channel => own("rank", true),
+            Region::Rings | Region::Frames => {
+                let name = if region == Region::Rings { "ring" } else { "frames" };
+                self.maps(name).map(|map| map.place.clone()).collect()
+            }
         }
     }
 
@@ -180,7 +200,8 @@ impl Scribbler {
                     _ => 0,
                 };
                 if self.memory.write_all_at(&new.to_ne_bytes(), at).is_err() {
-                    assert!(!machine::lives(self.pid), "it may write there");
+                    // A rank that ends takes its mappings down first.
+                    assert!(!self.has_mapped(at), "it may write there");
                     return count;
                 }
                 count += 1;
@@ -188,6 +209,10 @@ impl Scribbler {
             }
         }
         count
+    }
+
+    fn has_mapped(&self, at: u64) -> bool {
+        segment_of(self.pid).iter().any(|map| map.writable && map.place.contains(&at))
     }
 
     /// Where something other than 0 lies; nothing once the process has ended.
@@ -219,7 +244,7 @@ fn nth_word(ranges: &[Range<u64>], mut number: u64) -> u64 {
     unreachable!("so many words are there")
 }
 
-/// The files of a segment that a process has mapped.
+/// The files of a segment, and what AF_XDP needs, that a process has mapped.
 fn segment_of(pid: u32) -> Vec<Mapped> {
     // A process that has ended has none.
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
@@ -237,12 +262,18 @@ fn segment_of(pid: u32) -> Vec<Mapped> {
     found
 }
 
-/// A line such as `7f00-7f10 rw-s 00000000 00:01 4711 /memfd:kumi-segment-rank (deleted)`, of a file of a segment.
+/// A line such as `7f00-7f10 rw-s 00000000 00:01 4711 /memfd:kumi-segment-rank (deleted)`, of a file of a segment or of what
+/// AF_XDP needs.
 fn mapped(line: &str) -> Option<Mapped> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let (rights, offset) = (words.next()?, words.next()?);
-    let name = words.nth(2)?.strip_prefix("/memfd:kumi-segment-")?.to_owned();
+    let name = match words.nth(2)? {
+        ring if ring.starts_with("socket:") => "ring",
+        file @ ("/memfd:kumi-frames" | "/memfd:kumi-hops") => file.strip_prefix("/memfd:kumi-")?,
+        file => file.strip_prefix("/memfd:kumi-segment-")?,
+    };
+    let name = name.to_owned();
     let number = |text| u64::from_str_radix(text, 16).ok();
     let place = number(start)?..number(end)?;
     let writable = rights.as_bytes().get(1) == Some(&b'w');

@@ -2,9 +2,11 @@
 //! nowhere else.
 #![forbid(unsafe_code)]
 
-use kumi_tests::cluster::TestCluster;
+use kumi_tests::cluster::{TestCluster, Wire};
 use kumi_tests::command::{self, RunningCommand};
-use kumi_tests::faults::{lose, lost, on_node, possible, refuse, refused};
+use kumi_tests::faults::{
+    lose, lose_on_the_way, lost, lost_on_the_way, on_node, possible, refuse, refused,
+};
 use kumi_tests::{binaries, machine};
 
 /// Verified runs of kernels that exchange much, on two nodes.
@@ -36,6 +38,19 @@ fn survives_loss(test: &str, probability: &str) {
     assert!(lost(&cluster, 0) + lost(&cluster, 1) > 0, "no packet was lost");
 }
 
+/// The same, of ranks with AF_XDP: frames pass no filter of their nodes, so the switch loses them.
+fn survives_loss_with_af_xdp(test: &str, probability: &str) {
+    if !possible(test) {
+        return;
+    }
+    let cluster = TestCluster::up_with(2, &Wire::Xdp.options());
+    if !lose_on_the_way(&cluster, probability) {
+        return kumi_skip::skip(test, "bridges have no filter (br_netfilter)");
+    }
+    kernels_verify(&cluster);
+    assert!(lost_on_the_way(&cluster) > 0, "no packet was lost");
+}
+
 #[test]
 fn five_per_cent_of_all_packets_lost() {
     survives_loss("five_per_cent_of_all_packets_lost", "0.05");
@@ -44,6 +59,16 @@ fn five_per_cent_of_all_packets_lost() {
 #[test]
 fn twenty_per_cent_of_all_packets_lost() {
     survives_loss("twenty_per_cent_of_all_packets_lost", "0.20");
+}
+
+#[test]
+fn five_per_cent_of_all_packets_lost_with_af_xdp() {
+    survives_loss_with_af_xdp("five_per_cent_of_all_packets_lost_with_af_xdp", "0.05");
+}
+
+#[test]
+fn twenty_per_cent_of_all_packets_lost_with_af_xdp() {
+    survives_loss_with_af_xdp("twenty_per_cent_of_all_packets_lost_with_af_xdp", "0.20");
 }
 
 #[test]

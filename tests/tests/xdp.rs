@@ -67,7 +67,7 @@ fn start_soak(cluster: &TestCluster, ranks: &str, options: &[&str]) -> RunningCo
     words.extend(options);
     words.extend([&*program, "--rounds", "3"]);
     let mut run = cluster.command(&words);
-    run.env("KUMI_FAULTS", "loss=30,double=20,late=30,seed=7");
+    run.env("KUMI_FAULTS", "loss=30,double=20,late=30,land=500,seed=7");
     RunningCommand::start(run)
 }
 

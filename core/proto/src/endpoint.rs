@@ -2,6 +2,7 @@
 //! out.
 
 mod create;
+mod landed;
 mod path_mtu;
 mod queries;
 mod runs;
@@ -11,6 +12,7 @@ mod transmit;
 mod zero_copy;
 
 pub use create::ChannelEnd;
+pub use landed::LandedSink;
 use transmit::Transmission;
 pub use transmit::{Piece, Transmit};
 

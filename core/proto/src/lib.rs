@@ -48,7 +48,7 @@ pub mod wire;
 pub use config::{AckMode, Checksum, Config, ConfigError};
 pub use context::{ContextError, ContextMemory, HeapMemory};
 pub use counters::{Counters, PeerCounters};
-pub use endpoint::{ChannelEnd, Delivery, Endpoint, Piece, SendError, Sink, Transmit};
+pub use endpoint::{ChannelEnd, Delivery, Endpoint, LandedSink, Piece, SendError, Sink, Transmit};
 pub use peer_counts::PEERS_LISTED;
 pub use seal::SealKey;
 pub use wire::ChannelKey;

@@ -268,6 +268,20 @@ impl PacketCodec {
         }
     }
 
+    /// See [`wire::Codec::open_head`]; nothing of encrypted packets, which are opened as a whole.
+    pub(crate) fn open_head<'d>(
+        &self,
+        me: Rank,
+        ranks: u32,
+        head: &'d [u8],
+        rest: usize,
+    ) -> Option<(Header, &'d [u8])> {
+        match &self.how {
+            Protection::Clear(codec) => codec.open_head(me, ranks, head, rest),
+            Protection::Sealed(_) => None,
+        }
+    }
+
     /// See [`wire::Codec::open_next`]; nothing of encrypted packets, of which each is a packet of its own.
     #[inline]
     pub(crate) fn open_next<'d>(

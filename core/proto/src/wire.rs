@@ -223,14 +223,25 @@ pub(crate) fn split(
     tag: u32,
     max_datagram: usize,
 ) -> Result<(&[u8; HEADER_BYTES], &[u8]), DropReason> {
-    let (bytes, body) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(DropReason::Short)?;
+    split_head(datagram, datagram.len(), version, tag, max_datagram)
+}
+
+/// The same of the beginning of a datagram of `length` bytes.
+fn split_head(
+    head: &[u8],
+    length: usize,
+    version: u8,
+    tag: u32,
+    max_datagram: usize,
+) -> Result<(&[u8; HEADER_BYTES], &[u8]), DropReason> {
+    let (bytes, body) = head.split_first_chunk::<HEADER_BYTES>().ok_or(DropReason::Short)?;
     if u16_at(bytes, 4) != MAGIC {
         return Err(DropReason::Magic);
     }
     if bytes[6] != version {
         return Err(DropReason::Version);
     }
-    if usize::from(u16_at(bytes, 28)) != body.len() || datagram.len() > max_datagram {
+    if usize::from(u16_at(bytes, 28)) != length - HEADER_BYTES || length > max_datagram {
         return Err(DropReason::Length);
     }
     if u32_at(bytes, 8) != tag {
@@ -339,6 +350,27 @@ impl Codec {
             return Err(DropReason::Kind);
         }
         Ok((Header { flags: header.flags & !PART, ..header }, body))
+    }
+
+    /// Header of a data packet of which `rest` bytes behind `head` are elsewhere, and the beginning of its body, if the
+    /// checksum covers no more than `head` and every check passes. Otherwise `None`: [`Self::open`] tells why.
+    pub(crate) fn open_head<'d>(
+        &self,
+        me: Rank,
+        ranks: u32,
+        head: &'d [u8],
+        rest: usize,
+    ) -> Option<(Header, &'d [u8])> {
+        let length = head.len().checked_add(rest)?;
+        let (bytes, body) = split_head(head, length, VERSION, self.tag, self.max_datagram).ok()?;
+        let part = u16_at(bytes, 30) & PART != 0 && length > SHORT_BYTES;
+        let covered = head.get(4..COVERED_BYTES).filter(|_| part)?;
+        if u32_at(bytes, 0) != self.checksum(covered) {
+            return None;
+        }
+        let header = read_header(bytes, length - HEADER_BYTES, me, ranks).ok()?;
+        let data = header.kind == PacketKind::Data;
+        data.then_some((Header { flags: header.flags & !PART, ..header }, body))
     }
 
     /// Number, flags and frame of a datagram behind `first`, the header of a data packet that [`Self::open`] took, if it

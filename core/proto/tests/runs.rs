@@ -2,8 +2,11 @@
 
 use crate::sim::{Random, fewer};
 use kumi_proto::frame::{Frame, FrameError, PutFrame, decode_put, pad};
-use kumi_proto::wire::{Codec, HOLD};
-use kumi_proto::{ChannelKey, Config, ContextMemory, Delivery, Endpoint, Rank, SendError, Sink};
+use kumi_proto::wire::{COVERED_BYTES, Codec, HOLD};
+use kumi_proto::{
+    ChannelKey, Checksum, Config, ContextMemory, Delivery, Endpoint, LandedSink, Rank, SendError,
+    Sink,
+};
 
 const KEY: ChannelKey = ChannelKey(7);
 
@@ -300,4 +303,85 @@ fn a_ring_grows_when_the_path_holds_more_than_it() {
     let (moved, sender) = stream(20, 10_000);
     assert!(sender.unacked().0 <= 64, "{}", sender.unacked().0);
     assert!(moved > 35_000, "{moved} of 40,000");
+}
+
+/// Takes what comes, and has the bytes of the packet that is looked at where they belong, or not.
+struct LandedInbox {
+    inbox: Inbox,
+    landed: Vec<u8>,
+    in_place: bool,
+}
+
+impl Sink for LandedInbox {
+    fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
+        self.inbox.deliver(from, frame)
+    }
+}
+
+impl LandedSink for LandedInbox {
+    fn is_in_place(&mut self, _: Rank, _: &[u8], rest: usize) -> bool {
+        assert_eq!(rest, self.landed.len());
+        self.in_place
+    }
+
+    fn deliver_landed(&mut self, from: Rank, head: &[u8], rest: usize) -> Delivery {
+        assert!(self.in_place && rest == self.landed.len());
+        self.inbox.deliver(from, &[head, &self.landed].concat())
+    }
+}
+
+/// One endpoint gets packets of which only the beginning is private, another the whole ones: they deliver, count, answer and
+/// know the same, also under loss, reordering, duplicates and damage.
+#[test]
+fn a_packet_that_has_landed_is_what_the_whole_one_is() {
+    let (mut landed, mut refused) = (0, 0);
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let checksum = if seed % 4 == 0 { Checksum::All } else { Checksum::Headers };
+        let config = Config { checksum, ..config() };
+        let [mut sender, mut parts] = pair(&config);
+        let mut single = Endpoint::new(config.clone(), 1, 2, KEY).expect("settings");
+        let full_every = [0, 0, 7, 40][random.below(4) as usize];
+        let inbox = Inbox { full_every, ..Inbox::default() };
+        let mut other = inbox.clone();
+        let mut sink = LandedInbox { inbox, landed: Vec::new(), in_place: true };
+        let mut now = 1;
+        for _ in 0..40 {
+            for at in 0..random.below(30) {
+                let frame = vec![at as u8; [0, 200, 230, 368][random.below(4) as usize]];
+                if sender.send(now, 1, &[&frame]) == Err(SendError::Full) {
+                    break;
+                }
+            }
+            for (run, segment) in polled(&mut sender, now) {
+                for datagram in disturb(&run, segment, &mut random).chunks(segment) {
+                    single.handle_datagram(now + 5, datagram, &mut other);
+                    let (head, rest) = datagram.split_at(datagram.len().min(COVERED_BYTES));
+                    (sink.landed, sink.in_place) = (rest.to_vec(), random.chance(900));
+                    let before = state(&parts).map(<[u8]>::to_vec);
+                    if parts.handle_landed(now + 5, (head, rest.len()), &mut sink) {
+                        assert!(checksum == Checksum::Headers && sink.in_place, "seed {seed}");
+                        landed += 1;
+                    } else {
+                        assert!(state(&parts) == [&before[0][..], &before[1][..]], "seed {seed}");
+                        parts.handle_datagram(now + 5, datagram, &mut sink);
+                        refused += 1;
+                    }
+                }
+                assert_eq!(parts.counters(), single.counters(), "seed {seed}");
+                assert!(state(&parts) == state(&single), "seed {seed}");
+            }
+            now += [10, 400, 3_000][random.below(3) as usize];
+            parts.handle_timeout(now);
+            single.handle_timeout(now);
+            let answers = polled(&mut parts, now);
+            assert_eq!(answers, polled(&mut single, now), "seed {seed}");
+            for (answer, segment) in answers {
+                sender.handle_run(now + 5, &answer, segment, &mut Inbox::default());
+            }
+            sender.handle_timeout(now);
+        }
+        assert_eq!(sink.inbox, other, "seed {seed}");
+    }
+    assert!(landed > 10_000 && refused > 10_000, "{landed} landed, {refused} did not");
 }

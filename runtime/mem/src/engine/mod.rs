@@ -5,7 +5,7 @@ pub(crate) mod interrupt;
 use std::collections::{HashMap, VecDeque};
 
 use kumi_net::{
-    AnswerSender, Attachment, ChannelError, CopySource, Delivery, Handler, SharedBytes,
+    AnswerSender, Attachment, ChannelError, CopySource, Delivery, Expected, Handler, SharedBytes,
     SharedBytesMut,
 };
 use kumi_proto::Rank;
@@ -75,6 +75,8 @@ pub(crate) struct Engine {
     pub(crate) fifos: FifoTable,
     /// The own requests.
     pub(crate) requests: RequestTable,
+    /// Place of the request whose answer comes in pieces, of which the last that came was one.
+    pub(crate) arriving: Option<u32>,
     /// What of them has not left.
     pub(crate) outgoing: Outgoing,
     /// Schedules whose next round can begin.
@@ -112,6 +114,7 @@ impl Engine {
             windows: WindowTable::new(arena_bytes, random),
             fifos: FifoTable::default(),
             requests: RequestTable::default(),
+            arriving: None,
             outgoing: Outgoing::default(),
             due_schedules: Vec::new(),
             ends: 0,
@@ -160,7 +163,8 @@ impl Engine {
                     self.fences.swap_remove(at);
                     return Ok(Delivery::Taken);
                 }
-                self.bytes_arrived(from, token, offset_in_request, data).map(|()| Delivery::Taken)
+                self.bytes_arrived(from, token, offset_in_request, data, 0)
+                    .map(|()| Delivery::Taken)
             }
             Frame::AtomicReply { token, value } => self.value_arrived(from, token, value),
             Frame::AppendReply { token, again } => {
@@ -431,6 +435,11 @@ impl Engine {
         let mut scratch = std::mem::take(&mut self.scratch);
         let taken = self.take(attachment, from, frame, &mut scratch);
         self.scratch = scratch;
+        self.taken_or_fault(from, taken)
+    }
+
+    /// What of a frame that cannot be is left is the fault.
+    fn taken_or_fault(&mut self, from: Rank, taken: Result<Delivery, String>) -> Delivery {
         taken.unwrap_or_else(|what| {
             let text = || format!("rank {from} sent what no rank sends ({what}); end the job");
             self.fault.get_or_insert_with(text);
@@ -507,6 +516,26 @@ impl Handler for Engine {
 
     fn awaits(&self) -> Option<Rank> {
         self.mailbox.awaited
+    }
+
+    fn expected(&self) -> Option<Expected<'_>> {
+        let memory = self.rest_of_answer()?;
+        Some(Expected { header: GET_REPLY_BYTES, memory })
+    }
+
+    fn is_expected(&self, from: Rank, head: &[u8], rest: usize) -> bool {
+        self.is_rest_of_answer(from, head, rest)
+    }
+
+    fn landed(&mut self, _: &Attachment, from: Rank, head: &[u8], rest: usize) -> Delivery {
+        let mut scratch = Vec::new();
+        let taken = match Frame::decode_from(head, &mut scratch) {
+            Ok(Frame::GetReply { token, offset_in_request, data }) => {
+                self.bytes_arrived(from, token, offset_in_request, data, rest)
+            }
+            _ => Err("bytes in the place of others".to_owned()),
+        };
+        self.taken_or_fault(from, taken.map(|()| Delivery::Taken))
     }
 }
 

@@ -8,6 +8,7 @@ use kumi_proto::frame::{
 };
 use proptest::prelude::*;
 
+mod landing;
 mod racing;
 mod refusals;
 

@@ -2,6 +2,7 @@
 
 use kumi_net::{AnswerSender, ChannelError, CopySource, Delivery, SharedBytes, SharedBytesMut};
 use kumi_proto::Rank;
+use kumi_proto::frame::Frame;
 
 use crate::engine::Engine;
 use crate::error::{Error, Refusal};
@@ -31,13 +32,14 @@ impl Engine {
         }
     }
 
-    /// Bytes of a window have come that were asked for.
+    /// Bytes of a window have come that were asked for: `data`, and so many behind it that lie in their place already.
     pub(crate) fn bytes_arrived(
         &mut self,
         from: Rank,
         token: u64,
         at: u32,
         data: impl CopySource,
+        landed: usize,
     ) -> Result<(), String> {
         let Some(place) = self.requests.answered_by(from, token) else {
             return Err("an answer to no request".into());
@@ -47,16 +49,18 @@ impl Engine {
         // In order, so each piece begins where the last one ended.
         let all = match &mut request.pending {
             PendingRequest::Bytes { into, received } => {
-                let (start, length) = (*received as usize, data.len());
+                let (start, length) = (*received as usize, data.len() + landed);
                 // Of a long get each request counts anew.
                 let expected = start % GET_PIECE;
                 if at as usize != expected || length > into.len() - start {
                     return unwanted();
                 }
-                into.slice(start, length).copy_from(data);
+                into.slice(start, data.len()).copy_from(data);
                 *received += length as u64;
                 *received == into.len() as u64
             }
+            // Nothing lands for other requests.
+            _ if landed > 0 => return unwanted(),
             PendingRequest::Pieces { into, length, received } => {
                 if at != *received || data.len() > (*length - at) as usize {
                     return unwanted();
@@ -72,10 +76,43 @@ impl Engine {
             _ => return Err("bytes in answer to a request for something else".into()),
         };
         request.begun = true;
+        self.arriving = (!all).then_some(place);
         if all {
             self.end_request(place, RequestEnd::Done);
         }
         Ok(())
+    }
+
+    /// Where the rest of the answer lies of which the last bytes were. It is the request's until all has come, so nobody reads
+    /// there before, and each byte is still written. Before the first bytes it is not known that the request is granted.
+    pub(crate) fn rest_of_answer(&self) -> Option<SharedBytesMut<'_>> {
+        let request = self.requests.get(self.arriving?)?;
+        match &request.pending {
+            PendingRequest::Bytes { into, received } if request.begun && request.end.is_none() => {
+                let start = *received as usize;
+                // Of a long get each request counts anew, and may be refused.
+                let length = (into.len() - start).min(GET_PIECE - start % GET_PIECE);
+                (!start.is_multiple_of(GET_PIECE)).then(|| into.slice(start, length))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether this is the beginning of a frame that brings the first bytes of [`Engine::rest_of_answer`], with so many behind.
+    pub(crate) fn is_rest_of_answer(&self, from: Rank, head: &[u8], rest: usize) -> bool {
+        let Some(place) = self.arriving else { return false };
+        let Ok(Frame::GetReply { token, offset_in_request, data }) =
+            Frame::decode_from(head, &mut Vec::new())
+        else {
+            return false;
+        };
+        let next = match self.requests.get(place).map(|request| &request.pending) {
+            Some(PendingRequest::Bytes { received, .. }) => *received as usize % GET_PIECE,
+            _ => return false,
+        };
+        let fits = self.rest_of_answer().is_some_and(|memory| data.len() + rest <= memory.len());
+        let asked = self.requests.answered_by(from, token) == Some(place);
+        asked && fits && offset_in_request as usize == next
     }
 
     /// A rank refuses a request; false if the token is of none to it.

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use kumi_proto::{AckMode, Delivery, Endpoint, Rank, SendError, Sink};
 
+use crate::channel::landing::{Expected, Offered};
 use crate::channel::protocol::HoldBack;
 use crate::channel::turns::WaitState;
 use crate::segment::attachment::Attachment;
@@ -44,13 +45,35 @@ pub trait Handler: Send + 'static {
     fn awaits(&self) -> Option<Rank> {
         None
     }
+    /// Memory for the data of frames that come next, if it is known. A wire may lay such data there before it is known
+    /// whether a packet is right, so all of it has to be memory that right frames still write, and that nobody reads before.
+    fn expected(&self) -> Option<Expected<'_>> {
+        None
+    }
+    /// Whether this frame, of which only the beginning `head` is here and `rest` bytes more belong to it, brings the data
+    /// for the first bytes of [`Handler::expected`].
+    fn is_expected(&self, from: Rank, head: &[u8], rest: usize) -> bool {
+        let _ = (from, head, rest);
+        false
+    }
+    /// As [`Handler::frame`], of a frame that [`Handler::is_expected`]. The bytes behind `head` are in their place.
+    fn landed(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        head: &[u8],
+        rest: usize,
+    ) -> Delivery {
+        let _ = (attachment, from, head, rest);
+        Delivery::Full
+    }
 }
 
 /// Takes the parts of an answer to a rank: some that are private, and then bytes of a window. False if its ring is full.
 pub type AnswerSender<'a> =
     dyn FnMut(Rank, &[&[u8]], SharedBytes<'_>) -> Result<bool, ChannelError> + 'a;
 
-struct HandlerSink<'h, H>(&'h mut H, &'h Attachment);
+pub(crate) struct HandlerSink<'h, H>(pub(crate) &'h mut H, pub(crate) &'h Attachment);
 
 impl<H: Handler> Sink for HandlerSink<'_, H> {
     fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
@@ -77,6 +100,11 @@ pub(crate) struct RemoteRanks {
     left: u64,
     /// Packets of the longest run of full ones.
     pub(crate) run: usize,
+    /// The wire wants to know where data belongs: see [`Driver::lands`].
+    pub(crate) lands: bool,
+    pub(crate) offered: Offered,
+    /// Where packets are made whole that have landed in the wrong place.
+    pub(crate) whole: Vec<u8>,
     paths: PathMtuChecks,
     pub(crate) unreachable: UnreachablePeers,
 }
@@ -268,24 +296,6 @@ impl<H: Handler> ChannelCore<H> {
         result
     }
 
-    /// Receives once from the socket, without looking into it; true if something came.
-    #[inline]
-    pub(crate) fn receive(&mut self) -> Result<bool, ChannelError> {
-        match &mut self.remote {
-            Some(remote) => Ok(remote.wire.receive()?),
-            None => Ok(false),
-        }
-    }
-
-    /// As [`ChannelCore::receive`], for who looks again at once.
-    #[inline]
-    pub(crate) fn poll(&mut self) -> Result<bool, ChannelError> {
-        match &mut self.remote {
-            Some(remote) => Ok(remote.wire.poll()?),
-            None => Ok(false),
-        }
-    }
-
     /// Nothing was at the socket: look less often, if something else may come meanwhile.
     #[inline]
     pub(crate) fn poll_less_often(&mut self, attachment: &Attachment) {
@@ -296,9 +306,13 @@ impl<H: Handler> ChannelCore<H> {
 
     /// Handles what [`ChannelCore::receive`] got.
     pub(crate) fn take_datagrams(&mut self, attachment: &Attachment) {
-        let Some(RemoteRanks { endpoint, wire, now, .. }) = &mut self.remote else { return };
+        let Some(RemoteRanks { now, lands, .. }) = &mut self.remote else { return };
         *now = sys::now();
         self.interval = 1;
+        if *lands && self.take_landed(attachment) {
+            return;
+        }
+        let Some(RemoteRanks { endpoint, wire, now, .. }) = &mut self.remote else { return };
         let PacketRun { bytes, segment, .. } = wire.received();
         let mut sink = HandlerSink(&mut self.handler, attachment);
         endpoint.handle_run(*now, bytes, segment, &mut sink);

@@ -6,6 +6,7 @@ pub(crate) mod fork_check;
 pub(crate) mod guard;
 pub(crate) mod handler_thread;
 pub(crate) mod handover;
+pub(crate) mod landing;
 mod late_reads;
 pub(crate) mod lock;
 pub mod priority;

@@ -78,10 +78,12 @@ pub enum Counter {
     XdpIn,
     /// Frames that AF_XDP dropped because they were foreign or damaged.
     XdpDropped,
+    /// Packets whose data the wire had laid where it belongs, of all that were received.
+    Landed,
 }
 
 /// The names of the counters, by place.
-pub const NAMES: [&str; 37] = [
+pub const NAMES: [&str; 38] = [
     "sent",
     "delivered",
     "unread",
@@ -119,6 +121,7 @@ pub const NAMES: [&str; 37] = [
     "xdp_out",
     "xdp_in",
     "xdp_dropped",
+    "landed",
 ];
 
 /// Whether a counter of this name is a level, which falls too.
@@ -127,5 +130,5 @@ pub fn is_level(name: &str) -> bool {
     matches!(name, "unread" | "round_trip_us" | "unacked_packets" | "unacked_bytes")
 }
 
-const _: () = assert!(Counter::XdpDropped as usize + 1 == NAMES.len());
+const _: () = assert!(Counter::Landed as usize + 1 == NAMES.len());
 const _: () = assert!(NAMES.len() <= 64, "the context has room for so many");

@@ -12,6 +12,7 @@
 //! | memory to send | `bytes` are good until [`Driver::send`] returns, places in `pieces` until [`Driver::finish`] | to read neither later |
 //! | registration | [`Driver::register`] names the rank's window memory before anything is sent | to pin or map it, if it needs to |
 //! | received packets | they are copied once, from where they lie to where they belong | to leave them there until the next [`Driver::receive`] |
+//! | data to receive | a [`Landing`] is memory for data that comes next; what lands there is checked by its header afterwards | none: it may decline, or lay any packet there |
 //! | sleep | the rank sleeps on all of [`Driver::sleep_on`] | one of them is readable while something can be received |
 
 use std::io;
@@ -21,6 +22,7 @@ use std::os::fd::RawFd;
 use kumi_proto::{Piece, Rank};
 
 use crate::segment::attachment::Attachment;
+use crate::shared_bytes::SharedBytesMut;
 
 /// Most descriptors that a driver sleeps on.
 pub const MOST_DESCRIPTORS: usize = 2;
@@ -57,6 +59,27 @@ pub trait Driver: Send + std::fmt::Debug {
     /// As [`Driver::receive`].
     fn poll(&mut self) -> io::Result<bool> {
         self.receive()
+    }
+
+    /// Whether [`Driver::receive_into`] may lay data where it belongs. Asked once; most wires decline.
+    fn lands(&self) -> bool {
+        false
+    }
+
+    /// As [`Driver::receive`], with memory for the data of the packets that come next. The wire may lay packets there
+    /// as [`Landing`] says, whoever they are from; [`Driver::landed`] tells then. It writes there during the call only.
+    ///
+    /// # Errors
+    /// As [`Driver::receive`].
+    fn receive_into(&mut self, landing: Landing<'_>) -> io::Result<bool> {
+        let _ = landing;
+        self.receive()
+    }
+
+    /// The packets received last, if [`Driver::receive_into`] has laid them into a [`Landing`]. Otherwise `None`, and
+    /// [`Driver::received`] has them.
+    fn landed(&self) -> Option<LandedRun<'_>> {
+        None
     }
 
     /// The packets that [`Driver::receive`] or [`Driver::poll`] took in last, where the wire has laid them. Nobody else writes there. They are
@@ -107,6 +130,38 @@ pub trait Driver: Send + std::fmt::Debug {
     fn publish(&self, attachment: &Attachment) {
         let _ = attachment;
     }
+}
+
+/// Memory for data that is expected. Of each packet the first `head` bytes stay with the driver. `gap` bytes of the memory are
+/// left alone for each, since the head has data, too, and the bytes behind the head go behind them.
+#[derive(Debug, Clone, Copy)]
+pub struct Landing<'m> {
+    /// Bytes of a packet that are not laid there: what its check needs.
+    pub head: usize,
+    /// Bytes of the memory before those of a packet.
+    pub gap: usize,
+    /// Others may write it at any time. What a packet does not reach stays as it is.
+    pub memory: SharedBytesMut<'m>,
+}
+
+/// Packets that have landed.
+#[derive(Debug, Clone, Copy)]
+pub struct LandedRun<'b> {
+    /// Their beginnings, end to end, where nobody else writes.
+    pub heads: &'b [u8],
+    /// In the order in which they came.
+    pub packets: &'b [LandedPacket],
+}
+
+/// Where a packet lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LandedPacket {
+    /// So many bytes are private.
+    pub head: usize,
+    /// Where in the [`Landing`]'s memory the others begin.
+    pub at: usize,
+    /// How many others there are. A packet of which none landed has all in its head.
+    pub rest: usize,
 }
 
 /// Packets, each `segment` bytes long but perhaps the last. They lie end to end, or in pieces.

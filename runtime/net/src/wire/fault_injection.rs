@@ -1,5 +1,5 @@
 //! Fault injection (`KUMI_FAULTS`), to try programs and this library on a bad wire: a driver around
-//! another that loses, doubles and holds back some packets.
+//! another that loses, doubles and holds back some packets. It can also stand for a wire that lays data where it belongs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::ops::Range;
 use kumi_proto::Rank;
 
 use crate::segment::attachment::{AttachError, Attachment};
-use crate::wire::driver::{Driver, PacketRun, SleepDescriptors};
+use crate::wire::driver::{Driver, LandedPacket, LandedRun, Landing, PacketRun, SleepDescriptors};
 
 /// How many packets overtake one that is held back, at most.
 const OVERTAKING: u64 = 8;
@@ -19,6 +19,8 @@ pub(crate) struct FaultSettings {
     loss: u64,
     double: u64,
     late: u64,
+    /// Of a thousand runs that are received so many land where data is expected.
+    land: u64,
     seed: u64,
 }
 
@@ -42,6 +44,7 @@ impl FaultSettings {
                 Some(("loss", value)) => faults.loss = value,
                 Some(("double", value)) => faults.double = value,
                 Some(("late", value)) => faults.late = value,
+                Some(("land", value)) => faults.land = value,
                 Some(("seed", value)) => faults.seed = value,
                 _ => return Err(bad(text)),
             }
@@ -55,7 +58,15 @@ impl FaultSettings {
     /// A rank's wire with these faults, each rank with dice of its own.
     pub(crate) fn on(self, wire: Box<dyn Driver>, rank: Rank) -> FaultyDriver {
         let dice = FaultRandom(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(rank));
-        FaultyDriver { wire, faults: self, dice, sent: 0, late: VecDeque::new() }
+        FaultyDriver {
+            wire,
+            faults: self,
+            dice,
+            sent: 0,
+            late: VecDeque::new(),
+            heads: Vec::new(),
+            packets: None,
+        }
     }
 }
 
@@ -63,8 +74,8 @@ fn bad(text: &str) -> AttachError {
     AttachError::BadSetting {
         name: "KUMI_FAULTS",
         found: text.to_owned(),
-        expected: "loss=N,double=N,late=N,seed=N, the first three in packets of a thousand and together \
-                   at most a thousand; each may be left out",
+        expected: "loss=N,double=N,late=N,land=N,seed=N, the first three in packets of a thousand and together \
+                   at most a thousand, the fourth in runs of a thousand; each may be left out",
     }
 }
 
@@ -92,6 +103,9 @@ pub(crate) struct FaultyDriver {
     sent: u64,
     /// Packets held back: after which one they leave, for whom, their bytes, and whether in fragments.
     late: VecDeque<(u64, Rank, Vec<u8>, bool)>,
+    /// What landed last, if anything did.
+    heads: Vec<u8>,
+    packets: Option<Vec<LandedPacket>>,
 }
 
 impl FaultyDriver {
@@ -103,6 +117,29 @@ impl FaultyDriver {
         fragment: bool,
     ) -> io::Result<bool> {
         self.wire.send(attachment, to, PacketRun::contiguous(bytes, bytes.len().max(1), fragment))
+    }
+
+    /// Lays the packets that have come as a wire does that does not look into them. Those for which there is no room stay whole.
+    fn lay(&mut self, landing: Landing<'_>) {
+        self.heads.clear();
+        let mut packets = Vec::new();
+        let mut at = landing.gap;
+        for packet in self.wire.received().each() {
+            let (head, rest) = packet.split_at(packet.len().min(landing.head));
+            match landing.memory.get(at, rest.len()).filter(|_| !rest.is_empty()) {
+                Some(place) => {
+                    place.copy_from(rest);
+                    self.heads.extend_from_slice(head);
+                    packets.push(LandedPacket { head: head.len(), at, rest: rest.len() });
+                    at += rest.len() + landing.gap;
+                }
+                None => {
+                    self.heads.extend_from_slice(packet);
+                    packets.push(LandedPacket { head: packet.len(), at: 0, rest: 0 });
+                }
+            }
+        }
+        self.packets = Some(packets);
     }
 
     /// Lets those leave that were held back until now.
@@ -121,11 +158,36 @@ impl Driver for FaultyDriver {
     }
 
     fn receive(&mut self) -> io::Result<bool> {
+        self.packets = None;
         self.wire.receive()
     }
 
     fn poll(&mut self) -> io::Result<bool> {
+        self.packets = None;
         self.wire.poll()
+    }
+
+    fn lands(&self) -> bool {
+        self.faults.land > 0 || self.wire.lands()
+    }
+
+    fn receive_into(&mut self, landing: Landing<'_>) -> io::Result<bool> {
+        self.packets = None;
+        if self.faults.land == 0 {
+            return self.wire.receive_into(landing);
+        }
+        let got = self.wire.receive()?;
+        if got && self.dice.throw(1_000) < self.faults.land {
+            self.lay(landing);
+        }
+        Ok(got)
+    }
+
+    fn landed(&self) -> Option<LandedRun<'_>> {
+        match &self.packets {
+            Some(packets) => Some(LandedRun { heads: &self.heads, packets }),
+            None => self.wire.landed(),
+        }
     }
 
     fn received(&self) -> PacketRun<'_> {
@@ -198,8 +260,9 @@ mod tests {
 
     #[test]
     fn what_may_stand_there() {
-        let faults = FaultSettings::parse("loss=50,late=10,seed=123456").unwrap();
-        assert_eq!(faults, FaultSettings { loss: 50, double: 0, late: 10, seed: 123_456 });
+        let faults = FaultSettings::parse("loss=50,late=10,land=1000,seed=123456").unwrap();
+        let expected = FaultSettings { loss: 50, double: 0, late: 10, land: 1_000, seed: 123_456 };
+        assert_eq!(faults, expected);
         for wrong in ["loss", "loss=1001", "loss=-1", "lost=5", "loss=5,", "loss=600,late=401"] {
             let error = FaultSettings::parse(wrong).unwrap_err().to_string();
             assert!(error.contains("KUMI_FAULTS") && error.contains("loss=N"), "{error}");

@@ -3,16 +3,19 @@
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kumi_net::SealKey;
 use kumi_net::launch::{LaunchBlock, LocalRank, bind_socket, doorbell};
 use kumi_net::segment::{CopyError, Segment, SegmentCopy, SegmentFiles, SegmentSpec};
+use kumi_net::xdp::XdpDescriptors;
 
+use crate::network::{Network, RankXdp};
 use crate::program::{FAULT, Plan, STATE_BYTES, sent, taken};
 
 /// A limit that only what hangs exceeds.
@@ -34,13 +37,35 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// What stays the same wherever the job runs.
-#[derive(Clone, Copy)]
 pub struct Setting {
     pub test: &'static str,
     pub plan: Plan,
     pub encrypted: bool,
     /// `KUMI_FAULTS`.
     pub faults: &'static str,
+    /// The first rank of each node has AF_XDP there; without it, nodes are loopback addresses.
+    pub network: Option<Rc<Network>>,
+}
+
+impl Setting {
+    /// A socket of a node at a place.
+    fn socket(&self, place: u8, node: usize) -> (OwnedFd, SocketAddr) {
+        let bind = |address| {
+            let (socket, port) = bind_socket((address, 0)).expect("socket");
+            (socket, SocketAddr::from((address, port)))
+        };
+        match &self.network {
+            Some(network) => network.within(node, || bind(Network::address(place, node))),
+            None => bind(Ipv4Addr::new(127, 0, place, node as u8 + 1)),
+        }
+    }
+
+    /// AF_XDP of a rank, if it has that.
+    fn xdp(&self, place: u8, rank: u32, address: SocketAddr) -> Option<RankXdp> {
+        let (node, network) = (node_of(rank), self.network.as_ref()?);
+        let first = rank == 0 || node_of(rank - 1) != node;
+        first.then(|| RankXdp::make(network, place, node, address.port()))
+    }
 }
 
 /// A node's part of a running job.
@@ -56,6 +81,7 @@ pub struct Job {
     setting: Setting,
     nodes: Vec<Node>,
     children: Vec<Child>,
+    xdp: Vec<RankXdp>,
 }
 
 /// A rank's state, as it lies in its window.
@@ -82,13 +108,10 @@ impl Job {
     pub fn start(setting: Setting, place: u8, copies: Option<&[SegmentCopy]>) -> Job {
         let mut sockets = Vec::new();
         let mut addresses = Vec::new();
-        for (node, count) in (1..).zip(LAYOUT) {
-            for _ in 0..count {
-                let address = Ipv4Addr::new(127, 0, place, node);
-                let (socket, port) = bind_socket((address, 0)).expect("socket");
-                sockets.push(socket);
-                addresses.push(SocketAddr::from((address, port)));
-            }
+        for rank in 0..RANKS {
+            let (socket, address) = setting.socket(place, node_of(rank));
+            sockets.push(socket);
+            addresses.push(address);
         }
         let mut nodes = Vec::new();
         let mut first = 0;
@@ -112,12 +135,19 @@ impl Job {
             nodes.push(Node { first, segment, files, bells });
             first += count;
         }
-        let children = (0..RANKS).map(|rank| {
+        let mut job = Job { setting, nodes, children: Vec::new(), xdp: Vec::new() };
+        for rank in 0..RANKS {
             let node = node_of(rank);
-            spawn(&setting, &launch(&nodes[node], node as u32, rank, &sockets[rank as usize]))
-        });
-        let children = children.collect();
-        Job { setting, nodes, children }
+            let launch = launch(&job.nodes[node], node as u32, rank, &sockets[rank as usize]);
+            let xdp = job.setting.xdp(place, rank, addresses[rank as usize]);
+            let descriptors = xdp.as_ref().map(RankXdp::descriptors);
+            job.children.push(spawn(&job.setting, &launch, descriptors));
+            job.xdp.extend(xdp);
+        }
+        if let Some(network) = &job.setting.network {
+            job.xdp.iter_mut().for_each(|xdp| xdp.bind_when_ready(network));
+        }
+        job
     }
 
     /// The state of a rank.
@@ -207,7 +237,8 @@ impl Job {
     /// Ends the processes; nothing of the job is left but copies.
     pub fn end(mut self) -> Setting {
         self.kill();
-        self.setting
+        let nothing = Setting { network: None, ..self.setting };
+        std::mem::replace(&mut self.setting, nothing)
     }
 
     fn kill(&mut self) {
@@ -225,7 +256,7 @@ impl Drop for Job {
     }
 }
 
-fn node_of(rank: u32) -> usize {
+pub fn node_of(rank: u32) -> usize {
     usize::from(rank >= LAYOUT[0])
 }
 
@@ -253,14 +284,20 @@ fn launch(node: &Node, number: u32, rank: u32, socket: &OwnedFd) -> LaunchBlock 
     }
 }
 
-fn spawn(setting: &Setting, launch: &LaunchBlock) -> Child {
-    let passed: Vec<_> = launch.descriptors().collect();
+fn spawn(setting: &Setting, launch: &LaunchBlock, xdp: Option<XdpDescriptors>) -> Child {
+    let mut passed: Vec<RawFd> = launch.descriptors().collect();
+    if let Some(XdpDescriptors { socket, memory, hops, ready }) = xdp {
+        passed.extend([socket, memory, hops, ready]);
+    }
+    let node = node_of(launch.rank);
+    let namespace = setting.network.as_ref().map(|network| network.namespace(node));
     let mut command = Command::new(std::env::current_exe().expect("own path"));
     command
         .args([setting.test, "--exact", "--nocapture", "--test-threads=1"])
         .envs(launch.to_env())
         .env("KUMI_FAULTS", setting.faults)
         .envs([setting.plan.to_env()])
+        .envs(xdp.map(|xdp| xdp.to_env()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::inherit());
@@ -271,6 +308,11 @@ fn spawn(setting: &Setting, launch: &LaunchBlock) -> Child {
                 if libc::fcntl(*descriptor, libc::F_SETFD, 0) != 0 {
                     return Err(io::Error::last_os_error());
                 }
+            }
+            if let Some(namespace) = namespace
+                && libc::setns(namespace, libc::CLONE_NEWNET) != 0
+            {
+                return Err(io::Error::last_os_error());
             }
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())

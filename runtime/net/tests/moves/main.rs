@@ -3,12 +3,15 @@
 #![cfg(not(miri))] // There is one process.
 
 mod job;
+mod network;
 mod program;
 mod random;
 
 use job::{Job, RANKS, Setting, State, wait_for};
+use network::Network;
 use program::Plan;
 use random::Random;
+use std::rc::Rc;
 
 /// Frames from each rank to each other.
 const FRAMES: u64 = 1_500;
@@ -60,8 +63,29 @@ fn moves(test: &'static str, seed: u64, encrypted: bool, faults: &'static str) {
     if program::is_rank() {
         program::run();
     }
-    let setting = Setting { test, plan: Plan { seed, frames: FRAMES }, encrypted, faults };
-    let mut random = Random(seed);
+    let plan = Plan { seed, frames: FRAMES };
+    moved(Setting { test, plan, encrypted, faults, network: None });
+}
+
+/// As [`moves`], and the first rank of each node has AF_XDP.
+fn moves_with_af_xdp(test: &'static str, seed: u64, encrypted: bool, faults: &'static str) {
+    if program::is_rank() {
+        program::run();
+    }
+    // SAFETY: no pointers.
+    if unsafe { libc::geteuid() } != 0 {
+        return kumi_skip::skip(test, "only root can make network namespaces");
+    }
+    let network = match Network::make(MOVES as u8 + 1) {
+        Ok(network) => Some(Rc::new(network)),
+        Err(reason) => return kumi_skip::skip(test, &reason),
+    };
+    moved(Setting { test, plan: Plan { seed, frames: FRAMES }, encrypted, faults, network });
+}
+
+fn moved(setting: Setting) {
+    let (mut random, mut by_xdp) = (Random(setting.plan.seed), 0);
+    let has_xdp = setting.network.is_some();
     let mut job = Job::start(setting, 1, None);
     for place in 2..2 + MOVES {
         // So many may pass before the next move: some are always left.
@@ -77,6 +101,7 @@ fn moves(test: &'static str, seed: u64, encrypted: bool, faults: &'static str) {
             !certain || under_way > 0,
             "place {place}: a rank lacks a frame, and none is under way"
         );
+        by_xdp += job.counted("xdp_in");
         let setting = job.end();
         job = Job::start(setting, place as u8, Some(&copies));
     }
@@ -87,6 +112,7 @@ fn moves(test: &'static str, seed: u64, encrypted: bool, faults: &'static str) {
     wait_for("equal counters", || job.counted("sent") == ALL && job.counted("delivered") == ALL);
     job.check();
     assert_eq!(check_cut(&job.states()), 0);
+    assert_eq!(by_xdp > 0, has_xdp, "frames by AF_XDP");
     job.end();
 }
 
@@ -105,4 +131,20 @@ fn ranks_with_encrypted_packets_go_on_elsewhere() {
 fn ranks_go_on_elsewhere_when_a_third_of_all_packets_is_lost() {
     let test = "ranks_go_on_elsewhere_when_a_third_of_all_packets_is_lost";
     moves(test, 3, false, "loss=330,double=50,late=100,seed=3");
+}
+
+#[test]
+fn ranks_with_af_xdp_go_on_elsewhere() {
+    moves_with_af_xdp(
+        "ranks_with_af_xdp_go_on_elsewhere",
+        4,
+        false,
+        "loss=50,double=20,late=50,seed=4",
+    );
+}
+
+#[test]
+fn ranks_with_af_xdp_and_encrypted_packets_go_on_elsewhere() {
+    let test = "ranks_with_af_xdp_and_encrypted_packets_go_on_elsewhere";
+    moves_with_af_xdp(test, 5, true, "loss=50,double=20,late=50,seed=5");
 }

@@ -2,6 +2,7 @@
 //! rank's files needs nothing else.
 
 use kumi_net::launch::LaunchBlock;
+use kumi_net::xdp::XdpDescriptors;
 use kumi_net::{
     AnswerSender, Attachment, Channel, ChannelError, ChannelSettings, CopySource, Delivery, Guard,
     Handler, SharedBytesMut, SpinMode, Wire,
@@ -129,10 +130,15 @@ pub fn run() -> ! {
     let rank = attachment.rank();
     let settings = ChannelSettings { spin: SpinMode::Fixed(50), handler: None };
     let program = Program { seed: plan.seed, offers: 0 };
+    let wire = match XdpDescriptors::from_env().expect("the daemon's") {
+        // SAFETY: as for the block.
+        Some(xdp) => Wire::Xdp(socket, unsafe { xdp.adopt() }.expect("descriptors")),
+        None => Wire::Udp(socket),
+    };
     let channel = if attachment.is_copy() {
-        Channel::resume(attachment, Some(Wire::Udp(socket)), settings, program, |_, _, _| false)
+        Channel::resume(attachment, Some(wire), settings, program, |_, _, _| false)
     } else {
-        Channel::start(attachment, Some(socket), settings, program)
+        Channel::start_on(attachment, Some(wire), settings, program)
     };
     let channel = channel.expect("a channel");
     // Not a part of the state: it only makes the instants different.

@@ -91,9 +91,13 @@ fn remote_ranks(
         Origin::New => Endpoint::create(region, config, &end)?,
         Origin::Copy(find) => Endpoint::resume(region, config, &end, now, find)?,
     };
+    let wire = wire.open(attachment, faults)?;
     Ok(Some(RemoteRanks {
         endpoint,
-        wire: wire.open(attachment, faults)?,
+        lands: wire.lands(),
+        offered: None,
+        whole: Vec::new(),
+        wire,
         blocking_wait: BlockingWait::new().map_err(io_error("timerfd_create"))?,
         now,
         published: 0,

@@ -293,8 +293,7 @@ impl Steering {
     /// # Errors
     /// The kernel's error.
     pub fn steer(&self, port: u16, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
-        let value = socket.as_raw_fd() as u32;
-        self.change(BPF_MAP_UPDATE_ELEM, port, value)
+        self.change(BPF_MAP_UPDATE_ELEM, port, Some(socket.as_raw_fd() as u32))
             .map_err(XdpError::during("steering a port to a rank's socket"))
     }
 
@@ -303,19 +302,20 @@ impl Steering {
     /// # Errors
     /// The kernel's error, but not that the port was not steered.
     pub fn unsteer(&self, port: u16) -> Result<(), XdpError> {
-        match self.change(BPF_MAP_DELETE_ELEM, port, 0) {
+        match self.change(BPF_MAP_DELETE_ELEM, port, None) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             done => done.map_err(XdpError::during("taking a port from a rank's socket")),
         }
     }
 
-    fn change(&self, command: libc::c_int, port: u16, value: u32) -> io::Result<()> {
+    fn change(&self, command: libc::c_int, port: u16, value: Option<u32>) -> io::Result<()> {
         let key = u32::from(port);
         let arguments = MapChange {
             map: self.map.as_raw_fd() as u32,
             padding: 0,
             key: (&raw const key).expose_provenance() as u64,
-            value: (&raw const value).expose_provenance() as u64,
+            // The kernel refuses a deletion that names a value.
+            value: value.as_ref().map_or(0, |value| (&raw const *value).expose_provenance() as u64),
             flags: 0,
         };
         // SAFETY: the arguments of both commands; key and value are as long as the map's and outlive the call.
