@@ -21,7 +21,7 @@ fn config() -> HeadConfig {
         mode: Mode::Gang { force_switch: false },
         slice_ns: MS,
         max_jobs_per_user: 5_000,
-        max_jobs_per_node: 2,
+        max_jobs_per_processor: 2,
         owner_uid: 500,
         root_jobs: false,
         show_others: Default::default(),

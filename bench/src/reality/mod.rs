@@ -33,8 +33,8 @@ use std::time::Duration;
 const MOST_UNITS: u64 = 15;
 /// Length of the ranks' waits, in parts of a slice.
 const WAITS: u64 = 50;
-/// More jobs per node than ever occur: the simulator has no limit.
-const JOBS_OF_A_NODE: u32 = 1024;
+/// More jobs per processor than ever occur: the simulator has no limit.
+const JOBS_OF_A_PROCESSOR: u32 = 1024;
 /// Time limit of a list on the cluster, as a multiple of its simulated time.
 const PATIENCE: u32 = 5;
 
@@ -204,7 +204,8 @@ pub fn compare(plan: Plan) -> Result<Comparison, BenchError> {
     let slice = format!("{}us", plan.unit_ns / 1_000);
     // Its ranks only wait, but must get their slots nevertheless.
     let options = ["--slice", &slice, "--policy", &plan.policy, "--idle-after", "0s"];
-    let cluster = Cluster::up_with(plan.nodes, &options, &[("max_jobs_per_node", JOBS_OF_A_NODE)])?;
+    let cluster =
+        Cluster::up_with(plan.nodes, &options, &[("max_jobs_per_processor", JOBS_OF_A_PROCESSOR)])?;
     let ranks =
         Ranks { wait_ms: (plan.unit_ns / WAITS / 1_000_000).max(1), slice_ns: plan.unit_ns };
     let longest = Duration::from_nanos(ideal.ended.iter().copied().max().unwrap_or(0));

@@ -18,7 +18,7 @@ use crate::{
 ///
 /// * *Packing*: a job goes into the first row with enough free nodes, on those with the fewest
 ///   jobs. If no row has room, it gets a new row, up to the limit of rows (which is also the limit
-///   of jobs per node).
+///   of jobs per processor).
 /// * *Queueing* is first come, first served. The first job that does not fit holds up those behind
 ///   it, so that small jobs cannot keep a large one waiting for ever. Only a job that wants more
 ///   nodes than are up is passed over: no free row would help it.

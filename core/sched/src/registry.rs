@@ -14,10 +14,10 @@ use crate::{Dqt, DqtConfig, DqtNameError, MatrixGang, Policy};
 /// Limits of a policy, beside its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most jobs on one node at a time; 0 counts as 1. Policies that do not share time give a node
-    /// one job in any case.
-    pub jobs_per_node: u32,
-    /// Most slots in a node's column of a timetable. It must be several times `jobs_per_node`, or a
+    /// Most jobs on one processor at a time; 0 counts as 1. Policies that do not share time give a
+    /// processor one job in any case.
+    pub jobs_per_processor: u32,
+    /// Most slots in a processor's column of a timetable. It must be several times `jobs_per_processor`, or a
     /// job may get no turn.
     pub slots: u32,
 }
@@ -25,22 +25,22 @@ pub struct Limits {
 /// Most slots in all columns of a timetable together. With the widest job numbers a
 /// message with so many takes 11 MiB, and the timetable 16 MiB in memory.
 const MOST_CELLS: u32 = 1 << 20;
-/// A timetable has at least this many times as many slots as a node has jobs.
+/// A timetable has at least this many times as many slots as a processor has jobs.
 const SLOTS_PER_JOB: u32 = 4;
 
 impl Default for Limits {
     /// No limit.
     fn default() -> Self {
-        Self { jobs_per_node: u32::MAX, slots: u32::MAX }
+        Self { jobs_per_processor: u32::MAX, slots: u32::MAX }
     }
 }
 
 impl Limits {
-    /// The limits of a cluster with this many nodes: all columns of [`Policy::columns`] fit into
-    /// one message. On large clusters this may also lower the limit of jobs per node.
-    pub fn of_cluster(nodes: u32, jobs_per_node: u32) -> Self {
-        let slots = (MOST_CELLS / nodes.max(1)).max(SLOTS_PER_JOB);
-        Self { jobs_per_node: jobs_per_node.clamp(1, slots / SLOTS_PER_JOB), slots }
+    /// The limits of a cluster with this many processors: all columns of [`Policy::columns`] fit into
+    /// one message. On large clusters this may also lower the limit of jobs per processor.
+    pub fn of_cluster(processors: u32, jobs_per_processor: u32) -> Self {
+        let slots = (MOST_CELLS / processors.max(1)).max(SLOTS_PER_JOB);
+        Self { jobs_per_processor: jobs_per_processor.clamp(1, slots / SLOTS_PER_JOB), slots }
     }
 }
 
@@ -111,14 +111,16 @@ const DQT: PolicyFamily = PolicyFamily {
     ],
     make: |name, limits| {
         let config: DqtConfig = name.parse().ok()?;
-        let Limits { jobs_per_node: max_jobs_per_node, slots: most_slots } = limits;
-        Some(boxed(Dqt::new(DqtConfig { max_jobs_per_node, most_slots, ..config })))
+        let Limits { jobs_per_processor: max_jobs_per_processor, slots: most_slots } = limits;
+        Some(boxed(Dqt::new(DqtConfig { max_jobs_per_processor, most_slots, ..config })))
     },
 };
 
 const MATRIX: PolicyFamily = PolicyFamily {
     names: &[("matrix", "gang scheduling by rows of a matrix, with unification (Ousterhout)")],
-    make: |name, limits| (name == "matrix").then(|| boxed(MatrixGang::new(limits.jobs_per_node))),
+    make: |name, limits| {
+        (name == "matrix").then(|| boxed(MatrixGang::new(limits.jobs_per_processor)))
+    },
 };
 
 const BATCH: PolicyFamily = PolicyFamily {
@@ -159,8 +161,8 @@ const DHC: PolicyFamily = PolicyFamily {
         ("dhc:no-disabling", "the same, with what a job leaves of its partition idle"),
     ],
     make: |name, limits| match name {
-        "dhc" => Some(boxed(Dhc::new(limits.jobs_per_node, true))),
-        "dhc:no-disabling" => Some(boxed(Dhc::new(limits.jobs_per_node, false))),
+        "dhc" => Some(boxed(Dhc::new(limits.jobs_per_processor, true))),
+        "dhc:no-disabling" => Some(boxed(Dhc::new(limits.jobs_per_processor, false))),
         _ => None,
     },
 };

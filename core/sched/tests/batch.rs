@@ -69,7 +69,7 @@ struct Model {
 impl Model {
     fn new(name: &'static str, nodes: u32) -> Self {
         let mut policy =
-            by_name(name, Limits { jobs_per_node: LIMIT, ..Limits::default() }).unwrap();
+            by_name(name, Limits { jobs_per_processor: LIMIT, ..Limits::default() }).unwrap();
         (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         Self {
             name,

@@ -69,7 +69,7 @@ struct Model {
 
 impl Model {
     fn new(name: &'static str, sizes: &[Size]) -> Self {
-        let limits = Limits { jobs_per_node: 3, ..Limits::default() };
+        let limits = Limits { jobs_per_processor: 3, ..Limits::default() };
         let policy = registry::by_name(name, limits).expect("a policy");
         let numbered = (0..).map(NodeId).zip(sizes.iter().map(|&(processors, _)| processors));
         let numbering = Numbering::new(policy.arity(), numbered);

@@ -129,7 +129,7 @@ fn idle_slots_go_to_those_that_use_them_best() {
 
 #[test]
 fn a_node_takes_no_more_jobs_than_the_limit() {
-    let mut policy = by_name("dhc", Limits { jobs_per_node: 2, ..Limits::default() }).unwrap();
+    let mut policy = by_name("dhc", Limits { jobs_per_processor: 2, ..Limits::default() }).unwrap();
     (0..4).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     for (job, nodes) in [4, 2, 2, 1].into_iter().enumerate() {
         policy.arrive(&Request::new(JobId(job as u64), nodes), NOW).unwrap();

@@ -24,8 +24,9 @@ impl Dice {
     }
 }
 
-fn cluster(name: &str, nodes: u32, jobs_per_node: u32) -> Box<dyn Policy + Send> {
-    let mut policy = by_name(name, Limits::of_cluster(nodes, jobs_per_node)).expect("a policy");
+fn cluster(name: &str, nodes: u32, jobs_per_processor: u32) -> Box<dyn Policy + Send> {
+    let mut policy =
+        by_name(name, Limits::of_cluster(nodes, jobs_per_processor)).expect("a policy");
     (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
@@ -81,7 +82,7 @@ fn the_timetable_of_the_largest_cluster_is_bounded_and_has_everybody() {
 fn rounds_that_are_too_long_are_shortened_and_nobody_is_left_out() {
     for (name, _) in names() {
         for seed in 1..20 {
-            let limits = Limits { jobs_per_node: 8, slots: 32 };
+            let limits = Limits { jobs_per_processor: 8, slots: 32 };
             let mut policy = by_name(name, limits).expect("a policy");
             if policy.sharing() == Sharing::Space {
                 continue;
@@ -132,8 +133,8 @@ fn jobs_placed_by_another_policy_fit_too() {
 #[test]
 fn a_large_cluster_has_fewer_jobs_on_a_node() {
     let of = |nodes, jobs| {
-        let Limits { jobs_per_node, slots } = Limits::of_cluster(nodes, jobs);
-        (jobs_per_node, slots)
+        let Limits { jobs_per_processor, slots } = Limits::of_cluster(nodes, jobs);
+        (jobs_per_processor, slots)
     };
     assert_eq!(of(4096, 16), (16, 256));
     assert_eq!(of(4096, 1024), (64, 256));

@@ -11,7 +11,7 @@ const NOW: ClusterTime = ClusterTime(0);
 /// A policy with four nodes, each for one job, to which jobs with these numbers of nodes have come. They run for this
 /// many nanoseconds.
 fn with_jobs(name: &str, jobs: &[(u32, u64)]) -> Box<dyn Policy + Send> {
-    let limits = Limits { jobs_per_node: 1, ..Limits::default() };
+    let limits = Limits { jobs_per_processor: 1, ..Limits::default() };
     let mut policy = by_name(name, limits).expect("a policy");
     (0..4).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     for (job, &(nodes, estimate)) in (1..).zip(jobs) {

@@ -48,7 +48,8 @@ fn wrong_names_are_answered_with_near_ones() {
 #[test]
 fn the_limit_reaches_the_policy() {
     for name in ["matrix", "dqt", "fair-dqt:max", "dhc"] {
-        let mut policy = by_name(name, Limits { jobs_per_node: 2, ..Limits::default() }).unwrap();
+        let mut policy =
+            by_name(name, Limits { jobs_per_processor: 2, ..Limits::default() }).unwrap();
         policy.add_node(&NodeResources::single(ProcessorId(0)));
         for job in 0..3 {
             policy.arrive(&Request::new(JobId(job), 1), NOW).unwrap();

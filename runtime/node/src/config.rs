@@ -102,9 +102,9 @@ pub struct ClusterConfig {
     /// The highest priority that jobs of others than the owner and root may ask for.
     #[serde(default = "defaults::max_priority")]
     pub max_priority: u16,
-    /// Jobs that may share a node, where they share time.
-    #[serde(default = "defaults::max_jobs_per_node")]
-    pub max_jobs_per_node: u32,
+    /// Jobs that may share a processor, where they share time. Older name: `max_jobs_per_node`.
+    #[serde(default = "defaults::max_jobs_per_processor", alias = "max_jobs_per_node")]
+    pub max_jobs_per_processor: u32,
     /// Ranks of one job per processor of a node.
     #[serde(default = "defaults::max_ranks_per_processor")]
     pub max_ranks_per_processor: u32,
@@ -176,8 +176,8 @@ pub mod defaults {
     pub fn max_priority() -> u16 {
         4
     }
-    /// Jobs in the queues that a node is in.
-    pub fn max_jobs_per_node() -> u32 {
+    /// Jobs in the queues that a processor is in.
+    pub fn max_jobs_per_processor() -> u32 {
         16
     }
     /// Ranks per processor.
@@ -321,7 +321,7 @@ impl ClusterConfig {
         let ranges = [
             ("slice_us", self.slice_us, MIN_SLICE_US, MAX_SLICE_US),
             ("fan_out", self.fan_out.into(), 1, 1024),
-            ("max_jobs_per_node", self.max_jobs_per_node.into(), 1, 1024),
+            ("max_jobs_per_processor", self.max_jobs_per_processor.into(), 1, 1024),
             ("max_ranks_per_processor", self.max_ranks_per_processor.into(), 1, 4096),
             ("lease_ms", self.lease_ms, 500, 3_600_000),
             ("max_priority", self.max_priority.into(), 1, MOST_PRIORITY.into()),

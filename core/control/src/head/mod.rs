@@ -116,8 +116,8 @@ pub struct HeadConfig {
     pub slice_ns: u64,
     /// Name of the scheduling policy at first, see [`kumi_sched::registry`].
     pub policy: String,
-    /// Most jobs on one node at once, where they share time.
-    pub max_jobs_per_node: u32,
+    /// Most jobs on one processor at once, where they share time.
+    pub max_jobs_per_processor: u32,
     /// Most jobs that are not over of a user other than the owner and root.
     pub max_jobs_per_user: u32,
     /// The highest priority that jobs of others than the owner and root may have.

@@ -55,12 +55,12 @@ impl Scheduler {
     /// # Errors
     /// No scheduling policy has the name in `config`, or clusters cannot use it.
     pub(super) fn new(config: &HeadConfig) -> Result<Self, PolicyError> {
-        let limits = Limits::of_cluster(1, config.max_jobs_per_node);
+        let limits = Limits::of_cluster(1, config.max_jobs_per_processor);
         Ok(Self {
             policy: policy::by_name(&config.policy, limits)?,
             name: config.policy.clone(),
             limits,
-            max_jobs: config.max_jobs_per_node,
+            max_jobs: config.max_jobs_per_processor,
             numbers: NodeNumbers::default(),
             nodes_changed: false,
             undecided: BTreeSet::new(),
@@ -82,9 +82,9 @@ impl Scheduler {
         self.policy.sharing()
     }
 
-    /// Most jobs on one node, where they share time.
-    pub(super) fn jobs_per_node(&self) -> u32 {
-        self.limits.jobs_per_node
+    /// Most jobs on one processor, where they share time.
+    pub(super) fn jobs_per_processor(&self) -> u32 {
+        self.limits.jobs_per_processor
     }
 
     /// Why jobs wait of which the policy knows.

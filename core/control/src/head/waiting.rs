@@ -147,7 +147,7 @@ impl Head {
             Some(Obstacle::PlacedJobs) => match self.scheduler.sharing() {
                 Sharing::Space => WaitReason::ProcessorsTaken { wanted, free: *free },
                 Sharing::SpaceAndTime => {
-                    WaitReason::ProcessorsFull { limit: self.scheduler.jobs_per_node() }
+                    WaitReason::ProcessorsFull { limit: self.scheduler.jobs_per_processor() }
                 }
             },
         }

@@ -156,7 +156,7 @@ impl World {
             mode: Mode::Gang { force_switch: false },
             slice_ns: 10 * MS,
             max_jobs_per_user: 5_000,
-            max_jobs_per_node: 3,
+            max_jobs_per_processor: 3,
             owner_uid: 0,
             root_jobs: false,
             show_others: Default::default(),

@@ -46,7 +46,7 @@ fn config(nodes: u32) -> HeadConfig {
         mode: Mode::Gang { force_switch: false },
         slice_ns: 10 * MS,
         max_jobs_per_user: 5_000,
-        max_jobs_per_node: 2,
+        max_jobs_per_processor: 2,
         owner_uid: 500,
         root_jobs: false,
         show_others: Default::default(),
@@ -115,8 +115,8 @@ impl Test {
     }
 
     /// The same with another limit of jobs on a node.
-    fn wide(nodes: u32, max_jobs_per_node: u32) -> Self {
-        Self::attached(HeadConfig { max_jobs_per_node, ..config(nodes) })
+    fn wide(nodes: u32, max_jobs_per_processor: u32) -> Self {
+        Self::attached(HeadConfig { max_jobs_per_processor, ..config(nodes) })
     }
 
     fn attached(config: HeadConfig) -> Self {

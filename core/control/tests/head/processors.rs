@@ -52,7 +52,7 @@ impl Test {
 /// Nodes of these sizes, each with so much memory and so many devices called `gpu`.
 fn nodes(sizes: &[(u32, u64, u32)]) -> Test {
     let mut test =
-        Test::from_config(HeadConfig { max_jobs_per_node: 4, ..config(sizes.len() as u32) });
+        Test::from_config(HeadConfig { max_jobs_per_processor: 4, ..config(sizes.len() as u32) });
     let node = |(node, &(processors, memory, gpus)): (u32, &(u32, u64, u32))| NodeDescription {
         processors,
         memory,

@@ -58,8 +58,9 @@ impl Pair {
     fn new(name: &str, seed: u64) -> Self {
         let config = HeadConfig { policy: name.into(), detach_grace_ns: GRACE, ..config(NODES) };
         let test = Test::attached(config);
-        let mut policy = registry::by_name(name, Limits { jobs_per_node: 2, ..Limits::default() })
-            .expect("a policy");
+        let mut policy =
+            registry::by_name(name, Limits { jobs_per_processor: 2, ..Limits::default() })
+                .expect("a policy");
         (0..NODES).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let timetable = test.head.timetable();

@@ -221,7 +221,7 @@ fn one_that_is_withdrawn_makes_room_for_others_whose_time_is_over_too() {
 #[test]
 fn the_cluster_says_how_long_jobs_wait_that_do_not() {
     let wait = WaitLimit::AtMost(2 * SECOND);
-    let mut test = Test::attached(HeadConfig { wait, max_jobs_per_node: 1, ..config(1) });
+    let mut test = Test::attached(HeadConfig { wait, max_jobs_per_processor: 1, ..config(1) });
     test.running(1, 1);
     let silent = test.wants(2, 1);
     let (patient, _) = test.submit(limited(3, 1, WaitLimit::Forever));
@@ -242,7 +242,7 @@ fn a_new_head_goes_on_counting() {
     let (job, _) = test.submit(limited(2, 2, WaitLimit::AtMost(10 * SECOND)));
     test.advance(4 * SECOND);
     let records = test.records.clone();
-    let config = HeadConfig { max_jobs_per_node: 1, ..config(2) };
+    let config = HeadConfig { max_jobs_per_processor: 1, ..config(2) };
     // The machine's clock begins anew, the wall clock goes on.
     let mut head = Head::new(config, records, [2; 32]).expect("a policy");
     let wall_ms = 1_700_000_000_000 + test.now / MS;

@@ -24,7 +24,7 @@
 //! * *A change* makes a new round. It begins with the slot of the job that has waited longest, so
 //!   no job starves however often jobs come and go. The sequence repeats after a round.
 //!
-//! Jobs wait in order of arrival when a node has reached its limit of jobs. A job that wants more
+//! Jobs wait in order of arrival when a processor has reached its limit of jobs. A job that wants more
 //! nodes than are up is passed over.
 
 mod round;
@@ -48,7 +48,7 @@ use round::{Gang, Round};
 pub(crate) struct Dhc {
     /// Whether disabling is selective.
     selective: bool,
-    jobs_per_node: u32,
+    jobs_per_processor: u32,
     /// Blocks of the machine, with the nodes that are up.
     nodes: BuddyAllocator,
     jobs: BTreeMap<JobId, Job>,
@@ -79,10 +79,10 @@ struct Turns {
 }
 
 impl Dhc {
-    pub(crate) fn new(jobs_per_node: u32, selective: bool) -> Self {
+    pub(crate) fn new(jobs_per_processor: u32, selective: bool) -> Self {
         Self {
             selective,
-            jobs_per_node: jobs_per_node.max(1),
+            jobs_per_processor: jobs_per_processor.max(1),
             nodes: BuddyAllocator::default(),
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -125,7 +125,7 @@ impl Dhc {
             .map(|block| (round.busy(block), block))
             .collect();
         blocks.sort_unstable();
-        let room = |&node: &ProcessorId| self.load_of(node) < self.jobs_per_node;
+        let room = |&node: &ProcessorId| self.load_of(node) < self.jobs_per_processor;
         let place = |(_, block)| Some((block, self.nodes.first_of(block, demand)?));
         blocks.into_iter().filter_map(place).find(|(_, on)| on.iter().all(room))
     }

@@ -60,9 +60,9 @@ pub struct DqtConfig {
     pub migrate: bool,
     /// Users, not jobs, get equal parts of a queue's turns.
     pub shares: bool,
-    /// Most jobs in the queues from a leaf to the root: the limit of jobs per node. Further jobs
-    /// wait. Zero counts as 1.
-    pub max_jobs_per_node: u32,
+    /// Most jobs in the queues from a leaf to the root: the limit of jobs per processor. Further
+    /// jobs wait. Zero counts as 1.
+    pub max_jobs_per_processor: u32,
     /// Most turns that a job may have in a round. A round is as long as the sum of all turns, so
     /// this limits how long other jobs wait. 0 counts as 1.
     pub max_turns: u16,
@@ -88,7 +88,7 @@ impl Default for DqtConfig {
             fair: false,
             migrate: false,
             shares: false,
-            max_jobs_per_node: u32::MAX,
+            max_jobs_per_processor: u32::MAX,
             max_turns: 100,
             horizon: 1024,
             most_slots: u32::MAX,

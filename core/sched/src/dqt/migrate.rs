@@ -44,7 +44,7 @@ impl Dqt {
         }
         let wanted = self.held[member as usize].count();
         let height = self.loads.height_for(wanted)?;
-        let limit = (self.max_tqlb() - 1).min(self.config.max_jobs_per_node.max(1));
+        let limit = (self.max_tqlb() - 1).min(self.config.max_jobs_per_processor.max(1));
         let jobs = self.loads.nodes[from as usize].jobs;
         self.loads.set_jobs(from, jobs - 1);
         let Some(to) = self.loads.least_busy(height, wanted, limit) else {

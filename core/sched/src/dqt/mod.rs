@@ -170,7 +170,7 @@ impl Dqt {
 
     /// The partition for such a job, and its processors there.
     fn find(&self, demand: &Demand) -> Option<(u32, Processors)> {
-        let limit = self.config.max_jobs_per_node.max(1);
+        let limit = self.config.max_jobs_per_processor.max(1);
         let choose =
             |room: &Room, height| self.loads.choose(self.config.allocation, height, room, limit);
         if demand.is_plain() {

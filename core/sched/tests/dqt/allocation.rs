@@ -142,11 +142,11 @@ impl Pair {
         loop {
             let up = self.naive.up((0, self.naive.leaves));
             let first = self.queue.iter().position(|&(_, wanted)| u64::from(wanted) <= up);
-            let &DqtConfig { allocation, max_jobs_per_node, .. } = self.policy.config();
+            let &DqtConfig { allocation, max_jobs_per_processor, .. } = self.policy.config();
             let expected = first.and_then(|index| {
                 let (job, wanted) = self.queue[index];
                 let (part, nodes) =
-                    self.naive.place(allocation, wanted, u64::from(max_jobs_per_node))?;
+                    self.naive.place(allocation, wanted, u64::from(max_jobs_per_processor))?;
                 Some((index, part, Placement { job, processors: nodes }))
             });
             let placement = self.policy.next_placement(NOW);
@@ -200,7 +200,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..80),
     ) {
         let config =
-            DqtConfig { arity, allocation: ALLOCATION_POLICIES[allocation], max_jobs_per_node: limit, ..DqtConfig::default() };
+            DqtConfig { arity, allocation: ALLOCATION_POLICIES[allocation], max_jobs_per_processor: limit, ..DqtConfig::default() };
         let mut policy = Dqt::new(config);
         (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let mut leaves = 1;

@@ -369,7 +369,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         mode: config.mode(),
         slice_ns: config.slice_ns(),
         policy: config.policy.clone(),
-        max_jobs_per_node: config.max_jobs_per_node,
+        max_jobs_per_processor: config.max_jobs_per_processor,
         max_jobs_per_user: config.quota.jobs_per_user,
         max_priority: config.max_priority,
         priority: config.job.priority.unwrap_or(1),

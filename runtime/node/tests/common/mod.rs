@@ -77,7 +77,7 @@ impl Cluster {
             mode,
             force_switch: false,
             fan_out: 16,
-            max_jobs_per_node: 16,
+            max_jobs_per_processor: 16,
             max_ranks_per_processor: 16,
             lease_ms: 3_000,
             owner_uid: nix::unistd::geteuid().as_raw(),

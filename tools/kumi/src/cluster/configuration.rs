@@ -58,7 +58,7 @@ pub fn config(
         max_priority: defaults::max_priority(),
         force_switch: sharing.force_switch,
         fan_out: sharing.fan_out,
-        max_jobs_per_node: defaults::max_jobs_per_node(),
+        max_jobs_per_processor: defaults::max_jobs_per_processor(),
         max_ranks_per_processor: defaults::max_ranks_per_processor(),
         lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
         limits: LimitCaps::default(),
