@@ -23,7 +23,7 @@ mod privacy;
 mod quotas;
 mod users;
 pub use devices::{DeviceList, check_devices};
-pub use job::{HANDLER, JobDefaults, check_handler};
+pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
 pub use privacy::{Privacy, ShowOthers};

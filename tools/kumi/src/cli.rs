@@ -1,6 +1,8 @@
 //! Command line of `kumi`.
 
+use crate::cluster::JobDefaultArgs;
 use crate::parse;
+use crate::run::ResourceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kumi_control::message::WaitLimit;
 use nix::sys::signal::Signal;
@@ -144,6 +146,8 @@ pub struct SharingArgs {
     /// [default: forever]
     #[arg(long, value_name = "TIME", value_parser = parse::wait_text)]
     pub wait: Option<String>,
+    #[command(flatten)]
+    pub job: JobDefaultArgs,
 }
 
 /// `kumi cluster init`
@@ -360,6 +364,11 @@ pub struct RunArgs {
     /// :low, :even or :high [default: KUMI_HANDLER, or as the cluster is configured]
     #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
     pub handler: Option<String>,
+    #[command(flatten)]
+    pub resources: ResourceArgs,
+    /// File of options, in TOML: its keys are the long options; those of the command line go before
+    #[arg(long, value_name = "FILE")]
+    pub job_file: Option<PathBuf>,
     /// The program and its arguments
     #[arg(
         required = true,

@@ -1,6 +1,7 @@
 //! Errors of the command: each is a sentence, advice and an exit code.
 
 use crate::hosts::HostsError;
+use crate::run::job_file::JobFileError;
 use kumi_control::message::ClientReply;
 use kumi_node::client::ClientError;
 use kumi_node::config::ConfigError;
@@ -40,6 +41,9 @@ pub enum Error {
         /// The system's error message.
         source: io::Error,
     },
+    /// The job file.
+    #[error(transparent)]
+    JobFile(#[from] JobFileError),
     /// No file of this name is in the search path or at this place.
     #[error("there is no program '{0}'; check the name, or give its path")]
     ProgramNotFound(String),
@@ -306,6 +310,7 @@ impl Error {
             Self::HostsUnreadable { .. } | Self::NoDirectory(_) | Self::JobNotRunning { .. } => {
                 ExitCode::NoInput
             }
+            Self::JobFile(error) => error.exit_code(),
             Self::ProgramNotFound(_) => ExitCode::ProgramNotFound,
             Self::NotExecutable { .. } => ExitCode::NotExecutable,
             Self::Exists { .. } | Self::Busy(_) => ExitCode::Exists,

@@ -26,7 +26,7 @@ mod stats;
 mod table;
 mod top;
 
-use clap::{CommandFactory, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use cli::{Cli, Command};
 use context::Context;
 use error::Error;
@@ -39,13 +39,13 @@ pub fn command() -> clap::Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            return refuse(&error);
-        }
+    let read = Cli::command().try_get_matches();
+    let read = read.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match read {
+        Ok(read) => read,
+        Err(error) => return refuse(&error),
     };
-    match execute(cli) {
+    match with_job_file(cli, &matches).and_then(execute) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if error.speaks() {
@@ -67,6 +67,16 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     output::note(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
     kumi_node::exit::ExitCode::Usage.into()
+}
+
+/// The command line with what a job file adds to it.
+fn with_job_file(mut cli: Cli, matches: &ArgMatches) -> Result<Cli, Error> {
+    if let (Command::Run(args), Some(run)) = (&mut cli.command, matches.subcommand_matches("run"))
+        && let Some(file) = args.job_file.take()
+    {
+        *args = run::job_file::apply(&file, &cli.cluster, run)?;
+    }
+    Ok(cli)
 }
 
 fn execute(cli: Cli) -> Result<(), Error> {

@@ -2,9 +2,9 @@
 
 use crate::cli::Policy;
 use kumi_control::head::{PolicyError, check_policy};
-use kumi_control::message::{MOST_PRIORITY, WaitLimit};
+use kumi_control::message::{DeviceCount, MOST_PRIORITY, WaitLimit};
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
-use kumi_node::durations;
+use kumi_node::{durations, sizes};
 use std::time::Duration;
 
 /// Shortest permitted slice.
@@ -34,6 +34,14 @@ pub enum ParseError {
         "'{0}' is not a waiting time; write no, forever, or a number with a unit, for example 30s, 10m or 2h, at most 365d"
     )]
     Wait(String),
+    /// Not a size of memory.
+    #[error("{}", sizes::wrong(.0))]
+    Size(String),
+    /// Not a number of devices.
+    #[error(
+        "'{0}' is not a number of devices; write NAME=N with the nodes' name for them and 1 or more, for example gpu=1"
+    )]
+    Device(String),
     /// Not a priority.
     #[error("'{0}' is not a priority; give a number from 1 (ordinary) to {MOST_PRIORITY}")]
     Priority(String),
@@ -75,6 +83,25 @@ pub fn wait(text: &str) -> Result<WaitLimit, ParseError> {
 /// The same, in the user's notation.
 pub fn wait_text(text: &str) -> Result<String, ParseError> {
     wait(text).map(|_| text.to_owned())
+}
+
+/// Bytes of memory, such as `512M` or `1.5GiB`.
+pub fn size(text: &str) -> Result<u64, ParseError> {
+    sizes::bytes(text).ok_or_else(|| ParseError::Size(text.to_owned()))
+}
+
+/// The same size, in the user's notation.
+pub fn size_text(text: &str) -> Result<String, ParseError> {
+    size(text).map(|_| text.to_owned())
+}
+
+/// Devices of a name: `gpu=1`.
+pub fn device(text: &str) -> Result<DeviceCount, ParseError> {
+    let (name, count) = text.split_once('=').unwrap_or((text, ""));
+    match count.parse() {
+        Ok(count @ 1..) if !name.is_empty() => Ok(DeviceCount { name: name.to_owned(), count }),
+        _ => Err(ParseError::Device(text.to_owned())),
+    }
 }
 
 /// Priority of a job.
@@ -183,6 +210,17 @@ mod tests {
         for text in ["", "m", "0s", "0m", "10", "-1h", "1e3m", "366d", "999999999999999d", "1 m"] {
             assert_eq!(estimate(text), Err(ParseError::Estimate(text.to_owned())), "{text:?}");
         }
+    }
+
+    #[test]
+    fn devices_have_a_name_and_a_number() {
+        let gpus = |count| Ok(DeviceCount { name: "gpu".to_owned(), count });
+        assert_eq!((device("gpu=1"), device("gpu=4096")), (gpus(1), gpus(4096)));
+        for text in ["", "gpu", "gpu=", "gpu=0", "=1", "gpu=-1", "gpu=1.5", "gpu=99999999999"] {
+            assert_eq!(device(text), Err(ParseError::Device(text.to_owned())));
+        }
+        assert_eq!((size("512M"), size("2GiB")), (Ok(512 << 20), Ok(2 << 30)));
+        assert_eq!(size("2GB"), Err(ParseError::Size("2GB".to_owned())));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Defaults of jobs: the table `[job]` of the configuration.
 
-use kumi_control::message::{MOST_PRIORITY, Resources, WaitLimit};
+use kumi_control::message::{Binding, MOST_PRIORITY, Resources, WaitLimit};
 use kumi_net::HandlerSetting;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,35 @@ pub struct JobDefaults {
         skip_serializing_if = "Option::is_none"
     )]
     pub processes_per_rank: Option<u32>,
+    /// The processors on which a rank may run: all of its node, its own, or those of its job that are near or anywhere; `core`
+    /// if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<Bind>,
+}
+
+/// The processors on which a rank may run, as the file says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bind {
+    /// All that its node gives to ranks.
+    None,
+    /// Its own.
+    Core,
+    /// Those of its job on the node that are of the same NUMA places as its own.
+    Numa,
+    /// All of its job on the node.
+    Cpuset,
+}
+
+impl From<Bind> for Binding {
+    fn from(bind: Bind) -> Self {
+        match bind {
+            Bind::None => Self::None,
+            Bind::Core => Self::Core,
+            Bind::Numa => Self::Numa,
+            Bind::Cpuset => Self::Cpuset,
+        }
+    }
 }
 
 /// The fewest processes of a rank that may be configured: below them a rank would not get as far as its program.
@@ -120,7 +149,7 @@ fn check_priority(number: u16) -> Result<(), String> {
 }
 
 /// Most processors of a rank.
-const MOST_PROCESSORS: u32 = 4096;
+pub const MOST_PROCESSORS: u32 = 4096;
 
 fn check_processors(number: u32) -> Result<(), String> {
     if (1..=MOST_PROCESSORS).contains(&number) {
@@ -180,6 +209,7 @@ impl JobDefaults {
         Resources {
             processors_per_rank: self.cpus_per_rank,
             memory_per_rank: self.memory_per_rank(),
+            binding: self.bind.map(Binding::from),
             ..Resources::default()
         }
     }
@@ -266,6 +296,14 @@ mod tests {
         config.save(dir.path()).unwrap();
         assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
         assert_eq!(config.job.wait_limit(), WaitLimit::Forever);
+        let config = with("cpus_per_rank = 2\nbind = \"numa\"").unwrap();
+        let resources = config.job.resources();
+        assert_eq!(
+            (resources.processors_per_rank, resources.binding),
+            (Some(2), Some(Binding::Numa))
+        );
+        config.save(dir.path()).unwrap();
+        assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
         let config = with("wait = \"90s\"").unwrap();
         assert_eq!(config.job.wait_limit(), WaitLimit::AtMost(90_000_000_000));
         config.save(dir.path()).unwrap();
@@ -291,6 +329,8 @@ mod tests {
             ("wait = \"yes\"", "\"yes\" is not a waiting time"),
             ("wait = \"0s\"", "at most 365d"),
             ("handler = \"fast\"", "other, rr or fifo"),
+            ("cpus_per_rank = 0", "0 is not a number of processors"),
+            ("bind = \"socket\"", "unknown variant `socket`, expected one of `none`, `core`"),
             ("memory_per_rank = \"2GB\"", "\"2GB\" is not a size"),
             ("processes_per_rank = 15", "at least 16"),
         ] {

@@ -81,13 +81,13 @@ pub fn config(
 }
 
 fn job_defaults(sharing: &SharingArgs) -> JobDefaults {
-    JobDefaults {
+    sharing.job.fill(JobDefaults {
         handler: sharing.handler.clone(),
         priority: sharing.priority,
         estimate: sharing.estimate.clone(),
         wait: sharing.wait.clone(),
         ..JobDefaults::default()
-    }
+    })
 }
 
 fn mode(policy: &Policy) -> ModeName {

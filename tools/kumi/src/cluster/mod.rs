@@ -6,6 +6,7 @@ mod configuration;
 mod daemons;
 mod directory;
 mod down;
+mod job_defaults;
 mod netns;
 mod processes;
 mod remote_hosts;
@@ -20,6 +21,7 @@ use crate::error::Error;
 use crate::output;
 
 pub use daemons::{beside, kumid, on_search_path};
+pub use job_defaults::JobDefaultArgs;
 
 /// Runs the command.
 pub async fn run(context: &Context, command: ClusterCommand) -> Result<(), Error> {
