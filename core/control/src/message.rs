@@ -20,7 +20,7 @@ pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
-pub use crate::status::{ClusterStatus, NodeStatus};
+pub use crate::status::{ClusterStatus, NodeStatus, NodeUse};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};

@@ -2,10 +2,12 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
+
 use kumi_sched::{DqtNode, JobId, Mode, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
-use crate::message::NodeDescription;
+use crate::message::{DeviceCount, NodeDescription};
 
 /// The cluster as the head sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,4 +43,19 @@ pub struct NodeStatus {
     pub description: Option<NodeDescription>,
     /// Jobs placed on it.
     pub jobs: Vec<JobId>,
+    /// Numbers of its processors, as the tree of queues has them.
+    pub numbers: Range<u32>,
+    /// What placed jobs have of it.
+    pub taken: NodeUse,
+}
+
+/// What placed jobs have of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeUse {
+    /// Processors that a job has at least. Jobs may share them in time.
+    pub processors: u32,
+    /// Bytes of memory that are reserved.
+    pub memory: u64,
+    /// Devices, by name.
+    pub devices: Vec<DeviceCount>,
 }

@@ -23,11 +23,13 @@ impl Amounts {
     }
 
     /// So many times this.
-    pub(crate) fn times(&self, count: u32) -> Self {
+    #[must_use]
+    pub fn times(&self, count: u32) -> Self {
         Self(self.0.map(|each| each.saturating_mul(count.into())))
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds so much of each kind.
+    pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
             *mine = mine.saturating_add(*theirs);
         }

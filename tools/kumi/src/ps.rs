@@ -6,10 +6,11 @@ use crate::error::Error;
 use crate::job_descriptions;
 use crate::table::{self, Table};
 use kumi_control::message::{
-    ClientReply, ClientRequest, JobList, JobRecord, JobState, Outcome, RankStatus, RefusalKind,
-    WaitReason,
+    Binding, ClientReply, ClientRequest, JobList, JobRecord, JobState, NodeRanks, NodeStatus,
+    Outcome, RankStatus, RefusalKind, Resources, WaitReason,
 };
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// One job in the form of `--json`.
 #[derive(Serialize)]
@@ -20,6 +21,7 @@ pub struct JobView<'a> {
     uid: u32,
     ranks: u32,
     nodes: Vec<u32>,
+    layout: Vec<PartView>,
     state: &'static str,
     idle: bool,
     waits_for: Option<ReasonView>,
@@ -32,6 +34,23 @@ pub struct JobView<'a> {
     encrypted: bool,
     priority: u16,
     estimate_s: Option<f64>,
+    cpus_per_rank: u32,
+    /// Bytes; null if none is reserved.
+    mem_per_rank: Option<u64>,
+    ranks_per_node: Option<u32>,
+    exclusive: bool,
+    resources: BTreeMap<&'a str, u32>,
+    bind: &'static str,
+}
+
+/// Ranks on one node in the form of `--json`.
+#[derive(Serialize)]
+struct PartView {
+    node: u32,
+    first_rank: u32,
+    ranks: u32,
+    /// Places in the node's list.
+    processors: Vec<u32>,
 }
 
 /// What a job waits for in the form of `--json`.
@@ -81,19 +100,23 @@ pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
         other => return Err(Error::unexpected(&other)),
     };
     if args.json {
-        crate::output::json(&views(&jobs))
+        let nodes = match client.ask(&ClientRequest::Cluster).await? {
+            ClientReply::Cluster(cluster) => cluster.nodes,
+            other => return Err(Error::unexpected(&other)),
+        };
+        crate::output::json(&views(&jobs, &nodes))
     } else {
         crate::output::text(&render(&jobs, crate::output::wall_ms(), &crate::output::user_name))
     }
 }
 
-/// The jobs as data.
-pub fn views(jobs: &JobList) -> Vec<JobView<'_>> {
-    jobs.records.iter().map(|record| view(record, jobs)).collect()
+/// The jobs as data, on these nodes.
+pub fn views<'a>(jobs: &'a JobList, nodes: &[NodeStatus]) -> Vec<JobView<'a>> {
+    jobs.records.iter().map(|record| view(record, jobs, nodes)).collect()
 }
 
-fn view<'a>(record: &'a JobRecord, jobs: &JobList) -> JobView<'a> {
-    let spec = &record.spec;
+fn view<'a>(record: &'a JobRecord, jobs: &JobList, nodes: &[NodeStatus]) -> JobView<'a> {
+    let (spec, resources) = (&record.spec, &record.spec.request.resources);
     let (state, outcome) = match &record.state {
         JobState::Queued => ("queued", None),
         JobState::Preparing => ("starting", None),
@@ -108,6 +131,7 @@ fn view<'a>(record: &'a JobRecord, jobs: &JobList) -> JobView<'a> {
         uid: spec.user.uid,
         ranks: spec.request.ranks,
         nodes: spec.layout.iter().map(|part| part.node.0).collect(),
+        layout: spec.layout.iter().map(|part| part_view(part, nodes)).collect(),
         state,
         idle: jobs.is_idle(spec.job),
         waits_for: jobs.waits_for(spec.job).map(reason_view),
@@ -121,7 +145,33 @@ fn view<'a>(record: &'a JobRecord, jobs: &JobList) -> JobView<'a> {
         priority: spec.request.priority,
         #[allow(clippy::cast_precision_loss)]
         estimate_s: spec.request.estimate_ns.map(|nanos| nanos as f64 / 1e9),
+        cpus_per_rank: resources.processors_per_rank.unwrap_or(1),
+        mem_per_rank: resources.memory_per_rank.filter(|&bytes| bytes > 0),
+        ranks_per_node: resources.ranks_per_node,
+        exclusive: resources.exclusive,
+        resources: resources.devices.iter().map(|it| (&*it.name, it.count)).collect(),
+        bind: match resources.binding.unwrap_or_default() {
+            Binding::None => "none",
+            Binding::Core => "core",
+            Binding::Numa => "numa",
+            Binding::Cpuset => "cpuset",
+        },
     }
+}
+
+/// The places of a job's processors in its node's list.
+pub fn processors(part: &NodeRanks, nodes: &[NodeStatus]) -> Vec<u32> {
+    if !part.processors.is_empty() {
+        return part.processors.clone();
+    }
+    let node = nodes.iter().find(|node| node.node == part.node);
+    let said = node.and_then(|node| node.description.as_ref());
+    (0..said.map_or(0, |said| said.processors)).collect()
+}
+
+fn part_view(part: &NodeRanks, nodes: &[NodeStatus]) -> PartView {
+    let (node, first_rank, ranks) = (part.node.0, part.first, part.count);
+    PartView { node, first_rank, ranks, processors: processors(part, nodes) }
 }
 
 fn reason_view(reason: &WaitReason) -> ReasonView {
@@ -188,7 +238,42 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
     view
 }
 
-/// The table; `now_ms` is the wall clock. Priorities and estimates have columns only if some job has an
+/// A column that the table has only if some job has something unusual in it.
+struct Column {
+    heading: &'static str,
+    /// Whether a job has.
+    unusual: fn(&Resources) -> bool,
+    text: fn(&Resources) -> String,
+}
+
+/// What ranks take beside one processor.
+const RESOURCES: [Column; 3] = [
+    Column {
+        heading: ">CPUS/RANK",
+        unusual: |resources| resources.processors_per_rank.is_some_and(|each| each > 1),
+        text: |resources| resources.processors_per_rank.unwrap_or(1).to_string(),
+    },
+    Column {
+        heading: ">MEM/RANK",
+        unusual: |resources| resources.memory_per_rank.is_some_and(|bytes| bytes > 0),
+        text: |resources| match resources.memory_per_rank {
+            None | Some(0) => "-".to_owned(),
+            Some(bytes) => table::bytes(bytes),
+        },
+    },
+    Column {
+        heading: "DEVICES/RANK",
+        unusual: |resources| !resources.devices.is_empty(),
+        text: |resources| {
+            let word = |(name, count)| format!("{}={count}", table::printable(name));
+            let words = resources.devices.iter().map(|device| word((&device.name, device.count)));
+            let words: Vec<String> = words.collect();
+            if words.is_empty() { "-".to_owned() } else { words.join(",") }
+        },
+    },
+];
+
+/// The table; `now_ms` is the wall clock. Priorities, estimates and resources have columns only if some job has an
 /// unusual one, and so has what jobs wait for.
 fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
     let records = &jobs.records;
@@ -198,6 +283,9 @@ fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
     let mut headings = vec![">JOB", "NAME", "USER", ">RANKS", "NODES", "STATE", ">TIME"];
     headings.extend(priorities.then_some(">PRIORITY"));
     headings.extend(estimates.then_some(">ESTIMATE"));
+    let shown = |column: &&Column| requests().any(|request| (column.unusual)(&request.resources));
+    let resources: Vec<&Column> = RESOURCES.iter().filter(shown).collect();
+    headings.extend(resources.iter().map(|column| column.heading));
     let waits = !jobs.waiting.is_empty();
     headings.extend(waits.then_some("WAITS FOR"));
     headings.push("COMMAND");
@@ -221,6 +309,7 @@ fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
         ];
         row.extend(priorities.then(|| spec.request.priority.to_string()));
         row.extend(estimates.then_some(estimate));
+        row.extend(resources.iter().map(|column| (column.text)(&spec.request.resources)));
         let reason = jobs.waits_for(spec.job).map(job_descriptions::waits_for);
         row.extend(waits.then(|| reason.unwrap_or_else(|| "-".to_owned())));
         row.push(table::shortened(&job_descriptions::command(record), 60));
@@ -232,7 +321,8 @@ fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::{ContentHash, JobRequest, JobSpec, NodeRanks, Program, User};
+    use crate::cluster::tree::tests::nodes as tree_nodes;
+    use kumi_control::message::{ContentHash, DeviceCount, JobRequest, JobSpec, Program, User};
     use kumi_sched::{JobId, NodeId};
     use serde_json::Value::Null;
 
@@ -296,7 +386,7 @@ JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR              
         let (idle, waiting) = (vec![JobId(8)], vec![(JobId(10), reason)]);
         let jobs = JobList { records, idle, waiting };
         assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
-        let value = serde_json::to_value(views(&jobs)).unwrap();
+        let value = serde_json::to_value(views(&jobs, &[])).unwrap();
         let reason = &value[2]["waits_for"];
         assert_eq!((&reason["kind"], &reason["wanted"]), (&"nodes_down".into(), &8.into()));
         assert_eq!((&reason["job"], &value[1]["waits_for"]), (&Null, &Null));
@@ -320,9 +410,40 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  PRIORITY  ESTIMATE  COMMAND
 ";
         let jobs = JobList { records: records.into(), ..JobList::default() };
         assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
-        let value = serde_json::to_value(views(&jobs)).unwrap();
+        let value = serde_json::to_value(views(&jobs, &[])).unwrap();
         assert_eq!((&value[0]["priority"], &value[1]["estimate_s"]), (&3.into(), &600.0.into()));
         assert_eq!(value[0]["estimate_s"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn what_ranks_take_is_shown_where_it_is_unusual() {
+        let mut records = [record(9, "cg", JobState::Running), record(10, "w", JobState::Queued)];
+        let resources = &mut records[0].spec.request.resources;
+        (resources.processors_per_rank, resources.memory_per_rank) = (Some(2), Some(3 << 29));
+        resources.devices = vec![DeviceCount { name: "gpu".into(), count: 1 }];
+        records[0].spec.layout[1].processors.clear();
+        let expected = "\
+JOB  NAME  USER  RANKS  NODES  STATE     TIME  CPUS/RANK  MEM/RANK  DEVICES/RANK  COMMAND
+  9  cg    root      8  0-1    running  1m00s          2   1.5 GiB  gpu=1         ./cg A
+ 10  w     root      8  -      queued       -          1         -  -             ./cg A
+";
+        let jobs = JobList { records: records.into(), ..JobList::default() };
+        assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
+        let value = serde_json::to_value(views(&jobs, &tree_nodes(&[2, 2]))).unwrap();
+        let job = &value[0];
+        assert_eq!(
+            (&job["cpus_per_rank"], &job["mem_per_rank"]),
+            (&2.into(), &(3u64 << 29).into())
+        );
+        assert_eq!((&job["resources"]["gpu"], &job["bind"]), (&1.into(), &"core".into()));
+        let part = |node: u32, first: u32, processors: Vec<u32>| {
+            let mut part = serde_json::json!({"node": node, "first_rank": first, "ranks": 4});
+            part["processors"] = processors.into();
+            part
+        };
+        let layout = serde_json::json!([part(0, 0, vec![0]), part(1, 4, vec![0, 1])]);
+        assert_eq!(job["layout"], layout, "all of the second node");
+        assert_eq!((&value[1]["mem_per_rank"], &value[1]["exclusive"]), (&Null, &false.into()));
     }
 
     #[test]
@@ -333,7 +454,7 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  PRIORITY  ESTIMATE  COMMAND
             status: RankStatus::Exited(4),
         });
         let jobs = JobList { records: vec![record(11, "x", ended)], ..JobList::default() };
-        let value = serde_json::to_value(views(&jobs)).unwrap();
+        let value = serde_json::to_value(views(&jobs, &[])).unwrap();
         assert_eq!(value[0]["state"], "ended");
         assert_eq!(value[0]["outcome"]["exit_code"], 4);
         assert_eq!(value[0]["outcome"]["rank"], 3);

@@ -46,6 +46,16 @@ impl Kinds {
         amounts
     }
 
+    /// Memory and devices of these amounts. Kinds of which there is nothing are left out.
+    pub(super) fn describe(&self, amounts: &Amounts) -> (u64, Vec<DeviceCount>) {
+        let devices = self.devices.iter().zip(&amounts.0[MEMORY + 1..]);
+        let devices = devices.filter(|(_, count)| **count > 0).map(|(name, &count)| DeviceCount {
+            name: name.clone(),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+        });
+        (amounts.0[MEMORY], devices.collect())
+    }
+
     /// What a node has. One that does not know its memory limits no job by it.
     pub(super) fn of_node(&self, node: &NodeDescription) -> Amounts {
         let memory = if node.memory == 0 { u64::MAX } else { node.memory };

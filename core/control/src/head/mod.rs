@@ -17,7 +17,8 @@
 //! | `revocations` | certificates that are revoked |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
-//! `listing` and `privacy` decide what each user sees of the jobs, `channels` which nodes have a job's channels.
+//! `listing` and `privacy` decide what each user sees of the jobs, `taken` says what these have of the nodes, `channels` which
+//! nodes have a job's channels.
 //!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
 //! `reconciliation` (nodes that come and go), `lifecycle` and `preparation` (of jobs).
@@ -67,6 +68,7 @@ mod scheduler;
 mod shutdown;
 mod sizing;
 mod subscribers;
+mod taken;
 mod time;
 mod timetable;
 mod transfers;
@@ -98,6 +100,7 @@ use sampling::SampleRequests;
 use scheduler::Scheduler;
 use shutdown::Shutdown;
 use subscribers::Subscribers;
+pub use taken::ClusterUse;
 use time::HeadTime;
 use timetable::TimetablePublisher;
 use transfers::ProgramTransfers;

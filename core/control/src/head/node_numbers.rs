@@ -51,6 +51,11 @@ impl NodeNumbers {
         &self.numbering
     }
 
+    /// What is counted beside processors.
+    pub(super) fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
     /// A node as policies see it.
     pub(super) fn resources(&self, node: &NodeDescription) -> NodeResources {
         let processors = self.numbering.processors(node.node);

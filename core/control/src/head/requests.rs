@@ -223,8 +223,11 @@ impl Head {
     }
 
     fn status(&self) -> ClusterStatus {
+        let taken = self.taken();
         let nodes = self.membership.descriptions().map(|(node, description)| NodeStatus {
             node,
+            numbers: self.scheduler.processors(node),
+            taken: self.node_use(taken.get(&node)),
             up: self.is_up(node),
             description: description.map(|said| NodeDescription {
                 // What it had when it attached; what it has now is below.

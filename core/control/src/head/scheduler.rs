@@ -8,14 +8,15 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use kumi_sched::registry::Limits;
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Obstacle, Placement, Policy, Request,
-    Sharing,
+    ArriveError, ClusterTime, Column, Demand, DqtNode, JobId, NodeId, Obstacle, Placement, Policy,
+    Request, Sharing,
 };
 
-use super::capacity::Capacity;
+use super::capacity::{Capacity, Kinds};
 use super::idle::IdleJobs;
 use super::job::Job;
 use super::job_table::JobTable;
@@ -85,6 +86,25 @@ impl Scheduler {
     /// Most jobs on one processor, where they share time.
     pub(super) fn jobs_per_processor(&self) -> u32 {
         self.limits.jobs_per_processor
+    }
+
+    /// What is counted beside processors.
+    pub(super) fn kinds(&self) -> &Kinds {
+        self.numbers.kinds()
+    }
+
+    /// Numbers of a node's processors.
+    pub(super) fn processors(&self, node: NodeId) -> Range<u32> {
+        self.numbers.numbering().processors(node)
+    }
+
+    /// What a job demands that has its nodes.
+    pub(super) fn placed_demand(&self, job: &Job) -> Demand {
+        match job.demand.parts {
+            // An earlier head has placed it.
+            0 => self.numbers.placed_demand(&job.record),
+            _ => job.demand,
+        }
     }
 
     /// Why jobs wait of which the policy knows.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::mem::{Discriminant, discriminant};
 use core::time::Duration;
 
-use kumi_sched::{JobId, NodeId, Obstacle, Sharing};
+use kumi_sched::{JobId, Obstacle, Sharing};
 
 use super::capacity::Capacity;
 use super::job::{Job, PartState};
@@ -114,17 +114,8 @@ impl Head {
 
     /// Processors of nodes that are up, and how many of them no job has.
     fn free_processors(&self, capacity: &Capacity<'_>) -> u32 {
-        let placed = self.jobs.iter().filter(|job| job.is_placed());
-        let parts = placed.flat_map(|job| &job.record.spec.layout);
-        let mut taken: BTreeSet<(NodeId, u32)> = BTreeSet::new();
-        for part in parts.filter(|part| self.membership.is_attached(part.node)) {
-            let all = self.membership.description(part.node).map_or(1, |said| said.processors);
-            match &part.processors[..] {
-                [] => taken.extend((0..all).map(|place| (part.node, place))),
-                some => taken.extend(some.iter().map(|&place| (part.node, place))),
-            }
-        }
-        let taken = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+        let taken = self.taken().into_iter().filter(|(node, _)| self.membership.is_attached(*node));
+        let taken = taken.map(|(_, taken)| taken.processors()).fold(0, u32::saturating_add);
         capacity.processors_up().saturating_sub(taken)
     }
 

@@ -158,6 +158,38 @@ fn memory_is_not_shared_in_time() {
 }
 
 #[test]
+fn the_status_says_what_is_taken() {
+    let mut test = nodes(&[(3, 100, 2), (4, 100, 0)]);
+    let resources = Resources {
+        processors_per_rank: Some(2),
+        memory_per_rank: Some(30),
+        devices: vec![DeviceCount { name: "gpu".into(), count: 1 }],
+        ..Resources::default()
+    };
+    let first = test.runs(JobRequest { resources, ..request(1, 1, None) });
+    assert_eq!(test.layout(first), [(0, 1, vec![0, 1])]);
+    // Two ranks on each of two nodes: a node with fewer is charged like the others.
+    let resources = Resources { memory_per_rank: Some(20), ..Resources::default() };
+    test.runs(JobRequest { resources, ..request(2, 3, Some(2)) });
+    let actions = test.ask(&OWNER, ClientRequest::Cluster);
+    let status = actions.into_iter().find_map(|action| match action {
+        HeadAction::ToClient(_, ClientReply::Cluster(status)) => Some(status),
+        _ => None,
+    });
+    let nodes = status.expect("a status").nodes;
+    // The second begins at a multiple of four.
+    assert_eq!((nodes[0].numbers.clone(), nodes[1].numbers.clone()), (0..3, 4..8));
+    let [one, two] = [&nodes[0].taken, &nodes[1].taken];
+    assert_eq!((one.processors, one.memory), (3, 30 + 40));
+    assert_eq!(one.devices, [DeviceCount { name: "gpu".into(), count: 1 }]);
+    assert_eq!((two.processors, two.memory, two.devices.len()), (2, 40, 0));
+    let all = test.head.cluster_use();
+    assert_eq!((all.processors, all.processors_taken), (7, 5));
+    assert_eq!((all.memory, all.memory_taken), (200, 110));
+    assert_eq!(test.waits_for(first), None);
+}
+
+#[test]
 fn devices_are_counted_by_name() {
     let mut test = nodes(&[(4, 0, 0), (4, 0, 2)]);
     let with_gpus = |token, ranks, name: &str, count| {

@@ -12,8 +12,8 @@ use crate::{JobId, ProcessorId};
 pub struct DqtJob {
     /// The job.
     pub job: JobId,
-    /// How many nodes of the partition it uses.
-    pub nodes: u32,
+    /// How many processors of the partition it uses.
+    pub processors: u32,
     /// Turns it has in a round.
     pub turns: u16,
     /// Whether it takes turns now.
@@ -96,8 +96,8 @@ impl Dqt {
         let rings = &self.front.rings;
         let show = |member: u32| {
             let (entry, held) = (&rings.members[member as usize], &self.held[member as usize]);
-            let (job, nodes) = (entry.id, held.count());
-            DqtJob { job, nodes, turns: entry.turns, active: entry.active() }
+            let (job, processors) = (entry.id, held.count());
+            DqtJob { job, processors, turns: entry.turns, active: entry.active() }
         };
         let active = |queue| rings.active(queue).into_iter().map(show);
         let mut queues: Vec<Vec<DqtJob>> =

@@ -214,7 +214,7 @@ proptest! {
             pair.apply(number as u64, nodes, step);
         }
         let used: u64 = pair.policy.tree().iter().flat_map(|node| &node.queue)
-            .map(|job| u64::from(job.nodes)).sum();
+            .map(|job| u64::from(job.processors)).sum();
         prop_assert_eq!(pair.policy.fragmentation().used, used);
     }
 }

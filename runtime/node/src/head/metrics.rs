@@ -68,6 +68,13 @@ impl HeadMetrics {
         page.family("head_nodes", MetricKind::Gauge, "Nodes of the cluster.");
         page.sample(&[("state", "up")], up);
         page.sample(&[("state", "down")], self.shared.config.nodes.len() - up);
+        let all = head.cluster_use();
+        page.family("head_processors", MetricKind::Gauge, "Processors of the nodes that are up.");
+        page.sample(&[("state", "taken")], all.processors_taken);
+        page.sample(&[("state", "free")], all.processors - all.processors_taken);
+        page.family("head_memory_bytes", MetricKind::Gauge, "Memory of the nodes that are up.");
+        page.sample(&[("state", "reserved")], all.memory_taken);
+        page.sample(&[("state", "free")], all.memory - all.memory_taken);
         let timetable = head.timetable();
         page.family(
             "head_timetable_generation",

@@ -6,7 +6,7 @@ use crate::context::{Context, NodeAddress};
 use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
-use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus, NodeStatus};
+use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus, DeviceCount, NodeStatus};
 use kumi_sched::Mode;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -36,9 +36,44 @@ struct NodeView<'a> {
     up: bool,
     address: &'a str,
     processors: Option<u32>,
+    /// Without a job.
+    processors_free: Option<u32>,
+    /// Bytes; null if it is not known.
+    memory: Option<u64>,
+    memory_free: Option<u64>,
+    devices: Vec<DeviceView<'a>>,
     jobs: Vec<u64>,
     timetable: Vec<Vec<u64>>,
     limits: &'a [String],
+}
+
+/// Devices of a node in the form of `--json`.
+#[derive(Serialize)]
+struct DeviceView<'a> {
+    name: &'a str,
+    count: u32,
+    free: u32,
+}
+
+/// Processors of a node, and those without a job.
+pub fn processors(node: &NodeStatus) -> Option<(u32, u32)> {
+    let all = node.description.as_ref()?.processors;
+    Some((all, all.saturating_sub(node.taken.processors)))
+}
+
+/// Bytes of memory of a node, and those that are not reserved.
+fn memory(node: &NodeStatus) -> Option<(u64, u64)> {
+    let all = node.description.as_ref().map(|said| said.memory).filter(|&all| all > 0)?;
+    Some((all, all.saturating_sub(node.taken.memory)))
+}
+
+/// Devices of a node, and how many of each no job has.
+fn devices(node: &NodeStatus) -> impl Iterator<Item = (&DeviceCount, u32)> {
+    let all = node.description.iter().flat_map(|said| &said.devices);
+    all.map(|device| {
+        let taken = node.taken.devices.iter().find(|taken| taken.name == device.name);
+        (device, device.count.saturating_sub(taken.map_or(0, |taken| taken.count)))
+    })
 }
 
 /// Runs the command.
@@ -79,7 +114,13 @@ pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusV
             name: name(node, places),
             up: node.up,
             address: place(places, node).map_or("", |place| &place.address),
-            processors: description.map(|d| d.processors),
+            processors: processors(node).map(|(all, _)| all),
+            processors_free: processors(node).map(|(_, free)| free),
+            memory: memory(node).map(|(all, _)| all),
+            memory_free: memory(node).map(|(_, free)| free),
+            devices: devices(node)
+                .map(|(device, free)| DeviceView { name: &device.name, count: device.count, free })
+                .collect(),
             jobs: node.jobs.iter().map(|job| job.0).collect(),
             timetable: slots(status, node.node),
             limits: description.map_or(&[], |d| d.limits.as_slice()),
@@ -98,7 +139,7 @@ pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusV
         slots: status.timetable.cycle(),
         control_messages: status.control_messages,
         nodes: status.nodes.iter().map(node_view).collect(),
-        tree: status.tree.as_deref().map(super::tree::views),
+        tree: status.tree.as_deref().map(|tree| super::tree::views(tree, &status.nodes)),
     }
 }
 
@@ -144,19 +185,30 @@ pub fn render(status: &ClusterStatus, places: &[NodeAddress], now_ms: u64) -> St
         sharing(status),
         table::elapsed(now_ms.saturating_sub(status.since_ms)),
     );
-    let mut nodes = Table::new(&[">NODE", "NAME", "STATE", "ADDRESS", ">CPUS", "JOBS"]);
+    let (memories, others) = (
+        status.nodes.iter().any(|node| memory(node).is_some()),
+        status.nodes.iter().any(|node| devices(node).next().is_some()),
+    );
+    let mut headings = vec![">NODE", "NAME", "STATE", "ADDRESS", ">CPUS", ">FREE"];
+    headings.extend(memories.then_some([">MEMORY", ">FREE"]).into_iter().flatten());
+    headings.extend(others.then_some("DEVICES FREE"));
+    headings.push("JOBS");
+    let mut nodes = Table::new(&headings);
     let mut limits: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for node in &status.nodes {
         let description = node.description.as_ref();
         let jobs: Vec<String> = node.jobs.iter().map(ToString::to_string).collect();
-        nodes.row(vec![
+        let mut row = vec![
             node.node.to_string(),
             table::shortened(name(node, places), 32),
             if node.up { "up" } else { "down" }.to_owned(),
             place(places, node).map_or_else(String::new, |place| place.address.clone()),
-            description.map_or_else(|| "-".to_owned(), |d| d.processors.to_string()),
-            if jobs.is_empty() { "-".to_owned() } else { jobs.join(",") },
-        ]);
+        ];
+        row.extend(pair(processors(node), |count| count.to_string()));
+        row.extend(memories.then(|| pair(memory(node), table::bytes)).into_iter().flatten());
+        row.extend(others.then(|| device_words(node)));
+        row.push(if jobs.is_empty() { "-".to_owned() } else { jobs.join(",") });
+        nodes.row(row);
         for limit in description.map_or(&[][..], |d| &d.limits) {
             // Nodes that lack the same thing share one line.
             let own = format!("node-{}", node.node);
@@ -174,10 +226,24 @@ pub fn render(status: &ClusterStatus, places: &[NodeAddress], now_ms: u64) -> St
     text
 }
 
+/// Cells of what there is and what is free.
+fn pair<T>(numbers: Option<(T, T)>, text: impl Fn(T) -> String) -> [String; 2] {
+    numbers.map_or_else(|| ["-", "-"].map(str::to_owned), |(all, free)| [text(all), text(free)])
+}
+
+/// `gpu 1 of 2`.
+fn device_words(node: &NodeStatus) -> String {
+    let word = |(device, free): (&DeviceCount, u32)| {
+        format!("{} {free} of {}", table::printable(&device.name), device.count)
+    };
+    let words: Vec<String> = devices(node).map(word).collect();
+    if words.is_empty() { "-".to_owned() } else { words.join(", ") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::NodeDescription;
+    use kumi_control::message::{NodeDescription, NodeUse};
     use kumi_sched::{ClusterTime, Column, JobId, NodeId, Timetable};
 
     fn status() -> ClusterStatus {
@@ -198,8 +264,17 @@ mod tests {
                 path: Vec::new(),
             }),
             jobs: vec![JobId(3), JobId(4)],
+            numbers: number..number + 1,
+            taken: NodeUse { processors: 1, ..NodeUse::default() },
         };
-        let down = NodeStatus { node: NodeId(2), up: false, description: None, jobs: Vec::new() };
+        let down = NodeStatus {
+            node: NodeId(2),
+            up: false,
+            description: None,
+            jobs: Vec::new(),
+            numbers: 2..3,
+            taken: NodeUse::default(),
+        };
         let column = |number| Column {
             node: NodeId(number),
             slots: vec![vec![JobId(3)], vec![JobId(4)], vec![]],
@@ -236,15 +311,41 @@ mod tests {
         let expected = "\
 cluster default: 2 of 3 nodes up, gang scheduling by dqt in slices of 10ms, running for 1m05s
 
-NODE  NAME   STATE  ADDRESS         CPUS  JOBS
-   0  node0  up     10.77.1.1:7701     1  3,4
-   1  node1  up     10.77.1.2:7701     1  3,4
-   2  late   down   x:1                -  -
+NODE  NAME   STATE  ADDRESS         CPUS  FREE  JOBS
+   0  node0  up     10.77.1.1:7701     1     0  3,4
+   1  node1  up     10.77.1.2:7701     1     0  3,4
+   2  late   down   x:1                -     -  -
 
 What the machines do not permit (`kumi doctor` says more):
   nodes 0-1: no real time in node-*
 ";
         assert_eq!(render(&status(), &places, 66_000), expected);
+    }
+
+    #[test]
+    fn memory_and_devices_are_shown_where_nodes_have_any() {
+        let device = |name: &str, count| DeviceCount { name: name.into(), count };
+        let mut status = ClusterStatus { tree: None, ..status() };
+        let said = status.nodes[0].description.as_mut().unwrap();
+        (said.memory, said.processors) = (16 << 30, 4);
+        said.devices = vec![device("fpga", 1), device("gpu", 2)];
+        status.nodes[0].taken =
+            NodeUse { processors: 3, memory: 3 << 29, devices: vec![device("gpu", 2)] };
+        status.nodes.truncate(2);
+        let text = render(&status, &[], 66_000);
+        let table: Vec<&str> = text.lines().skip(2).take(3).collect();
+        let expected = [
+            "NODE  NAME   STATE  ADDRESS  CPUS  FREE  MEMORY      FREE  DEVICES FREE             JOBS",
+            "   0  node0  up                 4     1  16 GiB  14.5 GiB  fpga 1 of 1, gpu 0 of 2  3,4",
+            "   1  node1  up                 1     0       -         -  -                        3,4",
+        ];
+        assert_eq!(table, expected);
+        let value = serde_json::to_value(view(&status, &[])).unwrap();
+        let node = &value["nodes"][0];
+        assert_eq!((&node["processors"], &node["processors_free"]), (&4.into(), &1.into()));
+        assert_eq!(node["memory_free"], 29u64 << 29);
+        assert_eq!(node["devices"][1], serde_json::json!({"name": "gpu", "count": 2, "free": 0}));
+        assert_eq!(value["nodes"][1]["memory"], serde_json::Value::Null);
     }
 
     #[test]

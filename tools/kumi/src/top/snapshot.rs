@@ -77,7 +77,7 @@ impl Snapshot {
         let load = |record| self.loads(record).iter().map(|load| load.permille).collect();
         TopView {
             cluster: status::view(&self.cluster, places),
-            jobs: ps::views(&self.jobs),
+            jobs: ps::views(&self.jobs, &self.cluster.nodes),
             load_permille: self.jobs.records.iter().map(load).collect(),
         }
     }
@@ -85,7 +85,7 @@ impl Snapshot {
     /// The tree of queues, if the policy has one, cut to this many columns.
     pub fn tree(&self, width: usize) -> Vec<TreeLine> {
         let tree = self.cluster.tree.as_deref().unwrap_or_default();
-        tree::lines(tree, self.cluster.nodes.len(), width)
+        tree::lines(tree, &self.cluster.nodes, width)
     }
 
     /// The loads of a job's ranks, in rank order.
@@ -118,8 +118,17 @@ impl Snapshot {
         column.map_or_else(Vec::new, |column| column.slots.clone())
     }
 
-    /// One line for each job: number, name, user, ranks, nodes, state, time, load.
-    pub fn job_rows(&self, now_ms: u64) -> Vec<[String; 8]> {
+    /// How many processors the job has.
+    fn processors(&self, record: &JobRecord) -> String {
+        let of_part = |part| ps::processors(part, &self.cluster.nodes).len();
+        match record.spec.layout.iter().map(of_part).sum::<usize>() {
+            0 => "-".to_owned(),
+            count => count.to_string(),
+        }
+    }
+
+    /// One line for each job: number, name, user, ranks, processors, nodes, state, time, load.
+    pub fn job_rows(&self, now_ms: u64) -> Vec<[String; 9]> {
         let row = |record: &JobRecord| {
             let spec = &record.spec;
             let time = record.started_ms.map_or_else(
@@ -131,6 +140,7 @@ impl Snapshot {
                 table::shortened(&spec.request.name, 24),
                 crate::output::user_name(spec.user.uid),
                 spec.request.ranks.to_string(),
+                self.processors(record),
                 table::ranges(spec.layout.iter().map(|part| part.node.0)),
                 job_descriptions::state(&record.state, self.jobs.is_idle(spec.job)),
                 time,
@@ -143,22 +153,27 @@ impl Snapshot {
     /// The plain text of `--once`.
     pub fn text(&self, now_ms: u64) -> String {
         let mut text = format!("{}\n\n", self.title());
-        let mut jobs =
-            Table::new(&[">JOB", "NAME", "USER", ">RANKS", "NODES", "STATE", ">TIME", ">LOAD"]);
+        let mut jobs = Table::new(&[
+            ">JOB", "NAME", "USER", ">RANKS", ">CPUS", "NODES", "STATE", ">TIME", ">LOAD",
+        ]);
         for row in self.job_rows(now_ms) {
             jobs.row(row.into());
         }
         text.push_str(&jobs.render());
         text.push('\n');
-        let mut nodes = Table::new(&[">NODE", "NAME", "STATE", ">SWITCHES", "TIMETABLE"]);
+        let mut nodes =
+            Table::new(&[">NODE", "NAME", "STATE", ">CPUS", ">FREE", ">SWITCHES", "TIMETABLE"]);
         for node in &self.cluster.nodes {
             let sample = self.samples.iter().find(|sample| sample.node == node.node);
             let slots: Vec<String> =
                 self.slots(node.node).iter().map(|slot| slot_text(slot)).collect();
+            let [processors, free] = processor_words(node);
             nodes.row(vec![
                 node.node.to_string(),
                 node_name(node),
                 if node.up { "up" } else { "down" }.to_owned(),
+                processors,
+                free,
                 sample.map_or_else(|| "-".to_owned(), |s| s.switching.count.to_string()),
                 if slots.is_empty() { "-".to_owned() } else { slots.join(" ") },
             ]);
@@ -197,6 +212,15 @@ pub fn node_name(node: &NodeStatus) -> String {
     description.map_or_else(|| "-".to_owned(), |known| table::shortened(&known.name, 24))
 }
 
+/// A node's processors, and those without a job; dashes if it has not said.
+pub fn processor_words(node: &NodeStatus) -> [String; 2] {
+    let known = status::processors(node);
+    known.map_or_else(
+        || ["-", "-"].map(str::to_owned),
+        |(all, free)| [all, free].map(|n| n.to_string()),
+    )
+}
+
 /// A slot's job, or a dot.
 pub fn slot_text(slot: &[JobId]) -> String {
     match slot {
@@ -214,7 +238,7 @@ pub mod tests {
     use super::*;
     use kumi_control::message::{
         ContentHash, JobRequest, JobSpec, JobState, MessageCounts, NodeDescription, NodeRanks,
-        Program, RankSample, Resources, SwitchSample, User,
+        NodeUse, Program, RankSample, Resources, SwitchSample, User,
     };
     use kumi_sched::{ClusterTime, Column, Mode, NodeId, Timetable};
 
@@ -260,7 +284,7 @@ pub mod tests {
             node: NodeId(number),
             incarnation: 1,
             name: format!("node{number}"),
-            processors: 1,
+            processors: 2,
             memory: 0,
             devices: Vec::new(),
             max_ranks: 16,
@@ -296,6 +320,8 @@ pub mod tests {
             up,
             description: up.then(|| description(number)),
             jobs: vec![JobId(3), JobId(4)],
+            numbers: 2 * number..2 * number + 2,
+            taken: NodeUse { processors: 1, ..NodeUse::default() },
         };
         let slots = || vec![vec![JobId(3)], vec![JobId(4)], vec![]];
         let column = |number| Column { node: NodeId(number), slots: slots() };
@@ -352,18 +378,18 @@ pub mod tests {
         let expected = "\
 cluster lab: 1 of 2 nodes up, gang scheduling by dqt in slices of 10ms
 
-JOB  NAME  USER     RANKS  NODES  STATE    TIME  LOAD
-  3  cg    4000000      4  0-1    running  9.0s   62%
-  4  is    4000000      4  0-1    running  9.0s   49%
+JOB  NAME  USER     RANKS  CPUS  NODES  STATE    TIME  LOAD
+  3  cg    4000000      4     4  0-1    running  9.0s   62%
+  4  is    4000000      4     4  0-1    running  9.0s   49%
 
-NODE  NAME   STATE  SWITCHES  TIMETABLE
-   0  node0  up           42  3 4 .
-   1  -      down          -  3 4 .
+NODE  NAME   STATE  CPUS  FREE  SWITCHES  TIMETABLE
+   0  node0  up        2     1        42  3 4 .
+   1  -      down      -     -         -  3 4 .
 
-   NODES  STATE     JOBS  QUEUE
-   0-1    rounded      3  3
->   0-1   rounding     3  4x3 (5)
->   2     rounding     3  6
+   NODES          STATE     JOBS  QUEUE
+   node0..node 1  rounded      3  3
+>   node0         rounding     3  4x3 (5)
+>   node 1:0      rounding     3  6
 
 load of job 3 (cg) by rank: 100% 25% - -
 

@@ -1,6 +1,6 @@
 //! Screen of `kumi top`.
 
-use super::snapshot::{Snapshot, node_name, slot_text};
+use super::snapshot::{Snapshot, node_name, processor_words, slot_text};
 use crate::cluster::tree::{HEADINGS, TreeLine};
 use crate::job_descriptions;
 use kumi_sched::JobId;
@@ -65,8 +65,8 @@ fn draw_jobs(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, now_ms: u64
             let mark = Cell::from(number).style(Style::new().fg(colour_of(record.spec.job)));
             Row::new([mark].into_iter().chain(rest.into_iter().map(Cell::from)))
         });
-    let widths = [6, 24, 12, 6, 14, 18, 8, 6].map(Constraint::Length);
-    let heading = ["JOB", "NAME", "USER", "RANKS", "NODES", "STATE", "TIME", "LOAD"];
+    let widths = [6, 24, 12, 6, 6, 14, 18, 8, 6].map(Constraint::Length);
+    let heading = ["JOB", "NAME", "USER", "RANKS", "CPUS", "NODES", "STATE", "TIME", "LOAD"];
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let table = Table::new(rows, widths)
         .header(Row::new(heading).style(bold))
@@ -82,18 +82,23 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
             let style = slot.first().map_or(Style::new(), |&job| Style::new().fg(colour_of(job)));
             [Span::styled(slot_text(&slot), style), Span::raw(" ")]
         });
+        let [processors, free] = processor_words(node);
         Row::new([
             Cell::from(node.node.to_string()),
             Cell::from(node_name(node)),
             Cell::from(word).style(Style::new().fg(colour)),
+            Cell::from(processors),
+            Cell::from(free),
             Cell::from(sample.map_or_else(String::new, |s| s.switching.count.to_string())),
             Cell::from(Line::from_iter(slots)),
         ])
     });
-    let widths = [6, 16, 6, 10].map(Constraint::Length).into_iter().chain([Constraint::Min(8)]);
+    let widths = [6, 16, 6, 6, 6, 10].map(Constraint::Length);
+    let widths = widths.into_iter().chain([Constraint::Min(8)]);
+    let heading = ["NODE", "NAME", "STATE", "CPUS", "FREE", "SWITCHES", "TIMETABLE"];
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let table = Table::new(rows, widths)
-        .header(Row::new(["NODE", "NAME", "STATE", "SWITCHES", "TIMETABLE"]).style(bold))
+        .header(Row::new(heading).style(bold))
         .block(Block::bordered().title("nodes"));
     frame.render_widget(table, area);
 }
