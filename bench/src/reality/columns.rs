@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn job(number: u64, submit: u64, service: u64, size: u32) -> Job {
-        Job { number, submit, service, estimate: service, size, user: 0, priority: 1 }
+        Job { number, submit, service, estimate: service, size, memory: 0, user: 0, priority: 1 }
     }
 
     #[test]

@@ -170,7 +170,16 @@ impl WorkloadMix {
             let service = self.service.draw(&mut service_draws).min(LONGEST_S) * SECOND;
             let size = pick(law, size_draws.unit());
             let submit = instant * SECOND;
-            Job { number, submit, service, estimate: service, size, user: 0, priority: 1 }
+            Job {
+                number,
+                submit,
+                service,
+                estimate: service,
+                size,
+                memory: 0,
+                user: 0,
+                priority: 1,
+            }
         };
         instants.map(&mut make).collect()
     }

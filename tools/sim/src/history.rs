@@ -44,6 +44,18 @@ struct Record {
     submitted_ms: u64,
     started_ms: Option<u64>,
     ended_ms: Option<u64>,
+    #[serde(default)]
+    layout: Vec<Part>,
+    #[serde(default)]
+    cpus_per_rank: u32,
+    /// Bytes.
+    mem_per_rank: Option<u64>,
+}
+
+/// What a job had of one node.
+#[derive(Deserialize)]
+struct Part {
+    processors: Vec<u32>,
 }
 
 const MILLISECOND: u64 = SECOND / 1000;
@@ -128,6 +140,9 @@ fn job(record: &Record, first: u64, start: u64, end: u64) -> Result<Job, String>
     nodes.sort_unstable();
     nodes.dedup();
     let size = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    // Records of older versions do not say which processors of its nodes a job had.
+    let processors = record.layout.iter().map(|part| part.processors.len()).sum::<usize>();
+    let processors = u32::try_from(processors).unwrap_or(u32::MAX);
     let service = (end - start) * MILLISECOND;
     Ok(Job {
         number,
@@ -135,7 +150,8 @@ fn job(record: &Record, first: u64, start: u64, end: u64) -> Result<Job, String>
         service,
         estimate: service,
         // A job with a known number of ranks only had a node for each rank.
-        size: if size == 0 { record.ranks } else { size },
+        size: if size == 0 { record.ranks } else { size.max(processors) },
+        memory: record.mem_per_rank.unwrap_or(0) / u64::from(record.cpus_per_rank.max(1)),
         user: record.uid,
         priority: 1,
     })

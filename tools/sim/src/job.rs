@@ -24,6 +24,8 @@ pub struct Job {
     pub estimate: u64,
     /// Processors it needs, all at once.
     pub size: u32,
+    /// Bytes of memory for each of them; 0 if it is not known.
+    pub memory: u64,
     /// Its user.
     pub user: u32,
     /// As [`kumi_sched::Request::priority`].
@@ -62,6 +64,15 @@ impl Workload {
     pub fn given(mut jobs: Vec<Job>) -> Self {
         jobs.sort_by_key(|job| job.submit);
         Self { jobs, horizon: None, source: Source::Given }
+    }
+
+    /// The jobs with ranks of so many processors each. One that does not fill its last rank gets more processors.
+    #[must_use]
+    pub fn in_ranks_of(mut self, processors: u32) -> Self {
+        for job in &mut self.jobs {
+            job.size = job.size.checked_next_multiple_of(processors.max(1)).unwrap_or(job.size);
+        }
+        self
     }
 
     /// Checks that a machine of `procs` processors can run this list.

@@ -15,6 +15,7 @@ pub mod figures;
 pub mod generate;
 pub mod history;
 pub mod job;
+mod machine;
 pub mod policies;
 pub mod random;
 pub mod report;

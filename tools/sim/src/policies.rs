@@ -39,14 +39,6 @@ pub fn partition_of(arity: u32, size: u32) -> u32 {
     partition
 }
 
-/// Size of the partition of a job of `size` whose first processor is `first`, on a machine of `procs`. If
-/// `procs` is not a power, the last partition of a size has fewer processors than the others.
-pub(crate) fn given(arity: u32, procs: u32, first: u32, size: u32) -> u32 {
-    let width = partition_of(arity, size);
-    let from = first / width * width;
-    from.saturating_add(width).min(procs).saturating_sub(from).max(size)
-}
-
 /// Share of the allocated processor time on processors that jobs did not ask for.
 pub(crate) fn fragmentation(policy: &str, workload: &Workload, outcome: &Outcome) -> Option<f64> {
     partitions(policy)?;
@@ -75,15 +67,6 @@ mod tests {
         assert_eq!(partitions("dhc:no-disabling"), Some(2));
         assert_eq!(partitions("dhc"), None);
         assert_eq!(partitions("easy"), None);
-    }
-
-    #[test]
-    fn partitions_end_where_the_machine_does() {
-        // A machine of 100: jobs of 33 in its left 64 and in the remaining 36, one of 70.
-        let of = |(first, size)| given(2, 100, first, size);
-        assert_eq!([(0, 33), (64, 33), (0, 70), (96, 3), (99, 1)].map(of), [64, 36, 100, 4, 1]);
-        assert_eq!([(0, 5), (96, 3)].map(|(first, size)| given(4, 100, first, size)), [16, 4]);
-        assert_eq!(given(2, u32::MAX, u32::MAX - 1, 1), 1);
     }
 
     #[test]

@@ -76,7 +76,10 @@ impl Case {
         watch.check()?;
         let mut policy = policies::by_name(&self.policy)?;
         let Self { policy: name, options, seed, .. } = self;
-        let workload = self.jobs.workload()?;
+        let mut workload = self.jobs.workload()?;
+        if options.rank_procs > 1 {
+            workload = Arc::new(Workload::clone(&workload).in_ranks_of(options.rank_procs));
+        }
         let outcome = engine::run_watched(name, policy.as_mut(), &workload, options, watch)?;
         let report = Report::new(name, *seed, &workload, options, &outcome);
         Ok(CaseResult { report, workload, outcome })

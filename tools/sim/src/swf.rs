@@ -7,6 +7,7 @@
 //! * 5, allocated processors; if that is -1 (unknown) or 0: 8, requested processors. If that is unknown too,
 //!   the job is left out and counted. (Allocated before requested, because the run time is that on the
 //!   allocated processors.)
+//! * 10, requested memory, else 7, used memory: KiB for each processor. What a job without either takes is not known.
 //! * 9, requested time. A job runs for the lesser of run time and requested time, because it would be killed
 //!   then. Its estimate is the greater. If it is -1 (unknown) or 0, the estimate is the run time: the job is
 //!   planned as if its user knew.
@@ -103,7 +104,7 @@ pub fn parse(name: &str, text: &str, strict: bool) -> Result<Workload, SimError>
 pub fn text(jobs: &[Job], procs: u32, note: &str) -> String {
     let mut text =
         format!("; Version: 2.2\n; MaxJobs: {}\n; MaxProcs: {procs}\n; Note: {note}\n", jobs.len());
-    for &Job { number, submit, service, estimate, size, user, priority: _ } in jobs {
+    for &Job { number, submit, service, estimate, size, user, memory: _, priority: _ } in jobs {
         let [submit, service, estimate] = [submit, service, estimate].map(|time| time / SECOND);
         let line = writeln!(
             text,
@@ -223,10 +224,19 @@ fn job(line: &str) -> Result<(Job, bool), NoJob> {
         service: asked.map_or(run, |asked| run.min(asked)) * SECOND,
         estimate: asked.map_or(run, |asked| run.max(asked)) * SECOND,
         size: size as u32,
+        memory: memory(&fields),
         user: user as u32,
         priority: 1,
     };
     Ok((job, asked.is_some()))
+}
+
+/// Bytes for each processor: asked for, else used. These fields are only read for what they are worth.
+fn memory(fields: &[&str; FIELDS]) -> u64 {
+    let kib = [10, 7].map(|field| fields[field - 1].parse::<f64>().unwrap_or(-1.0));
+    let known = kib.into_iter().find(|&kib| kib > 0.0);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    known.map_or(0, |kib| (kib * 1024.0) as u64)
 }
 
 fn malformed(reason: String) -> NoJob {

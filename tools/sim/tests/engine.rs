@@ -15,7 +15,7 @@ use std::sync::Arc;
 fn job(number: u64, submit: u64, service: u64, size: u32) -> Job {
     let service = service * SECOND;
     let submit = submit * SECOND;
-    Job { number, submit, service, estimate: service, size, user: 0, priority: 1 }
+    Job { number, submit, service, estimate: service, size, memory: 0, user: 0, priority: 1 }
 }
 
 fn run(policy: &str, workload: &Workload, options: &Options) -> Result<Outcome, SimError> {

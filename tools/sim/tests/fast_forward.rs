@@ -110,6 +110,7 @@ proptest! {
             service: service * unit,
             estimate: service * unit,
             size: size % procs + 1,
+            memory: 0,
             user: size % 3,
             priority,
         };
@@ -140,6 +141,7 @@ fn most_slots_are_leapt_over() {
             service: (number * 7919 % 1000 + 1) * SECOND,
             estimate: 1000 * SECOND,
             size: 1 << (number % 4),
+            memory: 0,
             user: 0,
             priority: 1,
         };

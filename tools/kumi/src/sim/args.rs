@@ -19,6 +19,8 @@ pub struct JobsArgs {
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub procs: Option<u32>,
     #[command(flatten)]
+    pub nodes: NodeArgs,
+    #[command(flatten)]
     pub source: SourceArgs,
     #[command(flatten)]
     pub synthetic: SyntheticArgs,
@@ -32,6 +34,22 @@ pub struct JobsArgs {
     pub instant: InstantArg,
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// How processors are in nodes, and what jobs want of one node.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct NodeArgs {
+    /// Processors of a node; the last has the rest
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub cpus_per_node: u32,
+    /// Processors of each rank of a job, all on one node; the jobs' processors are rounded up to whole ranks
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub cpus_per_rank: u32,
+    /// Memory of a node, of which jobs take what the trace says for each processor [default: it limits no job]
+    #[arg(long, value_name = "SIZE", value_parser = parse::size, conflicts_with_all = ["load", "gradient"])]
+    pub memory_per_node: Option<u64>,
 }
 
 /// Options of `kumi sim figures`.

@@ -111,6 +111,9 @@ fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
     let interval = args.output.sample.unwrap_or(length / 1000).max(1);
     Options {
         procs,
+        node_procs: args.nodes.cpus_per_node,
+        node_memory: args.nodes.memory_per_node.unwrap_or(0),
+        rank_procs: args.nodes.cpus_per_rank,
         slice_ns: nanos(args.costs.slice),
         switch_ns: nanos(args.costs.switch_cost),
         launch_ns: nanos(args.costs.launch_cost),

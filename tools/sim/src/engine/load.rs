@@ -2,6 +2,8 @@
 
 use kumi_sched::ProcessorId;
 
+use crate::machine::Machine;
+
 /// A tree of sums over the processors. Adding to a range costs the logarithm of the machine's size.
 pub(super) struct Load {
     leaves: usize,
@@ -21,12 +23,13 @@ struct Part {
 }
 
 impl Load {
-    pub(super) fn new(procs: u32) -> Self {
-        let procs = procs as usize;
+    pub(super) fn new(machine: &Machine) -> Self {
+        let procs = machine.end() as usize;
         let leaves = procs.next_power_of_two();
         let mut load = Self { leaves, procs, parts: vec![Part::default(); 2 * leaves] };
         // Leaves without a processor never have the minimum.
-        for leaf in procs..leaves {
+        let gaps = machine.gaps().flat_map(|gap| gap.start as usize..gap.end as usize);
+        for leaf in gaps.chain(procs..leaves) {
             load.parts[leaves + leaf].least = u32::MAX / 2;
         }
         (1..leaves).rev().for_each(|part| load.renew(part));
@@ -130,12 +133,13 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Options;
     use crate::random::RandomStream;
 
     #[test]
     fn the_tree_agrees_with_counting() {
         for procs in [1u32, 2, 7, 64, 100] {
-            let mut load = Load::new(procs);
+            let mut load = Load::new(&Machine::new(&Options::new(procs), 2));
             let mut counts = vec![0u32; procs as usize];
             let mut placed: Vec<Vec<ProcessorId>> = Vec::new();
             let mut draws = RandomStream::new(u64::from(procs), 0);

@@ -25,14 +25,13 @@ mod tally;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use kumi_sched::{
-    ClusterTime, Demand, JobId, NodeResources, Policy, ProcessorId, Request, Sharing, UserId,
-};
+use kumi_sched::{ClusterTime, JobId, Policy, ProcessorId, Request, Sharing, UserId};
 use serde::Serialize;
 
 use crate::error::SimError;
 use crate::job::{Job, LONGEST_S, SECOND, Workload};
-use crate::policies::{given, partitions};
+use crate::machine::Machine;
+use crate::policies::partitions;
 use tally::Tally;
 pub use tally::{Outcome, Sample};
 
@@ -52,6 +51,15 @@ pub enum Instant {
 pub struct Options {
     /// Processors.
     pub procs: u32,
+    /// Processors of a node.
+    #[serde(skip_serializing_if = "is_one")]
+    pub node_procs: u32,
+    /// Bytes of memory of a node; 0 if it limits no job.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub node_memory: u64,
+    /// Processors of each rank of a job, which are on one node.
+    #[serde(skip_serializing_if = "is_one")]
+    pub rank_procs: u32,
     /// Length of a slot, where time is shared.
     pub slice_ns: u64,
     /// Cost of giving a job its processors back.
@@ -66,11 +74,24 @@ pub struct Options {
     pub sample_ns: Option<u64>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Options {
     /// A machine of `procs` processors, slots of a second and no costs, as in the SCore-D paper, §7.2.
     pub fn new(procs: u32) -> Self {
         Self {
             procs,
+            node_procs: 1,
+            node_memory: 0,
+            rank_procs: 1,
             slice_ns: SECOND,
             switch_ns: 0,
             launch_ns: 0,
@@ -87,6 +108,14 @@ impl Options {
         if self.procs == 0 || self.procs > 1 << 24 {
             let advice = "give a machine of 1 to 16777216 processors";
             return wrong("--procs", u64::from(self.procs), advice);
+        }
+        if self.node_procs == 0 || self.node_procs > self.procs {
+            let advice = "a node has 1 processor or more, and the machine at least one node";
+            return wrong("--cpus-per-node", self.node_procs.into(), advice);
+        }
+        if self.rank_procs == 0 || self.rank_procs > self.node_procs {
+            let advice = "a rank has 1 processor or more, all on one node: see --cpus-per-node";
+            return wrong("--cpus-per-rank", self.rank_procs.into(), advice);
         }
         if self.slice_ns == 0 || self.slice_ns > LONGEST_S * SECOND {
             return wrong("--slice", self.slice_ns, "a slice has a length, of 31 years at most");
@@ -185,7 +214,8 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Runs `policy`, called `name` in messages, over the jobs, on nodes 0 to `procs` - 1.
+/// Runs `policy`, called `name` in messages, over the jobs. With several processors for each rank, sizes of jobs must be
+/// multiples of them: see [`Workload::in_ranks_of`].
 ///
 /// # Errors
 /// The list or a parameter is impossible, the policy refuses a job or leaves jobs waiting for ever,
@@ -211,7 +241,8 @@ pub(crate) fn run_watched(
 ) -> Result<Outcome, SimError> {
     options.check()?;
     workload.check(options.procs)?;
-    (0..options.procs).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
+    let machine = Machine::new(options, policy.arity());
+    machine.nodes().for_each(|node| policy.add_node(&node));
     let grain = match policy.sharing() {
         Sharing::Space => 1,
         Sharing::SpaceAndTime => options.slice_ns,
@@ -220,7 +251,9 @@ pub(crate) fn run_watched(
     let total = workload.horizon.unwrap_or(workload.jobs.len() as u64);
     let progress = Progress::new(watch, total);
     let partitions = partitions(name);
-    let mut run = Run { name, policy, workload, options, tally, progress, partitions, next: 0 };
+    let next = 0;
+    let mut run =
+        Run { name, policy, workload, options, machine, tally, progress, partitions, next };
     match run.policy.sharing() {
         Sharing::Space => space::run(&mut run)?,
         Sharing::SpaceAndTime => slots::run(&mut run)?,
@@ -235,6 +268,7 @@ struct Run<'a> {
     policy: &'a mut dyn Policy,
     workload: &'a Workload,
     options: &'a Options,
+    machine: Machine,
     tally: Tally<'a>,
     progress: Progress<'a>,
     /// Sizes of the policy's partitions are powers of this.
@@ -259,7 +293,7 @@ impl Run<'_> {
         let job = self.workload.jobs[self.next];
         let request = Request {
             job: JobId(self.next as u64),
-            demand: Demand::processors(job.size),
+            demand: self.machine.demand(&job),
             user: UserId(job.user),
             priority: job.priority,
             estimate_ns: Some(job.estimate.saturating_add(self.options.launch_ns)),
@@ -298,9 +332,8 @@ impl Run<'_> {
     /// The processors of a job with these nodes: its whole partition where the policy gives such.
     fn give(&mut self, index: usize, nodes: &[ProcessorId]) {
         let Some(arity) = self.partitions else { return };
-        if let Some(first) = nodes.first() {
-            let size = nodes.len() as u32;
-            self.tally.given[index] = given(arity, self.options.procs, first.0, size);
+        if let Some(partition) = self.machine.partition(arity, nodes) {
+            self.tally.given[index] = self.machine.count(&partition).max(nodes.len() as u32);
         }
     }
 

@@ -7,7 +7,8 @@ use super::load::{Load, Runs};
 use super::tally::Tally;
 use super::{Instant, Options, Run};
 use crate::error::SimError;
-use crate::policies::{partition_of, partitions};
+use crate::machine::Machine;
+use crate::policies::partitions;
 
 /// Most empty slots in a row while jobs are active. A policy that leaves more has lost them.
 const MOST_EMPTY_SLOTS: u32 = 1_000_000;
@@ -42,15 +43,9 @@ pub(super) struct Slots {
 
 impl Slots {
     /// The processors that a job on these nodes occupies: the whole partition, if the policy gives such.
-    fn runs(&self, nodes: &[ProcessorId]) -> Runs {
-        match (self.partitions, nodes.first()) {
-            (Some(arity), Some(first)) => {
-                let width = partition_of(arity, nodes.len() as u32);
-                let from = first.0 / width * width;
-                Runs::One(from, from.saturating_add(width))
-            }
-            _ => Runs::of(nodes),
-        }
+    fn runs(&self, machine: &Machine, nodes: &[ProcessorId]) -> Runs {
+        let partition = self.partitions.and_then(|arity| machine.partition(arity, nodes));
+        partition.map_or_else(|| Runs::of(nodes), |range| Runs::One(range.start, range.end))
     }
 }
 
@@ -59,7 +54,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
     let mut slots = Slots {
         hot: vec![SlotState::default(); jobs],
         places: vec![Runs::None; jobs],
-        load: Load::new(run.options.procs),
+        load: Load::new(&run.machine),
         active: 0,
         ended: Vec::new(),
         slot: 0,
@@ -133,7 +128,7 @@ fn boundary(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErr
 fn place(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> {
     while let Some((index, nodes)) = run.placement(now)? {
         let job = run.workload.jobs[index];
-        let runs = slots.runs(&nodes);
+        let runs = slots.runs(&run.machine, &nodes);
         slots.load.add(&runs);
         slots.places[index] = runs;
         let left = job.service + run.options.launch_ns;
@@ -160,7 +155,7 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
         run.give(index, &placement.processors);
         // Its new processors have not run it.
         hot.expected = NO_SLOT;
-        let runs = slots.runs(&placement.processors);
+        let runs = slots.runs(&run.machine, &placement.processors);
         slots.load.add(&runs);
         slots.load.remove(&std::mem::replace(&mut slots.places[index], runs));
         run.tally.migrations += 1;
