@@ -149,7 +149,7 @@ impl Cluster {
         output(&mut self.command(args))
     }
 
-    /// Starts `kumi run`, one rank on each of `nodes` nodes.
+    /// Starts `kumi run`, one rank on each of `nodes` nodes. Such jobs take turns, however many processors nodes have.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -168,7 +168,8 @@ impl Cluster {
         program: &Path,
         args: &[&str],
     ) -> Result<Child, BenchError> {
-        let mut command = self.command(&["run", "--nodes", &nodes.to_string(), "-n"]);
+        let mut command =
+            self.command(&["run", "--exclusive", "--nodes", &nodes.to_string(), "-n"]);
         command.arg(nodes.to_string()).args(options).arg(program).args(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let what = format!("{command:?}");

@@ -203,9 +203,11 @@ pub fn compare(plan: Plan) -> Result<Comparison, BenchError> {
     let shared = policies::by_name(&plan.policy)?.sharing() == Sharing::SpaceAndTime;
     let slice = format!("{}us", plan.unit_ns / 1_000);
     // Its ranks only wait, but must get their slots nevertheless.
-    let options = ["--slice", &slice, "--policy", &plan.policy, "--idle-after", "0s"];
-    let cluster =
-        Cluster::up_with(plan.nodes, &options, &[("max_jobs_per_processor", JOBS_OF_A_PROCESSOR)])?;
+    // A node is a processor of the simulated machine, whatever this one has.
+    let options =
+        ["--slice", &slice, "--policy", &plan.policy, "--idle-after", "0s", "--cpus", "per-node"];
+    let limit = [("max_jobs_per_processor", JOBS_OF_A_PROCESSOR)];
+    let cluster = Cluster::up_with(plan.nodes, &options, &limit)?;
     let ranks =
         Ranks { wait_ms: (plan.unit_ns / WAITS / 1_000_000).max(1), slice_ns: plan.unit_ns };
     let longest = Duration::from_nanos(ideal.ended.iter().copied().max().unwrap_or(0));

@@ -308,7 +308,9 @@ impl<'c> Demo<'c> {
     fn start(&self, index: usize) -> impl Future<Output = Result<String, DemoError>> + use<> {
         let program = &self.programs[index];
         let (ranks, path) = (self.nodes.to_string(), program.path.display().to_string());
-        let mut words = vec!["run", "-n", &ranks, "--nodes", &ranks, "--name", program.name()];
+        // On nodes of several processors they would run beside each other.
+        let mut words = vec!["run", "--exclusive", "-n", &ranks, "--nodes", &ranks];
+        words.extend(["--name", program.name()]);
         words.extend(program.options());
         words.push(&path);
         words.extend(program.arguments.iter().map(String::as_str));
