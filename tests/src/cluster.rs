@@ -79,7 +79,31 @@ impl TestCluster {
         cluster
     }
 
-    /// Tries to bring it up.
+    /// A cluster whose nodes have these processors, and all of them these settings in cluster.toml.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[track_caller]
+    pub fn up_with_nodes(processors: &[Vec<usize>], settings: &[(&str, &str)]) -> Self {
+        let mut cluster = Self::prepare();
+        cluster.kumi(&["cluster", "init", "--local", &processors.len().to_string()]).ok();
+        let path = cluster.path().join("cluster.toml");
+        let text = std::fs::read_to_string(&path).expect("cluster.toml");
+        let mut table: toml::Table = text.parse().expect("TOML");
+        let nodes = table["nodes"].as_array_mut().expect("nodes");
+        for (node, processors) in nodes.iter_mut().zip(processors) {
+            let node = node.as_table_mut().expect("a table");
+            let cpus = processors.iter().map(|&cpu| i64::try_from(cpu).expect("a number"));
+            node.insert("cpus".to_owned(), cpus.collect::<Vec<_>>().into());
+            node.extend(settings.iter().map(|&(key, value)| (key.to_owned(), value.into())));
+        }
+        std::fs::write(&path, table.to_string()).expect("our file");
+        cluster.try_up_as_it_is().ok();
+        cluster
+    }
+
+    /// Tries to bring it up. Its nodes have one processor each unless the options say otherwise, so that jobs share these on
+    /// all machines.
     #[track_caller]
     pub fn try_up(&mut self, nodes: u32, options: &[&str]) -> FinishedCommand {
         self.up = true;
@@ -87,6 +111,9 @@ impl TestCluster {
         let nodes = nodes.to_string();
         args.push(&nodes);
         args.extend(options);
+        if !options.contains(&"--cpus") {
+            args.extend(["--cpus", "per-node"]);
+        }
         self.kumi(&args)
     }
 

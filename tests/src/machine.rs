@@ -18,6 +18,16 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// The processors on which this process may run.
+///
+/// # Panics
+/// When the kernel does not say.
+pub fn processors() -> Vec<usize> {
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).expect("our affinity");
+    let all = 0..nix::sched::CpuSet::count();
+    all.filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
+}
+
 /// Whether a command is installed.
 pub fn has_command(name: &str) -> bool {
     std::env::var_os("PATH")

@@ -131,7 +131,7 @@ fn a_job_waits_for_a_node_that_is_down_unless_it_may_not() {
     let reason = &job["waits_for"];
     assert_eq!((&reason["kind"], &reason["up"]), (&"nodes_down".into(), &2.into()), "{job}");
     let table = cluster.kumi(&["ps"]).ok().out;
-    assert!(table.contains("nodes: 3 wanted, 2 of 3 up"), "{table}");
+    assert!(table.contains("3 processors, 2 of 3 nodes up"), "{table}");
     assert!(patient.runs(), "its command has given up");
     let follower = cluster.start(&["attach", &job["job"].to_string()]);
     assert!(follower.error_line().contains(down), "{}", follower.error_line());
