@@ -48,7 +48,8 @@ fn allowed(cluster: &TestCluster, job: &Value) -> String {
 fn slots(cluster: &TestCluster, node: usize) -> Vec<Vec<u64>> {
     let status = cluster.json(&["cluster", "status", "--json"]);
     let slots = status["nodes"][node]["timetable"].as_array().expect("slots").clone();
-    let jobs = |slot: Value| slot.as_array().expect("jobs").iter().filter_map(Value::as_u64).collect();
+    let jobs =
+        |slot: Value| slot.as_array().expect("jobs").iter().filter_map(Value::as_u64).collect();
     slots.into_iter().map(jobs).collect()
 }
 
@@ -66,7 +67,8 @@ fn kill(cluster: &TestCluster, jobs: &[&Value]) {
 fn computed(name: &str) -> u64 {
     let mark = format!("computes-{name}");
     let found = machine::processes(&mark);
-    let pids = found.iter().filter(|line| !line.contains("kumi")).map(|line| line.split(' ').next());
+    let pids =
+        found.iter().filter(|line| !line.contains("kumi")).map(|line| line.split(' ').next());
     let times = pids.flatten().map(|pid| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
