@@ -16,11 +16,11 @@ fn start(cluster: &TestCluster, name: &str, options: &[&str], script: &str) -> R
 }
 
 /// A cluster whose nodes have these processors of the machine, by their places in its list. `None` if it has too few.
-fn up(nodes: &[&[usize]], settings: &[(&str, &str)]) -> Option<TestCluster> {
+fn up(test: &str, nodes: &[&[usize]], settings: &[(&str, &str)]) -> Option<TestCluster> {
     let all = machine::processors();
     let most = nodes.iter().flat_map(|places| places.iter()).max().map_or(0, |last| last + 1);
     if all.len() < most {
-        kumi_skip::skip(&format!("this needs {most} processors"));
+        kumi_skip::skip(test, &format!("needs {most} processors"));
         return None;
     }
     let cpus = |places: &[usize]| places.iter().map(|&place| all[place]).collect();
@@ -81,7 +81,11 @@ fn computed(name: &str) -> u64 {
 /// Before, the second job had the processor of the first, and one of the node's two was idle.
 #[test]
 fn small_jobs_run_beside_each_other_and_are_never_stopped() {
-    let Some(cluster) = up(&[&[0, 1]], &[]) else { return };
+    let Some(cluster) =
+        up("small_jobs_run_beside_each_other_and_are_never_stopped", &[&[0, 1]], &[])
+    else {
+        return;
+    };
     let script = |name: &str| format!(": computes-{name}; {COMPUTES}");
     let one = start(&cluster, "one", &[], &script("one"));
     let first = cluster.wait_state("one", "running");
@@ -110,7 +114,9 @@ fn small_jobs_run_beside_each_other_and_are_never_stopped() {
 
 #[test]
 fn a_rank_has_as_many_processors_as_it_asks_for() {
-    let Some(cluster) = up(&[&[0, 1]], &[]) else { return };
+    let Some(cluster) = up("a_rank_has_as_many_processors_as_it_asks_for", &[&[0, 1]], &[]) else {
+        return;
+    };
     assert_eq!(cluster.kumi(&["run", "--cpus-per-rank", "2", "nproc"]).ok().out, "2\n");
     assert_eq!(cluster.kumi(&["run", "nproc"]).ok().out, "1\n");
     assert_eq!(cluster.kumi(&["run", "--bind", "none", "nproc"]).ok().out, "2\n");
@@ -132,7 +138,11 @@ fn a_rank_has_as_many_processors_as_it_asks_for() {
 
 #[test]
 fn memory_is_reserved_while_a_job_has_its_node() {
-    let Some(cluster) = up(&[&[0, 1]], &[("memory", "1GiB")]) else { return };
+    let Some(cluster) =
+        up("memory_is_reserved_while_a_job_has_its_node", &[&[0, 1]], &[("memory", "1GiB")])
+    else {
+        return;
+    };
     let one = start(&cluster, "one", &["--mem-per-rank", "600M"], "exec sleep 600");
     let first = cluster.wait_state("one", "running");
     let mut two = start(&cluster, "two", &["--mem-per-rank", "600M"], "exec sleep 600");
@@ -157,7 +167,9 @@ fn memory_is_reserved_while_a_job_has_its_node() {
 
 #[test]
 fn an_exclusive_job_is_alone_in_its_turns() {
-    let Some(cluster) = up(&[&[0, 1]], &[]) else { return };
+    let Some(cluster) = up("an_exclusive_job_is_alone_in_its_turns", &[&[0, 1]], &[]) else {
+        return;
+    };
     let alone = start(&cluster, "alone", &["--exclusive"], COMPUTES);
     let first = cluster.wait_state("alone", "running");
     assert_eq!(layout(&first), [(0, vec![0, 1])]);
@@ -175,7 +187,10 @@ fn an_exclusive_job_is_alone_in_its_turns() {
 
 #[test]
 fn nodes_may_have_different_numbers_of_processors() {
-    let Some(cluster) = up(&[&[0], &[0, 1]], &[]) else { return };
+    let Some(cluster) = up("nodes_may_have_different_numbers_of_processors", &[&[0], &[0, 1]], &[])
+    else {
+        return;
+    };
     let say = ["run", "-n", "3", "sh", "-c", "echo $KUMI_NODE"];
     let out = cluster.kumi(&say).ok().out;
     let mut nodes: Vec<&str> = out.lines().collect();

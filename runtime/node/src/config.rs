@@ -512,6 +512,8 @@ port = 7701
         assert_eq!((&*config.policy, config.max_priority), ("dqt", 4));
         let easy = parse(&format!("policy = \"easy\"{GOOD}")).unwrap();
         assert_eq!(easy.policy, "easy");
+        let older = parse(&format!("max_jobs_per_node = 5{GOOD}")).unwrap();
+        assert_eq!(older.max_jobs_per_processor, 5);
         assert!(parse(&format!("encrypt = true{GOOD}")).unwrap().encrypt);
         let own = |config: &ClusterConfig, node| config.wire_of(&config.nodes[node]);
         assert_eq!(own(&config, 0), WireSetting::Udp, "off unless asked for");
