@@ -287,7 +287,7 @@ fn near(key: &str, run: &clap::Command) -> Option<String> {
     let options = run.get_arguments().filter_map(Arg::get_long).filter(|&long| long != FILE);
     let similar = options
         .filter(|long| **long == wanted || long.starts_with(&wanted) || wanted.starts_with(long));
-    similar.max_by_key(|long| (**long == wanted, long.len())).map(str::to_owned)
+    similar.min_by_key(|long| long.len().abs_diff(wanted.len())).map(str::to_owned)
 }
 
 /// The first paragraph of an error of the command line, without its label.

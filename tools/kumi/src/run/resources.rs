@@ -111,7 +111,7 @@ mod tests {
             ("--cpus-per-rank 4097", "4097 is not in 1..=4096"),
             ("--ranks-per-node 0", "0 is not in 1..=4096"),
             ("--mem-per-rank 2GB", "\"2GB\" is not a size"),
-            ("--mem-per-rank -1", "unexpected argument '-1'"),
+            ("--mem-per-rank -1", "\"-1\" is not a size"),
             ("--exclusive=maybe", "possible values: on, off"),
             ("--resource gpu", "'gpu' is not a number of devices"),
             ("--resource gpu=0", "'gpu=0' is not a number of devices"),
