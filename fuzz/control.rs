@@ -24,6 +24,7 @@ fn config() -> HeadConfig {
         max_jobs_per_node: 2,
         owner_uid: 500,
         root_jobs: false,
+        show_others: Default::default(),
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,

@@ -19,12 +19,14 @@ mod devices;
 mod job;
 mod limits;
 mod node;
+mod privacy;
 mod quotas;
 mod users;
 pub use devices::{DeviceList, check_devices};
 pub use job::{HANDLER, JobDefaults, check_handler};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
+pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
 pub use users::check_users;
 
@@ -144,6 +146,9 @@ pub struct ClusterConfig {
     /// The most that one user may have.
     #[serde(default, skip_serializing_if = "Quotas::says_nothing")]
     pub quota: Quotas,
+    /// What users see of others' jobs.
+    #[serde(default, skip_serializing_if = "Privacy::says_nothing")]
+    pub privacy: Privacy,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }

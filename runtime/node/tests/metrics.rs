@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use common::{Cluster, PATIENCE, free_port, request, run, start};
 use kumi_control::message::ClientRequest;
-use kumi_node::config::ModeName;
+use kumi_node::config::{ModeName, ShowOthers};
 use kumi_node::paths;
 use kumi_sched::NodeId;
 
@@ -41,6 +41,36 @@ fn check_format(page: &str) {
             let (_, value) = line.rsplit_once(' ').unwrap();
             assert!(value.parse::<f64>().is_ok(), "{line}");
         }
+    }
+}
+
+/// Where users do not see others' jobs, a page says of jobs what it says of all together.
+#[tokio::test(flavor = "current_thread")]
+async fn a_page_shows_no_more_of_jobs_than_users_see_of_others() {
+    for (show, named) in [(ShowOthers::Jobs, true), (ShowOthers::Nothing, false)] {
+        let mut cluster = Cluster::configured(1, ModeName::Os);
+        let address = SocketAddr::new(
+            cluster.config.nodes[0].address,
+            free_port(cluster.config.nodes[0].address),
+        );
+        cluster.config.metrics = Some(address.to_string());
+        cluster.config.privacy.show_others = show;
+        cluster.config.save(cluster.path()).unwrap();
+        let cluster = cluster.start().await;
+        let mut wanted = request(&["/bin/sleep", "600"], 2);
+        wanted.name = "secret".to_owned();
+        let (job, _client) = start(&cluster, wanted).await;
+        let end = Instant::now() + PATIENCE;
+        let mut page = scrape(address);
+        while value(&page, "kumi_jobs") != Some(1.0) {
+            assert!(Instant::now() < end, "{page}");
+            page = scrape(address);
+        }
+        check_format(&page);
+        assert!(!page.contains("secret"), "{page}");
+        assert_eq!(page.contains(&format!("job=\"{job}\"")), named, "{page}");
+        let together = "kumi_rank_sent_total{job=\"others\",rank=\"others\"}";
+        assert_eq!(value(&page, together), (!named).then_some(0.0), "{page}");
     }
 }
 

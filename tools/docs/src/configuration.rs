@@ -34,6 +34,8 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         toml::from_str(CLUSTER).map_err(|error| unusable(error.to_string()))?;
     let cluster = serde_json::to_value(&config).map_err(|error| unusable(error.to_string()))?;
     let quota = serde_json::to_value(&config.quota).map_err(|error| unusable(error.to_string()))?;
+    let privacy = serde_json::to_value(&config.privacy);
+    let privacy = privacy.map_err(|error| unusable(error.to_string()))?;
     let model: Model =
         serde_json::from_value(model()).map_err(|error| unusable(error.to_string()))?;
     let model = serde_json::to_value(&model).map_err(|error| unusable(error.to_string()))?;
@@ -46,6 +48,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         ("job", &node, "JobDefaults", &Value::Null),
         ("limits", &node, "LimitCaps", &Value::Null),
         ("quota", &node, "Quotas", &quota),
+        ("privacy", &node, "Privacy", &privacy),
         ("nodes", &node, "NodeConfig", &cluster["nodes"][0]),
         ("user", &users, "UserEntry", &Value::Null),
         ("token", &users, "Token", &Value::Null),
@@ -159,6 +162,7 @@ mod tests {
             ("JobDefaults", format!("{CLUSTER}[job]\nnonsense = 1\n")),
             ("LimitCaps", format!("{CLUSTER}[limits]\nnonsense = 1\n")),
             ("Quotas", format!("{CLUSTER}[quota]\nnonsense = 1\n")),
+            ("Privacy", format!("{CLUSTER}[privacy]\nnonsense = 1\n")),
         ] {
             let error = toml::from_str::<ClusterConfig>(&text).unwrap_err().to_string();
             assert_eq!(documented(&source, name), expected(&error), "{name}");

@@ -32,6 +32,10 @@ pub fn wall_ms() -> u64 {
 
 /// A user's name, or the number if there is no name.
 pub fn user_name(uid: u32) -> String {
+    // A user that the head does not name.
+    if uid == u32::MAX {
+        return "-".to_owned();
+    }
     match nix::unistd::User::from_uid(uid.into()) {
         Ok(Some(user)) => user.name,
         _ => uid.to_string(),

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::job_table::JobTable;
+use super::privacy::{ShowOthers, hide_names};
 use crate::message::{ContentHash, JobRecord, JobState, Outcome, User};
 
 /// About what the records in one answer may take, in bytes.
@@ -16,6 +17,8 @@ pub(super) struct Viewer<'a> {
     pub(super) user: &'a User,
     /// The cluster's owner and root see everything of all jobs.
     pub(super) owns_cluster: bool,
+    /// What others see.
+    pub(super) show: ShowOthers,
 }
 
 /// The records for an answer, ascending: of live jobs, and with `all` of ended ones too. An answer fits a frame: live jobs
@@ -25,7 +28,7 @@ pub(super) fn list(jobs: &JobTable, all: bool, viewer: &Viewer<'_>) -> Vec<JobRe
     let over = jobs.iter().rev().filter(|job| all && job.is_over());
     let mut records: Vec<JobRecord> = Vec::new();
     let mut size = 0;
-    for job in live.chain(over) {
+    for job in live.chain(over).filter(|job| viewer.sees(&job.record)) {
         let record = viewer.view(&job.record);
         size += bytes(&record);
         if size > MOST_LISTED_BYTES {
@@ -46,6 +49,20 @@ fn bytes(record: &JobRecord) -> usize {
 }
 
 impl Viewer<'_> {
+    fn is_own(&self, record: &JobRecord) -> bool {
+        self.owns_cluster || record.spec.user.is_same(self.user)
+    }
+
+    /// Whether it sees that there are the jobs of all.
+    pub(super) fn sees_all(&self) -> bool {
+        self.owns_cluster || self.show != ShowOthers::Nothing
+    }
+
+    /// Whether it sees that there is this job.
+    pub(super) fn sees(&self, record: &JobRecord) -> bool {
+        self.sees_all() || self.is_own(record)
+    }
+
     fn view(&self, record: &JobRecord) -> JobRecord {
         let mut record = record.clone();
         // Environments and keys are secrets of the job itself.
@@ -53,8 +70,11 @@ impl Viewer<'_> {
         record.spec.request.limits = None;
         record.spec.channel_key = 0;
         record.spec.seal_key = None;
-        if !self.owns_cluster && !record.spec.user.is_same(self.user) {
+        if !self.is_own(&record) {
             withhold(&mut record);
+            if self.show != ShowOthers::All {
+                hide_names(&mut record);
+            }
         }
         record
     }

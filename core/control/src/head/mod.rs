@@ -17,7 +17,7 @@
 //! | `revocations` | certificates that are revoked |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
-//! `listing` decides what each user sees of the jobs, `channels` which nodes have a job's channels.
+//! `listing` and `privacy` decide what each user sees of the jobs, `channels` which nodes have a job's channels.
 //!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
 //! `reconciliation` (nodes that come and go), `lifecycle` and `preparation` (of jobs).
@@ -56,6 +56,7 @@ mod membership;
 mod node_numbers;
 mod policy;
 mod preparation;
+mod privacy;
 mod quota;
 mod reconciliation;
 mod reports;
@@ -90,6 +91,7 @@ use job_table::JobTable;
 use keys::KeyGenerator;
 use membership::Membership;
 pub use policy::{PolicyError, check_policy};
+pub use privacy::ShowOthers;
 use quota::Quota;
 use revocations::Revocations;
 use sampling::SampleRequests;
@@ -130,6 +132,8 @@ pub struct HeadConfig {
     pub owner_uid: u32,
     /// Whether jobs of root run.
     pub root_jobs: bool,
+    /// What users see of the jobs of others.
+    pub show_others: ShowOthers,
     /// How long a node runs jobs without hearing from the head, in nanoseconds.
     pub lease_ns: Nanos,
     /// How long a node may be away before its jobs fail, in nanoseconds.

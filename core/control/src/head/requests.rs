@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, Mode, NodeId};
 
 use super::channels;
-use super::listing::{self, Viewer};
+use super::listing;
 use super::sampling::SampleScope;
 use super::shutdown::Shutdown;
 use super::transfers::Chunk;
@@ -46,16 +46,17 @@ impl Head {
                 Ok(())
             }
             ClientRequest::Cluster => {
-                let status = self.status();
+                let mut status = self.status();
+                self.hide_in_status(user, &mut status);
                 self.actions.reply(client, ClientReply::Cluster(status));
                 Ok(())
             }
             ClientRequest::Sample => {
                 let nodes = self.membership.tree().routes().nodes().collect();
-                self.sample(client, SampleScope::Nodes, &nodes);
+                self.sample((client, user), SampleScope::Nodes, &nodes);
                 Ok(())
             }
-            ClientRequest::SamplePeers { job } => self.sample_peers(client, job),
+            ClientRequest::SamplePeers { job } => self.sample_peers(client, user, job),
             ClientRequest::SampleChannels { job, rank } => {
                 self.sample_channels(client, user, job, rank)
             }
@@ -86,7 +87,7 @@ impl Head {
     ///
     /// # Errors
     /// There is no such job, or it belongs to another user.
-    fn permitted(&self, user: &User, id: JobId, action: &str) -> Result<(), Refusal> {
+    pub(super) fn permitted(&self, user: &User, id: JobId, action: &str) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
         if self.owns_cluster(user) || job.record.spec.user.is_same(user) {
             return Ok(());
@@ -212,12 +213,13 @@ impl Head {
     }
 
     fn list(&self, user: &User, all: bool) -> JobList {
-        let viewer = Viewer { user, owns_cluster: self.owns_cluster(user) };
-        let records = listing::list(&self.jobs, all, &viewer);
+        let records = listing::list(&self.jobs, all, &self.viewer(user));
         let listed = |job: JobId| records.binary_search_by_key(&job, |one| one.spec.job).is_ok();
         let mut waiting = self.wait_reasons();
         waiting.retain(|&(job, _)| listed(job));
-        JobList { records, idle: self.idle.running(&self.jobs), waiting }
+        let mut idle = self.idle.running(&self.jobs);
+        idle.retain(|&job| listed(job));
+        JobList { records, idle, waiting }
     }
 
     fn status(&self) -> ClusterStatus {
@@ -251,7 +253,7 @@ impl Head {
     }
 
     /// Asks these nodes for samples, as far as they are reached.
-    fn sample(&mut self, client: ClientId, scope: SampleScope, nodes: &BTreeSet<NodeId>) {
+    fn sample(&mut self, client: (ClientId, &User), scope: SampleScope, nodes: &BTreeSet<NodeId>) {
         if self.samples.join(scope, client) {
             return;
         }
@@ -263,10 +265,11 @@ impl Head {
     }
 
     /// Since only known jobs have any nodes, requests for samples are bounded.
-    fn sample_peers(&mut self, client: ClientId, id: JobId) -> Result<(), Refusal> {
+    fn sample_peers(&mut self, client: ClientId, user: &User, id: JobId) -> Result<(), Refusal> {
+        self.may_see_peers(user, id)?;
         let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
         let nodes = job.record.spec.layout.iter().map(|part| part.node).collect();
-        self.sample(client, SampleScope::Peers(id), &nodes);
+        self.sample((client, user), SampleScope::Peers(id), &nodes);
         Ok(())
     }
 
@@ -282,17 +285,8 @@ impl Head {
         let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
         let parts = channels::parts(&job.record, rank)?;
         let nodes = parts.iter().map(|part| part.node).collect();
-        self.sample(client, SampleScope::Channels(id, rank), &nodes);
+        self.sample((client, user), SampleScope::Channels(id, rank), &nodes);
         Ok(())
-    }
-
-    /// Sends the samples that are complete or late.
-    pub(super) fn check_samples(&mut self) {
-        for (clients, samples) in self.samples.take_finished(self.time.now()) {
-            for client in clients {
-                self.actions.reply(client, ClientReply::Samples(samples.clone()));
-            }
-        }
     }
 
     pub(super) fn owner_only(&self, user: &User, what: &str) -> Result<(), Refusal> {

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use super::ClientId;
-use crate::message::{Command, Nanos, NodeSample};
+use crate::message::{Command, Nanos, NodeSample, User};
 
 /// How long the head waits for samples; the answer does without those that are missing.
 const PATIENCE: Nanos = 1_000_000_000;
@@ -40,7 +40,7 @@ impl SampleScope {
 #[derive(Debug)]
 struct SampleRequest {
     number: u64,
-    clients: BTreeSet<ClientId>,
+    clients: BTreeMap<ClientId, User>,
     awaiting: BTreeSet<NodeId>,
     samples: Vec<NodeSample>,
     deadline: Nanos,
@@ -56,9 +56,9 @@ pub(super) struct SampleRequests {
 
 impl SampleRequests {
     /// Has the client wait for a request that is under way. Returns whether there is one.
-    pub(super) fn join(&mut self, scope: SampleScope, client: ClientId) -> bool {
+    pub(super) fn join(&mut self, scope: SampleScope, (client, user): (ClientId, &User)) -> bool {
         let Some(request) = self.pending.get_mut(&scope) else { return false };
-        request.clients.insert(client);
+        request.clients.insert(client, user.clone());
         true
     }
 
@@ -66,13 +66,14 @@ impl SampleRequests {
     pub(super) fn begin(
         &mut self,
         scope: SampleScope,
-        client: ClientId,
+        (client, user): (ClientId, &User),
         awaiting: BTreeSet<NodeId>,
         now: Nanos,
     ) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
-        let (clients, deadline) = (BTreeSet::from([client]), now.saturating_add(PATIENCE));
+        let (clients, deadline) =
+            (BTreeMap::from([(client, user.clone())]), now.saturating_add(PATIENCE));
         let request = SampleRequest { number, clients, awaiting, samples: Vec::new(), deadline };
         self.pending.insert(scope, request);
         number
@@ -100,7 +101,7 @@ impl SampleRequests {
     pub(super) fn take_finished(
         &mut self,
         now: Nanos,
-    ) -> Vec<(BTreeSet<ClientId>, Vec<NodeSample>)> {
+    ) -> Vec<(BTreeMap<ClientId, User>, Vec<NodeSample>)> {
         let done = |request: &SampleRequest| request.awaiting.is_empty() || now >= request.deadline;
         let finished: Vec<SampleScope> = self
             .pending

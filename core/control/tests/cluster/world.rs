@@ -159,6 +159,7 @@ impl World {
             max_jobs_per_node: 3,
             owner_uid: 0,
             root_jobs: false,
+            show_others: Default::default(),
             lease_ns: LEASE,
             detach_grace_ns: GRACE,
             encrypt: false,

@@ -19,6 +19,7 @@ mod listing;
 mod many;
 mod nodes;
 mod policy;
+mod privacy;
 mod processors;
 mod revocations;
 mod same;
@@ -48,6 +49,7 @@ fn config(nodes: u32) -> HeadConfig {
         max_jobs_per_node: 2,
         owner_uid: 500,
         root_jobs: false,
+        show_others: Default::default(),
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,

@@ -377,6 +377,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         wait: config.job.wait_limit(),
         owner_uid: config.owner_uid,
         root_jobs: config.root_jobs,
+        show_others: config.privacy.show_others.into(),
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
         encrypt: config.encrypt,

@@ -8,6 +8,7 @@ use kumi_net::counters::{NAMES, is_level};
 
 use super::Shared;
 use super::sampling::Sampler;
+use crate::config::ShowOthers;
 use crate::job::NodeServices;
 use crate::metrics::{MetricKind, MetricsPage, MetricsSource};
 
@@ -19,6 +20,7 @@ const MOST_RANKS: usize = 512;
 /// Source of the node's metrics.
 pub(super) struct NodeMetrics {
     cluster: String,
+    show: ShowOthers,
     services: Rc<NodeServices>,
     shared: Shared,
     sampler: Rc<RefCell<Sampler>>,
@@ -37,26 +39,33 @@ struct Row {
 
 impl NodeMetrics {
     pub(super) fn new(
-        cluster: String,
+        (cluster, show): (String, ShowOthers),
         services: &Rc<NodeServices>,
         shared: &Shared,
         sampler: &Rc<RefCell<Sampler>>,
     ) -> Self {
         let (services, sampler) = (Rc::clone(services), Rc::clone(sampler));
-        Self { cluster, services, shared: shared.clone(), sampler }
+        Self { cluster, show, services, shared: shared.clone(), sampler }
     }
 
     fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
+        let mut unseen = Vec::new();
         for (job, live) in &*self.services.live.borrow() {
             let all = (live.first..).zip(0..live.load.len()).map(|(rank, local)| {
                 let sample = live.segment.sample(local);
                 let counters = sample.counters.iter().map(|&(_, value)| value).collect();
                 (rank, u64::from(sample.idle), counters)
             });
+            if self.show == ShowOthers::Nothing {
+                unseen.extend(all);
+                continue;
+            }
             let room = MOST_RANKS.saturating_sub(rows.len()).min(MOST_RANKS_OF_JOB);
             rows.extend(rows_of(&job.to_string(), all, room));
         }
+        // Sums stay right.
+        rows.extend(rows_of("others", unseen.into_iter(), 0));
         rows
     }
 
@@ -81,9 +90,13 @@ impl NodeMetrics {
         let live = self.services.live.borrow();
         page.family("jobs", MetricKind::Gauge, "Jobs with ranks on the node.");
         page.sample(&[], live.len());
+        if self.show == ShowOthers::Nothing {
+            return;
+        }
         page.family("job_info", MetricKind::Gauge, "A job's name, 1.");
         for (job, live) in &*live {
-            page.sample(&[("job", &job.to_string()), ("name", &live.name)], 1);
+            let name = if self.show == ShowOthers::All { &*live.name } else { "-" };
+            page.sample(&[("job", &job.to_string()), ("name", name)], 1);
         }
         page.family("job_ranks", MetricKind::Gauge, "A job's ranks on the node.");
         for (job, live) in &*live {

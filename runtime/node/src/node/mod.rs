@@ -160,7 +160,8 @@ impl NodeDaemon {
         } = started;
         let sampler = Rc::new(RefCell::new(Sampler::new(sample_recent, sample_peers)));
         if let Some((listener, cluster)) = metrics {
-            let source = NodeMetrics::new(cluster, &services, &shared, &sampler);
+            let shown = (cluster, config.privacy.show_others);
+            let source = NodeMetrics::new(shown, &services, &shared, &sampler);
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
         let publisher =

@@ -93,6 +93,7 @@ impl Cluster {
             job: JobDefaults::default(),
             limits: LimitCaps::default(),
             quota: Quotas::default(),
+            privacy: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();

@@ -6,8 +6,8 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
 use kumi_node::config::{
-    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Quotas, WireSetting,
-    defaults,
+    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Privacy, Quotas,
+    WireSetting, defaults,
 };
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
@@ -63,6 +63,7 @@ pub fn config(
         lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
         limits: LimitCaps::default(),
         quota: Quotas::default(),
+        privacy: Privacy::default(),
         idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
         owner_uid,
         // Nodes that are all here are root's own, to try programs on.
