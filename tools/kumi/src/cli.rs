@@ -84,7 +84,7 @@ pub struct NodePlacementArgs {
     /// Number of nodes, all on this machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub local: Option<u32>,
-    /// File of hosts, one line each: NAME ADDRESS[:PORT] [cpus=LIST] [users=LIST]
+    /// File of hosts, one line each: NAME ADDRESS[:PORT] [cpus=LIST] [users=LIST] [memory=SIZE] [devices=NAME:LIST]
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
 }
