@@ -23,7 +23,7 @@ impl Machine {
         let &Options { procs, node_procs, .. } = options;
         let single = node_procs <= 1;
         let blocks = if single {
-            vec![0..procs]
+            std::iter::once(0..procs).collect()
         } else {
             let sizes = (0..procs).step_by(node_procs as usize);
             let sizes = sizes.map(|first| node_procs.min(procs - first));

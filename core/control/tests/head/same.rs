@@ -80,7 +80,7 @@ impl Wish {
 
     /// Whether its nodes have room for it when all are up.
     fn fits(&self, sizes: &[u32]) -> bool {
-        let by_memory = if self.memory == 0 { u64::MAX } else { MEMORY / self.memory };
+        let by_memory = MEMORY.checked_div(self.memory).unwrap_or(u64::MAX);
         let places = |size: &u32| u64::from(size / self.each).min(by_memory);
         match self.nodes {
             Some(nodes) => {
