@@ -148,12 +148,10 @@ impl Started {
             page,
             live: RefCell::default(),
         });
-        let tree =
-            tree::Tree::new(&config, (node, scope), credentials.clone(), &shared, tree_sender);
+        let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, tree_sender);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
-        spawn_links(&socket, listener, tree)?;
-        write_pid(&pid)?;
+        begin(&socket, &pid, listener, tree)?;
         tracing::info!(%node, address = %own.endpoint(), max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?description.limits, "ready");
         Ok(Self {
             services,
@@ -285,13 +283,18 @@ fn programs(dir: &Path, node: NodeId) -> Result<Programs, Failure> {
         .map_err(failure(ExitCode::Io, "the program cache cannot be made"))
 }
 
-/// Starts the tasks of the links and of this machine's clients.
-fn spawn_links(socket: &Path, listener: TcpListener, tree: tree::Tree) -> Result<(), Failure> {
+/// Starts the tasks of the links and of this machine's clients, and says that the daemon is ready.
+fn begin(
+    socket: &Path,
+    pid: &Path,
+    listener: TcpListener,
+    tree: tree::Tree,
+) -> Result<(), Failure> {
     let clients = listen_unix(socket)?;
     tokio::task::spawn_local(clients::serve(clients, tree.clone()));
     tokio::task::spawn_local(tree::serve_children(listener, tree.clone()));
     tokio::task::spawn_local(tree::keep_parent(tree));
-    Ok(())
+    write_pid(pid)
 }
 
 /// Listens where figures are served, if they are; `key` in cluster.toml says where.

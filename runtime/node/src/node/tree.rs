@@ -50,12 +50,13 @@ impl Tree {
     pub(super) fn new(
         config: &Arc<ClusterConfig>,
         (node, scope): (NodeId, u32),
-        credentials: Credentials,
+        credentials: &Credentials,
         shared: &Shared,
         events: mpsc::Sender<TreeEvent>,
     ) -> Tree {
         let incarnation = wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
         let (config, shared) = (Arc::clone(config), shared.clone());
+        let credentials = credentials.clone();
         Tree { config, node, scope, incarnation, credentials, shared, events }
     }
 

@@ -25,8 +25,7 @@ pub fn config(
     sharing: &SharingArgs,
     namespaces: bool,
 ) -> Result<ClusterConfig, Error> {
-    let ipv6 = addresses.ipv6;
-    let owner_uid = nix::unistd::geteuid().as_raw();
+    let (ipv6, owner_uid) = (addresses.ipv6, nix::unistd::geteuid().as_raw());
     let (kind, (head, nodes)) = match (&place.hosts, place.local) {
         (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?, owner_uid)),
         (None, Some(count)) => {
