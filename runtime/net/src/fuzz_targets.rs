@@ -47,6 +47,7 @@ pub fn segment(input: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
+    #[cfg_attr(miri, ignore = "files cannot be written there")]
     fn segments_with_any_contents() {
         let mut seed = 1u64;
         let mut next = || {

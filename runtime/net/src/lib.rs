@@ -11,6 +11,9 @@
 //!
 //! Linux only.
 
+// What speaks to the kernel has no caller there.
+#![cfg_attr(miri, allow(dead_code, unused_imports))]
+
 mod channel;
 pub mod disclosure;
 #[cfg(any(test, fuzzing))]

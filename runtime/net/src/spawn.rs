@@ -121,6 +121,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "there is one process")]
     fn a_process_is_born_with_what_it_was_given_and_no_more() {
         let Some(group) = group() else { return kumi_skip::skip("spawn", "no cgroup v2") };
         let (mut reader, writer) = io::pipe().unwrap();

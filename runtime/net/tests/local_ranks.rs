@@ -87,6 +87,7 @@ fn end_ring_at(files: &SegmentFiles, from: usize, taker: &Channel<Keep>, tail: u
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "files cannot be written there")]
 fn damage_of_one_ring_keeps_nothing_back_and_is_told_to_each_thread_that_looks() {
     let (_segment, files) = segment();
     let (taker, taken) = start(&files, 0);
@@ -146,7 +147,9 @@ fn a_frame_that_no_ring_takes_is_refused_and_leaves_the_rank_as_it_was() {
         panic!("{refused:?}");
     };
     assert_eq!(length, RING_BYTES);
-    assert!(SegmentCopy::take(&segment, &files, 64 << 20).is_ok(), "no change is open");
+    // Under Miri files cannot be read.
+    let copied = cfg!(miri) || SegmentCopy::take(&segment, &files, 64 << 20).is_ok();
+    assert!(copied, "no change is open");
     assert!(guard.send(0, &[&long[..most]]).expect("sent"));
     guard.progress().expect("progress");
     assert_eq!(*taken.lock().expect("frames"), [&long[..most]]);

@@ -320,7 +320,7 @@ mod tests {
                 other.leave_main(None::<&NoTimer>);
             }
         });
-        for round in 0..20_000 {
+        for round in 0..if cfg!(miri) { 40 } else { 20_000 } {
             while !handover.lock.try_lock_handler() {}
             let epoch = handover.epoch();
             // Held for about as long as a thread tries before it sleeps.

@@ -221,6 +221,7 @@ mod tests {
 
     /// In threads of their own, which end with what was set.
     #[test]
+    #[cfg_attr(miri, ignore = "threads have no priorities there")]
     fn threads_get_what_they_are_told_or_say_why_not() {
         for text in ["other:low", "rr:even", "fifo:high", "fifo:low"] {
             let setting = HandlerSetting::parse(text).expect("right");
@@ -232,6 +233,7 @@ mod tests {
 
     /// In a thread of its own: preferred, which threads that it starts are not; or told why not.
     #[test]
+    #[cfg_attr(miri, ignore = "threads have no priorities there")]
     fn a_daemon_is_preferred_and_its_children_are_not() {
         let nice = || nice().expect("there is one");
         let body = move || {

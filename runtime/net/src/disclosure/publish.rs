@@ -245,7 +245,16 @@ impl JobPage {
     }
 }
 
+/// Miri knows no rights.
+#[cfg(miri)]
+pub(crate) fn page(name: &std::ffi::CStr, length: usize) -> io::Result<(OwnedFd, Mapping)> {
+    let file = crate::miri::memory_file(name, length).map_err(io::Error::other)?;
+    let map = Mapping::new(file.as_fd(), length)?;
+    Ok((file, map))
+}
+
 /// A memory file of this length that only this mapping can write.
+#[cfg(not(miri))]
 pub(crate) fn page(name: &std::ffi::CStr, length: usize) -> io::Result<(OwnedFd, Mapping)> {
     let check = |ok: bool| if ok { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: the name is a C string; the call touches nothing else.

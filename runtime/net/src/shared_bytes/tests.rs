@@ -13,6 +13,8 @@ const LENGTHS: &[usize] = if cfg!(miri) {
         257, 600,
     ]
 };
+/// Every place relative to a word, or some.
+const STEP: usize = if cfg!(miri) { 3 } else { 1 };
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + 1) as u8).collect()
@@ -30,14 +32,14 @@ fn check(memory: &[u8], start: usize, expected: &[u8]) {
 fn every_byte_is_copied_and_none_beside() {
     for &length in LENGTHS {
         let bytes = pattern(length);
-        for from in 0..9 {
+        for from in (0..9).step_by(STEP) {
             let mut source = [&vec![GUARD; from], &bytes[..], &[GUARD; 9]].concat();
             let shared = SharedBytesMut::from(&mut source[..]).slice(from, length).shared();
             assert_eq!(shared.to_vec(), bytes);
             let mut private = vec![GUARD; length + 9];
             shared.copy_to(&mut private[5..5 + length]);
             check(&private, 5, &bytes);
-            for to in 0..9 {
+            for to in (0..9).step_by(STEP) {
                 let mut place = vec![GUARD; length + 20];
                 SharedBytesMut::from(&mut place[..]).slice(to, length).copy_from(shared);
                 check(&place, to, &bytes);

@@ -323,7 +323,7 @@ mod tests {
     fn two_threads_pass_records_in_order_and_whole() {
         let memory = memory();
         let (mut producer, mut consumer) = ends(&memory);
-        const RECORDS: u64 = 30_000;
+        const RECORDS: u64 = if cfg!(miri) { 60 } else { 30_000 };
         let length = |i: u64| (i * 7919 % (max_record(SIZE) as u64 - 8)) as usize;
         std::thread::scope(|scope| {
             scope.spawn(move || {

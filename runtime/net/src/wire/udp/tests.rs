@@ -107,6 +107,7 @@ fn wait_for_error(udp: &UdpDriver) {
 
 /// Everything that ICMP says of a way is "nothing came" and "lost"; afterwards packets go on.
 #[test]
+#[cfg_attr(miri, ignore = "there are no sockets")]
 fn what_is_said_of_a_path_ends_nothing() {
     for says in [Icmp::v4(), Icmp::v6()] {
         let Some(icmp) = says.socket() else {

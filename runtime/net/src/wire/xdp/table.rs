@@ -171,6 +171,7 @@ mod tests {
 
     /// The bytes that the reference lists.
     #[test]
+    #[cfg_attr(miri, ignore = "files cannot be read there")]
     fn the_table_lies_as_the_reference_says() {
         let hops = NextHops::create(2, [2, 3, 4, 5, 6, 7]).expect("table");
         hops.set(1, Some([8, 9, 10, 11, 12, 13]));
@@ -186,6 +187,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "files cannot be read there")]
     fn another_table_is_refused() {
         let hops = NextHops::create(3, [2; 6]).expect("table");
         for ranks in [0, 2, 4] {
