@@ -127,7 +127,7 @@ impl Context {
         descriptors: kumi_net::launch::LaunchDescriptors,
     ) -> Result<Context, Error> {
         let (attachment, socket) = Attachment::attach(launch, descriptors)?;
-        Context::start(attachment, Some(socket), None)
+        Context::start(attachment, Some(Wire::Udp(socket)), None)
     }
 
     /// A job of this process alone, without a daemon.
@@ -135,7 +135,9 @@ impl Context {
     /// # Errors
     /// [`Error::Attach`] if the kernel refuses the memory.
     pub fn init_singleton() -> Result<Context, Error> {
-        let arena_bytes = arena_bytes(1, kumi_net::sys::memory());
+        // Under Miri a file is memory that is there at once.
+        let arena_bytes =
+            if cfg!(miri) { 4 << 20 } else { arena_bytes(1, kumi_net::sys::memory()) };
         Context::start(Attachment::singleton(arena_bytes)?, None, None)
     }
 

@@ -296,20 +296,23 @@ mod tests {
     #[test]
     fn frames_of_all_kinds_are_made() {
         let (attachment, _, pieces) = rank(&mut [0; WINDOW / 8]);
-        let made = inputs(3, 4_000, 300).map(|input| frame(&mut InputReader(&input), &pieces));
+        let count = if cfg!(miri) { 100 } else { 4_000 };
+        let made = inputs(3, count, 300).map(|input| frame(&mut InputReader(&input), &pieces));
         let good = made.filter(|bytes| Frame::decode(bytes).is_ok());
-        assert_eq!(good.map(|bytes| bytes[0]).collect::<BTreeSet<_>>().len(), 20);
+        let kinds = good.map(|bytes| bytes[0]).collect::<BTreeSet<_>>().len();
+        assert!(kinds == 20 || cfg!(miri) && kinds > 10, "{kinds}");
         drop(attachment);
     }
 
     #[test]
     fn frames_of_a_hostile_rank() {
-        let good: usize = inputs(1, 400, 3_000).map(|input| super::engine(&input)).sum();
-        assert!(good > 1_000, "only {good} frames were no fault");
+        let count = if cfg!(miri) { 4 } else { 400 };
+        let good: usize = inputs(1, count, 3_000).map(|input| super::engine(&input)).sum();
+        assert!(good > count * 5 / 2, "only {good} frames were no fault");
     }
 
     #[test]
     fn fifos_in_hostile_memory() {
-        inputs(2, 4_000, 400).for_each(|input| super::queue(&input));
+        inputs(2, if cfg!(miri) { 20 } else { 4_000 }, 400).for_each(|input| super::queue(&input));
     }
 }

@@ -54,7 +54,7 @@ fn all_ranks_append_to_all_and_none_is_lost() {
 
 #[test]
 fn senders_wait_while_it_is_full() {
-    const RECORDS: u32 = 150;
+    const RECORDS: u32 = if cfg!(miri) { 6 } else { 150 };
     run("senders_wait_while_it_is_full", &[&[4], &[1, 1], &[2, 2], &[1, 3]], |context| {
         let (me, ranks) = (context.rank(), context.ranks());
         let window = context.window(4096).expect("window");
@@ -96,7 +96,7 @@ fn a_random_history_is_that_of_queues() {
         context.barrier().expect("barrier");
         let mut numbers = Numbers(u64::from(ranks));
         let mut queues: Vec<VecDeque<(u32, Vec<u8>)>> = vec![VecDeque::new(); 3 * ranks as usize];
-        for step in 0..250 {
+        for step in 0..if cfg!(miri) { 20 } else { 250 } {
             let (owner, which) =
                 (numbers.below(u64::from(ranks)) as u32, numbers.below(3) as usize);
             let queue = &mut queues[owner as usize * 3 + which];

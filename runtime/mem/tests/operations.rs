@@ -231,7 +231,7 @@ fn windows_come_and_go() {
     run("windows_come_and_go", &[&[2], &[2, 1]], |context| {
         let (me, ranks) = (context.rank(), context.ranks());
         let next = (me + 1) % ranks;
-        for round in 0..300u64 {
+        for round in 0..if cfg!(miri) { 10 } else { 300u64 } {
             let window = context.window(4096 * (me as usize + 1)).expect("window");
             assert_eq!(window.load_u64(16).expect("load"), 0, "fresh memory");
             window.store_u64(16, 77).expect("store");
@@ -393,7 +393,7 @@ fn random_traffic_of_all_kinds() {
         // All ranks draw the same numbers, so each knows what the others do.
         let mut numbers = Numbers(42);
         let mut added = 0;
-        for step in 0..400 {
+        for step in 0..if cfg!(miri) { 20 } else { 400 } {
             let from = numbers.below(u64::from(ranks)) as u32;
             let to = numbers.below(u64::from(ranks)) as u32;
             let size = [8, 64, 2000, 30_000][numbers.below(4) as usize];
@@ -414,7 +414,7 @@ fn random_traffic_of_all_kinds() {
         let mut numbers = Numbers(42);
         let mut expected = Vec::new();
         let mut adds = 0;
-        for step in 0..400 {
+        for step in 0..if cfg!(miri) { 20 } else { 400 } {
             let from = numbers.below(u64::from(ranks)) as u32;
             let to = numbers.below(u64::from(ranks)) as u32;
             let size = [8, 64, 2000, 30_000][numbers.below(4) as usize];

@@ -179,7 +179,7 @@ fn random_program(context: &Context, window: &Window<'_>, completion: &Completio
     let mut program =
         Program { context, window, parts, begun: Vec::new(), counted: Vec::new(), base };
     let mut numbers = Numbers(seed * 1000 + u64::from(me));
-    for _ in 0..300 {
+    for _ in 0..if cfg!(miri) { 15 } else { 300 } {
         program.step(&mut numbers, completion);
     }
     completion.wait_all().expect("all that are counted");
@@ -202,6 +202,7 @@ fn random_program(context: &Context, window: &Window<'_>, completion: &Completio
 
 /// The library says what memory its requests use, whatever they do.
 #[test]
+#[cfg_attr(miri, ignore = "sends megabytes")]
 fn memory_is_lent_until_its_request_is_over() {
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");

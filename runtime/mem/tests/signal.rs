@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 #[test]
 fn handlers_run_in_order_while_the_program_does_not_call() {
-    const SIGNALS: u32 = 100;
+    const SIGNALS: u32 = if cfg!(miri) { 5 } else { 100 };
     run(
         "handlers_run_in_order_while_the_program_does_not_call",
         &[&[1], &[3], &[1, 1], &[2, 2], &[1, 2]],

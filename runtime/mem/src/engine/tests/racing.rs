@@ -101,7 +101,7 @@ fn what_changes_between_two_reads_leads_nowhere_else() {
         for (good, bad) in frames(window, 0).iter().zip(&frames(window, wild)) {
             assert_eq!(good.len(), bad.len());
             for (before, after) in [(good, bad), (bad, good)] {
-                for turn in 0..5 {
+                for turn in 0..if cfg!(miri) { 1 } else { 5 } {
                     let reads = vec![Cell::new(0); good.len()];
                     let frame = ChangingFrame { before, after, reads: &reads, turn };
                     assert_eq!(engine.frame(&attachment, 0, frame), Delivery::Taken);
