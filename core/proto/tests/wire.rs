@@ -63,13 +63,16 @@ fn every_field_has_its_place() {
     assert_eq!(opened, (header, &[0x55; 16][..]));
 }
 
+/// One in so many bits is tried.
+const BITS: usize = if cfg!(miri) { 211 } else { 1 };
+
 #[test]
 fn any_single_bit_that_flips_is_noticed() {
     let codec = Codec::new(KEY, 1_472);
     for length in [0, 8, 300] {
         let good = packet(&data(3), &vec![0xA5; length]);
         codec.open(1, 2, &good).unwrap();
-        for bit in 0..good.len() * 8 {
+        for bit in (0..good.len() * 8).step_by(BITS) {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             codec.open(1, 2, &bad).unwrap_err();
@@ -91,7 +94,7 @@ fn a_checksum_may_cover_the_headers_only() {
         for codec in [&all, &headers] {
             assert_eq!(codec.open(1, 2, &good), Ok((data(3), &good[32..])), "{length}");
         }
-        for bit in 0..good.len() * 8 {
+        for bit in (0..good.len() * 8).step_by(BITS) {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             let taken = headers.open(1, 2, &bad).is_ok();
