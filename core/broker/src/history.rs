@@ -207,6 +207,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn history_is_bounded_and_scales_between_servers() {
         let mut history = History::default();
         let (fast, slow) = (ServerId(1), ServerId(2));

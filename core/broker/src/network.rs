@@ -93,6 +93,7 @@ mod tests {
     const LINK: Link = Link { out: 1e6, back: 1e6, latency: 0.0 };
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn what_is_forgotten_makes_room() {
         let mut network = Network::default();
         let most = u32::try_from(MOST_PATHS).expect("few");

@@ -321,6 +321,7 @@ proptest! {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_user_with_one_call_is_not_behind_thousands_of_another() {
     let mut desk = TestBroker::new("least-load");
     desk.tell(Event::Joined(ServerId(0), offer(&["f"], 1)));
@@ -339,6 +340,7 @@ fn a_user_with_one_call_is_not_behind_thousands_of_another() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_thousand_clients_and_ten_thousand_calls_cost_little_each() {
     const SERVERS: u32 = 20;
     for policy in ["round-robin", "least-load", "min-completion"] {

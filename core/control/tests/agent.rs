@@ -292,6 +292,7 @@ fn what_matters_is_said_again_until_it_may_be_forgotten() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn output_without_a_parent_is_bounded() {
     let mut test = Test::running();
     test.event(AgentEvent::ParentDown);

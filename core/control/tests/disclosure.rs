@@ -103,6 +103,7 @@ fn bound(count: u32, fan_out: u32) -> u32 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_thousand_nodes_know_everything_in_bounded_time() {
     let mut tree = Tree::new(1024, 16);
     for node in 0..1024 {
@@ -133,6 +134,7 @@ fn a_thousand_nodes_know_everything_in_bounded_time() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn when_all_change_all_the_time_nobody_is_left_behind() {
     let mut tree = Tree::new(100, 3);
     let mut told = BTreeMap::new();

@@ -19,7 +19,8 @@ impl Numbers {
 fn messages_of_hostile_daemons_and_clients() {
     let mut numbers = Numbers(1);
     let mut messages = 0;
-    for _ in 0..1_500 {
+    let inputs = if cfg!(miri) { 15 } else { 1_500 };
+    for _ in 0..inputs {
         let mut input = Vec::new();
         for _ in 0..numbers.next() % 40 {
             let length = numbers.next() as u8 % 48;
@@ -28,5 +29,5 @@ fn messages_of_hostile_daemons_and_clients() {
         }
         messages += control::head(&input);
     }
-    assert!(messages > 5_000, "only {messages} were messages");
+    assert!(messages > inputs * 10 / 3, "only {messages} were messages");
 }

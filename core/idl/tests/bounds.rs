@@ -15,6 +15,7 @@ fn routine(text: &str) -> Interface {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn problems_are_bounded_in_number_and_length() {
     let mut interface = routine("Define f(mode_in int n, mode_in double A[n - n]) Calls f(n, A);");
     interface.params[0].ty = Type::Number(Element::F64);
@@ -73,6 +74,7 @@ fn a_newer_form_is_told_as_such() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn what_routines_have_in_common_is_bounded_in_bytes() {
     let routines = |count: usize| -> String {
         (0..count).map(|index| format!("Define f{index}(int n) Calls f(n);\n")).collect()
@@ -96,6 +98,7 @@ fn what_routines_have_in_common_is_bounded_in_bytes() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn formats_of_symbols_are_bounded() {
     let text = |format: &str| {
         format!("FortranFormat \"{format}\"; Define f(int n) Calls \"Fortran\" f(n);")

@@ -229,7 +229,8 @@ fn canonical_descriptions_with_a_few_bytes_changed() {
         state ^= state << 17;
         state
     };
-    for _ in 0..4_000 {
+    let inputs = if cfg!(miri) { 20 } else { 4_000 };
+    for _ in 0..inputs {
         let mut input: Vec<u8> = (0..8).map(|_| next() as u8).collect();
         input.extend_from_slice(&json);
         for _ in 0..next() % 4 {
@@ -239,5 +240,5 @@ fn canonical_descriptions_with_a_few_bytes_changed() {
         }
         read += usize::from(descriptions::canonical(&input));
     }
-    assert!(read > 1_000, "only {read} were descriptions");
+    assert!(read > inputs / 4, "only {read} were descriptions");
 }

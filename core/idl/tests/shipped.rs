@@ -108,6 +108,7 @@ fn vectors_with_increments() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn systems_of_equations_and_their_work() {
     let dgesv = routine("dgesv");
     let linpack = plan(&dgesv, &[("n", 600)], &[]);
@@ -133,6 +134,7 @@ fn systems_of_equations_and_their_work() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn sizes_come_from_the_arrays() {
     let deduced = |name: &str, shapes: &[(&str, &[u64])]| {
         let interface = routine(name);
@@ -159,6 +161,7 @@ fn sizes_come_from_the_arrays() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn transforms_and_demonstrations() {
     let fft = routine("fft3_forward");
     let planned = plan(&fft, &[("n0", 2), ("n1", 3), ("n2", 4)], &[]);

@@ -276,6 +276,7 @@ fn warnings_do_not_refuse() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn hostile_texts_end_soon() {
     let deep = |open: &str, close: &str| {
         format!(

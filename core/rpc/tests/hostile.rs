@@ -76,6 +76,7 @@ fn failures(mut bytes: &[u8]) -> Vec<(u32, Code, i64)> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn who_asks_and_does_not_read_is_not_answered_without_end() {
     let json = "x".repeat(MOST_ANSWER - 8);
     let mut server = served(4);

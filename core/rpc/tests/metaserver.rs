@@ -112,6 +112,7 @@ fn a_state_that_is_too_long_is_a_failure() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn names_end_where_an_answer_does() {
     let (mut metaserver, mut client) = pair();
     let mut out = Vec::new();

@@ -46,6 +46,7 @@ fn offline(name: &str, nodes: u32, jobs_of: impl Fn(u32) -> u32) -> (f64, f64) {
 /// 1/(2 ln 2). Selective disabling leaves 80 % and about 90 %. In addition, jobs get the slots of a round in
 /// which their part of the machine is idle.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn what_is_known_of_rounds_whose_jobs_are_known_beforehand() {
     let nodes = 64;
     let rarer = |size: u32| (2 * nodes + size / 2) / size;

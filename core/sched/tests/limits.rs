@@ -60,6 +60,7 @@ fn all_have_turns(columns: &[Column], placed: &[Placement], name: &str) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn the_timetable_of_the_largest_cluster_is_bounded_and_has_everybody() {
     let (nodes, jobs) = (4096, 200);
     let families = ["dqt", "fair-dqt", "dqt4:max", "dqt+shares", "matrix", "dhc"];
@@ -72,6 +73,7 @@ fn the_timetable_of_the_largest_cluster_is_bounded_and_has_everybody() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn rounds_that_are_too_long_are_shortened_and_nobody_is_left_out() {
     for (name, _) in names() {
         for seed in 1..20 {
@@ -96,6 +98,7 @@ fn rounds_that_are_too_long_are_shortened_and_nobody_is_left_out() {
 
 /// As after a change from a policy that takes any nodes: most lie across the whole tree.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn jobs_placed_by_another_policy_fit_too() {
     let nodes = 1024;
     for name in ["dqt", "fair-dqt+shares"] {

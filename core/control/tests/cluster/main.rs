@@ -15,8 +15,8 @@ mod world;
 
 use world::{Faults, Scenario, World};
 
-/// Runs of each test; `KUMI_SIM_FACTOR` multiplies them.
-const RUNS: u64 = 400;
+/// Runs of each test; `KUMI_SIM_FACTOR` multiplies them. Under Miri the first one, of two nodes, takes long enough.
+const RUNS: u64 = if cfg!(miri) { 1 } else { 400 };
 
 struct SeedGuard(u64);
 
@@ -46,15 +46,17 @@ fn run(runs: u64, scenario: impl Fn(u64) -> Scenario) {
 fn small(seed: u64, faults: Faults) -> Scenario {
     let nodes = [2, 5, 9, 16][(seed % 4) as usize];
     let fan_out = [2, 3, 4][(seed / 4 % 3) as usize];
-    Scenario { seed, nodes, fan_out, jobs: 8, faults }
+    Scenario { seed, nodes, fan_out, jobs: if cfg!(miri) { 2 } else { 8 }, faults }
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn jobs_come_and_ranks_fail() {
     run(RUNS, |seed| small(seed, Faults { ranks: true, ..Faults::default() }));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn daemons_die() {
     run(RUNS, |seed| small(seed, Faults { daemons: true, ..Faults::default() }));
 }
@@ -70,28 +72,33 @@ fn links_break() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_head_that_stalls_for_seconds() {
     run(RUNS, |seed| small(seed, Faults { ranks: true, stalls: true, ..Faults::default() }));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_full_and_a_slow_disk() {
     let faults = Faults { ranks: true, full_disk: true, slow_disk: true, ..Faults::default() };
     run(RUNS, |seed| small(seed, faults));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_wall_clock_that_jumps() {
     let faults = Faults { ranks: true, daemons: true, wall_clock: true, ..Faults::default() };
     run(RUNS, |seed| small(seed, faults));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn everything_at_once() {
     run(RUNS, |seed| small(seed, Faults::all()));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn sixty_four_nodes() {
     run(RUNS / 8, |seed| Scenario {
         seed,
@@ -107,6 +114,7 @@ fn sixty_four_nodes() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_thousand_nodes() {
     let scenario =
         Scenario { seed: 1, nodes: 1024, fan_out: 16, jobs: 0, faults: Faults::default() };

@@ -53,6 +53,7 @@ fn submitted(nodes: u32, number: u64) -> HeadEvent {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_submission_does_not_look_at_those_that_wait() {
     const JOBS: u64 = 8_000;
     let mut test = Test::crowded(100, JOBS);
@@ -68,6 +69,7 @@ fn a_submission_does_not_look_at_those_that_wait() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_submission_does_not_look_at_the_nodes() {
     let cost = |nodes| {
         let mut test = Test::crowded(nodes, 100);
@@ -89,6 +91,7 @@ fn submission(request: JobRequest) -> ClientRequest {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn what_is_kept_for_users_is_bounded_and_one_does_not_take_it_all() {
     let mut test = Test::without_nodes(1);
     let large = 500 << 10;
@@ -124,6 +127,7 @@ fn what_is_kept_for_users_is_bounded_and_one_does_not_take_it_all() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn one_user_does_not_take_all_places() {
     let mut test = Test::without_nodes(1);
     let mut taken = |user: &User, tokens: std::ops::Range<u128>| {
@@ -146,6 +150,7 @@ fn one_user_does_not_take_all_places() {
 
 /// Input for jobs that wait counts, and is given back when they run or end.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn input_that_waits_counts() {
     let mut test = Test::without_nodes(1);
     for token in 0..200 {

@@ -241,6 +241,7 @@ impl Pair {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn the_head_and_a_bare_policy_decide_the_same() {
     let listed = registry::names().map(|(name, _)| name);
     for name in listed.chain(["dqt4:ff", "dqt:min+shares"]) {

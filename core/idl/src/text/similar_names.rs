@@ -85,6 +85,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn names_of_any_number_and_length() {
         let long = "x".repeat(1 << 20);
         let names: Vec<&str> =

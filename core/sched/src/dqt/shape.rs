@@ -118,6 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn trees_are_as_wide_as_the_machine() {
         for (arity, leaves) in [(2, 1), (2, 5), (3, 10), (7, 300), (63, 64), (64, 300_000)] {
             let shape = Shape::over(arity, leaves);
