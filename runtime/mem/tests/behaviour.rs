@@ -137,6 +137,7 @@ fn stopping_ranks_at_any_moment_is_harmless() {
 
 #[test]
 fn the_handler_thread_serves_while_main_computes() {
+    const ADDS: u64 = if cfg!(miri) { 5 } else { 100 };
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");
         // After a short wait, and after one so long that the handler thread sleeps deep.
@@ -151,10 +152,10 @@ fn the_handler_thread_serves_while_main_computes() {
                 while done.load(Acquire) < round {
                     std::hint::spin_loop();
                 }
-                assert_eq!(window.load_u64(0).expect("load"), 100 * round, "all done meanwhile");
+                assert_eq!(window.load_u64(0).expect("load"), ADDS * round, "all done meanwhile");
                 assert_eq!(window.notified(1).expect("notified"), round);
             } else {
-                for _ in 0..100 {
+                for _ in 0..ADDS {
                     window.fetch_add(0, 0, 1).expect("fetch_add");
                 }
                 window.put_notify(0, 64, &[7; 2000], 1).expect("put");
@@ -176,17 +177,18 @@ fn the_handler_thread_serves_while_main_computes() {
 /// sender computes and never calls again.
 #[test]
 fn what_was_held_back_leaves_while_its_sender_computes() {
+    const PUTS: u64 = if cfg!(miri) { 10 } else { 150 };
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");
         context.barrier().expect("barrier");
         if context.rank() == 1 {
-            for _ in 0..150 {
+            for _ in 0..PUTS {
                 window.put_notify(0, 64, &[7; 16], 1).expect("put");
             }
             let base = window.base() as usize;
             while closed_gate(base) {}
         } else {
-            assert_eq!(window.wait_notify(1, 150).expect("wait"), 150);
+            assert_eq!(window.wait_notify(1, PUTS).expect("wait"), PUTS);
             window.put(1, GATE, &1u64.to_ne_bytes()).expect("put");
         }
         context.barrier().expect("barrier");

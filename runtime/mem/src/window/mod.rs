@@ -478,15 +478,15 @@ pub(crate) fn check_notify(notify: u32) -> Result<(), Error> {
     if (notify as usize) < NOTIFIES { Ok(()) } else { Err(Error::BadNotify { notify }) }
 }
 
-/// Asks for a line that is about to be written, so that its transfer overlaps that of the data.
+/// Asks for a line that is about to be written, so that its transfer overlaps that of the data. Miri knows no assembly.
 #[inline]
 fn prefetch_to_write<T>(attachment: &T) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint; it changes nothing and cannot fault.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(attachment),
             options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = attachment;
 }
