@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::run;
+use common::{Aligned, run};
 use kumi_mem::{Error, Rights};
 
 /// The data goes by frames and the flag beside them, where the receiver shares memory: without the fence the flag is often
@@ -12,7 +12,7 @@ fn a_flag_behind_a_fence_is_not_there_before_the_data() {
     run("a_flag_behind_a_fence_is_not_there_before_the_data", &[&[2], &[1, 1]], |context| {
         let rounds = if cfg!(miri) { 5 } else { 300 };
         let flags = context.window(16).expect("window");
-        let mut memory = vec![0; 4096];
+        let mut memory = Aligned([0; 4096]);
         let body = |data: &kumi_mem::Window<'_>| -> Result<(), Error> {
             for round in 1..=rounds {
                 if context.rank() == 0 {
@@ -33,7 +33,7 @@ fn a_flag_behind_a_fence_is_not_there_before_the_data() {
             }
             context.barrier()
         };
-        let done = context.with_window_on(&mut memory, Rights::ALL, body);
+        let done = context.with_window_on(&mut memory.0, Rights::ALL, body);
         done.expect("window").expect("rounds");
     });
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::scope;
 
-use common::{Job, Numbers, run, start};
+use common::{Aligned, Job, Numbers, run, start};
 use kumi_mem::{
     Completion, CompletionQueue, Context, PutOptions, Report, Rights, Source, Tag, TypedWindow,
     Window,
@@ -143,7 +143,7 @@ fn a_flush_of_one_thread_takes_no_proof_from_another() {
     run("a_flush_of_one_thread_takes_no_proof_from_another", &[&[2]], |context| {
         const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2_000 };
         let open = context.window(64).expect("window");
-        let mut memory = vec![0; 64];
+        let mut memory = Aligned([0; 64]);
         let body = |own: &kumi_mem::Window<'_>| {
             if context.rank() == 1 {
                 for round in 1..=ROUNDS {
@@ -167,7 +167,7 @@ fn a_flush_of_one_thread_takes_no_proof_from_another() {
                 ended.store(true, SeqCst);
             });
         };
-        context.with_window_on(&mut memory, Rights::ALL, body).expect("window");
+        context.with_window_on(&mut memory.0, Rights::ALL, body).expect("window");
         context.barrier().expect("barrier");
     });
 }

@@ -165,6 +165,10 @@ pub fn run(name: &str, layouts: &[&[u32]], body: impl Fn(&Context) + Sync) {
     }
 }
 
+/// Memory of a program that can be a window with any right: a `Vec` of bytes can begin anywhere.
+#[repr(align(8))]
+pub struct Aligned<const BYTES: usize>(pub [u8; BYTES]);
+
 /// A socket for each rank, and where it is.
 fn sockets(job: &Job<'_>) -> (Vec<OwnedFd>, Vec<SocketAddr>) {
     let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
