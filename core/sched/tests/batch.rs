@@ -296,7 +296,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn invariants_hold(nodes in 1..20u32, steps in prop::collection::vec(step(), 1..60)) {
+    fn invariants_hold(nodes in 1..20u32, steps in prop::collection::vec(step(), 1..if cfg!(miri) { 6 } else { 60 })) {
         for name in NAMES {
             let mut model = Model::new(name, nodes);
             for step in &steps {
