@@ -18,7 +18,7 @@ fn config() -> HeadConfig {
     HeadConfig {
         cluster_name: "fuzz_targets".into(),
         nodes: (0..NODES).map(|node| format!("n{node}")).collect(),
-        mode: Mode::Gang { force_switch: false },
+        mode: Mode::Gang { force_switch: false, fill: true },
         slice_ns: MS,
         max_jobs_per_user: 5_000,
         max_jobs_per_processor: 2,

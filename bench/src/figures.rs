@@ -4,6 +4,7 @@ mod bulk;
 mod call;
 mod collectives;
 mod encryption;
+mod fill;
 mod flood;
 mod footprint;
 mod gang;
@@ -74,7 +75,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 24] = [
+pub const ALL: [Benchmark; 25] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -104,6 +105,12 @@ pub const ALL: [Benchmark; 24] = [
         about: "two and three programs at once against equal shares",
         runs: 16,
         measure: together::measure,
+    },
+    Benchmark {
+        name: "fill",
+        about: "every mix of two and three programs, filled, against strict gangs and operating systems",
+        runs: 5,
+        measure: fill::measure,
     },
     Benchmark {
         name: "handler",

@@ -25,7 +25,8 @@ const PAUSED: Duration = Duration::from_millis(400);
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let mut records = Vec::new();
     for slice in ["10ms", "100ms"] {
-        let cluster = Cluster::up(2, &["--slice", slice])?;
+        // What gangs cost by themselves: `fill` measures what the others do with what a gang leaves.
+        let cluster = Cluster::up(2, &["--slice", slice, "--fill", "off"])?;
         for programs in [&[CG, IS][..], &[EP, CG, IS]] {
             records.extend(share(&cluster, slice, programs, runs)?);
         }

@@ -203,9 +203,9 @@ pub fn compare(plan: Plan) -> Result<Comparison, BenchError> {
     let shared = policies::by_name(&plan.policy)?.sharing() == Sharing::SpaceAndTime;
     let slice = format!("{}us", plan.unit_ns / 1_000);
     // Its ranks only wait, but must get their slots nevertheless.
-    // A node is a processor of the simulated machine, whatever this one has.
-    let options =
-        ["--slice", &slice, "--policy", &plan.policy, "--idle-after", "0s", "--cpus", "per-node"];
+    // A node is a processor of the simulated machine, whatever this one has. Ranks work by not being stopped, so nobody fills.
+    let strict = ["--fill", "off", "--idle-after", "0s", "--cpus", "per-node"];
+    let options = [&["--slice", &slice, "--policy", &plan.policy][..], &strict].concat();
     let limit = [("max_jobs_per_processor", JOBS_OF_A_PROCESSOR)];
     let cluster = Cluster::up_with(plan.nodes, &options, &limit)?;
     let ranks =

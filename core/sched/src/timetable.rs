@@ -50,6 +50,8 @@ pub enum Mode {
     Gang {
         /// Switch where nothing has to be switched.
         force_switch: bool,
+        /// Jobs that do not say otherwise have what others leave idle in their turns.
+        fill: bool,
     },
     /// Every job is runnable all the time; the operating systems share the processors as they like.
     OperatingSystem,

@@ -348,7 +348,7 @@ fn timetable(policy: &MatrixGang, generation: u64, start: u64) -> Timetable {
         start: ClusterTime(start),
         slice_ns: 10,
         phase_ns: 0,
-        mode: Mode::Gang { force_switch: false },
+        mode: Mode::Gang { force_switch: false, fill: true },
         columns: columns(policy),
         idle: Vec::new(),
     }

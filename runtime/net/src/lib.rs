@@ -26,6 +26,7 @@ mod shm;
 pub mod spawn;
 mod sync;
 pub mod sys;
+pub mod thread_policy;
 pub mod tracepoints;
 mod wait;
 mod wire;

@@ -93,6 +93,9 @@ pub struct ClusterConfig {
     /// Switch even where one job is alone, to measure.
     #[serde(default)]
     pub force_switch: bool,
+    /// Jobs that do not say otherwise have what others leave idle in their turns.
+    #[serde(default = "defaults::fill")]
+    pub fill: bool,
     /// Children of each inner node of the control tree.
     #[serde(default = "defaults::fan_out")]
     pub fan_out: u32,
@@ -167,6 +170,10 @@ pub mod defaults {
     /// Best between 8 and 16 where SCore-D was measured.
     pub fn fan_out() -> u32 {
         16
+    }
+    /// It is measured whether it hurts.
+    pub fn fill() -> bool {
+        true
     }
     /// The distributed queue tree: jobs of all sizes share space and time.
     pub fn policy() -> String {
@@ -434,7 +441,7 @@ impl ClusterConfig {
     /// The mode as the scheduler says it.
     pub fn mode(&self) -> Mode {
         match self.mode {
-            ModeName::Gang => Mode::Gang { force_switch: self.force_switch },
+            ModeName::Gang => Mode::Gang { force_switch: self.force_switch, fill: self.fill },
             ModeName::Os => Mode::OperatingSystem,
         }
     }

@@ -209,7 +209,7 @@ mod tests {
             start: kumi_sched::ClusterTime(u64::MAX),
             slice_ns: u64::MAX,
             phase_ns: u64::MAX,
-            mode: kumi_sched::Mode::Gang { force_switch: true },
+            mode: kumi_sched::Mode::Gang { force_switch: true, fill: true },
             columns: (0..nodes).map(column).collect(),
             idle: vec![kumi_sched::JobId(u64::MAX); 1 << 16],
         };

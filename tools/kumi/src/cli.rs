@@ -114,6 +114,9 @@ pub struct SharingArgs {
     /// Switch even when one job runs alone, to measure the cost of switching
     #[arg(long)]
     pub force_switch: bool,
+    /// Whether jobs have what others leave idle in their turns, unless `kumi run` says otherwise
+    #[arg(long, value_enum, default_value_t = OnOff::On)]
+    pub fill: OnOff,
     /// Children per node of the control tree
     #[arg(long, value_name = "K", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1024))]
@@ -210,6 +213,9 @@ pub struct SetArgs {
     /// Switch even when one job runs alone
     #[arg(long, value_enum)]
     pub force_switch: Option<OnOff>,
+    /// Whether jobs have what others leave idle in their turns, unless `kumi run` says otherwise
+    #[arg(long, value_enum)]
+    pub fill: Option<OnOff>,
 }
 
 /// `kumi cluster revoke`
@@ -347,6 +353,9 @@ pub struct RunArgs {
     /// Whether to encrypt packets between nodes [default: as the cluster is configured]
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub encrypt: Option<OnOff>,
+    /// Whether the job has what others leave idle in their turns [default: as the cluster is configured]
+    #[arg(long, value_enum)]
+    pub fill: Option<OnOff>,
     /// Priority, 1 to 100: where jobs take turns, the least number of turns in a round [default: as the
     /// cluster is configured]
     #[arg(long, value_name = "N", env = "KUMI_PRIORITY", value_parser = parse::priority)]

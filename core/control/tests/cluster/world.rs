@@ -153,7 +153,7 @@ impl World {
         let config = HeadConfig {
             cluster_name: "sim".into(),
             nodes: names,
-            mode: Mode::Gang { force_switch: false },
+            mode: Mode::Gang { force_switch: false, fill: true },
             slice_ns: 10 * MS,
             max_jobs_per_user: 5_000,
             max_jobs_per_processor: 3,

@@ -43,7 +43,7 @@ fn config(nodes: u32) -> HeadConfig {
     HeadConfig {
         cluster_name: "test".into(),
         nodes: (0..nodes).map(|node| format!("n{node}")).collect(),
-        mode: Mode::Gang { force_switch: false },
+        mode: Mode::Gang { force_switch: false, fill: true },
         slice_ns: 10 * MS,
         max_jobs_per_user: 5_000,
         max_jobs_per_processor: 2,

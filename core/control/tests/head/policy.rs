@@ -272,7 +272,7 @@ fn the_status_shows_the_front_as_it_is_now() {
     test.ask(&OWNER, os);
     assert_eq!(status(&mut test).tree, None);
     let gang = ClientRequest::Configure {
-        mode: Some(Mode::Gang { force_switch: false }),
+        mode: Some(Mode::Gang { force_switch: false, fill: true }),
         slice_ns: None,
         policy: Some("matrix".into()),
     };

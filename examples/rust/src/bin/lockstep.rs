@@ -31,6 +31,12 @@ struct Options {
     /// Computing per step in rounds, for the same work in all copies
     #[arg(long, conflicts_with = "compute_us")]
     compute_work: Option<u64>,
+    /// Computing of one of the two ranks, in turn, is longer by so many per cent: the other one waits
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    imbalance: u32,
+    /// Sleep so many milliseconds after every 1000 steps, as if somebody thought
+    #[arg(long, value_name = "MS")]
+    think_ms: Option<u64>,
     /// When to start, in seconds since 1970, so that several copies start together
     #[arg(long, value_name = "UNIX_SECONDS")]
     start_at: Option<f64>,
@@ -52,6 +58,29 @@ enum Until {
 struct Exchange<'w, 'c> {
     window: &'w Window<'c>,
     partner: u32,
+    work: Work,
+    think: Option<Duration>,
+}
+
+/// Rounds of computing in a step.
+#[derive(Clone, Copy)]
+struct Work {
+    rounds: u64,
+    /// In the steps of the longer half.
+    longer: u64,
+    /// Which half of the steps is longer for this rank.
+    half: u64,
+}
+
+/// Steps for which one rank has more to do.
+const LONGER_FOR: u64 = 8;
+/// Steps between two pauses in which somebody thinks.
+const BUSY: u64 = 1_000;
+
+impl Work {
+    fn of(&self, step: u64) -> u64 {
+        if step / LONGER_FOR % 2 == self.half { self.longer } else { self.rounds }
+    }
 }
 
 fn main() -> ExitCode {
@@ -62,12 +91,14 @@ fn main() -> ExitCode {
         let (rank, ranks) = (context.rank(), context.ranks());
         // The last of an odd number of ranks is its own partner.
         let partner = if rank ^ 1 < ranks { rank ^ 1 } else { rank };
-        let exchange = Exchange { window: &window, partner };
+        let longer = rounds.saturating_mul(100 + u64::from(options.imbalance)) / 100;
+        let work = Work { rounds, longer, half: u64::from(rank % 2) };
+        let think = options.think_ms.map(Duration::from_millis);
+        let exchange = Exchange { window: &window, partner, work, think };
         context.barrier()?;
         let begin = wait_for_start(context, options.start_at)?;
         let until = options.steps.map_or(Until::Time(begin + duration), Until::Steps);
-        let (steps, verified) =
-            exchange.run(rounds, until, Progress::new(context, options.progress))?;
+        let (steps, verified) = exchange.run(until, Progress::new(context, options.progress))?;
         let seconds = begin.elapsed().as_secs_f64();
         let mut least = [steps, u64::from(verified)];
         context.allreduce(Op::Min, &mut least)?;
@@ -111,16 +142,11 @@ fn wait_for_start(context: &Context, start_at: Option<f64>) -> anyhow::Result<In
 impl Exchange<'_, '_> {
     /// Steps until this rank or its partner stops; how many, and whether the partner's words were
     /// always those of the same step.
-    fn run(
-        &self,
-        rounds: u64,
-        until: Until,
-        mut progress: Progress,
-    ) -> Result<(u64, bool), kumi_mem::Error> {
+    fn run(&self, until: Until, mut progress: Progress) -> Result<(u64, bool), kumi_mem::Error> {
         let mut verified = true;
         let mut step = 0_u64;
         loop {
-            compute(rounds);
+            compute(self.work.of(step));
             let stop = match until {
                 Until::Steps(steps) => step + 1 >= steps,
                 Until::Time(end) => step.is_multiple_of(CLOCK_EVERY) && Instant::now() >= end,
@@ -135,6 +161,9 @@ impl Exchange<'_, '_> {
             verified &= self.window.load_u64(slot)? == step - 1;
             if step.is_multiple_of(CLOCK_EVERY) {
                 progress.add(CLOCK_EVERY);
+            }
+            if step.is_multiple_of(BUSY) {
+                self.think.into_iter().for_each(std::thread::sleep);
             }
             // Both know both flags, so both stop after the same step.
             if stop || self.window.load_u64(slot + 8)? != 0 {

@@ -10,6 +10,7 @@ pub(crate) mod header;
 pub mod launch;
 pub mod layout;
 mod peer_address;
+mod progress;
 mod published_counters;
 pub(crate) mod range;
 
@@ -19,6 +20,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,6 +42,7 @@ pub use context_reader::{ContextReader, ContextReading};
 pub use copy::{CopyError, SegmentCopy};
 pub use kumi_proto::Counters as EndpointCounters;
 pub use kumi_proto::context::{ContextReport, PeerReport};
+pub use progress::ProgressReader;
 
 /// Smallest datagram size that [`Segment::publish_peers`] accepts: every path carries it.
 pub const MIN_DATAGRAM: u16 = 548;
@@ -141,7 +144,7 @@ pub struct Segment {
 /// What a rank writes and the daemon reads.
 #[derive(Debug)]
 struct RankView {
-    context: Mapping,
+    context: Arc<Mapping>,
     /// Its rank file.
     file: File,
 }
@@ -222,7 +225,7 @@ impl Segment {
         for file in files.rank_files().map_err(failed("dup"))? {
             let context = Mapping::read_only(file.as_fd(), size_of::<RankContext>());
             let (context, file) = (context.map_err(failed("mmap"))?, file.into());
-            self.ranks.push(RankView { context, file });
+            self.ranks.push(RankView { context: Arc::new(context), file });
         }
         Ok(self)
     }

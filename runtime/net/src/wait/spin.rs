@@ -10,9 +10,8 @@ const MOST: u64 = 500;
 const LEAST: u64 = 20;
 /// First bound.
 const START: u64 = 200;
-/// Longest spin, microseconds, where others have what this rank leaves: some times what blocking costs, so that what comes at
-/// once is still seen at once.
-const BRIEF: u64 = 50;
+/// Longest spin, microseconds, where others have what this rank leaves: what blocking and being woken costs.
+const BRIEF: u64 = LEAST;
 /// Microseconds in which a wait of a crowded rank gives its processor to others before it blocks. Others that only
 /// communicate need some tens each; one that computes keeps it for milliseconds.
 const YIELD: u64 = 500;

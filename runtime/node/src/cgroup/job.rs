@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::mounts::Controller;
-use super::part::{DeviceNumber, Part, Version};
+use super::part::{DeviceNumber, IdleSwitch, Part, Version};
 use super::unified::ControlGroup;
 
 /// Memory below its limit at which a group counts as having used it up: the kernel kills when the next request does not fit.
@@ -98,15 +98,13 @@ impl JobGroups {
         legacy.map(|part| part.path.join("tasks")).collect()
     }
 
-    /// Lets the job run only on processors that nobody else wants, or as usual again.
+    /// What lets the job run only on processors that nobody else wants, and as usual again.
     ///
     /// # Errors
     /// `Unsupported` where no controller can; otherwise as the system says.
-    pub fn set_idle(&self, idle: bool) -> io::Result<()> {
+    pub fn idle_switch(&self) -> io::Result<IdleSwitch> {
         let part = self.with(Controller::Cpu).ok_or(io::ErrorKind::Unsupported)?;
-        part.set_idle(idle)?;
-        // The kernel forgets the weight of an idle group.
-        if idle { Ok(()) } else { part.set_weight(self.weight) }
+        part.idle_switch(self.weight)
     }
 
     /// How many processes of the job the kernel has killed so far because memory ran out; 0 if nobody counts.
@@ -285,10 +283,11 @@ mod tests {
         let read = |file: &str| std::fs::read_to_string(cpu.join(file)).ok();
         let weight = || read("cpu.weight").or(read("cpu.shares")).unwrap();
         let before = weight();
-        job.set_idle(true).unwrap();
+        let switch = job.idle_switch().unwrap();
+        switch.set(true).unwrap();
         assert_eq!(read("cpu.idle").unwrap(), "1\n");
         assert_ne!(weight(), before);
-        job.set_idle(false).unwrap();
+        switch.set(false).unwrap();
         assert_eq!((read("cpu.idle").unwrap(), weight()), ("0\n".to_owned(), before));
         job.destroy(Duration::from_secs(1)).unwrap();
         // Real-time threads are possible, if need be outside the hierarchy that refuses them.

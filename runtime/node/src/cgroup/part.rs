@@ -1,7 +1,7 @@
 //! A group in one hierarchy: how limits are written in each version.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -126,21 +126,29 @@ impl Part {
 
     /// Sets its share of contended processors: so many times that of a group without another.
     pub(super) fn set_weight(&self, times: u64) -> io::Result<()> {
+        let (file, weight) = self.weight(times);
+        set(&self.path, file, &weight)
+    }
+
+    /// The file with the weight, and what stands for so many times the usual one.
+    fn weight(&self, times: u64) -> (&'static str, String) {
         match self.version {
             Version::Two => {
                 let weight = times.saturating_mul(WEIGHT).clamp(1, MOST_WEIGHT);
-                set(&self.path, "cpu.weight", &weight.to_string())
+                ("cpu.weight", weight.to_string())
             }
             Version::One => {
                 let shares = times.max(1).saturating_mul(SHARES).min(SHARES * WEIGHT);
-                set(&self.path, "cpu.shares", &shares.to_string())
+                ("cpu.shares", shares.to_string())
             }
         }
     }
 
-    /// Lets it run only where nobody else wants to, or as usual.
-    pub(super) fn set_idle(&self, idle: bool) -> io::Result<()> {
-        set(&self.path, "cpu.idle", if idle { "1" } else { "0" })
+    /// What puts it behind all others, and gives it this weight again.
+    pub(super) fn idle_switch(&self, times: u64) -> io::Result<IdleSwitch> {
+        let open = |file| OpenOptions::new().write(true).open(self.path.join(file));
+        let (file, weight) = self.weight(times);
+        Ok(IdleSwitch { idle: open("cpu.idle")?, weight: (open(file)?, weight.into_bytes()) })
     }
 
     /// Bounds the processors that it may run on.
@@ -176,6 +184,27 @@ impl Part {
             Err(error) if gone(&error) => Ok(BTreeSet::new()),
             text => Ok(text?.lines().filter_map(|line| line.parse().ok()).collect()),
         }
+    }
+}
+
+/// Lets a group run only where nobody else wants to, or as usual. Its files are open, so that a switch is short.
+#[derive(Debug)]
+pub struct IdleSwitch {
+    idle: File,
+    /// The kernel forgets the weight of an idle group.
+    weight: (File, Vec<u8>),
+}
+
+impl IdleSwitch {
+    /// Lets the group run only where nobody else wants to, or as usual.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn set(&self, idle: bool) -> nix::Result<()> {
+        let word: &[u8] = if idle { b"1" } else { b"0" };
+        nix::sys::uio::pwrite(&self.idle, word, 0)?;
+        let (file, weight) = &self.weight;
+        if idle { Ok(()) } else { nix::sys::uio::pwrite(file, weight, 0).map(drop) }
     }
 }
 
@@ -218,7 +247,7 @@ mod tests {
             part.set_memory(4096).unwrap();
             part.set_processes(7).unwrap();
             part.set_weight(3).unwrap();
-            part.set_idle(true).unwrap();
+            part.idle_switch(3).unwrap().set(true).unwrap();
             part.set_processors(&[0, 2]).unwrap();
             assert_eq!(files.map(|file| get(&part.path, file).unwrap()), expected);
         }

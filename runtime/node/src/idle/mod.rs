@@ -112,7 +112,8 @@ impl IdleMonitor {
             self.read_table(&live, begin);
             for (&job, live) in live.iter().filter(|(_, live)| live.started) {
                 let on = live.idle || live.turns.has_turn();
-                let look = Observation { now: monotonic(), on, slice_ns: self.slice_ns };
+                let (runs, slice_ns) = (live.runs(), self.slice_ns);
+                let look = Observation { now: monotonic(), on, runs, slice_ns };
                 let watch = before.remove(&job);
                 let mut watch = watch.unwrap_or_else(|| WatchedJob::new(self.after, &look, live));
                 if let Some(idle) = watch.look(&look, live, &|| self.processes(services, job, live))
@@ -157,8 +158,10 @@ impl IdleMonitor {
 /// Time and circumstances of an observation.
 struct Observation {
     now: u64,
-    /// The job runs, as far as the timetable goes.
+    /// It is the job's turn, or it has left the rotation.
     on: bool,
+    /// It is not stopped.
+    runs: bool,
     slice_ns: u64,
 }
 
@@ -198,7 +201,7 @@ impl WatchedJob {
         (self.at, self.turns, self.on) = (look.now, turns, look.on);
         (self.idle, self.standings) = (live.idle, standings);
         // Whether a thread of a stopped job would run cannot be seen.
-        let ready = || look.on && thread_times::some_ready(&processes(), &exempt);
+        let ready = || look.runs && thread_times::some_ready(&processes(), &exempt);
         self.detector.look(look.now, (begun, throughout), doing, ready)
     }
 

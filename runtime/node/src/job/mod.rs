@@ -90,6 +90,10 @@ pub struct LiveJob {
     pub idle: bool,
     /// Its turns, as the switching thread tells of them.
     pub turns: Arc<JobTurns>,
+    /// Whether it is to run beside others that leave something idle; without an answer the cluster's setting counts.
+    pub fill: Option<bool>,
+    /// It can be put behind others.
+    pub may_fill: bool,
     /// Its control groups, if it has some.
     pub control: Option<JobGroups>,
     /// Process groups of its ranks; 0 once the rank is reaped.
@@ -99,7 +103,7 @@ pub struct LiveJob {
 impl LiveJob {
     /// Ranks from `first` on that have not been started, with the job's control groups and their process groups.
     fn new(
-        name: String,
+        (name, fill): (String, Option<bool>),
         first: u32,
         segment: Segment,
         page: Option<JobPage>,
@@ -108,13 +112,27 @@ impl LiveJob {
         let load = vec![(0, 0); groups.len()];
         let page = page.map(Arc::new);
         let turns = Arc::new(JobTurns::new(page.clone()));
-        let (stopped, started, idle) = (false, false, false);
-        Self { name, segment, first, load, page, stopped, started, idle, turns, control, groups }
+        let (stopped, started, idle, may_fill) = (false, false, false, false);
+        Self {
+            name,
+            segment,
+            first,
+            load,
+            page,
+            stopped,
+            started,
+            idle,
+            turns,
+            fill,
+            may_fill,
+            control,
+            groups,
+        }
     }
 
-    /// Whether the timetable lets its ranks run now.
+    /// Whether its ranks can run now: it is their turn, others leave them something, or they only wait.
     pub fn runs(&self) -> bool {
-        self.idle || self.turns.has_turn()
+        self.idle || self.turns.has_turn() || self.turns.fills()
     }
 
     /// The ranks' processes, by place; 0 once the rank is reaped.
@@ -152,6 +170,8 @@ pub struct NodeServices {
     pub root_jobs: bool,
     /// `nice` value of ranks.
     pub nice: i32,
+    /// Whether threads of ranks can be put behind others and back.
+    pub may_lower: bool,
     /// Programs.
     pub programs: RefCell<Programs>,
     /// The switching thread.

@@ -25,7 +25,8 @@ use super::{JobCommand, JobEvent, LiveJob, NodeServices, kill_descendants};
 use crate::cgroup::JobGroups;
 use crate::client::refusal;
 use crate::config::on_link;
-use crate::switch::Stopper;
+use crate::fill::JobThread;
+use crate::switch::{IdlePriority, Keeper, MOST_RANKS, Meter, Stopper};
 use crate::wire::JobWires;
 
 /// Event from a part of a job for its task.
@@ -182,7 +183,7 @@ impl JobTask {
         let JobResources { control, devices, segment, page, prepared, wires, .. } = resources;
         let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
-        let name = spec.request.name.clone();
+        let name = (spec.request.name.clone(), spec.request.resources.fill);
         let (tell, parts) = mpsc::unbounded_channel();
         let ShimProcesses { ranks, go, status } = shims;
         let pids = ranks.iter().map(|rank| {
@@ -449,12 +450,16 @@ impl JobTask {
         }
     }
 
-    /// From now on the switching thread stops and continues it.
+    /// From now on the switching thread keeps it from the processors outside its turns.
     fn hand_over(&self, stopper: Stopper) {
-        if let Some(live) = self.services.live.borrow_mut().get_mut(&self.job) {
-            live.started = true;
-            self.services.switcher.add(self.job, stopper, Arc::clone(&live.turns));
-        }
+        let mut live = self.services.live.borrow_mut();
+        let Some(live) = live.get_mut(&self.job) else { return };
+        let leaders = live.leaders();
+        let priority = self.idle_priority(&leaders);
+        let meter = Meter::new(&leaders, live.segment.progress_reader(MOST_RANKS));
+        (live.started, live.may_fill) = (true, priority.is_some());
+        let keeper = Keeper::new(stopper, priority, Arc::clone(&live.turns), meter);
+        self.services.switcher.add(self.job, keeper);
     }
 
     fn stopper(&self) -> std::io::Result<Stopper> {
@@ -462,6 +467,19 @@ impl JobTask {
             Some(groups) => groups.main().open("cgroup.freeze").map(Stopper::Freezer),
             None => Ok(Stopper::Signals(Arc::clone(&self.groups))),
         }
+    }
+
+    /// How it is put behind others: as a whole if it has a share of the processors as a whole, otherwise thread by thread.
+    fn idle_priority(&self, leaders: &[i32]) -> Option<IdlePriority> {
+        if let Some(groups) = &self.control
+            && let Ok(switch) = groups.idle_switch()
+        {
+            return Some(IdlePriority::Group(switch));
+        }
+        let thread = |&id: &i32| JobThread::new(id, self.services.nice);
+        let threads = leaders.iter().filter(|&&leader| leader > 0).map(thread).collect();
+        let look = self.services.cpus.len() > 1;
+        self.services.may_lower.then_some(IdlePriority::Threads { threads, look })
     }
 
     fn signal(&self, signal: u8) {
@@ -493,6 +511,7 @@ impl JobTask {
 
     fn kill_ranks(&mut self) {
         self.go = None;
+        self.services.switcher.let_end(self.job);
         if let Some(groups) = &self.control
             && let Err(error) = groups.kill()
         {

@@ -33,6 +33,7 @@ use tokio::time::Instant;
 use crate::client::refusal;
 use crate::clock::{self, SharedClock};
 use crate::exit::{ExitCode, Failure};
+use crate::fill::FillMonitor;
 use crate::idle::IdleMonitor;
 use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals, Traffic};
@@ -129,6 +130,7 @@ struct NodeDaemon {
     sampler: Rc<RefCell<Sampler>>,
     publisher: DisclosurePublisher,
     idle_monitor: IdleMonitor,
+    fill_monitor: FillMonitor,
     jobs: BTreeMap<JobId, JobEntry>,
     parent: Option<Outbox>,
     children: BTreeMap<LinkId, Outbox>,
@@ -154,6 +156,7 @@ impl NodeDaemon {
             job_events,
             tree_events,
             files,
+            slices,
             sample_recent,
             sample_peers,
             metrics,
@@ -166,6 +169,7 @@ impl NodeDaemon {
         }
         let publisher =
             DisclosurePublisher::new(&services, config.node_count(), description.incarnation);
+        let fill_monitor = FillMonitor::new(slices, services.cpus.len());
         Ok(Self {
             agent: Agent::new(AgentConfig { description }),
             services,
@@ -173,6 +177,7 @@ impl NodeDaemon {
             sampler,
             publisher,
             idle_monitor: IdleMonitor::new(config.idle_after_ms),
+            fill_monitor,
             jobs: BTreeMap::new(),
             parent: None,
             children: BTreeMap::new(),
@@ -198,6 +203,7 @@ impl NodeDaemon {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
             let (disclose, idle_monitor) = (self.publisher.due(), self.idle_monitor.due());
+            let fill_monitor = self.fill_monitor.due();
             tokio::select! {
                 biased;
                 // First: a flood of events must not keep it from stopping.
@@ -210,6 +216,7 @@ impl NodeDaemon {
                 () = tokio::time::sleep_until(look) => self.sampler.borrow_mut().look(&self.services),
                 () = tokio::time::sleep_until(disclose) => self.disclose(),
                 () = tokio::time::sleep_until(idle_monitor) => self.look_for_idle_jobs(),
+                () = tokio::time::sleep_until(fill_monitor) => self.fill_monitor.look(&self.services),
                 _ = child.recv() => self.services.watcher.revive(),
             }
             self.update_blocked();
@@ -367,6 +374,7 @@ impl NodeDaemon {
             AgentAction::Kill { job } => self.kill(job),
             AgentAction::Apply(timetable) => {
                 self.idle_monitor.set_timetable(&self.services, &timetable);
+                self.fill_monitor.set_timetable(&self.services, &timetable);
                 self.services.switcher.set_timetable(timetable);
             }
             AgentAction::Sample { request } => {

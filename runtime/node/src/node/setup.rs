@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 use kumi_control::message::{NodeDescription, Refusal, RefusalKind};
@@ -26,13 +27,14 @@ use crate::client::refusal;
 use crate::clock::SharedClock;
 use crate::config::{ClusterConfig, NodeConfig, on_link};
 use crate::exit::{ExitCode, Failure};
+use crate::fill;
 use crate::job::devices::DeviceLedger;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
 use crate::limits;
 use crate::paths;
-use crate::switch::Switcher;
+use crate::switch::{SliceMeasure, Switcher};
 use crate::tcp;
 use crate::tls::{Credentials, Identity};
 use crate::watch::Watcher;
@@ -88,6 +90,8 @@ pub(crate) struct Started {
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
     pub(super) files: Files,
+    /// Slices of jobs that were measured.
+    pub(super) slices: Receiver<SliceMeasure>,
     pub(super) sample_recent: usize,
     pub(super) sample_peers: usize,
     /// Where figures are served, and the cluster's name for them.
@@ -121,7 +125,9 @@ impl Started {
         let groups = groups::make(&config, &own, node, (&cpus, &memory), &mut limits);
         let (watcher, devices) = watch_groups(&executable, &own, groups.as_ref())?;
         let shared = Shared::default();
-        let (page, switcher) = start_switcher(&config, node, &shared.clock, &cpus, &mut limits)?;
+        let (measured, slices) = fill::measurements();
+        let (page, switcher) =
+            start_switcher(&config, node, &shared.clock, (&cpus, measured), &mut limits)?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
@@ -140,6 +146,7 @@ impl Started {
             names: shared.names.clone(),
             root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
+            may_lower: fill::permitted(),
             programs: RefCell::new(programs(dir, node)?),
             switcher,
             watcher,
@@ -161,6 +168,7 @@ impl Started {
             job_events,
             tree_events,
             files: Files { socket, pid, groups },
+            slices,
             sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
             sample_peers: of_all(PEERS_OF_ALL),
             metrics: metrics.map(|listener| (listener, config.name.clone())),
@@ -217,12 +225,13 @@ fn start_switcher(
     config: &ClusterConfig,
     node: NodeId,
     clock: &SharedClock,
-    cpus: &[usize],
+    (cpus, measured): (&[usize], SyncSender<SliceMeasure>),
     limits: &mut Vec<String>,
 ) -> Result<(Option<Arc<NodePage>>, Switcher), Failure> {
     let page = node_page(config, node, cpus, limits);
-    let switcher = Switcher::start(node, clock.clone(), cpus.first().copied(), page.clone())
-        .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
+    let switcher =
+        Switcher::start(node, clock.clone(), cpus.first().copied(), page.clone(), measured)
+            .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
     if !switcher.realtime() {
         limits.push(limits::realtime_sentence());
     }

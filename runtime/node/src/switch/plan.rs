@@ -1,4 +1,4 @@
-//! Plan of a switch: the jobs to stop and to continue at a tick.
+//! Plan of a switch: the jobs to stop, to put behind the others, and to let run at a tick.
 //!
 //! The plan is pure, so that tests need no processes.
 
@@ -6,12 +6,17 @@ use std::collections::BTreeMap;
 
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
-/// Jobs to stop and to continue now.
+use super::keeper::Hold;
+use crate::fill::Filling;
+
+/// Changes to make now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Stop these first.
     pub freeze: Vec<JobId>,
-    /// Then continue these.
+    /// Then put these behind the others; they have what is left idle, also if they were stopped.
+    pub lower: Vec<JobId>,
+    /// Then let these run.
     pub thaw: Vec<JobId>,
     /// Set when this step begins a tick: its generation, number and the time it was due.
     pub tick: Option<(u64, u64, ClusterTime)>,
@@ -21,8 +26,28 @@ pub struct Step {
     pub current: Vec<JobId>,
     /// All jobs run, as the operating system shares the processors.
     pub everyone: bool,
+    /// Some jobs have what those of `current` leave idle.
+    pub filled: bool,
+    /// Slices of these, which begin now, are to be measured.
+    pub measure: Vec<JobId>,
     /// When to look again; `None` when nothing changes by itself.
     pub wake: Option<ClusterTime>,
+}
+
+/// A job of the node.
+#[derive(Clone, Copy, Debug)]
+struct PlannedJob {
+    hold: Hold,
+    /// It may run beside others that leave something idle.
+    may_fill: bool,
+    /// Whether others run beside it.
+    filling: Filling,
+    /// Some slot of the timetable is its.
+    in_rotation: bool,
+    /// Slices that it had.
+    slices: u64,
+    /// In this slice nobody runs beside it, to compare.
+    strict: bool,
 }
 
 /// The jobs of a node, which of them run, and the timetable they run by.
@@ -32,8 +57,7 @@ pub struct Plan {
     timetable: Option<Timetable>,
     /// Newer than `timetable`, and its start has not come.
     next: Option<Timetable>,
-    /// Every job here, and whether it runs.
-    jobs: BTreeMap<JobId, bool>,
+    jobs: BTreeMap<JobId, PlannedJob>,
     /// Generation and number of the last tick shown, while ticks are followed one by one.
     last_tick: Option<(u64, u64)>,
 }
@@ -52,7 +76,17 @@ impl Plan {
 
     /// A job has come; it runs until the next step says otherwise.
     pub fn add(&mut self, job: JobId) {
-        self.jobs.insert(job, true);
+        let in_rotation = self.timetable.as_ref().is_some_and(|now| shows(now, self.node, job));
+        let (may_fill, filling) = (false, Filling::Off);
+        let state = PlannedJob {
+            hold: Hold::Runs,
+            may_fill,
+            filling,
+            in_rotation,
+            slices: 0,
+            strict: false,
+        };
+        self.jobs.insert(job, state);
     }
 
     /// A job is gone.
@@ -60,60 +94,53 @@ impl Plan {
         self.jobs.remove(&job);
     }
 
-    /// Stopping or continuing a job failed: what it does is not what was planned.
-    pub fn set_running(&mut self, job: JobId, running: bool) {
+    /// Whether a job may run beside others that leave something idle.
+    pub fn set_may_fill(&mut self, job: JobId, may_fill: bool) {
         if let Some(state) = self.jobs.get_mut(&job) {
-            *state = running;
+            state.may_fill = may_fill;
+        }
+    }
+
+    /// Whether others run beside a job in its turns.
+    pub fn set_filling(&mut self, job: JobId, filling: Filling) {
+        if let Some(state) = self.jobs.get_mut(&job) {
+            state.filling = filling;
+            state.strict &= filling != Filling::Off;
+        }
+    }
+
+    /// A change of a job failed: it does this still.
+    pub fn set_hold(&mut self, job: JobId, hold: Hold) {
+        if let Some(state) = self.jobs.get_mut(&job) {
+            state.hold = hold;
         }
     }
 
     /// Computes the step at `now`, and assumes that it is then carried out. `step` is reused, so that the
     /// switching thread does not allocate.
     pub fn step(&mut self, now: ClusterTime, step: &mut Step) {
-        step.freeze.clear();
-        step.thaw.clear();
-        step.tick = None;
-        step.missed = 0;
-        step.current.clear();
-        step.everyone = false;
-        step.wake = None;
+        for list in [
+            &mut step.freeze,
+            &mut step.lower,
+            &mut step.thaw,
+            &mut step.current,
+            &mut step.measure,
+        ] {
+            list.clear();
+        }
+        (step.tick, step.missed, step.wake) = (None, 0, None);
+        (step.everyone, step.filled) = (false, false);
         if self.next.as_ref().is_some_and(|next| next.start <= now) {
             self.timetable = self.next.take();
             self.last_tick = None;
-        }
-        let started = self.next.as_ref().map(|next| next.start);
-        let mut forced = false;
-        let mut everything = false;
-        if let Some(timetable) = &self.timetable {
-            match timetable.mode {
-                Mode::OperatingSystem => {
-                    everything = true;
-                    self.last_tick = None;
-                }
-                Mode::Gang { force_switch } => {
-                    let column = timetable.column(self.node);
-                    let constant = column.and_then(|column| column.constant_jobs());
-                    let empty = column.is_none_or(|column| column.slots.iter().all(Vec::is_empty));
-                    if empty || (constant.is_some() && !force_switch) {
-                        step.current.extend(constant.into_iter().flatten());
-                        self.last_tick = None;
-                    } else {
-                        let tick = timetable.tick_at(now);
-                        step.current.extend(timetable.jobs_at(self.node, tick));
-                        step.wake = Some(timetable.tick_start(tick.saturating_add(1)));
-                        let this = (timetable.generation, tick);
-                        if self.last_tick != Some(this) {
-                            step.tick = Some((this.0, this.1, timetable.tick_start(tick)));
-                            if let Some((_, last)) = self.last_tick {
-                                step.missed = tick.saturating_sub(last.saturating_add(1));
-                            }
-                            self.last_tick = Some(this);
-                            forced = force_switch;
-                        }
-                    }
+            if let Some(timetable) = &self.timetable {
+                for (&job, state) in &mut self.jobs {
+                    state.in_rotation = shows(timetable, self.node, job);
                 }
             }
         }
+        let started = self.next.as_ref().map(|next| next.start);
+        let forced = self.show(now, step);
         if let Some(jobs) = self.early_birds() {
             step.current.clear();
             step.current.extend(jobs);
@@ -122,8 +149,58 @@ impl Plan {
             (Some(tick), Some(start)) => Some(tick.min(start)),
             (tick, start) => tick.or(start),
         };
-        step.everyone = everything;
-        self.decide(step, everything, forced);
+        self.begin_slices(step);
+        self.decide(step, forced);
+    }
+
+    /// What the timetable shows now; whether whoever has a turn is to be switched all the same.
+    fn show(&mut self, now: ClusterTime, step: &mut Step) -> bool {
+        let Some(timetable) = &self.timetable else { return false };
+        let Mode::Gang { force_switch, .. } = timetable.mode else {
+            step.everyone = true;
+            self.last_tick = None;
+            return false;
+        };
+        let column = timetable.column(self.node);
+        let constant = column.and_then(|column| column.constant_jobs());
+        let empty = column.is_none_or(|column| column.slots.iter().all(Vec::is_empty));
+        if empty || (constant.is_some() && !force_switch) {
+            step.current.extend(constant.into_iter().flatten());
+            self.last_tick = None;
+            return false;
+        }
+        let tick = timetable.tick_at(now);
+        step.current.extend(timetable.jobs_at(self.node, tick));
+        step.wake = Some(timetable.tick_start(tick.saturating_add(1)));
+        let this = (timetable.generation, tick);
+        if self.last_tick == Some(this) {
+            return false;
+        }
+        step.tick = Some((this.0, this.1, timetable.tick_start(tick)));
+        if let Some((_, last)) = self.last_tick {
+            step.missed = tick.saturating_sub(last.saturating_add(1));
+        }
+        self.last_tick = Some(this);
+        force_switch
+    }
+
+    /// Counts the slices that begin, and says which are to be measured: one without others beside the job, and the next one.
+    fn begin_slices(&mut self, step: &mut Step) {
+        if step.tick.is_none() {
+            return;
+        }
+        let measured = self.jobs.values().any(|state| state.may_fill);
+        for job in &step.current {
+            let Some(state) = self.jobs.get_mut(job) else { continue };
+            state.slices = state.slices.wrapping_add(1);
+            let Filling::On { strict_every } = state.filling else { continue };
+            let place = state.slices % u64::from(strict_every.max(2));
+            state.strict = place == 0;
+            // Of those that are filled one in four.
+            if measured && (state.strict || place % 4 == 1) {
+                step.measure.push(*job);
+            }
+        }
     }
 
     /// The jobs that may run before their timetable starts: the only ones here, when nothing of the
@@ -144,22 +221,49 @@ impl Plan {
     }
 
     /// Compares what runs with what should.
-    fn decide(&mut self, step: &mut Step, everything: bool, forced: bool) {
+    fn decide(&mut self, step: &mut Step, forced: bool) {
         let idle = self.timetable.as_ref().map_or(&[][..], |timetable| &timetable.idle);
-        for (&job, running) in &mut self.jobs {
+        let lets = |job| {
+            let state = self.jobs.get(job);
+            state.is_none_or(|state| state.filling != Filling::Off && !state.strict)
+        };
+        // Where switches are forced they are to be measured as they are.
+        let filled = !step.everyone && !self.forces() && step.current.iter().all(lets);
+        for (&job, state) in &mut self.jobs {
             // Jobs that only wait are left alone, so that they answer at once.
             let aside = idle.binary_search(&job).is_ok();
-            let (wanted, forced) =
-                (everything || aside || step.current.binary_search(&job).is_ok(), forced && !aside);
-            if *running && (!wanted || forced) {
+            let wanted = if step.everyone || aside || step.current.binary_search(&job).is_ok() {
+                Hold::Runs
+            } else if filled && state.may_fill && state.in_rotation {
+                step.filled = true;
+                Hold::Fills
+            } else {
+                Hold::Stopped
+            };
+            let forced = forced && !aside;
+            let old = std::mem::replace(&mut state.hold, wanted);
+            if forced && old == Hold::Runs || old != wanted && wanted == Hold::Stopped {
                 step.freeze.push(job);
             }
-            if wanted && (!*running || forced) {
+            if old != wanted && wanted == Hold::Fills {
+                step.lower.push(job);
+            }
+            if wanted == Hold::Runs && (forced || old != wanted) {
                 step.thaw.push(job);
             }
-            *running = wanted;
         }
     }
+
+    fn forces(&self) -> bool {
+        let mode = self.timetable.as_ref().map(|timetable| timetable.mode);
+        matches!(mode, Some(Mode::Gang { force_switch: true, .. }))
+    }
+}
+
+/// Whether some slot of a node is a job's.
+fn shows(timetable: &Timetable, node: NodeId, job: JobId) -> bool {
+    let column = timetable.column(node);
+    column.is_some_and(|column| column.slots.iter().any(|slot| slot.binary_search(&job).is_ok()))
 }
 
 #[cfg(test)]
@@ -186,7 +290,7 @@ mod tests {
         }
     }
 
-    const GANG: Mode = Mode::Gang { force_switch: false };
+    const GANG: Mode = Mode::Gang { force_switch: false, fill: true };
 
     fn at(plan: &mut Plan, now: u64) -> Step {
         let mut step = Step::default();
@@ -222,7 +326,12 @@ mod tests {
         let step = at(&mut plan, 5);
         assert_eq!((step.freeze, step.thaw, step.wake), (vec![], vec![], None));
         assert_eq!(step.current, [A]);
-        plan.set_timetable(timetable(2, 0, Mode::Gang { force_switch: true }, &[Some(A)]));
+        plan.set_timetable(timetable(
+            2,
+            0,
+            Mode::Gang { force_switch: true, fill: true },
+            &[Some(A)],
+        ));
         let step = at(&mut plan, 10);
         assert_eq!((step.freeze, step.thaw, step.wake), (vec![A], vec![A], Some(ClusterTime(100))));
         let step = at(&mut plan, 20);
@@ -281,7 +390,7 @@ mod tests {
         assert_eq!((step.freeze, step.thaw, step.current), (vec![], vec![B], vec![B]));
         assert_eq!(step.wake, None, "one job alone in the rotation is not switched");
         // Not even where one job alone is.
-        let forced = Mode::Gang { force_switch: true };
+        let forced = Mode::Gang { force_switch: true, fill: true };
         plan.set_timetable(with_idle(timetable(3, 0, forced, &[Some(B)]), A));
         let step = at(&mut plan, 10);
         assert_eq!((step.freeze, step.thaw), (vec![B], vec![B]));
@@ -313,7 +422,7 @@ mod tests {
         plan.set_timetable(timetable(3, 0, GANG, &[None]));
         assert_eq!(at(&mut plan, 5).freeze, vec![A]);
         // A stop that failed is tried again.
-        plan.set_running(A, true);
+        plan.set_hold(A, Hold::Runs);
         assert_eq!(at(&mut plan, 6).freeze, vec![A]);
     }
 
@@ -336,5 +445,79 @@ mod tests {
         plan.set_timetable(beside);
         let step = at(&mut plan, 110);
         assert_eq!((step.freeze, step.thaw, step.wake), (vec![B], vec![A], None));
+    }
+
+    fn filled(jobs: &[(JobId, bool, Filling)]) -> Plan {
+        let mut plan = Plan::new(NODE);
+        for &(job, may_fill, filling) in jobs {
+            plan.add(job);
+            plan.set_may_fill(job, may_fill);
+            plan.set_filling(job, filling);
+        }
+        plan
+    }
+
+    const ON: Filling = Filling::On { strict_every: 1_000 };
+
+    #[test]
+    fn jobs_fill_what_those_leave_who_let_them() {
+        let c = JobId(3);
+        let mut plan = filled(&[(A, true, ON), (B, true, Filling::Off), (c, false, ON)]);
+        plan.set_timetable(timetable(1, 0, GANG, &[Some(A), Some(B), Some(c), None]));
+        let first = at(&mut plan, 1);
+        assert_eq!((first.freeze, first.lower, first.thaw), (vec![c], vec![B], vec![]));
+        assert!(first.filled);
+        let second = at(&mut plan, 101);
+        assert_eq!((second.freeze, second.lower, second.thaw), (vec![A], vec![], vec![B]));
+        assert!(!second.filled);
+        let third = at(&mut plan, 201);
+        assert_eq!((third.freeze, third.lower, third.thaw), (vec![], vec![A, B], vec![c]));
+        // Nobody's slot is filled by all who may.
+        let fourth = at(&mut plan, 301);
+        assert_eq!((fourth.freeze, fourth.lower, fourth.thaw), (vec![c], vec![], vec![]));
+        assert!(fourth.filled && fourth.current.is_empty());
+        // A change of mind counts at once.
+        plan.set_may_fill(A, false);
+        let now = at(&mut plan, 302);
+        assert_eq!((now.freeze, now.lower, now.tick), (vec![A], vec![], None));
+    }
+
+    #[test]
+    fn only_jobs_of_the_timetable_fill_and_not_where_switches_are_forced() {
+        let mut plan = filled(&[(A, true, ON), (B, true, ON)]);
+        plan.set_timetable(timetable(1, 0, GANG, &[Some(A)]));
+        assert_eq!(at(&mut plan, 1).freeze, [B]);
+        let forced = Mode::Gang { force_switch: true, fill: true };
+        plan.set_timetable(timetable(2, 0, forced, &[Some(A), Some(B)]));
+        let step = at(&mut plan, 2);
+        assert_eq!((step.freeze, step.lower, step.thaw), (vec![A], vec![], vec![A]));
+        plan.set_timetable(timetable(3, 0, GANG, &[Some(A), Some(B)]));
+        assert_eq!(at(&mut plan, 3).lower, [B]);
+        // All run.
+        plan.set_timetable(timetable(4, 0, Mode::OperatingSystem, &[]));
+        let step = at(&mut plan, 4);
+        assert_eq!((step.thaw, step.lower), (vec![B], vec![]));
+    }
+
+    #[test]
+    fn some_slices_are_strict_and_measured_with_the_next() {
+        let mut plan = filled(&[(A, true, Filling::On { strict_every: 4 }), (B, true, ON)]);
+        plan.set_timetable(timetable(1, 0, GANG, &[Some(A), Some(B)]));
+        let mut of_a = Vec::new();
+        for tick in 0..16 {
+            let step = at(&mut plan, tick * 100 + 1);
+            if step.current == [A] {
+                of_a.push((step.filled, step.measure == [A]));
+            }
+            // Looking again within the slice changes nothing.
+            let again = at(&mut plan, tick * 100 + 50);
+            assert_eq!((again.filled, again.lower, again.freeze), (step.filled, vec![], vec![]));
+            assert_eq!((again.measure, again.tick), (vec![], None));
+        }
+        let usual = (true, false);
+        assert_eq!(
+            of_a,
+            [(true, true), usual, usual, (false, true), (true, true), usual, usual, (false, true)]
+        );
     }
 }

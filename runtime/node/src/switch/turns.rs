@@ -1,7 +1,7 @@
 //! Turns of one job, as the switching thread tells others of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use kumi_net::disclosure::{JobPage, Turn};
 
@@ -15,6 +15,10 @@ pub struct JobTurns {
     turn: AtomicU8,
     /// Turns that have begun.
     begun: AtomicU64,
+    /// It is not its turn, and it has what others leave idle.
+    fills: AtomicBool,
+    /// It cannot be put behind others.
+    unfit: AtomicBool,
 }
 
 impl JobTurns {
@@ -38,6 +42,24 @@ impl JobTurns {
     /// How many turns have begun.
     pub fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has what others leave idle now, since it is not its turn.
+    pub fn fills(&self) -> bool {
+        self.fills.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was found that it cannot be put behind others.
+    pub fn unfit(&self) -> bool {
+        self.unfit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_fills(&self, fills: bool) {
+        self.fills.store(fills, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_unfit(&self) {
+        self.unfit.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn set_turn(&self, turn: Turn) {

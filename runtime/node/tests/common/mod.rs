@@ -76,6 +76,7 @@ impl Cluster {
             slice_us: 1_000,
             mode,
             force_switch: false,
+            fill: true,
             fan_out: 16,
             max_jobs_per_processor: 16,
             max_ranks_per_processor: 16,

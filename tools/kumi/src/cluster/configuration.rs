@@ -1,7 +1,7 @@
 //! Configuration of a new cluster, from the command line, and its keys.
 
 use super::netns;
-use crate::cli::{AddressArgs, Cpus, NodePlacementArgs, Policy, SharingArgs, Wire};
+use crate::cli::{AddressArgs, Cpus, NodePlacementArgs, OnOff, Policy, SharingArgs, Wire};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
@@ -56,6 +56,7 @@ pub fn config(
         },
         max_priority: defaults::max_priority(),
         force_switch: sharing.force_switch,
+        fill: sharing.fill == OnOff::On,
         fan_out: sharing.fan_out,
         max_jobs_per_processor: defaults::max_jobs_per_processor(),
         max_ranks_per_processor: defaults::max_ranks_per_processor(),

@@ -18,6 +18,7 @@ pub struct StatusView<'a> {
     mode: &'static str,
     policy: &'a str,
     force_switch: bool,
+    fill: bool,
     slice_us: f64,
     since_ms: u64,
     nodes_up: usize,
@@ -96,17 +97,17 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
     }
 }
 
-/// `gang` or `os`, and whether needless switches are made.
-pub fn mode_words(mode: Mode) -> (&'static str, bool) {
+/// `gang` or `os`, whether needless switches are made, and whether jobs have what others leave.
+pub fn mode_words(mode: Mode) -> (&'static str, bool, bool) {
     match mode {
-        Mode::Gang { force_switch } => ("gang", force_switch),
-        Mode::OperatingSystem => ("os", false),
+        Mode::Gang { force_switch, fill } => ("gang", force_switch, fill),
+        Mode::OperatingSystem => ("os", false, false),
     }
 }
 
 /// The cluster as data.
 pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusView<'a> {
-    let (mode, force_switch) = mode_words(status.mode);
+    let (mode, force_switch, fill) = mode_words(status.mode);
     let node_view = |node: &'a NodeStatus| {
         let description = node.description.as_ref();
         NodeView {
@@ -132,6 +133,7 @@ pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusV
         mode,
         policy: &status.policy,
         force_switch,
+        fill,
         slice_us: status.slice_ns as f64 / 1e3,
         since_ms: status.since_ms,
         nodes_up: status.nodes.iter().filter(|node| node.up).count(),
@@ -165,11 +167,10 @@ fn slots(status: &ClusterStatus, node: kumi_sched::NodeId) -> Vec<Vec<u64>> {
 pub fn sharing(status: &ClusterStatus) -> String {
     let (slice, policy) = (table::slice(status.slice_ns), &status.policy);
     match status.mode {
-        Mode::Gang { force_switch: false } => {
-            format!("gang scheduling by {policy} in slices of {slice}")
-        }
-        Mode::Gang { force_switch: true } => {
-            format!("gang scheduling by {policy} in slices of {slice}, switching even for one job")
+        Mode::Gang { force_switch, fill } => {
+            let forced = if force_switch { ", switching even for one job" } else { "" };
+            let strict = if fill { "" } else { ", each alone in its turns" };
+            format!("gang scheduling by {policy} in slices of {slice}{forced}{strict}")
         }
         Mode::OperatingSystem => "scheduled by the operating systems".to_owned(),
     }
@@ -286,14 +287,14 @@ mod tests {
                 node(1, &["no real time in node-1"]),
                 down,
             ],
-            mode: Mode::Gang { force_switch: false },
+            mode: Mode::Gang { force_switch: false, fill: true },
             slice_ns: 10_000_000,
             timetable: Timetable {
                 generation: 7,
                 start: ClusterTime(0),
                 slice_ns: 10_000_000,
                 phase_ns: 0,
-                mode: Mode::Gang { force_switch: false },
+                mode: Mode::Gang { force_switch: false, fill: true },
                 columns: vec![column(0), column(1)],
                 idle: Vec::new(),
             },
@@ -367,7 +368,7 @@ What the machines do not permit (`kumi doctor` says more):
     #[test]
     fn sharing_in_words() {
         let words = |mode, slice_ns| sharing(&ClusterStatus { mode, slice_ns, ..status() });
-        let gang = |force_switch| words(Mode::Gang { force_switch }, 250_000);
+        let gang = |force_switch| words(Mode::Gang { force_switch, fill: true }, 250_000);
         assert_eq!(gang(false), "gang scheduling by dqt in slices of 250us");
         assert!(gang(true).ends_with("switching even for one job"));
         assert_eq!(words(Mode::OperatingSystem, 1), "scheduled by the operating systems");

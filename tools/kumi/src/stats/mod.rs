@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 struct StatsView<'a> {
     mode: &'static str,
     force_switch: bool,
+    fill: bool,
     slice_us: f64,
     /// Control messages of the head since its start.
     head_control_messages: u64,
@@ -168,7 +169,7 @@ fn view<'a>(
     job: Option<JobId>,
     with_peers: bool,
 ) -> StatsView<'a> {
-    let (mode, force_switch) = crate::cluster::status::mode_words(status.mode);
+    let (mode, force_switch, fill) = crate::cluster::status::mode_words(status.mode);
     let rank_view = |rank: &'a RankSample| RankView {
         job: rank.job.0,
         rank: rank.rank,
@@ -192,6 +193,7 @@ fn view<'a>(
     StatsView {
         mode,
         force_switch,
+        fill,
         slice_us: status.slice_ns as f64 / 1e3,
         head_control_messages: status.control_messages,
         skew,
@@ -311,7 +313,7 @@ mod tests {
     use kumi_sched::{ClusterTime, Mode, NodeId, Timetable};
 
     fn status() -> ClusterStatus {
-        let mode = Mode::Gang { force_switch: false };
+        let mode = Mode::Gang { force_switch: false, fill: true };
         let slice_ns = 1_000_000;
         let start = ClusterTime(0);
         let timetable = Timetable {

@@ -325,7 +325,7 @@ pub mod tests {
         };
         let slots = || vec![vec![JobId(3)], vec![JobId(4)], vec![]];
         let column = |number| Column { node: NodeId(number), slots: slots() };
-        let mode = Mode::Gang { force_switch: false };
+        let mode = Mode::Gang { force_switch: false, fill: true };
         Snapshot {
             cluster: ClusterStatus {
                 name: "lab".into(),

@@ -1,0 +1,108 @@
+//! Scheduling policies of threads of other processes, for daemons that keep jobs from the processors.
+
+use std::io;
+
+/// How the system schedules a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThreadPolicy {
+    /// Its share, by its `nice`.
+    Other,
+    /// The same, taken for one that computes only.
+    Batch,
+    /// What all others leave.
+    Idle,
+    /// Before all others: real-time, or by deadlines.
+    RealTime,
+}
+
+impl ThreadPolicy {
+    /// The policy of the thread with this number; 0 is the calling one.
+    ///
+    /// # Errors
+    /// As the system says; `ESRCH` if it has ended.
+    pub fn of(thread: i32) -> io::Result<ThreadPolicy> {
+        // SAFETY: no pointers.
+        let policy = unsafe { libc::sched_getscheduler(thread) };
+        if policy < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(match policy & !libc::SCHED_RESET_ON_FORK {
+            libc::SCHED_OTHER => ThreadPolicy::Other,
+            libc::SCHED_BATCH => ThreadPolicy::Batch,
+            libc::SCHED_IDLE => ThreadPolicy::Idle,
+            _ => ThreadPolicy::RealTime,
+        })
+    }
+
+    /// Gives a thread this policy; its `nice` stays. A thread that starts others passes it on to them.
+    ///
+    /// # Errors
+    /// As the system says. Real-time policies need a priority and are not given here (`EINVAL`).
+    pub fn give(self, thread: i32) -> io::Result<()> {
+        let policy = match self {
+            ThreadPolicy::Other => libc::SCHED_OTHER,
+            ThreadPolicy::Batch => libc::SCHED_BATCH,
+            ThreadPolicy::Idle => libc::SCHED_IDLE,
+            ThreadPolicy::RealTime => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        };
+        // SAFETY: an all-zero structure is valid.
+        let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a structure of our own.
+        if unsafe { libc::sched_setscheduler(thread, policy, &raw const parameter) } == 0 {
+            return Ok(());
+        }
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The `nice` of a thread; 0 is the calling one.
+///
+/// # Errors
+/// As the system says.
+pub fn nice_of(thread: i32) -> io::Result<i32> {
+    let thread = libc::id_t::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: no pointers. -1 can be a value as well as an error, hence errno.
+    let nice = unsafe {
+        *libc::__errno_location() = 0;
+        libc::getpriority(libc::PRIO_PROCESS, thread)
+    };
+    let error = io::Error::last_os_error();
+    if nice == -1 && error.raw_os_error() != Some(0) { Err(error) } else { Ok(nice) }
+}
+
+/// Sets the `nice` of a thread; 0 is the calling one.
+///
+/// # Errors
+/// As the system says.
+pub fn set_nice_of(thread: i32, nice: i32) -> io::Result<()> {
+    let thread = libc::id_t::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: no pointers.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, nice) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread of its own, which ends with what was set.
+    #[test]
+    fn a_thread_becomes_idle_and_comes_back_where_that_is_permitted() {
+        let body = || {
+            let nice = nice_of(0).expect("there is one");
+            assert_eq!(ThreadPolicy::of(0).expect("there is one"), ThreadPolicy::Other);
+            ThreadPolicy::Idle.give(0).expect("everybody may");
+            assert_eq!(ThreadPolicy::of(0).expect("there is one"), ThreadPolicy::Idle);
+            match ThreadPolicy::Other.give(0) {
+                Ok(()) => assert_eq!(nice_of(0).expect("there is one"), nice),
+                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
+            }
+            assert!(ThreadPolicy::RealTime.give(0).is_err());
+            assert!(ThreadPolicy::of(i32::MAX).is_err() && nice_of(i32::MAX).is_err());
+            assert!(set_nice_of(-1, 0).is_err());
+        };
+        std::thread::spawn(body).join().expect("as it should be");
+    }
+}

@@ -1,0 +1,348 @@
+//! Whether others run beside a job in its turns: decided from what it leaves idle there, and from what they cost it.
+//!
+//! At first they do. The daemon measures some slices of the job with others beside it, and some without. They stop running
+//! beside it if it leaves nothing, if it has to wait for processors that they have, or if it gets less done. After a while it is
+//! tried again, each time after twice as long.
+
+use crate::switch::SliceMeasure;
+
+/// Whether others run beside a job in its turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filling {
+    /// No.
+    Off,
+    /// Yes, but in one slice of so many.
+    On {
+        /// At least 2.
+        strict_every: u32,
+    },
+}
+
+/// Why nobody runs beside a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It leaves nothing idle.
+    NothingLeft,
+    /// It waits for processors that the others have.
+    Delayed,
+    /// It gets less done in the same time.
+    Slowed,
+}
+
+/// Slices of each kind that are measured before anything is decided.
+const ENOUGH: u32 = 6;
+/// Pairs of slices, without and with others, before their speeds are compared.
+const PAIRS: u32 = 12;
+/// Share of the processors' time that a job must leave for others to go on beside it, and to begin.
+const LEAVES: [f64; 2] = [0.02, 0.04];
+/// Share of its turns that a job may lose to the others: by waiting for processors, and in all.
+const LOSS: f64 = 0.03;
+/// Frames in a slice from which it tells how far a job has come.
+const LEAST_FRAMES: u64 = 16;
+/// Nanoseconds for which nobody runs beside a job: at first, and at most.
+const PAUSES: [u64; 2] = [2_000_000_000, 64_000_000_000];
+/// So long others must have run beside it for the next pause to be short again.
+const GOOD: u64 = 10_000_000_000;
+/// One slice of so many is without others: while little is known, and later.
+const STRICT: [u32; 2] = [4, 32];
+/// Averages are over about so many slices: of what a job leaves and for how long it waits, and of its speed, where chance has
+/// more to say.
+const SHARES: u32 = 8;
+const SPEEDS: u32 = 32;
+
+/// A mean and a variance of the last values, the newest of which count most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Average {
+    count: u32,
+    mean: f64,
+    variance: f64,
+}
+
+impl Average {
+    /// Takes a value; those before count as `most` at most.
+    fn add(&mut self, value: f64, most: u32) {
+        self.count = (self.count + 1).min(most);
+        let weight = 1.0 / f64::from(self.count);
+        let distance = value - self.mean;
+        self.mean += weight * distance;
+        self.variance = (1.0 - weight) * (self.variance + weight * distance * distance);
+    }
+
+    /// A bound that the true mean is seldom above.
+    fn upper(&self) -> f64 {
+        self.mean + 2.0 * (self.variance / f64::from(self.count.max(1))).sqrt()
+    }
+}
+
+/// What is known of a job since others began to run beside it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Findings {
+    /// Share of the processors that it leaves, with others beside it.
+    left: Average,
+    /// Share of the time that its ranks wait for processors: without others, and with.
+    delay: [Average; 2],
+    /// Logarithm of its speed with others to that without.
+    speed: Average,
+    /// Speed in the last slice without others, and the slice.
+    strict: Option<(f64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Others run beside it, since then; it must leave more than this.
+    On { since: u64, leaves: f64 },
+    /// Nobody does, until then.
+    Off { until: u64 },
+}
+
+/// The decision for one job.
+#[derive(Clone, Debug)]
+pub struct FillDecision {
+    processors: u32,
+    state: State,
+    pause: u64,
+    findings: Findings,
+    reason: Option<Reason>,
+}
+
+impl FillDecision {
+    /// For a job on a node with so many processors.
+    pub fn new(processors: u32, now: u64) -> Self {
+        Self {
+            processors: processors.max(1),
+            state: State::On { since: now, leaves: LEAVES[0] },
+            pause: PAUSES[0],
+            findings: Findings::default(),
+            reason: None,
+        }
+    }
+
+    /// Takes a slice that was measured.
+    pub fn take(&mut self, slice: &SliceMeasure) {
+        let [looked_at, all] = slice.ranks.map(f64::from);
+        if slice.wall_ns == 0 || looked_at < 1.0 || matches!(self.state, State::Off { .. }) {
+            return;
+        }
+        let wall = slice.wall_ns as f64;
+        let findings = &mut self.findings;
+        let delay = slice.delayed_ns as f64 / (wall * looked_at);
+        findings.delay[usize::from(slice.filled)].add(delay.min(1.0), SHARES);
+        let speed = slice.frames as f64 / wall;
+        if !slice.filled {
+            findings.strict = (slice.frames >= LEAST_FRAMES).then_some((speed, slice.tick));
+            return;
+        }
+        let processors = all.min(f64::from(self.processors));
+        let used = slice.used_ns as f64 * (all / looked_at) / (wall * processors);
+        findings.left.add(1.0 - used.min(1.0), SHARES);
+        // The two slices of a pair follow each other, as far as the job's turns do.
+        if let Some((strict, tick)) = findings.strict.take()
+            && tick < slice.tick
+        {
+            findings.speed.add((speed.max(strict / 100.0) / strict).ln(), SPEEDS);
+        }
+    }
+
+    /// What is decided now.
+    pub fn decide(&mut self, now: u64) -> Filling {
+        match self.state {
+            State::Off { until } if now < until => return Filling::Off,
+            State::Off { .. } => {
+                self.findings = Findings::default();
+                self.state = State::On { since: now, leaves: LEAVES[1] };
+            }
+            State::On { since, leaves } => {
+                let good = now.saturating_sub(since) >= GOOD;
+                if good {
+                    self.pause = PAUSES[0];
+                }
+                if self.findings.left.count >= ENOUGH {
+                    // It has shown that it leaves enough to begin.
+                    let leaves = if good { LEAVES[0] } else { leaves };
+                    self.state = State::On { since, leaves };
+                }
+                self.reason = self.trouble(leaves);
+                if self.reason.is_some() {
+                    self.state = State::Off { until: now.saturating_add(self.pause) };
+                    self.pause = (self.pause * 2).min(PAUSES[1]);
+                    return Filling::Off;
+                }
+            }
+        }
+        let known = self.findings.speed.count >= PAIRS;
+        Filling::On { strict_every: STRICT[usize::from(known)] }
+    }
+
+    /// Why nobody runs beside it, if so.
+    pub fn reason(&self) -> Option<Reason> {
+        self.reason
+    }
+
+    fn trouble(&self, leaves: f64) -> Option<Reason> {
+        let Findings { left, delay: [without, with], speed, .. } = &self.findings;
+        if left.count >= ENOUGH && left.mean < leaves {
+            return Some(Reason::NothingLeft);
+        }
+        let known = without.count >= ENOUGH && with.count >= ENOUGH;
+        if known && with.mean - without.mean > LOSS {
+            return Some(Reason::Delayed);
+        }
+        // Slower by more than it may be, and not by chance.
+        let slower = speed.count >= PAIRS && speed.mean < (1.0 - LOSS).ln() && speed.upper() < 0.0;
+        slower.then_some(Reason::Slowed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_sched::JobId;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const SLICE: u64 = 10_000_000;
+
+    /// A job that leaves this share, loses this much time to others beside it, and is slower by this factor then.
+    #[derive(Clone, Copy)]
+    struct Job {
+        leaves: f64,
+        delay: f64,
+        speed: f64,
+    }
+
+    const IDLE: Job = Job { leaves: 0.4, delay: 0.0, speed: 1.0 };
+
+    fn slice(job: Job, tick: u64, filled: bool, noise: f64) -> SliceMeasure {
+        let share = |part: f64| (part * SLICE as f64) as u64;
+        let speed = if filled { job.speed } else { 1.0 };
+        SliceMeasure {
+            job: JobId(1),
+            tick,
+            filled,
+            wall_ns: SLICE,
+            ranks: [1, 1],
+            used_ns: share(1.0 - job.leaves),
+            delayed_ns: if filled { share(job.delay) } else { 0 },
+            frames: (1_000.0 * speed * noise) as u64,
+        }
+    }
+
+    /// Measures as many pairs as slices of a job among two pass in a time; the decision at its end.
+    fn run(decision: &mut FillDecision, job: Job, from: u64, seconds: u64) -> Filling {
+        let mut last = Filling::Off;
+        for pair in 0..seconds * 10 {
+            let now = from + pair * SECOND / 10;
+            last = decision.decide(now);
+            if last != Filling::Off {
+                decision.take(&slice(job, 2 * pair, false, 1.0));
+                decision.take(&slice(job, 2 * pair + 1, true, 1.0));
+            }
+        }
+        last
+    }
+
+    #[test]
+    fn who_leaves_something_and_loses_nothing_is_filled_around() {
+        let mut decision = FillDecision::new(1, 0);
+        assert_eq!(decision.decide(0), Filling::On { strict_every: STRICT[0] });
+        assert_eq!(run(&mut decision, IDLE, 0, 60), Filling::On { strict_every: STRICT[1] });
+        assert_eq!(decision.reason(), None);
+    }
+
+    #[test]
+    fn each_trouble_ends_it() {
+        let cases = [
+            (Job { leaves: 0.01, ..IDLE }, Reason::NothingLeft),
+            (Job { delay: 0.05, ..IDLE }, Reason::Delayed),
+            (Job { speed: 0.9, ..IDLE }, Reason::Slowed),
+        ];
+        for (job, reason) in cases {
+            let mut decision = FillDecision::new(1, 0);
+            run(&mut decision, job, 0, 2);
+            assert_eq!(
+                (decision.decide(2 * SECOND), decision.reason()),
+                (Filling::Off, Some(reason))
+            );
+        }
+    }
+
+    #[test]
+    fn it_is_tried_again_each_time_after_longer() {
+        let mut decision = FillDecision::new(1, 0);
+        let busy = Job { leaves: 0.0, ..IDLE };
+        let mut tries = Vec::new();
+        let mut before = Filling::Off;
+        for tick in 0..3_000 {
+            let now = tick * SECOND / 10;
+            let filling = decision.decide(now);
+            if before == Filling::Off && filling != Filling::Off {
+                tries.push(tick);
+            }
+            before = filling;
+            decision.take(&slice(busy, tick, true, 1.0));
+        }
+        let gaps: Vec<u64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        // The pause, and the slices that show once more what the job leaves.
+        assert_eq!(gaps, [26, 46, 86, 166, 326, 646, 646, 646]);
+        // After it has left something for long, the next pause is short.
+        let end = 600 * SECOND;
+        run(&mut decision, IDLE, end, 100);
+        let now = end + 100 * SECOND;
+        assert_eq!(run(&mut decision, busy, now, 4), Filling::Off);
+        assert_ne!(run(&mut decision, IDLE, now + 4 * SECOND, 4), Filling::Off);
+    }
+
+    #[test]
+    fn who_leaves_between_the_bounds_stays_as_it_is() {
+        let between = Job { leaves: 0.03, ..IDLE };
+        let mut decision = FillDecision::new(1, 0);
+        assert_ne!(run(&mut decision, between, 0, 20), Filling::Off);
+        assert_eq!(run(&mut decision, Job { leaves: 0.0, ..IDLE }, 20 * SECOND, 2), Filling::Off);
+        run(&mut decision, between, 22 * SECOND, 100);
+        assert_eq!(decision.reason(), Some(Reason::NothingLeft));
+    }
+
+    #[test]
+    fn what_a_rank_writes_does_no_harm() {
+        let mut decision = FillDecision::new(1, 0);
+        let wrong = SliceMeasure {
+            wall_ns: 1,
+            ranks: [1, u32::MAX],
+            used_ns: u64::MAX,
+            delayed_ns: u64::MAX,
+            frames: u64::MAX,
+            ..slice(IDLE, 1, false, 1.0)
+        };
+        for filled in [false, true, false, true] {
+            decision.take(&SliceMeasure { filled, ..wrong });
+            decision.take(&SliceMeasure { filled, ranks: [0, 0], wall_ns: 0, ..wrong });
+        }
+        assert_ne!(decision.decide(0), Filling::Off);
+    }
+
+    proptest! {
+        /// Whatever chance does to single slices, a job that loses nothing is filled around, and one that loses a tenth is not.
+        #[test]
+        fn chance_does_not_decide(noise in prop::collection::vec(0.8_f64..1.25, 200)) {
+            for (speed, stays) in [(1.0, true), (0.9, false)] {
+                let mut decision = FillDecision::new(1, 0);
+                let mut reasons = 0;
+                for (pair, noise) in noise.chunks_exact(2).enumerate() {
+                    let now = pair as u64 * SECOND / 10;
+                    if decision.decide(now) == Filling::Off {
+                        reasons += 1;
+                        continue;
+                    }
+                    let job = Job { speed, ..IDLE };
+                    decision.take(&slice(job, 2 * pair as u64, false, noise[0]));
+                    decision.take(&slice(job, 2 * pair as u64 + 1, true, noise[1]));
+                }
+                if stays {
+                    prop_assert!(reasons <= 70, "{reasons}");
+                } else {
+                    prop_assert!(reasons > 0);
+                }
+            }
+        }
+    }
+}
