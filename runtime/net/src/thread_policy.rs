@@ -55,34 +55,6 @@ impl ThreadPolicy {
     }
 }
 
-/// The `nice` of a thread; 0 is the calling one.
-///
-/// # Errors
-/// As the system says.
-pub fn nice_of(thread: i32) -> io::Result<i32> {
-    let thread = libc::id_t::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: no pointers. -1 can be a value as well as an error, hence errno.
-    let nice = unsafe {
-        *libc::__errno_location() = 0;
-        libc::getpriority(libc::PRIO_PROCESS, thread)
-    };
-    let error = io::Error::last_os_error();
-    if nice == -1 && error.raw_os_error() != Some(0) { Err(error) } else { Ok(nice) }
-}
-
-/// Sets the `nice` of a thread; 0 is the calling one.
-///
-/// # Errors
-/// As the system says.
-pub fn set_nice_of(thread: i32, nice: i32) -> io::Result<()> {
-    let thread = libc::id_t::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: no pointers.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, nice) } == 0 {
-        return Ok(());
-    }
-    Err(io::Error::last_os_error())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,17 +63,17 @@ mod tests {
     #[test]
     fn a_thread_becomes_idle_and_comes_back_where_that_is_permitted() {
         let body = || {
-            let nice = nice_of(0).expect("there is one");
             assert_eq!(ThreadPolicy::of(0).expect("there is one"), ThreadPolicy::Other);
             ThreadPolicy::Idle.give(0).expect("everybody may");
             assert_eq!(ThreadPolicy::of(0).expect("there is one"), ThreadPolicy::Idle);
             match ThreadPolicy::Other.give(0) {
-                Ok(()) => assert_eq!(nice_of(0).expect("there is one"), nice),
+                Ok(()) => {
+                    assert_eq!(ThreadPolicy::of(0).expect("there is one"), ThreadPolicy::Other);
+                }
                 Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
             }
             assert!(ThreadPolicy::RealTime.give(0).is_err());
-            assert!(ThreadPolicy::of(i32::MAX).is_err() && nice_of(i32::MAX).is_err());
-            assert!(set_nice_of(-1, 0).is_err());
+            assert!(ThreadPolicy::of(i32::MAX).is_err());
         };
         std::thread::spawn(body).join().expect("as it should be");
     }

@@ -44,7 +44,7 @@ const PAUSES: [u64; 2] = [2_000_000_000, 64_000_000_000];
 /// So long others must have run beside it for the next pause to be short again.
 const GOOD: u64 = 10_000_000_000;
 /// One slice of so many is without others: while little is known, and later.
-const STRICT: [u32; 2] = [4, 32];
+const STRICT: [u32; 2] = [2, 32];
 /// Averages are over about so many slices: of what a job leaves and for how long it waits, and of its speed, where chance has
 /// more to say.
 const SHARES: u32 = 8;

@@ -39,6 +39,9 @@ pub(crate) struct FillMonitor {
     /// The cluster's setting, for jobs that say nothing.
     wanted: bool,
     next: Instant,
+    /// Nanoseconds in which jobs could fill: pauses do not pass while nobody may.
+    time: u64,
+    looked: u64,
     jobs: BTreeMap<JobId, WatchedJob>,
 }
 
@@ -61,6 +64,8 @@ impl FillMonitor {
             processors: u32::try_from(processors).unwrap_or(u32::MAX),
             wanted: false,
             next: Instant::now(),
+            time: 0,
+            looked: monotonic(),
             jobs: BTreeMap::new(),
         }
     }
@@ -84,32 +89,43 @@ impl FillMonitor {
                 watched.decision.take(&slice);
             }
         }
+        let (looked, now) = (self.looked, monotonic());
+        if self.jobs.values().any(|watched| watched.may_fill) {
+            self.time = self.time.saturating_add(now.saturating_sub(looked));
+        }
+        self.looked = now;
         let live = services.live.borrow();
         let mut before = std::mem::take(&mut self.jobs);
         let several = live.values().filter(|live| live.started).count() > 1;
         for (&job, live) in live.iter().filter(|(_, live)| live.started) {
             let watched = before.remove(&job);
-            let mut watched =
-                watched.unwrap_or_else(|| WatchedJob::new(self.processors, live, services.nice));
+            let place = (self.processors, self.time);
+            let mut watched = watched.unwrap_or_else(|| WatchedJob::new(place, live));
             let wanted = live.may_fill && live.fill.unwrap_or(self.wanted);
-            watched.look(&services.switcher, job, live, wanted && several);
+            watched.look(&services.switcher, (job, live), wanted && several, self.time);
             self.jobs.insert(job, watched);
         }
     }
 }
 
 impl WatchedJob {
-    fn new(processors: u32, live: &LiveJob, nice: i32) -> Self {
+    fn new((processors, now): (u32, u64), live: &LiveJob) -> Self {
         Self {
-            decision: FillDecision::new(processors, monotonic()),
+            decision: FillDecision::new(processors, now),
             filling: Filling::Off,
             may_fill: false,
-            threads: JobThreads::new(&live.leaders(), nice),
+            threads: JobThreads::new(&live.leaders()),
             unfit: false,
         }
     }
 
-    fn look(&mut self, switcher: &Switcher, job: JobId, live: &LiveJob, wanted: bool) {
+    fn look(
+        &mut self,
+        switcher: &Switcher,
+        (job, live): (JobId, &LiveJob),
+        wanted: bool,
+        now: u64,
+    ) {
         if wanted {
             match self.threads.refresh(live.control.as_ref().map(JobGroups::main), &live.leaders())
             {
@@ -122,7 +138,7 @@ impl WatchedJob {
         if std::mem::replace(&mut self.may_fill, may_fill) != may_fill {
             switcher.set_may_fill(job, may_fill);
         }
-        let filling = self.decision.decide(monotonic());
+        let filling = self.decision.decide(now);
         if std::mem::replace(&mut self.filling, filling) != filling {
             tracing::debug!(%job, ?filling, reason = ?self.decision.reason(), "others in its turns");
             switcher.set_filling(job, filling);

@@ -5,76 +5,60 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use kumi_net::thread_policy::{ThreadPolicy, nice_of, set_nice_of};
+use kumi_net::thread_policy::ThreadPolicy;
 
 use crate::cgroup::ControlGroup;
 
 /// A job with more threads on a node does not fill: each costs a switch a microsecond.
 pub const MOST_THREADS: usize = 64;
-/// `nice` of threads behind all others. The system looks who is to run when that changes, but not when only the policy does.
-const LAST: i32 = 19;
 
 /// A thread in the hands of the switching thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobThread {
     id: i32,
-    /// What it has in the job's turns: its policy, and `nice`.
+    /// What it has in the job's turns.
     policy: ThreadPolicy,
-    nice: i32,
 }
 
 /// Whether this process may put threads behind others and back.
 pub fn permitted() -> bool {
-    let probe = || {
-        let nice = nice_of(0)?;
-        ThreadPolicy::Idle.give(0)?;
-        set_nice_of(0, LAST)?;
-        set_nice_of(0, nice)?;
-        ThreadPolicy::Other.give(0)
-    };
+    let probe = || ThreadPolicy::Idle.give(0).and_then(|()| ThreadPolicy::Other.give(0));
     // A thread of its own, which ends with what it may not undo.
-    std::thread::spawn(probe).join().is_ok_and(|done: io::Result<()>| done.is_ok())
+    std::thread::spawn(probe).join().is_ok_and(|done| done.is_ok())
 }
 
 impl JobThread {
-    /// A thread that runs with this `nice`.
-    pub fn new(id: i32, nice: i32) -> Self {
-        Self { id, policy: ThreadPolicy::Other, nice }
+    /// A thread that has the ordinary policy, or was born behind the others.
+    pub fn new(id: i32) -> Self {
+        Self { id, policy: ThreadPolicy::Other }
     }
 
-    /// Puts it behind all others, or back; with `look` the system looks at once who is to run. A thread that has ended is none.
+    /// Puts it behind all others, or back. A thread that has ended is none.
     ///
     /// # Errors
     /// As the system says; `EPERM` if it has real-time priority.
-    pub fn set_lowered(&mut self, lowered: bool, look: bool) -> nix::Result<()> {
-        match self.change(lowered, look).map_err(|error| error.raw_os_error().unwrap_or(0)) {
+    pub fn set_lowered(&mut self, lowered: bool) -> nix::Result<()> {
+        match self.change(lowered).map_err(|error| error.raw_os_error().unwrap_or(0)) {
             Err(code) if code == nix::Error::ESRCH as i32 => Ok(()),
             other => other.map_err(nix::Error::from_raw),
         }
     }
 
-    fn change(&mut self, lowered: bool, look: bool) -> io::Result<()> {
-        if !lowered {
-            if ThreadPolicy::of(self.id)? == ThreadPolicy::Idle {
-                self.policy.give(self.id)?;
+    fn change(&mut self, lowered: bool) -> io::Result<()> {
+        let now = ThreadPolicy::of(self.id)?;
+        match (lowered, now) {
+            (true, ThreadPolicy::RealTime) => {
+                Err(io::Error::from_raw_os_error(nix::Error::EPERM as i32))
             }
-            return if look { set_nice_of(self.id, self.nice) } else { Ok(()) };
-        }
-        // The program may have changed them.
-        match ThreadPolicy::of(self.id)? {
-            ThreadPolicy::RealTime => {
-                return Err(io::Error::from_raw_os_error(nix::Error::EPERM as i32));
+            (true, ThreadPolicy::Idle) => Ok(()),
+            (true, policy) => {
+                // The program may have changed it.
+                self.policy = policy;
+                ThreadPolicy::Idle.give(self.id)
             }
-            // It was born so.
-            ThreadPolicy::Idle => {}
-            policy => self.policy = policy,
+            (false, ThreadPolicy::Idle) => self.policy.give(self.id),
+            (false, _) => Ok(()),
         }
-        ThreadPolicy::Idle.give(self.id)?;
-        if look {
-            self.nice = Some(nice_of(self.id)?).filter(|&nice| nice != LAST).unwrap_or(self.nice);
-            set_nice_of(self.id, LAST)?;
-        }
-        Ok(())
     }
 }
 
@@ -93,18 +77,17 @@ pub enum ThreadNews {
 #[derive(Debug)]
 pub struct JobThreads {
     known: BTreeSet<i32>,
-    nice: i32,
 }
 
 impl JobThreads {
-    /// For ranks that are started with this `nice`.
-    pub fn new(leaders: &[i32], nice: i32) -> Self {
-        Self { known: leaders.iter().copied().collect(), nice }
+    /// With the first threads of ranks.
+    pub fn new(leaders: &[i32]) -> Self {
+        Self { known: leaders.iter().copied().collect() }
     }
 
     /// The threads known now.
     pub fn all(&self) -> Vec<JobThread> {
-        self.known.iter().map(|&id| JobThread::new(id, self.nice)).collect()
+        self.known.iter().copied().map(JobThread::new).collect()
     }
 
     /// Looks for new threads of the group, or of these processes.
@@ -154,36 +137,35 @@ mod tests {
         }
         let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
         let id = i32::try_from(child.id()).expect("a number");
-        let nice = nice_of(0).expect("there is one");
-        let state = || (ThreadPolicy::of(id).expect("it lives"), nice_of(id).expect("it lives"));
-        for look in [false, true] {
-            let mut thread = JobThread::new(id, nice);
-            for _ in 0..2 {
-                thread.set_lowered(true, look).expect("permitted");
-                assert_eq!(state(), (ThreadPolicy::Idle, if look { LAST } else { nice }));
-            }
-            thread.set_lowered(false, look).expect("permitted");
-            assert_eq!(state(), (ThreadPolicy::Other, nice));
+        let policy = || ThreadPolicy::of(id).expect("it lives");
+        let mut thread = JobThread::new(id);
+        for (lowered, expected) in [
+            (true, ThreadPolicy::Idle),
+            (true, ThreadPolicy::Idle),
+            (false, ThreadPolicy::Other),
+            (false, ThreadPolicy::Other),
+        ] {
+            thread.set_lowered(lowered).expect("permitted");
+            assert_eq!(policy(), expected);
         }
         // What a program gave itself it has again.
-        ThreadPolicy::Batch.give(id).and_then(|()| set_nice_of(id, nice + 1)).expect("permitted");
-        let mut thread = JobThread::new(id, nice);
-        thread.set_lowered(true, true).expect("permitted");
-        thread.set_lowered(false, true).expect("permitted");
-        assert_eq!(state(), (ThreadPolicy::Batch, nice + 1));
+        ThreadPolicy::Batch.give(id).expect("permitted");
+        thread.set_lowered(true).expect("permitted");
+        thread.set_lowered(false).expect("permitted");
+        assert_eq!(policy(), ThreadPolicy::Batch);
         child.kill().and_then(|()| child.wait()).expect("it was there");
-        assert_eq!(JobThread::new(id, nice).set_lowered(true, true), Ok(()), "it has ended");
+        assert_eq!(JobThread::new(id).set_lowered(true), Ok(()), "it has ended");
     }
 
     #[test]
     fn new_threads_are_found() {
         let own = i32::try_from(std::process::id()).expect("a number");
-        let mut threads = JobThreads::new(&[own], 3);
-        assert_eq!(threads.all(), [JobThread::new(own, 3)]);
+        let mut threads = JobThreads::new(&[own]);
+        assert_eq!(threads.all(), [JobThread::new(own)]);
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || ended.recv());
         let ThreadNews::Changed(found) = threads.refresh(None, &[own]) else { panic!("one more") };
-        assert!(found.len() > 1 && found.contains(&JobThread::new(own, 3)));
+        assert!(found.len() > 1 && found.contains(&JobThread::new(own)));
         drop(end);
         assert!(other.join().is_ok_and(|nothing| nothing.is_err()));
     }

@@ -476,10 +476,8 @@ impl JobTask {
         {
             return Some(IdlePriority::Group(switch));
         }
-        let thread = |&id: &i32| JobThread::new(id, self.services.nice);
-        let threads = leaders.iter().filter(|&&leader| leader > 0).map(thread).collect();
-        let look = self.services.cpus.len() > 1;
-        self.services.may_lower.then_some(IdlePriority::Threads { threads, look })
+        let threads = leaders.iter().copied().filter(|&leader| leader > 0).map(JobThread::new);
+        self.services.may_lower.then(|| IdlePriority::Threads(threads.collect()))
     }
 
     fn signal(&self, signal: u8) {

@@ -229,9 +229,8 @@ fn start_switcher(
     limits: &mut Vec<String>,
 ) -> Result<(Option<Arc<NodePage>>, Switcher), Failure> {
     let page = node_page(config, node, cpus, limits);
-    let switcher =
-        Switcher::start(node, clock.clone(), cpus.first().copied(), page.clone(), measured)
-            .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
+    let switcher = Switcher::start(node, clock.clone(), cpus, page.clone(), measured)
+        .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
     if !switcher.realtime() {
         limits.push(limits::realtime_sentence());
     }

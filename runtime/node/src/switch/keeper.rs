@@ -38,12 +38,7 @@ pub enum IdlePriority {
     /// By its control group's `cpu.idle`: where jobs have processor groups of their own.
     Group(IdleSwitch),
     /// By the policy of each of its threads: where all jobs are in one processor group.
-    Threads {
-        /// Those that are known.
-        threads: Vec<JobThread>,
-        /// Some run where the switching thread does not: the system must be made to look there who is to run.
-        look: bool,
-    },
+    Threads(Vec<JobThread>),
 }
 
 /// A job in the hands of the switching thread.
@@ -86,8 +81,8 @@ impl IdlePriority {
     fn set_lowered(&mut self, lowered: bool) -> nix::Result<()> {
         match self {
             Self::Group(switch) => switch.set(lowered),
-            Self::Threads { threads, look } => {
-                threads.iter_mut().try_for_each(|thread| thread.set_lowered(lowered, *look))
+            Self::Threads(threads) => {
+                threads.iter_mut().try_for_each(|thread| thread.set_lowered(lowered))
             }
         }
     }
@@ -124,10 +119,12 @@ impl Keeper {
 
     /// Has the system do again what has been done already.
     pub(super) fn rehearse(&self) {
-        // A signal would have an effect.
+        // The calls that count follow, and their errors are told. A signal would have an effect.
         if matches!(self.stopper, Stopper::Freezer(_)) {
-            // The call that counts follows, and its error is told.
             let _ = self.stopper.set_running(!self.stopped);
+        }
+        if let Some(IdlePriority::Group(switch)) = &self.idle_priority {
+            let _ = switch.set(self.lowered);
         }
     }
 
@@ -143,7 +140,7 @@ impl Keeper {
     /// The job has these threads now. Those that are new may have been born on the other side.
     pub(super) fn set_threads(&mut self, new: Vec<JobThread>) -> nix::Result<()> {
         let Some(priority) = &mut self.idle_priority else { return Ok(()) };
-        let IdlePriority::Threads { threads, .. } = &mut *priority else { return Ok(()) };
+        let IdlePriority::Threads(threads) = &mut *priority else { return Ok(()) };
         *threads = new;
         priority.set_lowered(self.lowered)
     }
@@ -184,7 +181,7 @@ mod tests {
     fn keeper(child: &Child) -> Keeper {
         let id = i32::try_from(child.id()).expect("a number");
         let stopper = Stopper::Signals(Arc::new(vec![AtomicI32::new(id)]));
-        let threads = IdlePriority::Threads { threads: vec![JobThread::new(id, 0)], look: false };
+        let threads = IdlePriority::Threads(vec![JobThread::new(id)]);
         Keeper::new(stopper, Some(threads), Arc::default(), None)
     }
 
@@ -216,7 +213,7 @@ mod tests {
                 Hold::Runs => assert_eq!(policy(), ThreadPolicy::Other),
             }
         }
-        keeper.set_threads(vec![JobThread::new(id, 0), JobThread::new(i32::MAX, 0)]).expect("gone");
+        keeper.set_threads([id, i32::MAX].map(JobThread::new).into()).expect("gone");
         assert_eq!(policy(), ThreadPolicy::Idle);
         keeper.let_end().expect("permitted");
         assert!(policy() == ThreadPolicy::Other && !keeper.can_fill());

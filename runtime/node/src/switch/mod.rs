@@ -8,6 +8,7 @@ mod keeper;
 mod lead;
 mod meter;
 mod plan;
+mod pokers;
 mod record;
 mod thread;
 mod turns;
@@ -36,6 +37,7 @@ pub use turns::JobTurns;
 
 use crate::clock::SharedClock;
 use crate::fill::{Filling, JobThread};
+use pokers::Pokers;
 use thread::SwitcherThread;
 
 /// Priority of the switching thread among the real-time ones.
@@ -70,7 +72,7 @@ pub struct Switcher {
 }
 
 impl Switcher {
-    /// Starts the thread for `node`, on processor `cpu` if one is given. It says in `page` whose turn
+    /// Starts the thread for `node`, on the first of these processors if there are some. It says in `page` whose turn
     /// it is, and sends slices that it has measured.
     ///
     /// # Errors
@@ -78,7 +80,7 @@ impl Switcher {
     pub fn start(
         node: NodeId,
         clock: SharedClock,
-        cpu: Option<usize>,
+        processors: &[usize],
         page: Option<Arc<NodePage>>,
         measured: SyncSender<SliceMeasure>,
     ) -> std::io::Result<Self> {
@@ -91,6 +93,9 @@ impl Switcher {
         let ring = Arc::new(RecordRing::default());
         let shared = (Arc::clone(&mailbox), Arc::clone(&ring));
         let worker = SwitcherThread::new(shared, (node, clock), page, measured);
+        let pokers = Pokers::start(processors.get(1..).unwrap_or_default())?;
+        let worker = worker.with_pokers(pokers);
+        let cpu = processors.first().copied();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("switcher".to_owned()).spawn(move || {
             let realtime = prepare_thread(cpu);
@@ -169,18 +174,22 @@ impl Drop for Switcher {
 
 /// Pins the thread and raises its priority; whether the latter was permitted.
 fn prepare_thread(cpu: Option<usize>) -> bool {
-    if let Some(cpu) = cpu {
-        let mut set = CpuSet::new();
-        let pinned = set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
-        if let Err(error) = pinned {
-            tracing::warn!(cpu, %error, "the switching thread is not bound to its processor");
-        }
+    if let Some(cpu) = cpu
+        && let Err(error) = pin_this_thread(cpu)
+    {
+        tracing::warn!(cpu, %error, "the switching thread is not bound to its processor");
     }
     // Matters only without real-time priority, where the default would add 50 us to every sleep.
     if let Err(error) = nix::sys::prctl::set_timerslack(1) {
         tracing::debug!(%error, "timer slack stays");
     }
     realtime_this_thread()
+}
+
+/// Binds the calling thread to a processor.
+fn pin_this_thread(cpu: usize) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
 }
 
 /// Gives the calling thread real-time priority, if the system permits.
@@ -224,7 +233,7 @@ mod tests {
         let page = Arc::new(NodePage::create(0, 1, 1).unwrap());
         let (measured, _) = crate::fill::measurements();
         let switcher =
-            Switcher::start(NodeId(0), clock.clone(), None, Some(Arc::clone(&page)), measured)
+            Switcher::start(NodeId(0), clock.clone(), &[], Some(Arc::clone(&page)), measured)
                 .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let turns = Arc::new(JobTurns::default());

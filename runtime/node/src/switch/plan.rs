@@ -28,6 +28,8 @@ pub struct Step {
     pub everyone: bool,
     /// Some jobs have what those of `current` leave idle.
     pub filled: bool,
+    /// Some jobs had until now.
+    pub was_filled: bool,
     /// Slices of these, which begin now, are to be measured.
     pub measure: Vec<JobId>,
     /// When to look again; `None` when nothing changes by itself.
@@ -129,7 +131,8 @@ impl Plan {
             list.clear();
         }
         (step.tick, step.missed, step.wake) = (None, 0, None);
-        (step.everyone, step.filled) = (false, false);
+        step.was_filled = std::mem::take(&mut step.filled);
+        step.everyone = false;
         if self.next.as_ref().is_some_and(|next| next.start <= now) {
             self.timetable = self.next.take();
             self.last_tick = None;

@@ -14,6 +14,7 @@ use nix::sys::time::{TimeSpec, TimeValLike};
 use super::keeper::{Hold, Keeper};
 use super::lead::{self, Lead};
 use super::meter::{Reading, SliceMeasure};
+use super::pokers::Pokers;
 use super::{Mailbox, Plan, RecordRing, Step, SwitchRecord, SwitcherCommand};
 use crate::clock::{SharedClock, monotonic};
 
@@ -38,6 +39,7 @@ pub(super) struct SwitcherThread {
     measured: SyncSender<SliceMeasure>,
     /// Slices that are being measured, with the readings at their beginnings.
     readings: Vec<OpenSlice>,
+    pokers: Pokers,
 }
 
 impl SwitcherThread {
@@ -49,7 +51,14 @@ impl SwitcherThread {
         measured: SyncSender<SliceMeasure>,
     ) -> Self {
         let (plan, jobs, readings) = (Plan::new(node), BTreeMap::new(), Vec::new());
-        Self { mailbox, ring, clock, page, plan, jobs, measured, readings }
+        let pokers = Pokers::default();
+        Self { mailbox, ring, clock, page, plan, jobs, measured, readings, pokers }
+    }
+
+    /// With threads for the other processors.
+    pub(super) fn with_pokers(mut self, pokers: Pokers) -> Self {
+        self.pokers = pokers;
+        self
     }
 
     /// With `realtime` it wakes a little before ticks, and waits for the instant: nobody else can take the processor meanwhile.
@@ -138,6 +147,10 @@ impl SwitcherThread {
         let frozen = monotonic();
         for &job in &step.thaw {
             self.set(job, Hold::Runs);
+        }
+        // Who is stopped or continued makes its processor look by itself.
+        if !step.lower.is_empty() || step.was_filled {
+            self.pokers.poke();
         }
         let thawed = monotonic();
         if step.missed > 0 {
