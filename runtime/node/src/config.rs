@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::ExitCode;
 use crate::{idle, paths, sizes};
 
+pub mod defaults;
 mod devices;
 mod job;
 mod limits;
@@ -154,47 +155,6 @@ pub struct ClusterConfig {
     pub privacy: Privacy,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
-}
-
-/// Values of keys that the file leaves out.
-pub mod defaults {
-    use super::ModeName;
-    /// 10 ms.
-    pub fn slice_us() -> u64 {
-        10_000
-    }
-    /// Gang scheduling.
-    pub fn mode() -> ModeName {
-        ModeName::Gang
-    }
-    /// Best between 8 and 16 where SCore-D was measured.
-    pub fn fan_out() -> u32 {
-        16
-    }
-    /// It is measured whether it hurts.
-    pub fn fill() -> bool {
-        true
-    }
-    /// The distributed queue tree: jobs of all sizes share space and time.
-    pub fn policy() -> String {
-        "dqt".to_owned()
-    }
-    /// Four turns in a round where others have one.
-    pub fn max_priority() -> u16 {
-        4
-    }
-    /// Jobs in the queues that a processor is in.
-    pub fn max_jobs_per_processor() -> u32 {
-        16
-    }
-    /// Ranks per processor.
-    pub fn max_ranks_per_processor() -> u32 {
-        16
-    }
-    /// 15 s: time to start a head again, by hand if need be.
-    pub fn lease_ms() -> u64 {
-        15_000
-    }
 }
 
 /// Why a configuration cannot be used.

@@ -3,6 +3,7 @@
 pub mod program;
 pub mod shim;
 
+mod cleanup;
 pub mod devices;
 mod launch;
 mod limits;

@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use super::cleanup::{destroy, remove_groups};
 use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
 use super::limits::not_enforced;
@@ -568,28 +569,6 @@ fn ended_early(rank: u32, status: RankStatus) -> Refusal {
             let message =
                 format!("rank {rank} ended before it was started ({status:?}); see the node's log");
             refusal(RefusalKind::Internal, message)
-        }
-    }
-}
-
-/// Ends what was started in the groups of a job that is refused, and removes them.
-fn destroy(job: kumi_sched::JobId, groups: Option<&JobGroups>) {
-    if let Some(groups) = groups
-        && let Err(error) = groups.destroy(Duration::from_secs(1))
-    {
-        tracing::error!(%job, %error, "a control group is left");
-    }
-}
-
-async fn remove_groups(groups: &JobGroups) {
-    for pause in 0..100 {
-        match groups.remove() {
-            Ok(()) => return,
-            // The last process is dead, but its group counts it for a moment more.
-            Err(_) if pause < 99 => tokio::time::sleep(Duration::from_millis(pause.min(10))).await,
-            Err(error) => {
-                tracing::error!(group = %groups.main().path().display(), %error, "a control group is left");
-            }
         }
     }
 }

@@ -98,6 +98,50 @@ pub(crate) struct Started {
     pub(super) metrics: Option<(TcpListener, String)>,
 }
 
+/// What the node has of its machine, and who looks after that.
+struct MachineShare {
+    executable: PathBuf,
+    cpus: Vec<usize>,
+    memory: memory::NodeMemory,
+    groups: Option<NodeGroups>,
+    devices: DeviceLedger,
+    watcher: Watcher,
+    page: Option<Arc<NodePage>>,
+    switcher: Switcher,
+    slices: Receiver<SliceMeasure>,
+    /// What the machine does not permit.
+    limits: Vec<String>,
+}
+
+impl MachineShare {
+    fn take(
+        config: &ClusterConfig,
+        own: &NodeConfig,
+        node: NodeId,
+        clock: &SharedClock,
+    ) -> Result<Self, Failure> {
+        let (executable, cpus) = (own_file()?, processors(&own.cpus)?);
+        let (memory, mut limits) = (memory::of_node(config, own), Vec::new());
+        let groups = groups::make(config, own, node, (&cpus, &memory), &mut limits);
+        let (watcher, devices) = watch_groups(&executable, own, groups.as_ref())?;
+        let (measured, slices) = fill::measurements();
+        let on = (&*cpus, measured);
+        let (page, switcher) = start_switcher(config, node, clock, on, &mut limits)?;
+        Ok(Self {
+            executable,
+            cpus,
+            memory,
+            groups,
+            devices,
+            watcher,
+            page,
+            switcher,
+            slices,
+            limits,
+        })
+    }
+}
+
 /// The refusal of a job whose program nobody has.
 pub(super) fn program_missing() -> Refusal {
     refusal(
@@ -120,14 +164,9 @@ impl Started {
         let listener = listen(on_link(own.endpoint(), scope)).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         raise_open_files();
-        let (executable, cpus) = (own_file()?, processors(&own.cpus)?);
-        let (memory, mut limits) = (memory::of_node(&config, &own), Vec::new());
-        let groups = groups::make(&config, &own, node, (&cpus, &memory), &mut limits);
-        let (watcher, devices) = watch_groups(&executable, &own, groups.as_ref())?;
         let shared = Shared::default();
-        let (measured, slices) = fill::measurements();
-        let (page, switcher) =
-            start_switcher(&config, node, &shared.clock, (&cpus, measured), &mut limits)?;
+        let share = MachineShare::take(&config, &own, node, &shared.clock)?;
+        let MachineShare { memory, groups, slices, mut limits, .. } = share;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
@@ -137,29 +176,29 @@ impl Started {
             address: on_link(SocketAddr::new(own.address, 0), scope),
             max_datagram: max_datagram(&config, node, scope),
             xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),
-            cpus,
+            cpus: share.cpus,
             numa: NumaPlaces::read(),
             groups: groups.clone(),
-            devices: Rc::new(RefCell::new(devices)),
+            devices: Rc::new(RefCell::new(share.devices)),
             job_defaults: config.job.clone(),
-            executable,
+            executable: share.executable,
             names: shared.names.clone(),
             root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
             may_lower: fill::permitted(),
             programs: RefCell::new(programs(dir, node)?),
-            switcher,
-            watcher,
+            switcher: share.switcher,
+            watcher: share.watcher,
             events: job_sender,
             blocked: blocked_view,
-            page,
+            page: share.page,
             live: RefCell::default(),
         });
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, tree_sender);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         begin(&socket, &pid, listener, tree)?;
-        tracing::info!(%node, address = %own.endpoint(), max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?description.limits, "ready");
+        say_ready(&services, &own, &description);
         Ok(Self {
             services,
             shared,
@@ -176,6 +215,11 @@ impl Started {
             credentials,
         })
     }
+}
+
+fn say_ready(services: &NodeServices, own: &NodeConfig, said: &NodeDescription) {
+    let (node, address) = (services.node, own.endpoint());
+    tracing::info!(%node, %address, max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?said.limits, "ready");
 }
 
 /// Starts the watcher, which removes the groups should the daemon not get any further, and then looks for the devices.

@@ -50,10 +50,7 @@ pub fn config(
         head,
         slice_us: u64::try_from(sharing.slice.as_micros()).unwrap_or(u64::MAX),
         mode: mode(&sharing.policy),
-        policy: match &sharing.policy {
-            Policy::Named(name) => name.clone(),
-            Policy::Gang | Policy::Os => defaults::policy(),
-        },
+        policy: policy_name(&sharing.policy),
         max_priority: defaults::max_priority(),
         force_switch: sharing.force_switch,
         fill: sharing.fill == OnOff::On,
@@ -78,6 +75,13 @@ pub fn config(
     };
     config.validate()?;
     Ok(config)
+}
+
+fn policy_name(policy: &Policy) -> String {
+    match policy {
+        Policy::Named(name) => name.clone(),
+        Policy::Gang | Policy::Os => defaults::policy(),
+    }
 }
 
 fn job_defaults(sharing: &SharingArgs) -> JobDefaults {
