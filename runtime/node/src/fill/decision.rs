@@ -1,7 +1,7 @@
 //! Whether others run beside a job in its turns: decided from what it leaves idle there, and from what they cost it.
 //!
 //! At first they do. The daemon measures some slices of the job with others beside it, and some without. They stop running
-//! beside it if it leaves nothing, if it has to wait for processors that they have, or if it gets less done. After a while it is
+//! beside it if it leaves nothing, or if it gets less done. That is told by frames where it has some, otherwise by the time that it gets. After a while it is
 //! tried again, each time after twice as long.
 
 use crate::switch::SliceMeasure;
@@ -23,8 +23,8 @@ pub enum Filling {
 pub enum Reason {
     /// It leaves nothing idle.
     NothingLeft,
-    /// It waits for processors that the others have.
-    Delayed,
+    /// It gets less of the processors.
+    Displaced,
     /// It gets less done in the same time.
     Slowed,
 }
@@ -35,7 +35,7 @@ const ENOUGH: u32 = 6;
 const PAIRS: u32 = 12;
 /// Share of the processors' time that a job must leave for others to go on beside it, and to begin.
 const LEAVES: [f64; 2] = [0.02, 0.04];
-/// Share of its turns that a job may lose to the others: by waiting for processors, and in all.
+/// Share of its speed, or of its processors' time, that a job may lose to the others.
 const LOSS: f64 = 0.03;
 /// Frames in a slice from which it tells how far a job has come.
 const LEAST_FRAMES: u64 = 16;
@@ -45,8 +45,7 @@ const PAUSES: [u64; 2] = [2_000_000_000, 64_000_000_000];
 const GOOD: u64 = 10_000_000_000;
 /// One slice of so many is without others: while little is known, and later.
 const STRICT: [u32; 2] = [2, 32];
-/// Averages are over about so many slices: of what a job leaves and for how long it waits, and of its speed, where chance has
-/// more to say.
+/// Averages are over about so many slices: of the time that a job uses, and of its speed, where chance has more to say.
 const SHARES: u32 = 8;
 const SPEEDS: u32 = 32;
 
@@ -77,10 +76,8 @@ impl Average {
 /// What is known of a job since others began to run beside it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Findings {
-    /// Share of the processors that it leaves, with others beside it.
-    left: Average,
-    /// Share of the time that its ranks wait for processors: without others, and with.
-    delay: [Average; 2],
+    /// Share of the processors' time that it uses: without others, and with.
+    used: [Average; 2],
     /// Logarithm of its speed with others to that without.
     speed: Average,
     /// Speed in the last slice without others, and the slice.
@@ -125,16 +122,14 @@ impl FillDecision {
         }
         let wall = slice.wall_ns as f64;
         let findings = &mut self.findings;
-        let delay = slice.delayed_ns as f64 / (wall * looked_at);
-        findings.delay[usize::from(slice.filled)].add(delay.min(1.0), SHARES);
+        let processors = all.min(f64::from(self.processors));
+        let used = slice.used_ns as f64 * (all / looked_at) / (wall * processors);
+        findings.used[usize::from(slice.filled)].add(used.min(1.0), SHARES);
         let speed = slice.frames as f64 / wall;
         if !slice.filled {
             findings.strict = (slice.frames >= LEAST_FRAMES).then_some((speed, slice.tick));
             return;
         }
-        let processors = all.min(f64::from(self.processors));
-        let used = slice.used_ns as f64 * (all / looked_at) / (wall * processors);
-        findings.left.add(1.0 - used.min(1.0), SHARES);
         // The two slices of a pair follow each other, as far as the job's turns do.
         if let Some((strict, tick)) = findings.strict.take()
             && tick < slice.tick
@@ -156,7 +151,7 @@ impl FillDecision {
                 if good {
                     self.pause = PAUSES[0];
                 }
-                if self.findings.left.count >= ENOUGH {
+                if self.findings.used[1].count >= ENOUGH {
                     // It has shown that it leaves enough to begin.
                     let leaves = if good { LEAVES[0] } else { leaves };
                     self.state = State::On { since, leaves };
@@ -178,14 +173,22 @@ impl FillDecision {
         self.reason
     }
 
+    /// What the decision is made from: the shares of the processors that it uses without others and with, and its speed with others
+    /// as a part of that without.
+    pub fn findings(&self) -> [f64; 3] {
+        let Findings { used: [without, with], speed, .. } = &self.findings;
+        [without.mean, with.mean, speed.mean.exp()]
+    }
+
     fn trouble(&self, leaves: f64) -> Option<Reason> {
-        let Findings { left, delay: [without, with], speed, .. } = &self.findings;
-        if left.count >= ENOUGH && left.mean < leaves {
+        let Findings { used: [without, with], speed, .. } = &self.findings;
+        if with.count >= ENOUGH && 1.0 - with.mean < leaves {
             return Some(Reason::NothingLeft);
         }
-        let known = without.count >= ENOUGH && with.count >= ENOUGH;
-        if known && with.mean - without.mean > LOSS {
-            return Some(Reason::Delayed);
+        // Who waits awake uses less where others run, and loses nothing by that: so only of jobs whose speed nobody knows.
+        let known = without.count >= ENOUGH && with.count >= ENOUGH && speed.count == 0;
+        if known && without.mean - with.mean > LOSS {
+            return Some(Reason::Displaced);
         }
         // Slower by more than it may be, and not by chance.
         let slower = speed.count >= PAIRS && speed.mean < (1.0 - LOSS).ln() && speed.upper() < 0.0;
@@ -202,15 +205,16 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const SLICE: u64 = 10_000_000;
 
-    /// A job that leaves this share, loses this much time to others beside it, and is slower by this factor then.
+    /// A job that leaves this share, loses this much time to others beside it, is slower by this factor then, and sends so many frames.
     #[derive(Clone, Copy)]
     struct Job {
         leaves: f64,
-        delay: f64,
+        loses: f64,
         speed: f64,
+        frames: f64,
     }
 
-    const IDLE: Job = Job { leaves: 0.4, delay: 0.0, speed: 1.0 };
+    const IDLE: Job = Job { leaves: 0.4, loses: 0.0, speed: 1.0, frames: 1_000.0 };
 
     fn slice(job: Job, tick: u64, filled: bool, noise: f64) -> SliceMeasure {
         let share = |part: f64| (part * SLICE as f64) as u64;
@@ -221,9 +225,8 @@ mod tests {
             filled,
             wall_ns: SLICE,
             ranks: [1, 1],
-            used_ns: share(1.0 - job.leaves),
-            delayed_ns: if filled { share(job.delay) } else { 0 },
-            frames: (1_000.0 * speed * noise) as u64,
+            used_ns: share(1.0 - job.leaves - if filled { job.loses } else { 0.0 }),
+            frames: (job.frames * speed * noise) as u64,
         }
     }
 
@@ -247,13 +250,17 @@ mod tests {
         assert_eq!(decision.decide(0), Filling::On { strict_every: STRICT[0] });
         assert_eq!(run(&mut decision, IDLE, 0, 60), Filling::On { strict_every: STRICT[1] });
         assert_eq!(decision.reason(), None);
+        // It need not wait awake where others run, and is none the slower.
+        let mut decision = FillDecision::new(1, 0);
+        let waits = Job { leaves: 0.1, loses: 0.2, ..IDLE };
+        assert_ne!(run(&mut decision, waits, 0, 20), Filling::Off);
     }
 
     #[test]
     fn each_trouble_ends_it() {
         let cases = [
             (Job { leaves: 0.01, ..IDLE }, Reason::NothingLeft),
-            (Job { delay: 0.05, ..IDLE }, Reason::Delayed),
+            (Job { loses: 0.05, frames: 0.0, ..IDLE }, Reason::Displaced),
             (Job { speed: 0.9, ..IDLE }, Reason::Slowed),
         ];
         for (job, reason) in cases {
@@ -309,7 +316,6 @@ mod tests {
             wall_ns: 1,
             ranks: [1, u32::MAX],
             used_ns: u64::MAX,
-            delayed_ns: u64::MAX,
             frames: u64::MAX,
             ..slice(IDLE, 1, false, 1.0)
         };

@@ -140,7 +140,8 @@ impl WatchedJob {
         }
         let filling = self.decision.decide(now);
         if std::mem::replace(&mut self.filling, filling) != filling {
-            tracing::debug!(%job, ?filling, reason = ?self.decision.reason(), "others in its turns");
+            let (reason, found) = (self.decision.reason(), self.decision.findings());
+            tracing::debug!(%job, ?filling, ?reason, ?found, "others in its turns");
             switcher.set_filling(job, filling);
         }
     }

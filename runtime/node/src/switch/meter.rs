@@ -1,13 +1,10 @@
-//! Measurement of a slice of a job: what its ranks used of it, how long they waited for a processor, how far they came.
+//! Measurement of a slice of a job: what its ranks used of it, and how far they came.
 //!
 //! The switching thread reads at the beginning and at the end of some slices. A reading costs some microseconds, so few slices
 //! are measured, and few ranks of them.
 
-use std::fs::File;
-
 use kumi_net::segment::ProgressReader;
 use kumi_sched::JobId;
-use nix::sys::uio::pread;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
@@ -29,8 +26,6 @@ pub struct SliceMeasure {
     pub ranks: [u32; 2],
     /// Processor time that the ranks used, nanoseconds.
     pub used_ns: u64,
-    /// Time that their first threads could run and had no processor, nanoseconds.
-    pub delayed_ns: u64,
     /// Frames that they sent and took.
     pub frames: u64,
 }
@@ -38,8 +33,8 @@ pub struct SliceMeasure {
 /// Reads what is needed of a job's ranks.
 #[derive(Debug)]
 pub struct Meter {
-    /// Of each rank that is looked at: the clock of its processor time and its `schedstat`.
-    ranks: Vec<(ClockId, File)>,
+    /// Of each rank that is looked at: the clock of its processor time.
+    ranks: Vec<ClockId>,
     all: u32,
     progress: ProgressReader,
 }
@@ -48,33 +43,26 @@ pub struct Meter {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     used_ns: u64,
-    delayed_ns: u64,
     frames: u64,
 }
 
 impl Meter {
     /// For the ranks with these processes; none if they cannot be looked at.
     pub fn new(processes: &[i32], progress: ProgressReader) -> Option<Self> {
-        let open = |&process: &i32| {
-            let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(process)).ok()?;
-            Some((clock, File::open(format!("/proc/{process}/schedstat")).ok()?))
-        };
-        let ranks = processes.iter().take(MOST_RANKS).map(open).collect::<Option<Vec<_>>>()?;
+        let clock = |&process: &i32| ClockId::pid_cpu_clock_id(Pid::from_raw(process)).ok();
+        let ranks = processes.iter().take(MOST_RANKS).map(clock).collect::<Option<Vec<_>>>()?;
         let all = u32::try_from(processes.len()).ok()?;
         (all > 0).then_some(Self { ranks, all, progress })
     }
 
     /// How it stands now; none if a rank has ended.
     pub(super) fn read(&self) -> Option<Reading> {
-        let mut sum = Reading { used_ns: 0, delayed_ns: 0, frames: self.progress.frames() };
-        for (clock, file) in &self.ranks {
+        let mut sum = Reading { used_ns: 0, frames: self.progress.frames() };
+        for clock in &self.ranks {
             let time = clock_gettime(*clock).ok()?;
             let used = u64::try_from(time.tv_sec()).ok()?.saturating_mul(1_000_000_000);
             let used = used.saturating_add(u64::try_from(time.tv_nsec()).ok()?);
             sum.used_ns = sum.used_ns.saturating_add(used);
-            let mut text = [0; 64];
-            let length = pread(file, &mut text, 0).ok()?;
-            sum.delayed_ns = sum.delayed_ns.saturating_add(delay_in(text.get(..length)?)?);
         }
         Some(sum)
     }
@@ -93,24 +81,7 @@ impl Meter {
             wall_ns,
             ranks: [looked_at, self.all],
             used_ns: after.used_ns.saturating_sub(before.used_ns),
-            delayed_ns: after.delayed_ns.saturating_sub(before.delayed_ns),
             frames: after.frames.wrapping_sub(before.frames),
         }
-    }
-}
-
-/// The second number of a `schedstat`: nanoseconds on a run queue.
-fn delay_in(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_delay_is_the_second_number() {
-        assert_eq!(delay_in(b"12 345 6\n"), Some(345));
-        assert_eq!((delay_in(b"12"), delay_in(b""), delay_in(b"1 x 2")), (None, None, None));
     }
 }
