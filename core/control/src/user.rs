@@ -36,7 +36,7 @@ pub struct Account {
 
 /// How a machine knows a user whom it may serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acquaintance {
+pub enum UserMatch {
     /// By name and number: with all of its groups.
     Known,
     /// By neither: with its primary group only.
@@ -61,21 +61,16 @@ impl User {
         account: &Account,
         there: &str,
         here: &str,
-    ) -> Result<Acquaintance, Refusal> {
+    ) -> Result<UserMatch, Refusal> {
         let who = self.check_name(account, there, here)?;
         self.check_group(who, account, here).map(|()| who)
     }
 
-    fn check_name(
-        &self,
-        account: &Account,
-        there: &str,
-        here: &str,
-    ) -> Result<Acquaintance, Refusal> {
+    fn check_name(&self, account: &Account, there: &str, here: &str) -> Result<UserMatch, Refusal> {
         let (uid, name) = (self.uid, self.name.as_str());
         match (&account.name, account.uid) {
-            _ if !name.is_empty() && account.uid == Some(uid) => Ok(Acquaintance::Known),
-            (None, None) => Ok(Acquaintance::Stranger),
+            _ if !name.is_empty() && account.uid == Some(uid) => Ok(UserMatch::Known),
+            (None, None) => Ok(UserMatch::Stranger),
             (Some(other), _) if name.is_empty() => {
                 Err(not_same(&format!("user {uid} has no name {there} and is {other} {here}")))
             }
@@ -83,7 +78,7 @@ impl User {
                 Err(not_same(&format!("user {uid} is {name} {there} and {other} {here}")))
             }
             // The service contradicts itself, or has forgotten the name meanwhile.
-            (Some(_), None) => Ok(Acquaintance::Stranger),
+            (Some(_), None) => Ok(UserMatch::Stranger),
             (_, Some(other)) => {
                 Err(not_same(&format!("user {name} has number {uid} {there} and {other} {here}")))
             }
@@ -91,15 +86,15 @@ impl User {
     }
 
     /// A machine that relays a client could name any group.
-    fn check_group(&self, who: Acquaintance, account: &Account, here: &str) -> Result<(), Refusal> {
+    fn check_group(&self, who: UserMatch, account: &Account, here: &str) -> Result<(), Refusal> {
         let gid = self.gid;
         let (fits, why, remedy) = match who {
-            Acquaintance::Known => (
+            UserMatch::Known => (
                 self.uid == 0 || account.groups.contains(&gid),
                 "is not one of this user's groups",
                 "add the user to it, or submit with another group",
             ),
-            Acquaintance::Stranger => (
+            UserMatch::Stranger => (
                 gid == self.uid || gid >= FIRST_ORDINARY,
                 "is a group of the system, and this user is not known",
                 "add the user there",
@@ -152,7 +147,7 @@ mod tests {
         Account { name: name.map(Into::into), uid, groups: Vec::from([1001, 27]) }
     }
 
-    fn check(user: &User, account: &Account) -> Result<Acquaintance, String> {
+    fn check(user: &User, account: &Account) -> Result<UserMatch, String> {
         user.check_account(account, "on the head's machine", "on node3").map_err(|refused| {
             assert_eq!(refused.kind, RefusalKind::NotPermitted);
             refused.message
@@ -162,7 +157,7 @@ mod tests {
     #[test]
     fn a_user_is_a_name_and_its_number() {
         let alice = user(1001, 1001, "alice");
-        assert_eq!(check(&alice, &account(Some("alice"), Some(1001))), Ok(Acquaintance::Known));
+        assert_eq!(check(&alice, &account(Some("alice"), Some(1001))), Ok(UserMatch::Known));
         let message = check(&alice, &account(Some("bob"), None)).unwrap_err();
         let said = "user 1001 is alice on the head's machine and bob on node3; ";
         assert!(message.starts_with(said), "{message}");
@@ -176,9 +171,9 @@ mod tests {
         assert!(message.starts_with(said), "{message}");
         let message = check(&user(1001, 1001, ""), &account(Some("bob"), None)).unwrap_err();
         assert!(message.starts_with("user 1001 has no name on the head's machine and is bob on"));
-        assert_eq!(check(&alice, &account(None, None)), Ok(Acquaintance::Stranger));
+        assert_eq!(check(&alice, &account(None, None)), Ok(UserMatch::Stranger));
         // A second name of one number.
-        assert_eq!(check(&alice, &account(Some("admin"), Some(1001))), Ok(Acquaintance::Known));
+        assert_eq!(check(&alice, &account(Some("admin"), Some(1001))), Ok(UserMatch::Known));
     }
 
     #[test]

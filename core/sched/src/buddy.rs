@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
 use crate::demand::{Demand, NodeResources};
-use crate::inventory::{Counting, Inventory};
-use crate::policy::Fit;
+use crate::inventory::{AmountBasis, Inventory};
+use crate::policy::ResourceFit;
 use crate::{JobId, ProcessorId};
 
 /// A block: nodes `position << level` and up.
@@ -129,7 +129,7 @@ impl BuddyAllocator {
         if demand.is_plain() {
             return self.up(block) >= demand.parts;
         }
-        self.inventory.parts(demand, block.range(), Counting::Total) >= demand.parts
+        self.inventory.parts(demand, block.range(), AmountBasis::Total) >= demand.parts
     }
 
     /// The first processors of a block that such a job may have.
@@ -229,7 +229,7 @@ impl BuddyAllocator {
         if demand.is_plain() {
             return self.up(block) >= demand.parts;
         }
-        self.inventory.parts(demand, block.range(), Counting::Free) >= demand.parts
+        self.inventory.parts(demand, block.range(), AmountBasis::Free) >= demand.parts
     }
 
     /// The first free block of this level inside the largest free block.
@@ -290,7 +290,7 @@ impl Pool for BuddyAllocator {
         self.inventory.possible(demand)
     }
 
-    fn fit(&self, demand: &Demand) -> Fit {
+    fn fit(&self, demand: &Demand) -> ResourceFit {
         self.inventory.fit(demand, self.possible(demand))
     }
 

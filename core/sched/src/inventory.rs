@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::demand::{Amounts, Demand, NodeResources, PartSize};
-use crate::policy::Fit;
+use crate::policy::ResourceFit;
 use crate::{JobId, ProcessorId};
 
 /// Nodes with their processors and amounts. Which jobs run on which processors is the policy's business: they may share
@@ -38,7 +38,7 @@ impl NodeEntry {
 
 /// What of a node's amounts counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counting {
+pub(crate) enum AmountBasis {
     /// All that it has.
     Total,
     /// What no placed job has taken.
@@ -100,13 +100,13 @@ impl Inventory {
     }
 
     /// How many parts of a job fit on the nodes in `range`, as far as these are in it, if nothing but `counting` limits them.
-    pub(crate) fn parts(&self, demand: &Demand, range: Range<u32>, counting: Counting) -> u32 {
+    pub(crate) fn parts(&self, demand: &Demand, range: Range<u32>, counting: AmountBasis) -> u32 {
         let of_node = |(first, entry): (u32, &NodeEntry)| {
             let here = range.start.max(first)..range.end.min(entry.end);
             let count = here.end.saturating_sub(here.start);
             let amounts = match counting {
-                Counting::Total => entry.total,
-                Counting::Free => entry.free(),
+                AmountBasis::Total => entry.total,
+                AmountBasis::Free => entry.free(),
             };
             parts_of(demand, count, here == (first..entry.end), &amounts)
         };
@@ -123,12 +123,12 @@ impl Inventory {
     }
 
     /// Whether the nodes have what the job wants; `possible` says whether they would without other jobs.
-    pub(crate) fn fit(&self, demand: &Demand, possible: bool) -> Fit {
-        let free = |demand| self.parts(demand, 0..u32::MAX, Counting::Free) >= demand.parts;
+    pub(crate) fn fit(&self, demand: &Demand, possible: bool) -> ResourceFit {
+        let free = |demand| self.parts(demand, 0..u32::MAX, AmountBasis::Free) >= demand.parts;
         match possible {
-            false => Fit::TooLittle,
-            true if demand.amounts == Amounts::NONE || free(demand) => Fit::Free,
-            true => Fit::AmountsTaken,
+            false => ResourceFit::TooLittle,
+            true if demand.amounts == Amounts::NONE || free(demand) => ResourceFit::Free,
+            true => ResourceFit::AmountsTaken,
         }
     }
 
@@ -267,14 +267,14 @@ mod tests {
         let six = demand(3, 1, 6);
         let first = chosen(&inventory, &six);
         assert_eq!(first, Some(vec![0, 4, 5]), "once on the first node, twice on the second");
-        let all = |range| inventory.parts(&six, range, Counting::Free);
+        let all = |range| inventory.parts(&six, range, AmountBasis::Free);
         assert_eq!((all(0..4), all(4..8), all(0..8), all(5..6)), (1, 2, 3, 1));
         inventory.take(JobId(1), &six, &[0, 4, 5].map(ProcessorId));
         assert_eq!(chosen(&inventory, &demand(1, 1, 6)), None);
         assert_eq!(chosen(&inventory, &demand(2, 1, 2)), Some(vec![0, 4]));
         assert!(inventory.possible(&six), "if the first job were not there");
-        assert_eq!(inventory.fit(&six, true), Fit::AmountsTaken);
-        assert_eq!(inventory.fit(&demand(2, 1, 2), true), Fit::Free);
+        assert_eq!(inventory.fit(&six, true), ResourceFit::AmountsTaken);
+        assert_eq!(inventory.fit(&demand(2, 1, 2), true), ResourceFit::Free);
         inventory.give_back(JobId(1));
         assert_eq!(chosen(&inventory, &six), first);
     }
@@ -287,8 +287,8 @@ mod tests {
         assert_eq!(chosen(&inventory, &demand(1, 1, 0)), None);
         let amounts = Amounts([10, 0, 0, 0, 0, 0, 0, 0]);
         inventory.add(&NodeResources { processors: 0..4, amounts });
-        assert_eq!(inventory.parts(&demand(9, 1, 2), 0..4, Counting::Free), 2);
+        assert_eq!(inventory.parts(&demand(9, 1, 2), 0..4, AmountBasis::Free), 2);
         inventory.give_back(JobId(1));
-        assert_eq!(inventory.parts(&demand(9, 1, 2), 0..4, Counting::Free), 4);
+        assert_eq!(inventory.parts(&demand(9, 1, 2), 0..4, AmountBasis::Free), 4);
     }
 }

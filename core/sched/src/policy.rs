@@ -75,7 +75,7 @@ pub enum Obstacle {
 
 /// Whether the nodes that take jobs have what a job wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub(crate) enum ResourceFit {
     /// Not even without other jobs.
     TooLittle,
     /// Placed jobs have too much of their memory or devices.
@@ -87,12 +87,12 @@ pub(crate) enum Fit {
 /// The obstacles of jobs in the order in which they are served: the first that could ever be placed now has no room,
 /// and holds up those behind it.
 pub(crate) fn held_up_by_first(
-    queued: impl Iterator<Item = (JobId, Fit)>,
+    queued: impl Iterator<Item = (JobId, ResourceFit)>,
 ) -> Vec<(JobId, Obstacle)> {
     let mut first = None;
-    let obstacle = |(job, fit): (JobId, Fit)| {
+    let obstacle = |(job, fit): (JobId, ResourceFit)| {
         let obstacle = match (fit, first) {
-            (Fit::TooLittle, _) => Obstacle::TooFewNodes,
+            (ResourceFit::TooLittle, _) => Obstacle::TooFewNodes,
             (_, Some(first)) => Obstacle::Behind(first),
             (fit, None) => {
                 first = Some(job);
@@ -106,11 +106,11 @@ pub(crate) fn held_up_by_first(
 
 impl Obstacle {
     /// Why a job waits that nobody holds up.
-    pub(crate) fn of_first(fit: Fit) -> Self {
+    pub(crate) fn of_first(fit: ResourceFit) -> Self {
         match fit {
-            Fit::TooLittle => Self::TooFewNodes,
-            Fit::AmountsTaken => Self::AmountsTaken,
-            Fit::Free => Self::PlacedJobs,
+            ResourceFit::TooLittle => Self::TooFewNodes,
+            ResourceFit::AmountsTaken => Self::AmountsTaken,
+            ResourceFit::Free => Self::PlacedJobs,
         }
     }
 }
@@ -202,7 +202,7 @@ pub trait Policy {
     /// Why each of the waiting jobs waits, in any order. It holds once [`Policy::next_placement`] has no more, until
     /// the next change. The cost is that of one look at each waiting job.
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        held_up_by_first(self.queued().into_iter().map(|job| (job, Fit::Free)))
+        held_up_by_first(self.queued().into_iter().map(|job| (job, ResourceFit::Free)))
     }
 
     /// One slot passes: names each job that runs in it, once, in no particular order.

@@ -34,7 +34,7 @@ mod wire;
 pub use channel::core::{AnswerSender, Handler};
 pub use channel::guard::{Guard, SendRoom};
 pub use channel::handler_thread::spawn_without_signals;
-pub use channel::landing::Expected;
+pub use channel::landing::ExpectedData;
 pub use channel::priority::{self, HandlerSetting, Policy, Priority};
 pub use channel::waker::ChannelWaker;
 pub use channel::{Channel, ChannelError, ChannelSettings};

@@ -13,7 +13,7 @@ use kumi_net::driver::{Driver, LandedPacket, LandedRun, Landing, PacketRun, Slee
 use kumi_net::launch::{bind_socket, doorbell};
 use kumi_net::{
     AnswerSender, Attachment, Channel, ChannelError, ChannelSettings, CopySource, Delivery,
-    Expected, Handler, SharedBytesMut, SpinMode, Wait, Wire,
+    ExpectedData, Handler, SharedBytesMut, SpinMode, Wait, Wire,
 };
 
 #[allow(dead_code, reason = "other tests need more of it")]
@@ -228,9 +228,9 @@ impl Handler for Collector {
     fn refused(&self) -> u64 {
         0
     }
-    fn expected(&self) -> Option<Expected<'_>> {
+    fn expected(&self) -> Option<ExpectedData<'_>> {
         let memory = self.memory.slice(self.received, BYTES - self.received);
-        Some(Expected { header: HEADER, memory })
+        Some(ExpectedData { header: HEADER, memory })
     }
     fn is_expected(&self, from: u32, head: &[u8], _: usize) -> bool {
         from == 0 && head.first_chunk() == Some(&self.next.to_le_bytes())

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kumi_sched::NodeId;
 
-use crate::cgroup::{Controller, Home, NodeGroups};
+use crate::cgroup::{Controller, DaemonGroup, NodeGroups};
 
 /// One thing that Kumi can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ fn system() -> Vec<Check> {
 /// Control groups and their controllers, tried out as a node has them.
 fn control_groups() -> Vec<Check> {
     let name = format!("doctor-{}", std::process::id());
-    let groups = NodeGroups::make(&name, NodeId(0), Home::Keep);
+    let groups = NodeGroups::make(&name, NodeId(0), DaemonGroup::Keep);
     let mut checks = vec![check(
         "control groups (cgroup v2)",
         groups.as_ref().map_err(String::clone).and_then(below),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_control::message::{Refusal, RefusalKind, User};
-use kumi_control::user::{Account, Acquaintance};
+use kumi_control::user::{Account, UserMatch};
 use nix::unistd;
 use tokio::sync::Semaphore;
 
@@ -131,12 +131,7 @@ impl NameService {
     ///
     /// # Errors
     /// It is another one, or the service does not answer.
-    pub async fn check(
-        &self,
-        user: &User,
-        there: &str,
-        here: &str,
-    ) -> Result<Acquaintance, Refusal> {
+    pub async fn check(&self, user: &User, there: &str, here: &str) -> Result<UserMatch, Refusal> {
         user.check_account(&self.account(user).await?, there, here)
     }
 
@@ -191,7 +186,7 @@ mod tests {
         assert_eq!(names.name_of(3_999_999_999).await.unwrap(), None);
         let root = User { uid: 0, gid: 0, name: "root".into() };
         let here = names.check(&root, "there", "here").await;
-        assert_eq!(here.unwrap(), Acquaintance::Known);
+        assert_eq!(here.unwrap(), UserMatch::Known);
         let other = User { uid: 3_999_999_999, gid: 0, name: "root".into() };
         let message = names.check(&other, "there", "here").await.unwrap_err().message;
         assert!(message.contains("root has number 3999999999 there and 0 here"), "{message}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{Cluster, Ran, collect, request, run, start};
 use kumi_control::message::{Binding, DeviceCount, JobRequest, Outcome, RankStatus, Resources};
-use kumi_node::cgroup::{Controller, Home, NodeGroups};
+use kumi_node::cgroup::{Controller, DaemonGroup, NodeGroups};
 use kumi_node::client::Client;
 use kumi_node::config::ModeName;
 use kumi_sched::NodeId;
@@ -19,7 +19,7 @@ const TOUCH: &str = "dd if=/dev/zero of=/dev/null bs=200000000 count=1 iflag=ful
 /// Whether jobs can be limited by it here; otherwise the test is skipped.
 fn can(test: &str, controller: Controller) -> bool {
     let name = format!("can-{}-{}", std::process::id(), controller.name());
-    let reason = match NodeGroups::make(&name, NodeId(0), Home::Keep) {
+    let reason = match NodeGroups::make(&name, NodeId(0), DaemonGroup::Keep) {
         Err(reason) => Some(reason),
         Ok(groups) => {
             groups.destroy(Duration::from_secs(1)).unwrap();

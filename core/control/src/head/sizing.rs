@@ -10,7 +10,7 @@ use super::refusal;
 use crate::message::{JobRequest, NodeRanks, Refusal, RefusalKind};
 
 /// What a job is, beside its nodes.
-struct Wish {
+struct RankNeeds {
     ranks: u32,
     /// Processors of each rank.
     each: u32,
@@ -21,7 +21,7 @@ struct Wish {
     exclusive: bool,
 }
 
-impl Wish {
+impl RankNeeds {
     fn of(request: &JobRequest, capacity: &Capacity<'_>) -> Self {
         let resources = &request.resources;
         let memory = resources.memory_per_rank.unwrap_or(0);
@@ -72,35 +72,35 @@ pub(super) fn demand(
     if capacity.groups.is_empty() {
         return Ok(None);
     }
-    let wish = Wish::of(request, capacity);
+    let needs = RankNeeds::of(request, capacity);
     let nodes = match (request.nodes, request.resources.ranks_per_node) {
         (nodes, Some(per_node)) => {
-            let needed = wish.ranks.div_ceil(per_node.max(1));
+            let needed = needs.ranks.div_ceil(per_node.max(1));
             if nodes.is_some_and(|nodes| nodes != needed) {
                 let message = format!(
                     "{} ranks, {per_node} on each node, take {needed} nodes; ask for as many, or leave one of the \
                      numbers open",
-                    wish.ranks
+                    needs.ranks
                 );
                 return Err(refusal(RefusalKind::BadRequest, message));
             }
-            Some((needed, per_node.min(wish.ranks)))
+            Some((needed, per_node.min(needs.ranks)))
         }
-        (Some(nodes), None) => Some((nodes, wish.ranks.div_ceil(nodes.max(1)))),
+        (Some(nodes), None) => Some((nodes, needs.ranks.div_ceil(nodes.max(1)))),
         (None, None) => None,
     };
     match nodes {
-        Some((nodes, ranks)) => on_nodes(&wish, nodes, ranks, capacity).map(Some),
+        Some((nodes, ranks)) => on_nodes(&needs, nodes, ranks, capacity).map(Some),
         None if capacity.attached == 0 || capacity.growing => {
-            check_ever(&wish, capacity).map(|()| None)
+            check_ever(&needs, capacity).map(|()| None)
         }
-        None => anywhere(&wish, capacity).map(Some),
+        None => anywhere(&needs, capacity).map(Some),
     }
 }
 
 /// The demand of a job on so many nodes, with at most so many ranks each.
 fn on_nodes(
-    wish: &Wish,
+    needs: &RankNeeds,
     nodes: u32,
     ranks: u32,
     capacity: &Capacity<'_>,
@@ -110,98 +110,99 @@ fn on_nodes(
     let having = |enough: &dyn Fn(&SizeGroup) -> bool| -> u32 {
         groups().filter(|group| enough(group)).map(|group| group.known).sum()
     };
-    let own = having(&|group| wish.places(group) >= ranks);
-    let shared = having(&|group| wish.shared_places(group) >= ranks);
+    let own = having(&|group| needs.places(group) >= ranks);
+    let shared = having(&|group| needs.shared_places(group) >= ranks);
     if nodes > capacity.nodes {
         return too_large(format!(
             "the job takes {nodes} nodes, and the cluster has {}; ask for fewer",
             capacity.nodes
         ));
     }
-    let least = ranks.saturating_mul(wish.each);
+    let least = ranks.saturating_mul(needs.each);
     if own >= nodes {
-        let size = match wish.exclusive {
+        let size = match needs.exclusive {
             true => PartSize::WholeNode { least },
             false => PartSize::Processors(least),
         };
-        return Ok(wish.parts(nodes, ranks, size));
+        return Ok(needs.parts(nodes, ranks, size));
     }
-    if !wish.strict && shared >= nodes {
-        return Ok(wish.parts(nodes, ranks, PartSize::WholeNode { least: 1 }));
+    if !needs.strict && shared >= nodes {
+        return Ok(needs.parts(nodes, ranks, PartSize::WholeNode { least: 1 }));
     }
-    let known = if wish.strict { own } else { shared };
+    let known = if needs.strict { own } else { shared };
     if unknown > 0 && known.saturating_add(unknown) >= nodes {
         // Those that have not attached may have it.
-        return Ok(wish.parts(nodes, ranks, PartSize::Processors(least)));
+        return Ok(needs.parts(nodes, ranks, PartSize::Processors(least)));
     }
     too_large(format!(
         "{} ranks on {nodes} nodes need {ranks} ranks on one node, and {}; ask for fewer ranks{}",
-        wish.ranks,
-        limit(wish, capacity),
+        needs.ranks,
+        limit(needs, capacity),
         if nodes < capacity.nodes { " or more nodes" } else { "" }
     ))
 }
 
 /// What a node has at most, for a refusal.
-fn limit(wish: &Wish, capacity: &Capacity<'_>) -> alloc::string::String {
-    let most = |places: fn(&Wish, &SizeGroup) -> u32| {
-        capacity.groups.iter().map(|group| places(wish, group)).max().unwrap_or(0)
+fn limit(needs: &RankNeeds, capacity: &Capacity<'_>) -> alloc::string::String {
+    let most = |places: fn(&RankNeeds, &SizeGroup) -> u32| {
+        capacity.groups.iter().map(|group| places(needs, group)).max().unwrap_or(0)
     };
-    match wish.strict || wish.amounts != Amounts::NONE {
+    match needs.strict || needs.amounts != Amounts::NONE {
         true => format!(
             "a node has processors, memory and devices for at most {} of them",
-            most(if wish.strict { Wish::places } else { Wish::shared_places })
+            most(if needs.strict { RankNeeds::places } else { RankNeeds::shared_places })
         ),
-        false => format!("a node takes at most {}", most(Wish::shared_places)),
+        false => format!("a node takes at most {}", most(RankNeeds::shared_places)),
     }
 }
 
 /// Checks whether a job that leaves its nodes open would fit if all nodes were attached.
-fn check_ever(wish: &Wish, capacity: &Capacity<'_>) -> Result<(), Refusal> {
-    let places = if wish.strict { Wish::places } else { Wish::shared_places };
-    let known = capacity.groups.iter().map(|group| group.known.saturating_mul(places(wish, group)));
+fn check_ever(needs: &RankNeeds, capacity: &Capacity<'_>) -> Result<(), Refusal> {
+    let places = if needs.strict { RankNeeds::places } else { RankNeeds::shared_places };
+    let known =
+        capacity.groups.iter().map(|group| group.known.saturating_mul(places(needs, group)));
     let known = known.fold(0, u32::saturating_add);
-    let largest = capacity.groups.iter().map(|group| places(wish, group)).max().unwrap_or(0);
+    let largest = capacity.groups.iter().map(|group| places(needs, group)).max().unwrap_or(0);
     let unknown = capacity.nodes.saturating_sub(capacity.known());
-    if wish.ranks <= known.saturating_add(unknown.saturating_mul(largest.max(1))) {
+    if needs.ranks <= known.saturating_add(unknown.saturating_mul(largest.max(1))) {
         return Ok(());
     }
     too_large(format!(
         "{} ranks do not fit on the cluster, which has room for {known} of them: {}; ask for fewer ranks",
-        wish.ranks,
-        limit(wish, capacity)
+        needs.ranks,
+        limit(needs, capacity)
     ))
 }
 
 /// The demand of a job that leaves its nodes open.
-fn anywhere(wish: &Wish, capacity: &Capacity<'_>) -> Result<Demand, Refusal> {
-    check_ever(wish, capacity)?;
+fn anywhere(needs: &RankNeeds, capacity: &Capacity<'_>) -> Result<Demand, Refusal> {
+    check_ever(needs, capacity)?;
     let groups = || capacity.groups.iter().filter(|group| group.attached > 0);
-    let up = groups().map(|group| group.attached.saturating_mul(wish.places(group)));
+    let up = groups().map(|group| group.attached.saturating_mul(needs.places(group)));
     let up = up.fold(0, u32::saturating_add);
-    if wish.strict || wish.ranks <= up {
-        if wish.exclusive {
-            return exclusive(wish, capacity);
+    if needs.strict || needs.ranks <= up {
+        if needs.exclusive {
+            return exclusive(needs, capacity);
         }
-        let size = PartSize::Processors(wish.each);
-        return Ok(Demand { parts: wish.ranks, size, spread: false, amounts: wish.amounts });
+        let size = PartSize::Processors(needs.each);
+        return Ok(Demand { parts: needs.ranks, size, spread: false, amounts: needs.amounts });
     }
     // Fewer processors than ranks: all nodes, and more of them than are attached if these do not take so many ranks.
-    let fewest = groups().map(|group| wish.shared_places(group)).min().unwrap_or(1).max(1);
-    let nodes = capacity.attached.max(wish.ranks.div_ceil(fewest)).min(capacity.nodes);
-    let ranks = wish.ranks.div_ceil(nodes.max(1));
-    Ok(wish.parts(nodes, ranks, PartSize::WholeNode { least: 1 }))
+    let fewest = groups().map(|group| needs.shared_places(group)).min().unwrap_or(1).max(1);
+    let nodes = capacity.attached.max(needs.ranks.div_ceil(fewest)).min(capacity.nodes);
+    let ranks = needs.ranks.div_ceil(nodes.max(1));
+    Ok(needs.parts(nodes, ranks, PartSize::WholeNode { least: 1 }))
 }
 
 /// The demand of a job that leaves its nodes open and wants them for itself.
-fn exclusive(wish: &Wish, capacity: &Capacity<'_>) -> Result<Demand, Refusal> {
+fn exclusive(needs: &RankNeeds, capacity: &Capacity<'_>) -> Result<Demand, Refusal> {
     let groups = capacity.groups.iter().filter(|group| group.attached > 0);
-    let fewest = groups.map(|group| wish.places(group)).filter(|&places| places > 0).min();
+    let fewest = groups.map(|group| needs.places(group)).filter(|&places| places > 0).min();
     let Some(fewest) = fewest else {
-        return on_nodes(wish, 1, wish.ranks, capacity);
+        return on_nodes(needs, 1, needs.ranks, capacity);
     };
-    let nodes = wish.ranks.div_ceil(fewest);
-    on_nodes(wish, nodes, wish.ranks.div_ceil(nodes.max(1)), capacity)
+    let nodes = needs.ranks.div_ceil(fewest);
+    on_nodes(needs, nodes, needs.ranks.div_ceil(nodes.max(1)), capacity)
 }
 
 /// Processors of one node that a job got, by their places in the node's list.

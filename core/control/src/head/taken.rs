@@ -9,7 +9,7 @@ use crate::message::NodeUse;
 
 /// What placed jobs have of a node.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct ReservedResources {
     /// Places of the processors that a job has.
     processors: BTreeSet<u32>,
     amounts: Amounts,
@@ -28,7 +28,7 @@ pub struct ClusterUse {
     pub memory_taken: u64,
 }
 
-impl Taken {
+impl ReservedResources {
     /// Processors that a job has.
     pub(super) fn processors(&self) -> u32 {
         u32::try_from(self.processors.len()).unwrap_or(u32::MAX)
@@ -37,8 +37,8 @@ impl Taken {
 
 impl Head {
     /// What placed jobs have of each node that has any. The cost is that of a look at all jobs.
-    pub(super) fn taken(&self) -> BTreeMap<NodeId, Taken> {
-        let mut nodes: BTreeMap<NodeId, Taken> = BTreeMap::new();
+    pub(super) fn taken(&self) -> BTreeMap<NodeId, ReservedResources> {
+        let mut nodes: BTreeMap<NodeId, ReservedResources> = BTreeMap::new();
         for job in self.jobs.iter().filter(|job| job.is_placed()) {
             let demand = self.scheduler.placed_demand(job);
             for part in &job.record.spec.layout {
@@ -74,7 +74,7 @@ impl Head {
     }
 
     /// The same of one node as a message.
-    pub(super) fn node_use(&self, taken: Option<&Taken>) -> NodeUse {
+    pub(super) fn node_use(&self, taken: Option<&ReservedResources>) -> NodeUse {
         let Some(taken) = taken else { return NodeUse::default() };
         let (memory, devices) = self.scheduler.kinds().describe(&taken.amounts);
         NodeUse { processors: taken.processors(), memory, devices }

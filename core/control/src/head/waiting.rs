@@ -84,7 +84,7 @@ impl WaitingJobs {
 }
 
 /// What the reasons of all jobs depend on.
-struct Known<'a> {
+struct WaitContext<'a> {
     capacity: Capacity<'a>,
     /// Processors without a job.
     free: u32,
@@ -103,7 +103,7 @@ impl Head {
     pub(super) fn wait_reasons(&self) -> Vec<(JobId, WaitReason)> {
         let obstacles: BTreeMap<JobId, Obstacle> = self.scheduler.obstacles().into_iter().collect();
         let capacity = self.membership.capacity(self.time.is_starting());
-        let known = Known { free: self.free_processors(&capacity), capacity };
+        let known = WaitContext { free: self.free_processors(&capacity), capacity };
         let reason = |job: &Job| match job.record.state {
             JobState::Queued => Some(self.queue_reason(job, obstacles.get(&job.id()), &known)),
             JobState::Preparing => Some(preparation(job)),
@@ -123,9 +123,9 @@ impl Head {
         &self,
         job: &Job,
         obstacle: Option<&Obstacle>,
-        known: &Known<'_>,
+        context: &WaitContext<'_>,
     ) -> WaitReason {
-        let Known { capacity, free } = known;
+        let WaitContext { capacity, free } = context;
         let (up, nodes, has) = (capacity.attached, capacity.nodes, capacity.processors_up());
         let largest = capacity.groups.iter().map(|group| group.size.processors).max();
         let wanted = job.demand.count(largest.unwrap_or(1));

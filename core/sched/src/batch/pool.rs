@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::bits::Bits;
 use crate::demand::{Demand, NodeResources, PartSize};
 use crate::inventory::Inventory;
-use crate::policy::Fit;
+use crate::policy::ResourceFit;
 use crate::{JobId, ProcessorId};
 
 /// The processors of the machine: which are up, and which a queued job may get.
@@ -22,7 +22,7 @@ pub(crate) trait Pool: Default {
     fn possible(&self, demand: &Demand) -> bool;
 
     /// Whether the nodes have what such a job wants.
-    fn fit(&self, demand: &Demand) -> Fit;
+    fn fit(&self, demand: &Demand) -> ResourceFit;
 
     /// Whether there is all for such a job now.
     fn fits(&self, demand: &Demand) -> bool;
@@ -149,7 +149,7 @@ impl Pool for FreeProcessors {
         self.inventory.possible(demand)
     }
 
-    fn fit(&self, demand: &Demand) -> Fit {
+    fn fit(&self, demand: &Demand) -> ResourceFit {
         self.inventory.fit(demand, self.possible(demand))
     }
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::shape::Shape;
 use crate::demand::{Demand, PartSize};
-use crate::inventory::{Counting, Inventory};
+use crate::inventory::{AmountBasis, Inventory};
 
 /// What a partition must have for a job.
 pub(super) enum Room {
@@ -24,7 +24,7 @@ pub(super) struct PartsRoom {
 impl Room {
     /// What fits now into partitions of this height.
     pub(super) fn of(shape: &Shape, inventory: &Inventory, demand: &Demand, height: u8) -> Self {
-        let most = parts(shape, inventory, demand, height, Counting::Free);
+        let most = parts(shape, inventory, demand, height, AmountBasis::Free);
         Self::Parts(PartsRoom { wanted: demand.parts, most })
     }
 
@@ -50,7 +50,7 @@ pub(super) fn height_for(shape: &Shape, inventory: &Inventory, demand: &Demand) 
     };
     let large = |height: &u8| shape.size(*height) >= least;
     let fits = |height: &u8| {
-        let most = parts(shape, inventory, demand, *height, Counting::Total);
+        let most = parts(shape, inventory, demand, *height, AmountBasis::Total);
         most.first().is_some_and(|&most| most >= demand.parts)
     };
     (0..=shape.height).filter(large).find(fits)
@@ -62,7 +62,7 @@ fn parts(
     inventory: &Inventory,
     demand: &Demand,
     height: u8,
-    counting: Counting,
+    counting: AmountBasis,
 ) -> Vec<u32> {
     let above = if height == shape.height { 0 } else { shape.count_from(height + 1) };
     let mut most = alloc::vec![0; shape.count_from(height)];

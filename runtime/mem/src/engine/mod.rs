@@ -5,8 +5,8 @@ pub(crate) mod interrupt;
 use std::collections::{HashMap, VecDeque};
 
 use kumi_net::{
-    AnswerSender, Attachment, ChannelError, CopySource, Delivery, Expected, Handler, SharedBytes,
-    SharedBytesMut,
+    AnswerSender, Attachment, ChannelError, CopySource, Delivery, ExpectedData, Handler,
+    SharedBytes, SharedBytesMut,
 };
 use kumi_proto::Rank;
 use kumi_proto::frame::{
@@ -518,9 +518,9 @@ impl Handler for Engine {
         self.mailbox.awaited
     }
 
-    fn expected(&self) -> Option<Expected<'_>> {
+    fn expected(&self) -> Option<ExpectedData<'_>> {
         let memory = self.rest_of_answer()?;
-        Some(Expected { header: GET_REPLY_BYTES, memory })
+        Some(ExpectedData { header: GET_REPLY_BYTES, memory })
     }
 
     fn is_expected(&self, from: Rank, head: &[u8], rest: usize) -> bool {

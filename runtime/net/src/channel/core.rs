@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use kumi_proto::{AckMode, Delivery, Endpoint, Rank, SendError, Sink};
 
-use crate::channel::landing::{Expected, Offered};
+use crate::channel::landing::{ExpectedData, Offered};
 use crate::channel::protocol::HoldBack;
 use crate::channel::turns::WaitState;
 use crate::segment::attachment::Attachment;
@@ -47,7 +47,7 @@ pub trait Handler: Send + 'static {
     }
     /// Memory for the data of frames that come next, if it is known. A wire may lay such data there before it is known
     /// whether a packet is right, so all of it has to be memory that right frames still write, and that nobody reads before.
-    fn expected(&self) -> Option<Expected<'_>> {
+    fn expected(&self) -> Option<ExpectedData<'_>> {
         None
     }
     /// Whether this frame, of which only the beginning `head` is here and `rest` bytes more belong to it, brings the data

@@ -17,14 +17,14 @@ use crate::{ChannelError, tracepoints};
 
 /// Where data that is expected belongs: what [`Handler::expected`] says.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<'m> {
+pub struct ExpectedData<'m> {
     /// Bytes of a frame before its data.
     pub header: usize,
     /// For the data of the next frames, one behind the other.
     pub memory: SharedBytesMut<'m>,
 }
 
-impl<'m> Expected<'m> {
+impl<'m> ExpectedData<'m> {
     /// The same for a wire, if there is enough to be worth it.
     fn landing(self) -> Option<Landing<'m>> {
         let gap = COVERED_BYTES.checked_sub(HEADER_BYTES + self.header)?;
@@ -54,7 +54,7 @@ impl RemoteRanks {
     /// Receives, with the offer of memory for what is expected if the wire wants one.
     fn receive_expected<H: Handler>(&mut self, handler: &H) -> Result<bool, ChannelError> {
         self.offered = None;
-        let landing = handler.expected().and_then(Expected::landing);
+        let landing = handler.expected().and_then(ExpectedData::landing);
         let covers = self.endpoint.config().checksum == Checksum::Headers;
         match landing.filter(|_| covers) {
             Some(landing) => {

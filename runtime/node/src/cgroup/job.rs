@@ -166,14 +166,14 @@ mod tests {
     use std::collections::BTreeSet;
     use std::process::{Child, Command};
 
-    use super::super::{Home, NodeGroups};
+    use super::super::{DaemonGroup, NodeGroups};
     use super::*;
 
     /// A node's groups of their own; `None` with a skip where there can be none with these controllers.
     fn node(test: &str, wanted: &[Controller]) -> Option<NodeGroups> {
         let name =
             format!("{}-{}", &test[..test.len().min(8)].replace('_', "-"), std::process::id());
-        let groups = match NodeGroups::make(&name, kumi_sched::NodeId(0), Home::Keep) {
+        let groups = match NodeGroups::make(&name, kumi_sched::NodeId(0), DaemonGroup::Keep) {
             Ok(groups) => groups,
             Err(reason) => {
                 kumi_skip::skip(test, &reason);

@@ -21,6 +21,6 @@ mod unified;
 
 pub use job::{JobGroups, JobLimits};
 pub use mounts::{Controller, mount_point, mount_points};
-pub use node::{Home, NodeGroups, NodeLimits, memory_limit};
+pub use node::{DaemonGroup, NodeGroups, NodeLimits, memory_limit};
 pub use part::{DeviceNumber, IdleSwitch};
 pub use unified::ControlGroup;

@@ -47,7 +47,7 @@ impl Controller {
 
 /// A hierarchy of version 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Legacy {
+pub(super) struct VersionOneHierarchy {
     /// What it controls, of what is of use here.
     pub(super) controllers: BTreeSet<Controller>,
     /// Where it is mounted.
@@ -63,7 +63,7 @@ pub(super) struct Hierarchies {
     pub(super) unified: Option<PathBuf>,
     /// The folder of this process's own group of version 2.
     pub(super) own: Option<PathBuf>,
-    pub(super) legacy: Vec<Legacy>,
+    pub(super) legacy: Vec<VersionOneHierarchy>,
 }
 
 impl Hierarchies {
@@ -103,7 +103,7 @@ impl Hierarchies {
             let inner = path.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
             let point = PathBuf::from(unescape(mount.point));
             let own = below(&point, inner.trim_start_matches('/'));
-            found.legacy.push(Legacy { controllers, mount: point, own });
+            found.legacy.push(VersionOneHierarchy { controllers, mount: point, own });
         }
         found
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::folder::{get, may_write, set};
 use super::job::{JobGroups, JobLimits};
-use super::mounts::{Controller, Hierarchies, Legacy};
+use super::mounts::{Controller, Hierarchies, VersionOneHierarchy};
 use super::part::{Part, Version};
 use super::unified::ControlGroup;
 
@@ -18,7 +18,7 @@ const LEAF: &str = "daemon";
 
 /// What this process may do with the group that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum DaemonGroup {
     /// Move to a group below, if it is alone in it.
     Leave,
     /// Stay.
@@ -52,7 +52,11 @@ impl NodeGroups {
     ///
     /// # Errors
     /// Why there is none of version 2, as a sentence for people.
-    pub fn make(cluster: &str, node: kumi_sched::NodeId, home: Home) -> Result<Self, String> {
+    pub fn make(
+        cluster: &str,
+        node: kumi_sched::NodeId,
+        home: DaemonGroup,
+    ) -> Result<Self, String> {
         let found = Hierarchies::read()?;
         let names = [format!("kumi-{cluster}"), format!("node-{node}")];
         let (main, mut missing) = unified(&found, &names, home)?;
@@ -84,12 +88,12 @@ impl NodeGroups {
     /// # Errors
     /// Why not, as a sentence for people.
     pub fn make_anew(cluster: &str, node: kumi_sched::NodeId) -> Result<Self, String> {
-        let old = Self::make(cluster, node, Home::Leave)?;
+        let old = Self::make(cluster, node, DaemonGroup::Leave)?;
         let left = |error: io::Error| {
             format!("{} cannot be cleaned: {error}", old.main().path().display())
         };
         old.destroy(Duration::from_secs(5)).map_err(left)?;
-        Self::make(cluster, node, Home::Leave)
+        Self::make(cluster, node, DaemonGroup::Leave)
     }
 
     /// The group of version 2.
@@ -181,7 +185,7 @@ impl NodeGroups {
 fn unified(
     found: &Hierarchies,
     names: &[String; 2],
-    home: Home,
+    home: DaemonGroup,
 ) -> Result<(Part, Vec<(Controller, String)>), String> {
     let mount = found.unified.as_deref().ok_or("cgroup v2 is not mounted")?;
     let own = found.own.as_deref().unwrap_or(mount);
@@ -203,7 +207,7 @@ fn unified(
 }
 
 /// The group that a service manager has delegated to this process: one in which it is alone.
-fn delegated(mount: &Path, own: &Path, home: Home) -> Option<PathBuf> {
+fn delegated(mount: &Path, own: &Path, home: DaemonGroup) -> Option<PathBuf> {
     let part = Part { version: Version::Two, controllers: BTreeSet::new(), path: own.to_owned() };
     let this = i32::try_from(std::process::id()).ok()?;
     if own == mount || part.processes().ok()? != BTreeSet::from([this]) {
@@ -212,7 +216,7 @@ fn delegated(mount: &Path, own: &Path, home: Home) -> Option<PathBuf> {
     if own.file_name().is_some_and(|name| name == LEAF) {
         return own.parent().map(Path::to_owned);
     }
-    if home == Home::Keep {
+    if home == DaemonGroup::Keep {
         return None;
     }
     let leaf = part.child(LEAF).ok()?;
@@ -259,7 +263,7 @@ fn not_there(controller: Controller, parent: &Path) -> String {
 }
 
 fn of_version_1(
-    legacy: &Legacy,
+    legacy: &VersionOneHierarchy,
     controllers: BTreeSet<Controller>,
     names: &[String; 2],
 ) -> io::Result<Part> {
@@ -331,16 +335,16 @@ mod tests {
         let (mount, own) = (dir.path(), dir.path().join("unit"));
         let this = std::process::id().to_string();
         write(&own, &[("cgroup.procs", &format!("{this}\n1\n"))]);
-        assert_eq!(delegated(mount, &own, Home::Leave), None, "not alone");
+        assert_eq!(delegated(mount, &own, DaemonGroup::Leave), None, "not alone");
         write(&own, &[("cgroup.procs", &this)]);
-        assert_eq!(delegated(mount, &own, Home::Keep), None);
-        assert_eq!(delegated(mount, mount, Home::Leave), None);
+        assert_eq!(delegated(mount, &own, DaemonGroup::Keep), None);
+        assert_eq!(delegated(mount, mount, DaemonGroup::Leave), None);
         write(&own.join(LEAF), &[("cgroup.procs", "")]);
-        assert_eq!(delegated(mount, &own, Home::Leave).as_ref(), Some(&own));
+        assert_eq!(delegated(mount, &own, DaemonGroup::Leave).as_ref(), Some(&own));
         assert_eq!(get(&own.join(LEAF), "cgroup.procs").unwrap(), "0");
         // Started there, or moved before.
         write(&own.join(LEAF), &[("cgroup.procs", &this)]);
-        assert_eq!(delegated(mount, &own.join(LEAF), Home::Keep), Some(own));
+        assert_eq!(delegated(mount, &own.join(LEAF), DaemonGroup::Keep), Some(own));
     }
 
     #[test]
@@ -352,7 +356,7 @@ mod tests {
         let empty = [("cpuset.cpus", ""), ("cpuset.mems", ""), ("cgroup.procs", "")];
         write(&cluster.join("node-0"), &empty);
         write(&cluster, &empty);
-        let legacy = Legacy {
+        let legacy = VersionOneHierarchy {
             controllers: [Controller::Cpuset].into(),
             mount: dir.path().to_owned(),
             own: dir.path().to_owned(),

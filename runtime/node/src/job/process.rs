@@ -184,7 +184,7 @@ mod tests {
     async fn both_ways_of_starting_agree() {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let name = format!("start-{}", std::process::id());
-        let home = crate::cgroup::Home::Keep;
+        let home = crate::cgroup::DaemonGroup::Keep;
         let groups = crate::cgroup::NodeGroups::make(&name, kumi_sched::NodeId(0), home);
         let folder = groups.as_ref().ok().map(|groups| groups.main().open_folder().unwrap());
         for (script, wanted) in [

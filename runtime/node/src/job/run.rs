@@ -27,7 +27,7 @@ use crate::cgroup::JobGroups;
 use crate::client::refusal;
 use crate::config::on_link;
 use crate::fill::JobThread;
-use crate::switch::{IdlePriority, Keeper, MOST_RANKS, Meter, Stopper};
+use crate::switch::{IdlePriority, MOST_RANKS, SliceMeter, Stopper, SwitchedJob};
 use crate::wire::JobWires;
 
 /// Event from a part of a job for its task.
@@ -457,10 +457,10 @@ impl JobTask {
         let Some(live) = live.get_mut(&self.job) else { return };
         let leaders = live.leaders();
         let priority = self.idle_priority(&leaders);
-        let meter = Meter::new(&leaders, live.segment.progress_reader(MOST_RANKS));
+        let meter = SliceMeter::new(&leaders, live.segment.progress_reader(MOST_RANKS));
         (live.started, live.may_fill) = (true, priority.is_some());
-        let keeper = Keeper::new(stopper, priority, Arc::clone(&live.turns), meter);
-        self.services.switcher.add(self.job, keeper);
+        let switched = SwitchedJob::new(stopper, priority, Arc::clone(&live.turns), meter);
+        self.services.switcher.add(self.job, switched);
     }
 
     fn stopper(&self) -> std::io::Result<Stopper> {

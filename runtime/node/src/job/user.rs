@@ -1,7 +1,7 @@
 //! Who the user of a job is on this machine, and whether its jobs may run here.
 
 use kumi_control::message::{Refusal, RefusalKind, User};
-use kumi_control::user::{Acquaintance, check_root_jobs};
+use kumi_control::user::{UserMatch, check_root_jobs};
 
 use super::NodeServices;
 use crate::client::refusal;
@@ -28,8 +28,8 @@ impl NodeServices {
         }
         let here = format!("on node {}", self.node);
         let name = match self.names.check(user, THERE, &here).await? {
-            Acquaintance::Known => user.name.clone(),
-            Acquaintance::Stranger => String::new(),
+            UserMatch::Known => user.name.clone(),
+            UserMatch::Stranger => String::new(),
         };
         Ok(User { name, ..user.clone() })
     }

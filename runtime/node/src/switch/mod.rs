@@ -4,14 +4,14 @@
 //! otherwise keep it from the processor, and shares with the rest of the daemon only a mailbox
 //! that it looks into at each tick and when its event descriptor says so.
 
-mod keeper;
-mod lead;
-mod meter;
 mod plan;
-mod pokers;
 mod record;
+mod slice_meter;
+mod switched_job;
 mod thread;
 mod turns;
+mod wakeup_lead;
+mod wakeup_threads;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -29,16 +29,16 @@ use thread_priority::unix::{
 };
 use thread_priority::{ThreadPriority, ThreadPriorityValue};
 
-pub use keeper::{Hold, IdlePriority, Keeper, Stopper};
-pub use meter::{MOST_RANKS, Meter, SliceMeasure};
 pub use plan::{Plan, Step};
 pub use record::{RING, RecordRing, SwitchRecord, SwitchStatistics};
+pub use slice_meter::{MOST_RANKS, SliceMeasure, SliceMeter};
+pub use switched_job::{IdlePriority, RunMode, Stopper, SwitchedJob};
 pub use turns::JobTurns;
 
 use crate::clock::SharedClock;
 use crate::fill::{Filling, JobThread};
-use pokers::Pokers;
 use thread::SwitcherThread;
+use wakeup_threads::WakeupThreads;
 
 /// Priority of the switching thread among the real-time ones.
 const PRIORITY: u8 = 50;
@@ -46,7 +46,7 @@ const PRIORITY: u8 = 50;
 #[derive(Debug)]
 enum SwitcherCommand {
     Timetable(Timetable),
-    Add(JobId, Box<Keeper>),
+    Add(JobId, Box<SwitchedJob>),
     Threads(JobId, Vec<JobThread>),
     MayFill(JobId, bool),
     Filling(JobId, Filling),
@@ -93,8 +93,8 @@ impl Switcher {
         let ring = Arc::new(RecordRing::default());
         let shared = (Arc::clone(&mailbox), Arc::clone(&ring));
         let worker = SwitcherThread::new(shared, (node, clock), page, measured);
-        let pokers = Pokers::start(processors.get(1..).unwrap_or_default())?;
-        let worker = worker.with_pokers(pokers);
+        let wakeups = WakeupThreads::start(processors.get(1..).unwrap_or_default())?;
+        let worker = worker.with_wakeups(wakeups);
         let cpu = processors.first().copied();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("switcher".to_owned()).spawn(move || {
@@ -131,8 +131,8 @@ impl Switcher {
     }
 
     /// Hands it a job, which it keeps from the processors outside its turns from now on.
-    pub fn add(&self, job: JobId, keeper: Keeper) {
-        self.post(SwitcherCommand::Add(job, Box::new(keeper)));
+    pub fn add(&self, job: JobId, switched: SwitchedJob) {
+        self.post(SwitcherCommand::Add(job, Box::new(switched)));
     }
 
     /// A job has these threads now.
@@ -239,7 +239,7 @@ mod tests {
         let turns = Arc::new(JobTurns::default());
         let groups = Arc::new(vec![AtomicI32::new(pid)]);
         let stopper = Stopper::Signals(groups);
-        switcher.add(JobId(7), Keeper::new(stopper, None, Arc::clone(&turns), None));
+        switcher.add(JobId(7), SwitchedJob::new(stopper, None, Arc::clone(&turns), None));
         wait_for("stop without a timetable", || state_of(child.id()) == 'T');
         let column = Column { node: NodeId(0), slots: vec![vec![JobId(7)], vec![]] };
         let mut timetable = Timetable {

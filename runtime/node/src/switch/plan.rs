@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
-use super::keeper::Hold;
+use super::switched_job::RunMode;
 use crate::fill::Filling;
 
 /// Changes to make now.
@@ -39,7 +39,7 @@ pub struct Step {
 /// A job of the node.
 #[derive(Clone, Copy, Debug)]
 struct PlannedJob {
-    hold: Hold,
+    hold: RunMode,
     /// It may run beside others that leave something idle.
     may_fill: bool,
     /// Whether others run beside it.
@@ -81,7 +81,7 @@ impl Plan {
         let in_rotation = self.timetable.as_ref().is_some_and(|now| shows(now, self.node, job));
         let (may_fill, filling) = (false, Filling::Off);
         let state = PlannedJob {
-            hold: Hold::Runs,
+            hold: RunMode::Runs,
             may_fill,
             filling,
             in_rotation,
@@ -112,7 +112,7 @@ impl Plan {
     }
 
     /// A change of a job failed: it does this still.
-    pub fn set_hold(&mut self, job: JobId, hold: Hold) {
+    pub fn set_hold(&mut self, job: JobId, hold: RunMode) {
         if let Some(state) = self.jobs.get_mut(&job) {
             state.hold = hold;
         }
@@ -236,22 +236,22 @@ impl Plan {
             // Jobs that only wait are left alone, so that they answer at once.
             let aside = idle.binary_search(&job).is_ok();
             let wanted = if step.everyone || aside || step.current.binary_search(&job).is_ok() {
-                Hold::Runs
+                RunMode::Runs
             } else if filled && state.may_fill && state.in_rotation {
                 step.filled = true;
-                Hold::Fills
+                RunMode::Fills
             } else {
-                Hold::Stopped
+                RunMode::Stopped
             };
             let forced = forced && !aside;
             let old = std::mem::replace(&mut state.hold, wanted);
-            if forced && old == Hold::Runs || old != wanted && wanted == Hold::Stopped {
+            if forced && old == RunMode::Runs || old != wanted && wanted == RunMode::Stopped {
                 step.freeze.push(job);
             }
-            if old != wanted && wanted == Hold::Fills {
+            if old != wanted && wanted == RunMode::Fills {
                 step.lower.push(job);
             }
-            if wanted == Hold::Runs && (forced || old != wanted) {
+            if wanted == RunMode::Runs && (forced || old != wanted) {
                 step.thaw.push(job);
             }
         }
@@ -425,7 +425,7 @@ mod tests {
         plan.set_timetable(timetable(3, 0, GANG, &[None]));
         assert_eq!(at(&mut plan, 5).freeze, vec![A]);
         // A stop that failed is tried again.
-        plan.set_hold(A, Hold::Runs);
+        plan.set_hold(A, RunMode::Runs);
         assert_eq!(at(&mut plan, 6).freeze, vec![A]);
     }
 

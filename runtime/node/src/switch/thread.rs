@@ -11,10 +11,10 @@ use kumi_sched::{JobId, NodeId};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::{TimeSpec, TimeValLike};
 
-use super::keeper::{Hold, Keeper};
-use super::lead::{self, Lead};
-use super::meter::{Reading, SliceMeasure};
-use super::pokers::Pokers;
+use super::slice_meter::{SliceMeasure, SliceReading};
+use super::switched_job::{RunMode, SwitchedJob};
+use super::wakeup_lead::{self, WakeupLead};
+use super::wakeup_threads::WakeupThreads;
 use super::{Mailbox, Plan, RecordRing, Step, SwitchRecord, SwitcherCommand};
 use crate::clock::{SharedClock, monotonic};
 
@@ -26,7 +26,7 @@ struct OpenSlice {
     tick: u64,
     filled: bool,
     begin: u64,
-    reading: Reading,
+    reading: SliceReading,
 }
 
 pub(super) struct SwitcherThread {
@@ -35,11 +35,11 @@ pub(super) struct SwitcherThread {
     clock: SharedClock,
     page: Option<Arc<NodePage>>,
     plan: Plan,
-    jobs: BTreeMap<JobId, Box<Keeper>>,
+    jobs: BTreeMap<JobId, Box<SwitchedJob>>,
     measured: SyncSender<SliceMeasure>,
     /// Slices that are being measured, with the readings at their beginnings.
     readings: Vec<OpenSlice>,
-    pokers: Pokers,
+    wakeups: WakeupThreads,
 }
 
 impl SwitcherThread {
@@ -51,20 +51,20 @@ impl SwitcherThread {
         measured: SyncSender<SliceMeasure>,
     ) -> Self {
         let (plan, jobs, readings) = (Plan::new(node), BTreeMap::new(), Vec::new());
-        let pokers = Pokers::default();
-        Self { mailbox, ring, clock, page, plan, jobs, measured, readings, pokers }
+        let wakeups = WakeupThreads::default();
+        Self { mailbox, ring, clock, page, plan, jobs, measured, readings, wakeups }
     }
 
     /// With threads for the other processors.
-    pub(super) fn with_pokers(mut self, pokers: Pokers) -> Self {
-        self.pokers = pokers;
+    pub(super) fn with_wakeups(mut self, wakeups: WakeupThreads) -> Self {
+        self.wakeups = wakeups;
         self
     }
 
     /// With `realtime` it wakes a little before ticks, and waits for the instant: nobody else can take the processor meanwhile.
     pub(super) fn run(mut self, realtime: bool) {
         let mut step = Step::default();
-        let mut lead = Lead::default();
+        let mut lead = WakeupLead::default();
         loop {
             if self.mailbox.pending.swap(false, Ordering::AcqRel) && !self.read_mail() {
                 break;
@@ -74,8 +74,8 @@ impl SwitcherThread {
             self.sleep(wake, realtime.then_some(&mut lead));
         }
         // Whatever is left must be able to end.
-        for keeper in self.jobs.values_mut() {
-            if keeper.set(Hold::Runs).is_err() {
+        for switched in self.jobs.values_mut() {
+            if switched.set(RunMode::Runs).is_err() {
                 self.ring.fail();
             }
         }
@@ -89,21 +89,21 @@ impl SwitcherThread {
         for order in orders {
             match order {
                 SwitcherCommand::Timetable(timetable) => self.plan.set_timetable(timetable),
-                SwitcherCommand::Add(job, keeper) => {
-                    self.jobs.insert(job, keeper);
+                SwitcherCommand::Add(job, switched) => {
+                    self.jobs.insert(job, switched);
                     self.plan.add(job);
                 }
                 SwitcherCommand::Threads(job, threads) => {
-                    self.attempt(job, |keeper| keeper.set_threads(threads));
+                    self.attempt(job, |switched| switched.set_threads(threads));
                 }
                 SwitcherCommand::MayFill(job, may_fill) => {
-                    let can = self.jobs.get(&job).is_some_and(|keeper| keeper.can_fill());
+                    let can = self.jobs.get(&job).is_some_and(|switched| switched.can_fill());
                     self.plan.set_may_fill(job, may_fill && can);
                 }
                 SwitcherCommand::Filling(job, filling) => self.plan.set_filling(job, filling),
                 SwitcherCommand::LetEnd(job) => {
                     self.plan.set_may_fill(job, false);
-                    self.attempt(job, Keeper::let_end);
+                    self.attempt(job, SwitchedJob::let_end);
                 }
                 SwitcherCommand::Remove(job) => {
                     self.jobs.remove(&job);
@@ -115,9 +115,9 @@ impl SwitcherThread {
         true
     }
 
-    fn attempt(&mut self, job: JobId, change: impl FnOnce(&mut Keeper) -> nix::Result<()>) {
-        if let Some(keeper) = self.jobs.get_mut(&job)
-            && change(keeper).is_err()
+    fn attempt(&mut self, job: JobId, change: impl FnOnce(&mut SwitchedJob) -> nix::Result<()>) {
+        if let Some(switched) = self.jobs.get_mut(&job)
+            && change(switched).is_err()
         {
             self.ring.fail();
         }
@@ -126,7 +126,7 @@ impl SwitcherThread {
     fn tick(&mut self, step: &mut Step) {
         let woke = monotonic();
         let due = step.wake.map(|time| self.clock.local(time));
-        let due = due.filter(|due| (1..=lead::MOST).contains(&due.saturating_sub(woke)));
+        let due = due.filter(|due| (1..=wakeup_lead::MOST).contains(&due.saturating_sub(woke)));
         self.plan.step(self.clock.cluster(due.unwrap_or(woke)), step);
         if !self.readings.is_empty() {
             self.end_slices(step, due.unwrap_or(woke));
@@ -137,20 +137,20 @@ impl SwitcherThread {
         let begin = monotonic();
         let now = self.clock.cluster(begin);
         for &job in &step.freeze {
-            self.set(job, Hold::Stopped);
+            self.set(job, RunMode::Stopped);
         }
         for &job in &step.lower {
-            self.set(job, Hold::Fills);
+            self.set(job, RunMode::Fills);
         }
         // Before anybody is continued, who then looks there.
         self.publish(step);
         let frozen = monotonic();
         for &job in &step.thaw {
-            self.set(job, Hold::Runs);
+            self.set(job, RunMode::Runs);
         }
         // Who is stopped or continued makes its processor look by itself.
         if !step.lower.is_empty() || step.was_filled {
-            self.pokers.poke();
+            self.wakeups.wake_all();
         }
         let thawed = monotonic();
         if step.missed > 0 {
@@ -176,11 +176,11 @@ impl SwitcherThread {
     /// then they find what they need in the caches.
     fn wait_until(&mut self, due: u64, step: &Step) {
         for job in step.freeze.iter().chain(&step.lower).chain(&step.thaw) {
-            if monotonic().saturating_add(lead::REHEARSAL) >= due {
+            if monotonic().saturating_add(wakeup_lead::REHEARSAL) >= due {
                 break;
             }
-            if let Some(keeper) = self.jobs.get_mut(job) {
-                keeper.rehearse();
+            if let Some(switched) = self.jobs.get_mut(job) {
+                switched.rehearse();
             }
         }
         while monotonic() < due {
@@ -191,8 +191,8 @@ impl SwitcherThread {
     /// Says whose turn it is from now on.
     fn publish(&self, step: &Step) {
         let own = if step.filled { Turn::Filled } else { Turn::Own };
-        for (job, keeper) in &self.jobs {
-            keeper.turns.set_turn(match (step.everyone, step.current.binary_search(job)) {
+        for (job, switched) in &self.jobs {
+            switched.turns.set_turn(match (step.everyone, step.current.binary_search(job)) {
                 (true, _) => Turn::Shared,
                 (false, Ok(_)) => own,
                 (false, Err(_)) => Turn::None,
@@ -203,27 +203,27 @@ impl SwitcherThread {
         }
     }
 
-    fn set(&mut self, job: JobId, hold: Hold) {
-        let Some(keeper) = self.jobs.get_mut(&job) else { return };
-        if hold == Hold::Runs {
-            keeper.turns.count();
+    fn set(&mut self, job: JobId, hold: RunMode) {
+        let Some(switched) = self.jobs.get_mut(&job) else { return };
+        if hold == RunMode::Runs {
+            switched.turns.count();
         }
-        keeper.turns.set_fills(hold == Hold::Fills);
-        let Err(error) = keeper.set(hold) else { return };
+        switched.turns.set_fills(hold == RunMode::Fills);
+        let Err(error) = switched.set(hold) else { return };
         match error {
             // A job whose group is gone is about to be taken away.
             nix::Error::ENODEV | nix::Error::ENOENT => {}
             // It has threads that nobody may put behind others.
-            _ if hold == Hold::Fills => {
-                keeper.turns.set_unfit();
+            _ if hold == RunMode::Fills => {
+                switched.turns.set_unfit();
                 self.plan.set_may_fill(job, false);
-                self.plan.set_hold(job, Hold::Stopped);
-                self.set(job, Hold::Stopped);
+                self.plan.set_hold(job, RunMode::Stopped);
+                self.set(job, RunMode::Stopped);
             }
             // Anything else is tried again at the next tick, and counted.
             _ => {
                 self.ring.fail();
-                self.plan.set_hold(job, keeper.hold());
+                self.plan.set_hold(job, switched.hold());
             }
         }
     }
@@ -241,7 +241,7 @@ impl SwitcherThread {
             if (open.generation, open.tick.wrapping_add(1)) != (generation, tick) {
                 continue;
             }
-            let Some(meter) = self.jobs.get(&open.job).and_then(|keeper| keeper.meter.as_ref())
+            let Some(meter) = self.jobs.get(&open.job).and_then(|switched| switched.meter.as_ref())
             else {
                 continue;
             };
@@ -256,7 +256,7 @@ impl SwitcherThread {
     fn begin_slices(&mut self, step: &Step) {
         let Some((generation, tick, _)) = step.tick else { return };
         for &job in &step.measure {
-            let meter = self.jobs.get(&job).and_then(|keeper| keeper.meter.as_ref());
+            let meter = self.jobs.get(&job).and_then(|switched| switched.meter.as_ref());
             let Some(reading) = meter.and_then(|meter| meter.read()) else { continue };
             let (filled, begin) = (step.filled, monotonic());
             self.readings.push(OpenSlice { job, generation, tick, filled, begin, reading });
@@ -264,7 +264,7 @@ impl SwitcherThread {
     }
 
     /// Sleeps until `wake` on the machine's clock, less what `lead` says, or until there is mail.
-    fn sleep(&self, wake: Option<u64>, lead: Option<&mut Lead>) {
+    fn sleep(&self, wake: Option<u64>, lead: Option<&mut WakeupLead>) {
         let mut wanted = None;
         let timeout = match wake {
             Some(wake) => {

@@ -100,8 +100,10 @@ pub fn apply(path: &Path, cluster: &str, matches: &ArgMatches) -> Result<RunArgs
     let text = std::fs::read_to_string(path)
         .map_err(|source| JobFileError::Unreadable { path: path.to_owned(), source })?;
     let entries = entries(&text).map_err(|error| match error {
-        Trouble::Syntax(message) => JobFileError::Syntax { path: path.to_owned(), message },
-        Trouble::Entry(line, source) => JobFileError::Line { path: path.to_owned(), line, source },
+        ParseFailure::Syntax(message) => JobFileError::Syntax { path: path.to_owned(), message },
+        ParseFailure::Entry(line, source) => {
+            JobFileError::Line { path: path.to_owned(), line, source }
+        }
     })?;
     let run = run_command();
     let given =
@@ -193,16 +195,16 @@ impl Entry {
 
 /// What is wrong with the text of a file.
 #[derive(Debug, PartialEq, Eq)]
-enum Trouble {
+enum ParseFailure {
     Syntax(String),
     /// In this line.
     Entry(usize, EntryError),
 }
 
 /// The options that the file gives, each of them checked alone.
-fn entries(text: &str) -> Result<Vec<Entry>, Trouble> {
+fn entries(text: &str) -> Result<Vec<Entry>, ParseFailure> {
     let table = DeTable::parse(text)
-        .map_err(|error| Trouble::Syntax(error.to_string().trim_end().to_owned()))?;
+        .map_err(|error| ParseFailure::Syntax(error.to_string().trim_end().to_owned()))?;
     let run = run_command();
     let mut all = Vec::new();
     for (key, value) in table.get_ref() {
@@ -212,15 +214,15 @@ fn entries(text: &str) -> Result<Vec<Entry>, Trouble> {
         let Some(arg) = known.filter(|_| option != FILE) else {
             let unknown =
                 EntryError::UnknownKey { key: option.to_owned(), near: near(option, &run) };
-            return Err(Trouble::Entry(at(key.span().start), unknown));
+            return Err(ParseFailure::Entry(at(key.span().start), unknown));
         };
         for (place, entry) in of_value(arg, option, value)
-            .map_err(|error| Trouble::Entry(at(value.span().start), error))?
+            .map_err(|error| ParseFailure::Entry(at(value.span().start), error))?
         {
             let words = ["kumi", "run", &entry.word(), "--", "program"];
             if let Err(error) = Cli::try_parse_from(words) {
                 let error = EntryError::Value(sentence(&error));
-                return Err(Trouble::Entry(at(place), error));
+                return Err(ParseFailure::Entry(at(place), error));
             }
             all.push(entry);
         }

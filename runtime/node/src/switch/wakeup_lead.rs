@@ -16,11 +16,11 @@ const WEIGHT: u64 = 8;
 
 /// The mean lateness of wake-ups.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lead {
+pub(super) struct WakeupLead {
     late: u64,
 }
 
-impl Lead {
+impl WakeupLead {
     /// How long before a tick that is so many nanoseconds away to wake.
     pub(super) fn of(self, left: u64) -> u64 {
         (self.late + PREPARE).min(MOST).min(left / PART)
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn it_follows_the_wake_ups_within_bounds() {
-        let mut lead = Lead::default();
+        let mut lead = WakeupLead::default();
         assert_eq!(lead.of(10_000_000), PREPARE);
         (0..64).for_each(|_| lead.learn(24_000));
         assert!((PREPARE + 23_000..=PREPARE + 24_000).contains(&lead.of(10_000_000)));

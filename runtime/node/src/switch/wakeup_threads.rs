@@ -15,20 +15,20 @@ const STACK: usize = 64 << 10;
 
 /// One thread for each processor but the switching thread's. Dropping it ends them.
 #[derive(Debug, Default)]
-pub(super) struct Pokers {
+pub(super) struct WakeupThreads {
     threads: Vec<JoinHandle<()>>,
     over: Arc<AtomicBool>,
 }
 
-impl Pokers {
+impl WakeupThreads {
     /// For these processors. Without real-time priority there are none: they would wait themselves.
     ///
     /// # Errors
     /// When no thread can be had.
     pub(super) fn start(processors: &[usize]) -> std::io::Result<Self> {
-        let mut pokers = Self::default();
+        let mut wakeups = Self::default();
         for &processor in processors {
-            let over = Arc::clone(&pokers.over);
+            let over = Arc::clone(&wakeups.over);
             let (tell, told) = std::sync::mpsc::channel();
             let builder = std::thread::Builder::new().name(format!("poker-{processor}"));
             let thread = builder.stack_size(STACK).spawn(move || {
@@ -42,23 +42,23 @@ impl Pokers {
             if !told.recv().unwrap_or(false) {
                 break;
             }
-            pokers.threads.push(thread);
+            wakeups.threads.push(thread);
         }
-        Ok(pokers)
+        Ok(wakeups)
     }
 
     /// Makes all these processors look.
-    pub(super) fn poke(&self) {
+    pub(super) fn wake_all(&self) {
         for thread in &self.threads {
             thread.thread().unpark();
         }
     }
 }
 
-impl Drop for Pokers {
+impl Drop for WakeupThreads {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
-        self.poke();
+        self.wake_all();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread beside the switching thread had failed");
@@ -75,13 +75,13 @@ mod tests {
     fn they_start_where_they_may_and_end() {
         let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
         let own = (0..nix::sched::CpuSet::count()).find(|&cpu| allowed.is_set(cpu).unwrap());
-        let pokers = Pokers::start(&[own.unwrap(), own.unwrap()]).unwrap();
+        let wakeups = WakeupThreads::start(&[own.unwrap(), own.unwrap()]).unwrap();
         let permitted = std::thread::spawn(realtime_this_thread).join().unwrap();
-        assert_eq!(pokers.threads.len(), if permitted { 2 } else { 0 });
-        pokers.poke();
-        pokers.poke();
-        drop(pokers);
+        assert_eq!(wakeups.threads.len(), if permitted { 2 } else { 0 });
+        wakeups.wake_all();
+        wakeups.wake_all();
+        drop(wakeups);
         // A processor that there is not has none.
-        assert!(Pokers::start(&[usize::MAX]).unwrap().threads.is_empty());
+        assert!(WakeupThreads::start(&[usize::MAX]).unwrap().threads.is_empty());
     }
 }

@@ -32,7 +32,7 @@ pub struct SliceMeasure {
 
 /// Reads what is needed of a job's ranks.
 #[derive(Debug)]
-pub struct Meter {
+pub struct SliceMeter {
     /// Of each rank that is looked at: the clock of its processor time.
     ranks: Vec<ClockId>,
     all: u32,
@@ -41,12 +41,12 @@ pub struct Meter {
 
 /// Sums over the ranks at an instant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct SliceReading {
     used_ns: u64,
     frames: u64,
 }
 
-impl Meter {
+impl SliceMeter {
     /// For the ranks with these processes; none if they cannot be looked at.
     pub fn new(processes: &[i32], progress: ProgressReader) -> Option<Self> {
         let clock = |&process: &i32| ClockId::pid_cpu_clock_id(Pid::from_raw(process)).ok();
@@ -56,8 +56,8 @@ impl Meter {
     }
 
     /// How it stands now; none if a rank has ended.
-    pub(super) fn read(&self) -> Option<Reading> {
-        let mut sum = Reading { used_ns: 0, frames: self.progress.frames() };
+    pub(super) fn read(&self) -> Option<SliceReading> {
+        let mut sum = SliceReading { used_ns: 0, frames: self.progress.frames() };
         for clock in &self.ranks {
             let time = clock_gettime(*clock).ok()?;
             let used = u64::try_from(time.tv_sec()).ok()?.saturating_mul(1_000_000_000);
@@ -71,7 +71,7 @@ impl Meter {
     pub(super) fn between(
         &self,
         (job, tick, filled, wall_ns): (JobId, u64, bool, u64),
-        [before, after]: [Reading; 2],
+        [before, after]: [SliceReading; 2],
     ) -> SliceMeasure {
         let looked_at = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
         SliceMeasure {

@@ -8,13 +8,13 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::JobTurns;
-use super::meter::Meter;
+use super::slice_meter::SliceMeter;
 use crate::cgroup::IdleSwitch;
 use crate::fill::JobThread;
 
 /// What a job may do outside its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum RunMode {
     /// Nothing: it is stopped.
     Stopped,
     /// It has what others leave idle.
@@ -43,14 +43,14 @@ pub enum IdlePriority {
 
 /// A job in the hands of the switching thread.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct SwitchedJob {
     stopper: Stopper,
     /// Without it the job does not fill.
     idle_priority: Option<IdlePriority>,
     stopped: bool,
     lowered: bool,
     pub(super) turns: Arc<JobTurns>,
-    pub(super) meter: Option<Meter>,
+    pub(super) meter: Option<SliceMeter>,
 }
 
 impl Stopper {
@@ -88,13 +88,13 @@ impl IdlePriority {
     }
 }
 
-impl Keeper {
+impl SwitchedJob {
     /// A job that runs; it fills if there is an idle priority, and its turns are measured if there is a meter.
     pub fn new(
         stopper: Stopper,
         idle_priority: Option<IdlePriority>,
         turns: Arc<JobTurns>,
-        meter: Option<Meter>,
+        meter: Option<SliceMeter>,
     ) -> Self {
         Self { stopper, idle_priority, stopped: false, lowered: false, turns, meter }
     }
@@ -108,12 +108,12 @@ impl Keeper {
     ///
     /// # Errors
     /// As the system says. What has been done stays done, and the next call goes on from there.
-    pub(super) fn set(&mut self, hold: Hold) -> nix::Result<()> {
+    pub(super) fn set(&mut self, hold: RunMode) -> nix::Result<()> {
         match hold {
             // Its priority does not matter meanwhile.
-            Hold::Stopped => self.set_stopped(true),
-            Hold::Fills => self.set_lowered(true).and_then(|()| self.set_stopped(false)),
-            Hold::Runs => self.set_lowered(false).and_then(|()| self.set_stopped(false)),
+            RunMode::Stopped => self.set_stopped(true),
+            RunMode::Fills => self.set_lowered(true).and_then(|()| self.set_stopped(false)),
+            RunMode::Runs => self.set_lowered(false).and_then(|()| self.set_stopped(false)),
         }
     }
 
@@ -129,11 +129,11 @@ impl Keeper {
     }
 
     /// What it does, as far as that is known.
-    pub(super) fn hold(&self) -> Hold {
+    pub(super) fn hold(&self) -> RunMode {
         match (self.stopped, self.lowered) {
-            (true, _) => Hold::Stopped,
-            (false, true) => Hold::Fills,
-            (false, false) => Hold::Runs,
+            (true, _) => RunMode::Stopped,
+            (false, true) => RunMode::Fills,
+            (false, false) => RunMode::Runs,
         }
     }
 
@@ -178,11 +178,11 @@ mod tests {
     use crate::fill::permitted;
     use std::process::{Child, Command};
 
-    fn keeper(child: &Child) -> Keeper {
+    fn switched(child: &Child) -> SwitchedJob {
         let id = i32::try_from(child.id()).expect("a number");
         let stopper = Stopper::Signals(Arc::new(vec![AtomicI32::new(id)]));
         let threads = IdlePriority::Threads(vec![JobThread::new(id)]);
-        Keeper::new(stopper, Some(threads), Arc::default(), None)
+        SwitchedJob::new(stopper, Some(threads), Arc::default(), None)
     }
 
     #[test]
@@ -194,29 +194,35 @@ mod tests {
         }
         let mut child = Command::new("sleep").arg("100").process_group(0).spawn().expect("sleep");
         let id = i32::try_from(child.id()).expect("a number");
-        let mut keeper = keeper(&child);
+        let mut switched = switched(&child);
         let policy = || ThreadPolicy::of(id).expect("it lives");
         let stopped = || {
             let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it lives");
             stat.rsplit_once(") ").expect("a name").1.starts_with('T')
         };
         let until = |wanted: bool| while stopped() != wanted {};
-        let steps =
-            [Hold::Runs, Hold::Stopped, Hold::Fills, Hold::Stopped, Hold::Runs, Hold::Fills];
+        let steps = [
+            RunMode::Runs,
+            RunMode::Stopped,
+            RunMode::Fills,
+            RunMode::Stopped,
+            RunMode::Runs,
+            RunMode::Fills,
+        ];
         for hold in steps {
-            keeper.set(hold).expect("permitted");
-            assert_eq!(keeper.hold(), hold);
-            until(hold == Hold::Stopped);
+            switched.set(hold).expect("permitted");
+            assert_eq!(switched.hold(), hold);
+            until(hold == RunMode::Stopped);
             match hold {
-                Hold::Stopped => {}
-                Hold::Fills => assert_eq!(policy(), ThreadPolicy::Idle),
-                Hold::Runs => assert_eq!(policy(), ThreadPolicy::Other),
+                RunMode::Stopped => {}
+                RunMode::Fills => assert_eq!(policy(), ThreadPolicy::Idle),
+                RunMode::Runs => assert_eq!(policy(), ThreadPolicy::Other),
             }
         }
-        keeper.set_threads([id, i32::MAX].map(JobThread::new).into()).expect("gone");
+        switched.set_threads([id, i32::MAX].map(JobThread::new).into()).expect("gone");
         assert_eq!(policy(), ThreadPolicy::Idle);
-        keeper.let_end().expect("permitted");
-        assert!(policy() == ThreadPolicy::Other && !keeper.can_fill());
+        switched.let_end().expect("permitted");
+        assert!(policy() == ThreadPolicy::Other && !switched.can_fill());
         child.kill().and_then(|()| child.wait()).expect("it was there");
     }
 }
