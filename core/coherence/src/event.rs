@@ -1,0 +1,46 @@
+//! What the driver has to do.
+
+use alloc::vec::Vec;
+
+use crate::message::Message;
+use crate::{PageSet, Rank, Ticket};
+
+/// What an acquire makes visible: the driver acts on it before the program goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Acquired {
+    /// Pages that ranks of other nodes wrote, without those that have their home on this node: the next access fetches them.
+    pub stale: PageSet,
+    /// Pages that have their home on this node from now on. Its copy is the newest one.
+    pub homed: PageSet,
+    /// Barriers passed, this one included, if this was a barrier with effect on memory.
+    pub epoch: Option<u32>,
+}
+
+/// An action of the driver. Events are carried out in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Send this message to another rank.
+    Send {
+        /// The receiver, never this rank.
+        to: Rank,
+        /// What to send.
+        message: Message,
+    },
+    /// Write these diffs (see [`Message::Diffs`]) into this node's copy: it is the home of the pages.
+    Apply {
+        /// The rank that wrote.
+        from: Rank,
+        /// The diffs.
+        diffs: Vec<u8>,
+    },
+    /// A wait of the program is over.
+    Resume {
+        /// The wait.
+        ticket: Ticket,
+        /// What it makes visible.
+        acquired: Acquired,
+    },
+}
+
+/// Events in their order.
+pub type Events = Vec<Event>;

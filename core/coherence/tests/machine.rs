@@ -1,0 +1,391 @@
+//! A machine of nodes and ranks in one process: memory, page faults and a network, driven step by step as the runtime does. A chooser
+//! says which step comes next, so steps of ranks and deliveries come in any order; messages of a pair of ranks keep theirs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use kumi_coherence::message::{diffs, push_diff};
+use kumi_coherence::{
+    Acquired, BarrierKind, Coherence, Config, Event, Events, Fetch, Home, Lookup, Message, PageSet,
+    PageState, Rank, diff,
+};
+
+use crate::script::{Op, PAGE, Script, Variable};
+
+/// A node's memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct Node {
+    clock: u64,
+    barrier_stamps: BTreeMap<u32, u64>,
+    copies: BTreeMap<u32, Vec<u8>>,
+    twins: BTreeMap<u32, Vec<u8>>,
+    states: BTreeMap<u32, PageState>,
+}
+
+impl Node {
+    fn copy(&mut self, page: u32) -> &mut Vec<u8> {
+        self.copies.entry(page).or_insert_with(|| vec![0; PAGE])
+    }
+
+    fn state(&mut self, page: u32) -> &mut PageState {
+        self.states.entry(page).or_default()
+    }
+
+    fn next_stamp(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+}
+
+/// What a rank waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Waits {
+    /// Nothing: its next operation.
+    Not,
+    /// The home of a page.
+    Location,
+    /// A page under way from this rank; the bytes once they have been read there.
+    Page { page: u32, home: Rank, fetch: Fetch, bytes: Option<Vec<u8>> },
+    /// Diffs that it sent.
+    Flush { pages: PageSet, flushed: Vec<u32>, left: Vec<u32> },
+    /// A lock, barrier or condition.
+    Grant,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Process {
+    coherence: Coherence,
+    next: usize,
+    waits: Waits,
+    mapped: BTreeSet<u32>,
+    dirty: BTreeSet<u32>,
+    /// Written pages that are not mapped any more.
+    pending: PageSet,
+    needs: BTreeMap<u32, u64>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct World {
+    nodes: Vec<Node>,
+    processes: Vec<Process>,
+    wires: BTreeMap<(Rank, Rank), VecDeque<Message>>,
+    /// By variable: what was written last.
+    written: Vec<u8>,
+    node_of: Vec<u32>,
+}
+
+/// A possible step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// A rank does something.
+    Run(usize),
+    /// The first message of a pair is delivered.
+    Deliver(Rank, Rank),
+    /// A page that a rank waits for is read at its home.
+    Serve(usize),
+    /// It arrives.
+    Arrive(usize),
+}
+
+impl World {
+    pub fn new(
+        script: &Script,
+        config: impl Fn(Rank) -> Config,
+        allocate: impl Fn(&mut Coherence),
+    ) -> World {
+        let ranks = script.node_of.len();
+        let processes = (0..ranks as Rank).map(|rank| {
+            let mut coherence = Coherence::new(config(rank));
+            allocate(&mut coherence);
+            Process {
+                coherence,
+                next: 0,
+                waits: Waits::Not,
+                mapped: BTreeSet::new(),
+                dirty: BTreeSet::new(),
+                pending: PageSet::new(),
+                needs: BTreeMap::new(),
+            }
+        });
+        let nodes = script.node_of.iter().max().map_or(0, |last| last + 1);
+        World {
+            processes: processes.collect(),
+            nodes: vec![Node::default(); nodes as usize],
+            wires: BTreeMap::new(),
+            written: vec![0; script.variables.len()],
+            node_of: script.node_of.clone(),
+        }
+    }
+
+    /// All steps that are possible now.
+    pub fn steps(&self, script: &Script) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (at, process) in self.processes.iter().enumerate() {
+            match &process.waits {
+                Waits::Not if process.next < script.ops[at].len() => steps.push(Step::Run(at)),
+                Waits::Page { bytes: None, .. } => steps.push(Step::Serve(at)),
+                Waits::Page { .. } => steps.push(Step::Arrive(at)),
+                Waits::Flush { .. } if process.coherence.is_flushed(1) => steps.push(Step::Run(at)),
+                _ => {}
+            }
+        }
+        let full = self.wires.iter().filter(|(_, wire)| !wire.is_empty());
+        steps.extend(full.map(|((from, to), _)| Step::Deliver(*from, *to)));
+        steps
+    }
+
+    pub fn is_over(&self, script: &Script) -> bool {
+        let over = |(process, ops): (&Process, &Vec<Op>)| process.next == ops.len();
+        self.processes.iter().zip(&script.ops).all(over)
+    }
+
+    /// What each rank waits for, for messages.
+    pub fn waits(&self) -> String {
+        let waits = self.processes.iter().map(|one| format!("{} {:?}", one.next, one.waits));
+        waits.collect::<Vec<_>>().join("; ")
+    }
+
+    pub fn step(&mut self, script: &Script, step: Step) {
+        match step {
+            Step::Run(at) => self.run(script, at),
+            Step::Deliver(from, to) => {
+                let message = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+                let bytes = message.expect("a message").encode();
+                let message = Message::decode(&bytes).expect("a message");
+                let events = self.processes[to as usize].coherence.receive(from, message);
+                self.carry_out(to as usize, events.expect("kept to the protocol"));
+            }
+            Step::Serve(at) => {
+                let Waits::Page { page, home, .. } = self.processes[at].waits else { return };
+                let read = self.nodes[self.node_of[home as usize] as usize].copy(page).clone();
+                if let Waits::Page { bytes, .. } = &mut self.processes[at].waits {
+                    *bytes = Some(read);
+                }
+            }
+            Step::Arrive(at) => self.page_arrived(at),
+        }
+    }
+
+    fn node(&mut self, at: usize) -> &mut Node {
+        &mut self.nodes[self.node_of[at] as usize]
+    }
+
+    fn carry_out(&mut self, at: usize, events: Events) {
+        for event in events {
+            match event {
+                Event::Send { to, message } => {
+                    assert_ne!(to as usize, at, "a message to oneself");
+                    self.wires.entry((at as Rank, to)).or_default().push_back(message);
+                }
+                Event::Apply { diffs: bytes, .. } => {
+                    for found in diffs(&bytes) {
+                        let (page, changed) = found.expect("diffs");
+                        let copy = self.node(at).copy(page);
+                        let write =
+                            |at: usize, new: &[u8]| copy[at..at + new.len()].copy_from_slice(new);
+                        diff::apply(changed, PAGE, write).expect("a diff");
+                    }
+                }
+                Event::Resume { acquired, .. } => {
+                    self.acquire(at, &acquired);
+                    let process = &mut self.processes[at];
+                    if process.waits == Waits::Grant {
+                        process.next += 1;
+                    }
+                    process.waits = Waits::Not;
+                }
+            }
+        }
+    }
+
+    /// Forgets what others wrote.
+    fn acquire(&mut self, at: usize, acquired: &Acquired) {
+        let node = self.node(at);
+        let stamp = match acquired.epoch {
+            Some(epoch) => {
+                let next = node.clock + 1;
+                let stamp = *node.barrier_stamps.entry(epoch).or_insert(next);
+                node.clock = node.clock.max(stamp);
+                stamp
+            }
+            None => node.next_stamp(),
+        };
+        for page in acquired.homed.ranges().iter().cloned().flatten() {
+            node.state(page).become_home();
+        }
+        let process = &mut self.processes[at];
+        for page in acquired.stale.ranges().iter().cloned().flatten() {
+            process.needs.insert(page, stamp);
+            process.mapped.remove(&page);
+            if process.dirty.remove(&page) {
+                process.pending.insert(page..page + 1);
+            }
+        }
+    }
+
+    fn run(&mut self, script: &Script, at: usize) {
+        match self.processes[at].waits.clone() {
+            Waits::Flush { pages, flushed, left } => {
+                for page in flushed {
+                    self.node(at).state(page).end_flush();
+                }
+                if !left.is_empty() {
+                    return self.flush(at, pages, left);
+                }
+                self.processes[at].coherence.close_interval(pages);
+                self.release(script, at);
+            }
+            _ => match script.ops[at][self.processes[at].next].clone() {
+                Op::Read(variable) => self.access(script, at, variable, false),
+                Op::Write(variable) => self.access(script, at, variable, true),
+                Op::Lock(lock) => {
+                    self.processes[at].waits = Waits::Grant;
+                    let events = self.processes[at].coherence.lock(lock, 1).expect("not held");
+                    self.carry_out(at, events);
+                }
+                Op::WaitCondition(condition) => {
+                    self.processes[at].waits = Waits::Grant;
+                    let events = self.processes[at].coherence.wait_condition(condition, 1);
+                    self.carry_out(at, events);
+                }
+                Op::Wait => {
+                    self.processes[at].waits = Waits::Grant;
+                    let events = self.processes[at].coherence.barrier(BarrierKind::Plain, 1);
+                    self.carry_out(at, events.expect("the same barrier"));
+                }
+                Op::Unlock(_) | Op::Barrier | Op::SetCondition(_) => self.begin_flush(at),
+            },
+        }
+    }
+
+    /// After its diffs are in place, a rank releases.
+    fn release(&mut self, script: &Script, at: usize) {
+        let process = &mut self.processes[at];
+        let coherence = &mut process.coherence;
+        let (events, waits) = match &script.ops[at][process.next] {
+            Op::Unlock(lock) => (coherence.unlock(*lock, 1).expect("held"), Waits::Not),
+            Op::SetCondition(condition) => (coherence.set_condition(*condition), Waits::Not),
+            _ => (coherence.barrier(BarrierKind::Memory, 1).expect("the same"), Waits::Grant),
+        };
+        if waits == Waits::Not {
+            process.next += 1;
+        }
+        process.waits = waits;
+        self.carry_out(at, events);
+    }
+
+    fn begin_flush(&mut self, at: usize) {
+        let process = &mut self.processes[at];
+        let mut pages = std::mem::take(&mut process.pending);
+        for page in std::mem::take(&mut process.dirty) {
+            pages.insert(page..page + 1);
+        }
+        let all = pages.ranges().iter().cloned().flatten().collect();
+        self.flush(at, pages, all);
+    }
+
+    /// Sends the diffs of those pages of which no other rank of the node has one under way. Nothing is held while it waits for those.
+    fn flush(&mut self, at: usize, pages: PageSet, all: Vec<u32>) {
+        let (mut by_home, mut flushed) = (BTreeMap::<Rank, Vec<u8>>::new(), Vec::new());
+        let mut left = Vec::new();
+        for page in all {
+            let Home::At(home) = self.processes[at].coherence.home(page) else {
+                panic!("a page is written whose home is unknown");
+            };
+            if self.processes[at].coherence.is_near(home) {
+                continue;
+            }
+            let node = self.node(at);
+            if !node.state(page).begin_flush() {
+                left.push(page);
+                continue;
+            }
+            flushed.push(page);
+            let now = node.copy(page).clone();
+            let twin = node.twins.insert(page, now.clone()).expect("a twin");
+            let mut changed = Vec::new();
+            if diff::encode(&now, &twin, &mut changed) {
+                push_diff(by_home.entry(home).or_default(), page, &changed);
+            }
+        }
+        self.processes[at].waits = Waits::Flush { pages, flushed, left };
+        for (home, diffs) in by_home {
+            let events = self.processes[at].coherence.flush(home, diffs, 1);
+            self.carry_out(at, events);
+        }
+    }
+
+    fn access(&mut self, script: &Script, at: usize, variable: usize, write: bool) {
+        let Variable { page, offset, bytes, .. } = script.variables[variable];
+        if !self.processes[at].mapped.contains(&page) && !self.fault(at, page) {
+            return;
+        }
+        // Few values, so that a place often has the value again that it had in a twin.
+        let value = if write { (self.written[variable] + 1) % 3 } else { 0 };
+        let place = &mut self.node(at).copy(page)[offset..offset + bytes];
+        if write {
+            place.fill(value);
+            self.written[variable] = value;
+            self.processes[at].dirty.insert(page);
+        } else {
+            let place = place.to_vec();
+            let wanted = vec![self.written[variable]; bytes];
+            assert_eq!(
+                place, wanted,
+                "rank {at} reads variable {variable} {:?}",
+                script.variables[variable]
+            );
+        }
+        self.processes[at].next += 1;
+    }
+
+    /// Makes a page usable; false if the rank has to wait, or to look again.
+    fn fault(&mut self, at: usize, page: u32) -> bool {
+        let home = match self.processes[at].coherence.home(page) {
+            Home::At(home) => home,
+            Home::Unknown => {
+                self.processes[at].waits = Waits::Location;
+                let events = self.processes[at].coherence.locate(page, 1);
+                self.carry_out(at, events);
+                return false;
+            }
+            Home::Unallocated => panic!("page {page} is not allocated"),
+        };
+        if !self.processes[at].coherence.is_near(home) {
+            let need = self.processes[at].needs.get(&page).copied().unwrap_or(0);
+            let node = self.node(at);
+            node.clock = node.clock.max(1);
+            let now = node.clock;
+            match node.state(page).look_up(need, now) {
+                Lookup::Current => {}
+                Lookup::Wait => return false,
+                Lookup::Fetch(fetch) => {
+                    self.processes[at].waits = Waits::Page { page, home, fetch, bytes: None };
+                    return false;
+                }
+            }
+        }
+        self.processes[at].mapped.insert(page);
+        true
+    }
+
+    fn page_arrived(&mut self, at: usize) {
+        let waits = std::mem::replace(&mut self.processes[at].waits, Waits::Not);
+        let Waits::Page { page, fetch, bytes: Some(fetched), .. } = waits else {
+            panic!("no page arrives");
+        };
+        let node = self.node(at);
+        let had = node.state(page).fetched_at != 0;
+        if !node.state(page).end_fetch(fetch) {
+            return;
+        }
+        if had {
+            let twin = node.twins.insert(page, fetched.clone()).expect("a twin");
+            let copy = node.copy(page);
+            diff::merge(&fetched, &twin, |at, new| copy[at..at + new.len()].copy_from_slice(new));
+        } else {
+            node.copy(page).copy_from_slice(&fetched);
+            node.twins.insert(page, fetched);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the protocol of shared memory.
+
+mod machine;
+mod messages;
+mod random_programs;
+mod script;
+mod small_worlds;

@@ -1,0 +1,63 @@
+//! Programs without data races read what was written last, whatever the order of steps and messages.
+
+use kumi_coherence::{Coherence, Config, Migration, Placement, Protocol};
+use proptest::prelude::*;
+
+use crate::machine::World;
+use crate::script::{PAGE, Script, scripts};
+
+/// A generator of numbers (SplitMix64), so that a case is the same wherever it runs.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ (word >> 31)) % bound as u64) as usize
+    }
+}
+
+fn run(script: &Script, protocol: Protocol, migration: Migration, placement: Placement) {
+    let config = |rank| Config {
+        rank,
+        node_of: script.node_of.clone().into(),
+        protocol,
+        migration,
+        pages: script.pages,
+        page_bytes: PAGE as u32,
+    };
+    let allocate = |coherence: &mut Coherence| {
+        let bytes = script.pages as usize * PAGE;
+        coherence.allocate(bytes as u64, placement).expect("room");
+    };
+    let mut world = World::new(script, config, allocate);
+    let mut numbers = Numbers(script.seed);
+    while !world.is_over(script) {
+        let steps = world.steps(script);
+        assert!(!steps.is_empty(), "nothing can happen any more: {}", world.waits());
+        world.step(script, steps[numbers.below(steps.len())]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn reads_see_the_last_write(
+        script in scripts(),
+        lazy: bool,
+        moves: bool,
+        placement in prop_oneof![
+            Just(Placement::Blocks),
+            Just(Placement::FirstTouch),
+            Just(Placement::At(0)),
+            Just(Placement::RoundRobin { block: 1, first: 0 }),
+        ],
+    ) {
+        let protocol = if lazy { Protocol::Lazy } else { Protocol::Scope };
+        let migration = if moves { Migration::SingleWriter } else { Migration::Never };
+        run(&script, protocol, migration, placement);
+    }
+}
