@@ -34,7 +34,7 @@ pub use homes::{Home, Migration, Placement};
 pub use message::Message;
 pub use notices::{Interval, Knowledge, Protocol};
 pub use page_set::PageSet;
-pub use page_state::{Fetch, Lookup, PageState};
+pub use page_state::{Lookup, PageState};
 pub use rank::{Coherence, Config};
 
 /// A rank of the job.

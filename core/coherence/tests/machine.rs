@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kumi_coherence::message::{diffs, push_diff};
 use kumi_coherence::{
-    Acquired, BarrierKind, Coherence, Config, Event, Events, Fetch, Home, Lookup, Message, PageSet,
+    Acquired, BarrierKind, Coherence, Config, Event, Events, Home, Lookup, Message, PageSet,
     PageState, Rank, diff,
 };
 
@@ -44,7 +44,7 @@ enum Waits {
     /// The home of a page.
     Location,
     /// A page under way from this rank; the bytes once they have been read there.
-    Page { page: u32, home: Rank, fetch: Fetch, bytes: Option<Vec<u8>> },
+    Page { page: u32, home: Rank, stamp: u64, twin: bool, bytes: Option<Vec<u8>> },
     /// Diffs that it sent.
     Flush { pages: PageSet, flushed: Vec<u32>, left: Vec<u32> },
     /// A lock, barrier or condition.
@@ -227,7 +227,7 @@ impl World {
         match self.processes[at].waits.clone() {
             Waits::Flush { pages, flushed, left } => {
                 for page in flushed {
-                    self.node(at).state(page).end_flush();
+                    self.node(at).state(page).release();
                 }
                 if !left.is_empty() {
                     return self.flush(at, pages, left);
@@ -356,11 +356,12 @@ impl World {
             let node = self.node(at);
             node.clock = node.clock.max(1);
             let now = node.clock;
-            match node.state(page).look_up(need, now) {
+            match node.state(page).look_up(need) {
                 Lookup::Current => {}
                 Lookup::Wait => return false,
-                Lookup::Fetch(fetch) => {
-                    self.processes[at].waits = Waits::Page { page, home, fetch, bytes: None };
+                Lookup::Fetch { twin } => {
+                    let (stamp, bytes) = (now, None);
+                    self.processes[at].waits = Waits::Page { page, home, stamp, twin, bytes };
                     return false;
                 }
             }
@@ -371,15 +372,14 @@ impl World {
 
     fn page_arrived(&mut self, at: usize) {
         let waits = std::mem::replace(&mut self.processes[at].waits, Waits::Not);
-        let Waits::Page { page, fetch, bytes: Some(fetched), .. } = waits else {
+        let Waits::Page { page, stamp, twin, bytes: Some(fetched), .. } = waits else {
             panic!("no page arrives");
         };
         let node = self.node(at);
-        let had = node.state(page).fetched_at != 0;
-        if !node.state(page).end_fetch(fetch) {
+        if !node.state(page).end_fetch(stamp) {
             return;
         }
-        if had {
+        if twin {
             let twin = node.twins.insert(page, fetched.clone()).expect("a twin");
             let copy = node.copy(page);
             diff::merge(&fetched, &twin, |at, new| copy[at..at + new.len()].copy_from_slice(new));
