@@ -14,6 +14,7 @@ mod one_sided;
 mod padding;
 mod payload;
 mod put;
+mod service;
 
 use bytes::{Reader, Writer, zero};
 pub use list::{
@@ -26,6 +27,7 @@ pub use multicast::{
 pub use padding::pad;
 pub use payload::Payload;
 pub use put::{PutFrame, decode_put};
+pub use service::{SERVICE_BYTES, SERVICE_PART_BYTES, ServiceMessage};
 
 /// The name of a window at one rank: unguessable, chosen by that rank, see `docs/reference/channel-protocol.md`. How its bits are used is
 /// its owner's affair.
@@ -314,6 +316,13 @@ pub enum Frame<'l, D> {
     MulticastAppend(MulticastAppend<'l, D>),
     /// A rank and all its members have a record, or no room for it.
     MulticastAppendDone(MulticastAppendDone<'l>),
+    /// First part of a message to a service.
+    Service(ServiceMessage<D>),
+    /// Next part of the pair's current message to a service.
+    ServicePart {
+        /// This part.
+        data: D,
+    },
 }
 
 /// Why bytes are not a frame.
@@ -378,6 +387,8 @@ const PUT_LIST: u8 = 20;
 const GET_LIST: u8 = 21;
 const MULTICAST_APPEND: u8 = 22;
 const MULTICAST_APPEND_DONE: u8 = 23;
+const SERVICE: u8 = 24;
+const SERVICE_PART: u8 = 25;
 
 /// Flags of a [`Frame::Append`].
 const APPEND_WAIT: u8 = 1;
@@ -390,6 +401,10 @@ const LAST: u8 = 2;
 
 fn flags(notify: Option<u32>, last: bool) -> u8 {
     u8::from(notify.is_some()) * NOTIFY + u8::from(last) * LAST
+}
+
+fn append_flags(wait: bool, signal: bool) -> u8 {
+    u8::from(wait) * APPEND_WAIT + u8::from(signal) * APPEND_SIGNAL
 }
 
 /// The number of a list's entries as a header tells it. Of a list that is too long, the lower bits: the decoder then
@@ -471,9 +486,7 @@ impl<'l, D: Payload> Frame<'l, D> {
                 to.start([MULTICAST_DONE, code, 0, 0]).u64(token).u32(rank)
             }
             Self::Append { token, window, offset, wait, signal, .. } => {
-                let flags =
-                    if wait { APPEND_WAIT } else { 0 } | if signal { APPEND_SIGNAL } else { 0 };
-                to.start([APPEND, flags, 0, 0]).at(window, offset).u64(token)
+                to.start([APPEND, append_flags(wait, signal), 0, 0]).at(window, offset).u64(token)
             }
             Self::AppendReply { token, again } => {
                 to.start([APPEND_REPLY, u8::from(again), 0, 0]).u64(token)
@@ -482,6 +495,8 @@ impl<'l, D: Payload> Frame<'l, D> {
             Self::GetList(ref list) => list.write(to),
             Self::MulticastAppend(ref cast) => cast.write(to),
             Self::MulticastAppendDone(ref done) => done.write(to),
+            Self::Service(ref message) => message.write(to),
+            Self::ServicePart { .. } => service::write_part(to),
         };
         writer.done()
     }
@@ -511,7 +526,9 @@ impl<'l, D: Payload> Frame<'l, D> {
             | Self::PutStrided { data, .. }
             | Self::Multicast { data, .. }
             | Self::PutList(PutList { data, .. })
-            | Self::MulticastAppend(MulticastAppend { data, .. }) => data,
+            | Self::MulticastAppend(MulticastAppend { data, .. })
+            | Self::Service(ServiceMessage { data, .. })
+            | Self::ServicePart { data } => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }

@@ -6,7 +6,7 @@ use kumi_proto::frame::{
     MESSAGE_PART_BYTES, MOST_GET_PIECES, MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES,
     MULTICAST_BYTES, MULTICAST_DONE_BYTES, MulticastAppend, MulticastAppendDone, Operation,
     PUT_BYTES, PUT_COUNTED_BYTES, PUT_DONE_BYTES, PUT_LIST_BYTES, PUT_STRIDED_BYTES, PutList,
-    REFUSED_BYTES, Width, members, pad, pieces,
+    REFUSED_BYTES, SERVICE_BYTES, SERVICE_PART_BYTES, ServiceMessage, Width, members, pad, pieces,
 };
 use proptest::prelude::*;
 
@@ -25,6 +25,7 @@ fn vectors() -> Vec<Vector> {
         append_vectors(),
         list_vectors(),
         cast_vectors(),
+        service_vectors(),
     ]
     .concat()
 }
@@ -246,6 +247,22 @@ fn cast_vectors() -> Vec<Vector> {
     ]
 }
 
+fn service_vectors() -> Vec<Vector> {
+    vec![
+        (
+            Frame::Service(ServiceMessage { service: 0x0201, total: 5, data: b"abc" }),
+            SERVICE_BYTES,
+            "18000102 05000000 616263",
+        ),
+        (
+            Frame::Service(ServiceMessage { service: 0, total: 0, data: b"" }),
+            SERVICE_BYTES,
+            "18000000 00000000",
+        ),
+        (Frame::ServicePart { data: b"de" }, SERVICE_PART_BYTES, "19000000 6465"),
+    ]
+}
+
 #[test]
 fn vectors_of_every_kind() {
     for (frame, header, hexadecimal) in vectors() {
@@ -276,15 +293,15 @@ fn forbidden_values_do_not_decode() {
         bytes
     };
     assert_eq!(Frame::decode(&[]), Err(FrameError::Empty));
-    for kind in [0, 15, 18, 255] {
+    for kind in [0, 15, 18, 26, 255] {
         assert_eq!(Frame::decode(&[kind; 64]), Err(FrameError::Kind(kind)));
     }
     for index in 0..vectors().len() {
         for at in [2, 3] {
             let bytes = changed(index, at, 2);
             let name = if bytes[0] == 6 && at == 2 { "width" } else { "reserved" };
-            // Those with a list, and those with padding.
-            if ![13, 20, 21, 22, 23, 1, 2, 3, 9, 11].contains(&bytes[0]) {
+            // Those with a list, with padding, or with the number of a service.
+            if ![13, 20, 21, 22, 23, 1, 2, 3, 9, 11, 24].contains(&bytes[0]) {
                 assert_eq!(Frame::decode(&bytes), field(bytes[0], name));
             }
         }
@@ -393,6 +410,24 @@ fn forbidden_values_of_records_to_many_do_not_decode() {
 }
 
 #[test]
+fn forbidden_values_of_messages_to_services_do_not_decode() {
+    let changed = |index: usize, at: usize, byte| {
+        let mut bytes = bytes(&service_vectors()[index].0);
+        bytes[at] = byte;
+        bytes
+    };
+    let field = |kind, field| Err(FrameError::Field { kind, field });
+    assert_eq!(Frame::decode(&changed(0, 1, 1)), field(24, "reserved"));
+    assert_eq!(Frame::decode(&changed(0, 4, 2)), field(24, "total"));
+    for at in 1..4 {
+        assert_eq!(Frame::decode(&changed(2, at, 1)), field(25, "reserved"));
+    }
+    assert_eq!(Frame::decode(&[25, 0, 0, 0]), Err(FrameError::Length { kind: 25, length: 4 }));
+    let most = ServiceMessage { service: u16::MAX, total: u32::MAX, data: &b"x"[..] };
+    assert_eq!(Frame::decode(&bytes(&Frame::Service(most))), Ok(Frame::Service(most)));
+}
+
+#[test]
 fn forbidden_values_of_one_sided_operations_do_not_decode() {
     let field = |kind, field| Err(FrameError::Field { kind, field });
     let changed = |index: usize, at: usize, byte| {
@@ -438,7 +473,7 @@ proptest! {
 
     /// A frame that decodes has exactly one encoding: that of its own fields. Only what its padding holds does not matter.
     #[test]
-    fn one_encoding(kind in 0..24u8, parameter in 0..7u8, second in 0..3u8, rest in prop::collection::vec(0..2u8, 0..64)) {
+    fn one_encoding(kind in 0..26u8, parameter in 0..7u8, second in 0..3u8, rest in prop::collection::vec(0..2u8, 0..64)) {
         let input = [&[kind, parameter, second, 0], &rest[..]].concat();
         if let Ok(frame) = Frame::decode(&input) {
             let mut encoded = bytes(&frame);

@@ -8,7 +8,7 @@ use kumi_proto::frame::{
     GET_LIST_BYTES, GET_REPLY_BYTES, GET_REQUEST_BYTES, GET_STRIDED_BYTES, MESSAGE_BYTES,
     MESSAGE_PART_BYTES, MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MULTICAST_BYTES,
     MULTICAST_DONE_BYTES, PIECE_BYTES, PUT_BYTES, PUT_COUNTED_BYTES, PUT_DONE_BYTES,
-    PUT_LIST_BYTES, PUT_STRIDED_BYTES, REFUSED_BYTES,
+    PUT_LIST_BYTES, PUT_STRIDED_BYTES, REFUSED_BYTES, SERVICE_BYTES, SERVICE_PART_BYTES,
 };
 use kumi_proto::seal::SealedCodec;
 use kumi_proto::wire::{Codec, Header, PacketKind};
@@ -84,7 +84,7 @@ fn contexts() {
 
 /// Each kind of frame: its first byte, the bytes of its header, and the bytes of one entry of the list whose length
 /// its bytes 2 and 3 tell (0: it has none).
-const KINDS: [(u8, usize, usize); 20] = [
+const KINDS: [(u8, usize, usize); 22] = [
     (1, MESSAGE_BYTES, 0),
     (2, MESSAGE_PART_BYTES, 0),
     (3, PUT_BYTES, 0),
@@ -105,6 +105,8 @@ const KINDS: [(u8, usize, usize); 20] = [
     (21, GET_LIST_BYTES, PIECE_BYTES),
     (22, MULTICAST_APPEND_BYTES, 4),
     (23, MULTICAST_APPEND_DONE_BYTES, 4),
+    (24, SERVICE_BYTES, 0),
+    (25, SERVICE_PART_BYTES, 0),
 ];
 
 /// Bytes with small numbers in the places of a header's fields, and a list that is as long as it says.

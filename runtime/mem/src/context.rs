@@ -149,15 +149,18 @@ impl Context {
         let engine = Engine::new(unread_bytes()?, attachment.arena_bytes(), RandomSource::System);
         let frames = (0..attachment.ranks()).map(|_| FrameCounts::default()).collect();
         let channel = crate::machine::channel(attachment, wire, pages, engine)?;
+        let failures = Arc::<HandlerFailures>::default();
         let (longest, lends) = {
             let mut guard = channel.lock()?;
             let longest = guard.longest_frame();
             guard.handler().longest = longest;
-            guard.handler().me = channel.attachment().rank();
+            let (me, ranks) = (channel.attachment().rank(), channel.attachment().ranks());
+            guard.handler().me = me;
+            guard.handler().services.join(me, ranks, Arc::clone(&failures));
             (longest, guard.lends())
         };
         let finished = AtomicBool::new(false);
-        let (failures, interrupts) = (Arc::default(), OnceLock::new());
+        let interrupts = OnceLock::new();
         let (channel, process) = (ManuallyDrop::new(channel), std::process::id());
         Ok(Context {
             job_group: GroupState::job(channel.attachment().rank()),
@@ -352,7 +355,7 @@ impl Context {
         loop {
             let mut guard = self.channel.lock()?;
             guard.progress()?;
-            if guard.handler().outgoing.is_empty() {
+            if guard.handler().outgoing.is_empty() && !guard.handler().services.owes() {
                 return Ok(());
             }
             drop(guard);
@@ -364,7 +367,7 @@ impl Context {
                 (sent, end) = (Some(so_far), now + LINGER.as_secs_f64());
             }
             if now > end {
-                let text = "requests had found no way to their targets before the end: wait for requests before";
+                let text = "requests or messages of services had found no way to their targets before the end: wait for requests before";
                 return Err(Error::Fault(text.into()));
             }
             std::thread::sleep(Duration::from_micros(50));

@@ -287,6 +287,35 @@ pub enum Error {
         /// The message of the panic.
         text: String,
     },
+    /// A service panicked, or a call of the program with it. It takes no more messages.
+    #[error(
+        "service {service} panicked: {text}; other ranks may wait for this one, so end the job"
+    )]
+    ServicePanicked {
+        /// The service's number.
+        service: u16,
+        /// The message of the panic.
+        text: String,
+    },
+    /// A message to a service that is too long. It was not sent.
+    #[error("a message of {length} bytes to a service is too long: send at most {most} at once")]
+    ServiceMessageTooLong {
+        /// Bytes of the message.
+        length: usize,
+        /// Bytes of the longest one.
+        most: usize,
+    },
+    /// A rank, this one or another, cannot serve a service, so nobody has it.
+    #[error("rank {rank} could not make the service: {reason}")]
+    ServiceRefused {
+        /// The rank.
+        rank: u32,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// A program has made more services than there can be, those that are gone included.
+    #[error("there have been too many services: keep them instead of making new ones")]
+    TooManyServices,
     /// A handle whose request's end was told before, or that never named one.
     #[error(
         "request {handle:#x} is no longer there: its end was told before, or it was released; wait for each request once"

@@ -4,7 +4,7 @@ use super::{
     APPEND, APPEND_REPLY, ATOMIC_REPLY, ATOMIC_REQUEST, Frame, FrameError, GET_LIST, GET_REPLY,
     GET_REQUEST, GET_STRIDED, MESSAGE, MESSAGE_PART, MOST_HEADER_BYTES, MULTICAST,
     MULTICAST_APPEND, MULTICAST_APPEND_DONE, MULTICAST_DONE, Operation, PUT, PUT_COUNTED, PUT_DONE,
-    PUT_LIST, PUT_STRIDED, Payload, REFUSED, Reader, Width, padding, zero,
+    PUT_LIST, PUT_STRIDED, Payload, REFUSED, Reader, SERVICE, SERVICE_PART, Width, padding, zero,
 };
 use alloc::vec::Vec;
 
@@ -47,7 +47,7 @@ impl<'l, D: Payload> Frame<'l, D> {
         private: impl FnOnce(D) -> &'l [u8],
     ) -> Result<Self, FrameError> {
         let &kind = header.first().ok_or(FrameError::Empty)?;
-        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY | PUT_LIST..=MULTICAST_APPEND_DONE)
+        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY | PUT_LIST..=SERVICE_PART)
         {
             return Err(FrameError::Kind(kind));
         }
@@ -57,7 +57,7 @@ impl<'l, D: Payload> Frame<'l, D> {
             MULTICAST | PUT | PUT_COUNTED | PUT_STRIDED | PUT_LIST..=MULTICAST_APPEND_DONE => {
                 &[][..]
             }
-            MESSAGE | MESSAGE_PART => &[parameter],
+            MESSAGE | MESSAGE_PART | SERVICE => &[parameter],
             ATOMIC_REQUEST => &[third],
             REFUSED | MULTICAST_DONE | APPEND | APPEND_REPLY => &[second, third],
             _ => &[parameter, second, third],
@@ -68,6 +68,7 @@ impl<'l, D: Payload> Frame<'l, D> {
             r.cut(count)?;
         }
         match kind {
+            SERVICE => Self::decode_service(r, u16::from_le_bytes([second, third])),
             MULTICAST => Self::decode_multicast(r, parameter, count, private),
             PUT_LIST => Self::decode_put_list(r, parameter, count, private),
             GET_LIST => Self::decode_get_list(r, parameter, count, private),
@@ -110,6 +111,7 @@ impl<'l, D: Payload> Frame<'l, D> {
             MULTICAST_DONE => Self::decode_multicast_done(r, parameter),
             APPEND => Self::decode_append(r, parameter),
             APPEND_REPLY => Self::decode_append_reply(r, parameter),
+            SERVICE_PART => Self::decode_service_part(&r),
             _ => {
                 let token = r.u64()?;
                 r.end()?;

@@ -21,6 +21,7 @@ use crate::multicast::{self, MulticastFrame, MulticastTable};
 use crate::request::outgoing::Outgoing;
 use crate::request::queue::CompletionQueues;
 use crate::request::table::RequestTable;
+use crate::service::table::ServiceTable;
 use crate::window::atomic::AtomicOperation;
 use crate::window::completion::CompletionTable;
 use crate::window::key::RandomSource;
@@ -98,6 +99,7 @@ pub(crate) struct Engine {
     /// A peer broke the protocol.
     pub(crate) fault: Option<String>,
     pub(crate) multicasts: MulticastTable,
+    pub(crate) services: ServiceTable,
     pub(crate) answers: VecDeque<(Rank, QueuedAnswer)>,
     pub(crate) refused_here: u64,
     /// Bytes of the longest frame that all ways take.
@@ -126,6 +128,7 @@ impl Engine {
             completions: CompletionTable::default(),
             fault: None,
             multicasts: MulticastTable::default(),
+            services: ServiceTable::default(),
             answers: VecDeque::new(),
             refused_here: 0,
             longest: usize::MAX,
@@ -196,6 +199,8 @@ impl Engine {
             Frame::MulticastAppendDone(done) => {
                 self.multicast_append_done(attachment, from, &done).map(|()| Delivery::Taken)
             }
+            Frame::Service(first) => self.services.first(from, first).map(|()| Delivery::Taken),
+            Frame::ServicePart { data } => self.services.part(from, data).map(|()| Delivery::Taken),
             request => Ok(self.serve(attachment, from, &request)),
         }
     }
@@ -496,6 +501,7 @@ impl Handler for Engine {
             }
         }
         self.multicasts.hand_out(&mut full, send)?;
+        self.services.hand_out(most, &mut full, send)?;
         self.send_queued(most, &full, send)
     }
 
@@ -503,6 +509,7 @@ impl Handler for Engine {
         !self.answers.is_empty()
             || self.fifos.owes_answers()
             || self.multicasts.owes()
+            || self.services.owes()
             || self.owes_requests()
     }
 

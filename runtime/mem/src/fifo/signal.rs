@@ -24,7 +24,7 @@ pub struct Signal<'s> {
     pub data: &'s [u8],
 }
 
-/// Errors of handlers that the program has not been told yet.
+/// Errors of handlers and services that the program has not been told yet.
 #[derive(Debug, Default)]
 pub(crate) struct HandlerFailures {
     any: AtomicBool,
@@ -36,9 +36,15 @@ pub(crate) struct HandlerFailures {
 enum HandlerFailure {
     Panic { offset: u64, text: String },
     Damage { offset: u64 },
+    Service { service: u16, text: String },
 }
 
 impl HandlerFailures {
+    /// A service has panicked.
+    pub(crate) fn add_service(&self, service: u16, text: &str) {
+        self.add(HandlerFailure::Service { service, text: text.into() });
+    }
+
     fn add(&self, failure: HandlerFailure) {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert((failure, 0)).1 += 1;
@@ -47,7 +53,7 @@ impl HandlerFailures {
 }
 
 impl Context {
-    /// Reports the errors of signal handlers since the last call.
+    /// Reports the errors of signal handlers and services since the last call.
     pub(crate) fn check_handlers(&self) -> Result<(), Error> {
         if !self.failures.any.load(SeqCst) {
             return Ok(());
@@ -61,6 +67,9 @@ impl Context {
             }
             Some((HandlerFailure::Damage { offset }, _)) => {
                 Err(Error::FifoDamaged { rank: self.rank(), offset })
+            }
+            Some((HandlerFailure::Service { service, text }, _)) => {
+                Err(Error::ServicePanicked { service, text })
             }
         }
     }

@@ -211,6 +211,8 @@ pub(crate) struct Mailbox {
     pub(crate) awaited: Option<u32>,
     /// Others of whom the same is true at the same time.
     pub(crate) awaited_too: Vec<u32>,
+    /// The program waits for what any rank may send to a service.
+    pub(crate) awaits_anybody: bool,
     /// Several threads wait, and any rank may be one that they wait for.
     pub(crate) keeps_all: bool,
 }
@@ -231,6 +233,7 @@ impl Mailbox {
             ended: Vec::new(),
             awaited: None,
             awaited_too: Vec::new(),
+            awaits_anybody: false,
             keeps_all: false,
         }
     }
@@ -286,8 +289,10 @@ impl Mailbox {
             return self.receive_at(place).map(StreamTarget::Posted);
         }
         let cost = self.cost.saturating_add(kept.cost());
-        let awaited =
-            self.keeps_all || self.awaited == Some(from) || self.awaited_too.contains(&from);
+        let awaited = self.keeps_all
+            || self.awaits_anybody
+            || self.awaited == Some(from)
+            || self.awaited_too.contains(&from);
         if cost > self.bound && !awaited {
             return None;
         }

@@ -188,6 +188,7 @@ impl Engine {
     /// The program waits for this request, or for none any more: messages that an answer to it may be behind are kept.
     pub(crate) fn await_request(&mut self, place: Option<u32>) {
         self.mailbox.awaited = place.and_then(|place| self.awaited_by(place));
+        self.mailbox.awaits_anybody = false;
         self.mailbox.awaited_too.clear();
         if let Some(place) = place {
             self.await_steps(place);

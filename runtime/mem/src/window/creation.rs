@@ -158,11 +158,12 @@ impl Context {
 
     /// Serves frames of ranks of this node while the program computes, if one of them has windows that the others reach
     /// by frames. Owners of such windows get requests; the others forward multicasts and get the answers. A queue's
-    /// descriptor that shows ends of requests needs it, too.
+    /// descriptor that shows ends of requests needs it, too, and so do services.
     pub(crate) fn serve_same_node(&self) -> Result<(), Error> {
         self.channel.serve_rings(|engine| {
             engine.completion_queues.any_shown()
                 || engine.windows.any_by_frames_on_node(self.attachment())
+                || self.attachment().local_count() > 1 && engine.services.any()
         })
     }
 

@@ -372,7 +372,8 @@ impl<H: Handler> ChannelCore<H> {
         self.remote.as_ref().is_some_and(|remote| remote.held)
     }
 
-    fn answer(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+    /// Hands out answers.
+    pub(crate) fn answer(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
         let ChannelCore {
             handler, remote, outgoing, ring_sent, blocked, stalled, unfinished, ..
         } = self;

@@ -200,6 +200,20 @@ impl<H: Handler> Guard<'_, H> {
         core.transmit(attachment)
     }
 
+    /// Has the handler hand out what it owes now, and puts it on the wire. Takes nothing that has arrived.
+    ///
+    /// # Errors
+    /// Those of the channel.
+    pub fn answer(&mut self) -> Result<(), ChannelError> {
+        let (core, attachment) = self.parts();
+        if core.handler.owes_answers() {
+            core.answer(attachment)?;
+            core.publish(attachment);
+            core.transmit(attachment)?;
+        }
+        Ok(())
+    }
+
     /// As [`Guard::transmit`], for a program that sends on without waiting. While packets to `to` are
     /// in flight, further ones are held back until one of these happens:
     ///

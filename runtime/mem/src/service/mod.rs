@@ -1,0 +1,234 @@
+//! Services: state machines of a library above, which take messages of other ranks in whichever thread drives the channel. So
+//! they serve other ranks while the program computes.
+
+pub(crate) mod table;
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
+
+use kumi_net::{Guard, Wait};
+use kumi_proto::Rank;
+
+use crate::collective;
+use crate::context::{AwaitedCleanup, Context};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::service::table::Panic;
+
+/// Bytes of the longest message to a service.
+pub const SERVICE_MESSAGE_BYTES: usize = 16 << 20;
+
+/// A state machine that takes messages of other ranks.
+///
+/// It runs under the channel's lock, in whatever thread drives the channel, also while the program computes. Meanwhile this
+/// rank communicates with nobody, so each call should be short.
+pub trait Service: Any + Send {
+    /// Takes a whole message of another rank, or of this one. Messages of one rank come in their order, whatever service they
+    /// are for.
+    ///
+    /// It must not block, and must not use the context or anything that belongs to it: that would wait for itself.
+    ///
+    /// A panic ends the service at this rank: what this call has sent is forgotten, and further messages are dropped. The
+    /// program's next call that reports panics of signal handlers returns [`Error::ServicePanicked`], and so does every later
+    /// call by the service's handle.
+    fn message(&mut self, from: u32, message: &[u8], outbox: &mut Outbox);
+}
+
+/// Messages that a service sends, in their order.
+#[derive(Debug)]
+pub struct Outbox {
+    ranks: u32,
+    messages: Vec<ServiceMessage>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ServiceMessage {
+    to: Rank,
+    data: Vec<u8>,
+}
+
+impl Outbox {
+    fn new(ranks: u32) -> Outbox {
+        Outbox { ranks, messages: Vec::new() }
+    }
+
+    /// Sends a message to the same service at a rank. It leaves when the call that has this outbox returns, or as soon as there
+    /// is room afterwards. One to the own rank is taken before that call's caller goes on.
+    ///
+    /// What finds no room is kept without a bound. So a service that answers what it is asked bounds how much others ask at a time.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::ServiceMessageTooLong`]. Nothing is sent then.
+    pub fn send(&mut self, to: u32, message: Vec<u8>) -> Result<(), Error> {
+        if to >= self.ranks {
+            return Err(Error::BadRank { rank: to, ranks: self.ranks });
+        }
+        if message.len() > SERVICE_MESSAGE_BYTES {
+            let (length, most) = (message.len(), SERVICE_MESSAGE_BYTES);
+            return Err(Error::ServiceMessageTooLong { length, most });
+        }
+        self.messages.push(ServiceMessage { to, data: message });
+        Ok(())
+    }
+}
+
+/// A service of this rank, for all threads of the program. When it is dropped the service is gone here, and messages that come
+/// for it are dropped. So synchronise before, if others expect answers.
+pub struct ServiceHandle<'c, S: Service> {
+    context: &'c Context,
+    number: u16,
+    /// Threads share the handle and not the service: each has it alone under the channel's lock.
+    _service: PhantomData<fn() -> S>,
+}
+
+impl<S: Service> fmt::Debug for ServiceHandle<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceHandle").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Makes a service. All ranks call this in the same order; when it returns every rank has the service. From then on it is
+    /// served while the program computes, for ranks of this node, too.
+    ///
+    /// ```
+    /// use kumi_mem::{Context, Outbox, Service};
+    ///
+    /// /// Counts what comes and sends nothing.
+    /// struct Count(usize);
+    /// impl Service for Count {
+    ///     fn message(&mut self, _from: u32, message: &[u8], _outbox: &mut Outbox) {
+    ///         self.0 += message.len();
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), kumi_mem::Error> {
+    /// let context = Context::init_singleton()?;
+    /// let service = context.serve_with(Count(0))?;
+    /// let next = (context.rank() + 1) % context.ranks();
+    /// service.call(|_, outbox| outbox.send(next, b"four".to_vec()))??;
+    /// assert_eq!(service.wait(&[], |count, _| (count.0 >= 4).then_some(count.0))?, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ServiceRefused`] at all ranks if one of them cannot serve it;
+    /// [`Error::TooManyServices`]; [`Error::Attach`] at a rank that can have no thread to serve it; [`Error::Fault`],
+    /// [`Error::Io`].
+    pub fn serve_with<S: Service>(&self, service: S) -> Result<ServiceHandle<'_, S>, Error> {
+        let number = self.channel.lock()?.handler().services.add(Box::new(service))?;
+        // From here on it goes whatever happens.
+        let handle = ServiceHandle { context: self, number, _service: PhantomData };
+        let served = self.serve_same_node();
+        // Nobody goes on before all have the service, and are served.
+        let told = collective::all_words(self, [u64::from(served.is_err())])?;
+        served?;
+        match (0..).zip(told).find(|(_, [failed])| *failed != 0) {
+            None => Ok(handle),
+            Some((rank, _)) => {
+                let reason = "it can have no thread that serves others while its program computes";
+                Err(Error::ServiceRefused { rank, reason })
+            }
+        }
+    }
+}
+
+impl<S: Service> ServiceHandle<'_, S> {
+    /// Runs `call` with the service under the channel's lock, and sends what that put into the outbox. What has no room now is
+    /// sent by whoever drives the channel, in order. Never waits for another rank.
+    ///
+    /// `call` is bound as [`Service::message`] is. If it panics the panic goes on here, and the service is of no use any more.
+    ///
+    /// It may be called in a handler of a signal that the thread's own access to memory has raised, as may [`Self::wait`].
+    ///
+    /// # Errors
+    /// [`Error::ServicePanicked`] if the service has panicked before; [`Error::Fault`], [`Error::Io`].
+    pub fn call<T>(&self, call: impl FnOnce(&mut S, &mut Outbox) -> T) -> Result<T, Error> {
+        let mut guard = self.context.channel.lock()?;
+        let engine = guard.handler();
+        engine.check_fault()?;
+        let result = engine.services.call(self.number, call, |_| true)?;
+        if result.is_ok() {
+            guard.answer()?;
+        }
+        // The panic goes on when others can have the channel.
+        drop(guard);
+        Ok(result.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    /// Waits until `ready` returns a value. It is asked at once, and again whenever the service may have changed: a message has
+    /// come, another thread has called it, or another wait has got its value. What it puts into the outbox is sent each time.
+    ///
+    /// `ranks`: whom the value depends on; none: it may be anybody. What else comes from them is kept without a bound
+    /// meanwhile, since what is waited for may be behind it.
+    ///
+    /// `ready` is bound as [`Service::message`] is, and a panic of it is as one of [`Self::call`]. As long as it returns
+    /// nothing, other waits are not asked again because of it.
+    ///
+    /// # Errors
+    /// As [`Self::call`]; [`Error::BadRank`]; [`Error::Interrupted`], after which the service is as `ready` and messages have
+    /// left it.
+    pub fn wait<T>(
+        &self,
+        ranks: &[u32],
+        mut ready: impl FnMut(&mut S, &mut Outbox) -> Option<T>,
+    ) -> Result<T, Error> {
+        ranks.iter().try_for_each(|rank| self.context.check_rank(*rank))?;
+        let over = AwaitedCleanup(self.context);
+        let mut seen = None;
+        let result = self.context.await_only(Wait::Frames, |guard| {
+            // Anew each time: the end of another thread's wait takes it away.
+            guard.handler().await_ranks(ranks);
+            self.ask(guard, &mut seen, &mut ready)
+        });
+        drop(over);
+        result.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    /// Asks `ready` as long as it changes the service itself, unless nothing has changed since it was asked last.
+    fn ask<T>(
+        &self,
+        guard: &mut Guard<'_, Engine>,
+        seen: &mut Option<u64>,
+        mut ready: impl FnMut(&mut S, &mut Outbox) -> Option<T>,
+    ) -> Result<Option<Result<T, Panic>>, Error> {
+        let mut asked = None;
+        let services = &mut guard.handler().services;
+        while asked.is_none() {
+            let changes = Some(services.changes(self.number));
+            if std::mem::replace(seen, changes) == changes {
+                break;
+            }
+            asked = services.call(self.number, &mut ready, Option::is_some)?.transpose();
+        }
+        guard.answer()?;
+        Ok(asked)
+    }
+}
+
+impl<S: Service> Drop for ServiceHandle<'_, S> {
+    fn drop(&mut self) {
+        // Without the lock the channel is broken or this process is a fork: nobody serves here any more.
+        let Ok(mut guard) = self.context.channel.lock() else { return };
+        let service = guard.handler().services.remove(self.number);
+        drop(guard);
+        // Its own end may take long, and may use the context.
+        drop(service);
+        // Serving less needs no thread, so only a broken channel fails, and its next use says so.
+        let _ = self.context.serve_same_node();
+    }
+}
+
+impl Engine {
+    /// The program waits for what these ranks send to a service, or anybody: messages that it may be behind are kept.
+    fn await_ranks(&mut self, ranks: &[Rank]) {
+        let mailbox = &mut self.mailbox;
+        mailbox.awaits_anybody = ranks.is_empty();
+        mailbox.awaited = ranks.first().copied();
+        mailbox.awaited_too.clear();
+        mailbox.awaited_too.extend_from_slice(ranks.get(1..).unwrap_or_default());
+    }
+}

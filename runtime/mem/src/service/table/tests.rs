@@ -1,0 +1,235 @@
+//! Tests of one rank's services, with frames of ranks that there are not.
+
+use super::*;
+
+/// This rank, and how many there are.
+const ME: Rank = 2;
+const RANKS: u32 = 4;
+
+/// Keeps what comes; sends each message on to the ranks that its bytes name, without the first byte.
+#[derive(Default)]
+struct Relay(Vec<(Rank, Vec<u8>)>);
+
+impl Service for Relay {
+    fn message(&mut self, from: u32, message: &[u8], outbox: &mut Outbox) {
+        self.0.push((from, message.to_vec()));
+        match message.split_first() {
+            Some((b'!', _)) => {
+                outbox.send(0, b"lost".to_vec()).expect("a rank");
+                panic!("told to");
+            }
+            Some((to @ 0..4, rest)) => outbox.send((*to).into(), rest.to_vec()).expect("a rank"),
+            _ => {}
+        }
+    }
+}
+
+fn table(services: u16) -> ServiceTable {
+    let mut table = ServiceTable::default();
+    table.join(ME, RANKS, Arc::default());
+    for number in 0..services {
+        assert_eq!(table.add(Box::new(Relay::default())).expect("a number"), number);
+    }
+    table
+}
+
+fn come(table: &mut ServiceTable, number: u16) -> Vec<(Rank, Vec<u8>)> {
+    let taken = table.call(number, |relay: &mut Relay, _| std::mem::take(&mut relay.0), |_| false);
+    taken.expect("a service").expect("no panic")
+}
+
+fn first(service: u16, total: u32, data: &[u8]) -> FirstPart<&[u8]> {
+    FirstPart { service, total, data }
+}
+
+/// Hands out frames of at most `most` bytes, as many as there is `room` for by rank: (rank, kind, data) of each.
+fn sent(table: &mut ServiceTable, most: usize, room: [usize; 4]) -> Vec<(Rank, u8, Vec<u8>)> {
+    let (mut frames, mut room) = (Vec::new(), room);
+    let mut send = |to: Rank, parts: &[&[u8]], _: SharedBytes<'_>| {
+        if room[to as usize] == 0 {
+            return Ok(false);
+        }
+        room[to as usize] -= 1;
+        let frame = parts.concat();
+        assert!(frame.len() <= most);
+        frames.push((to, frame[0], parts[1].to_vec()));
+        Ok(true)
+    };
+    table.hand_out(most, &mut Vec::new(), &mut send).expect("sent");
+    frames
+}
+
+#[test]
+fn a_message_in_parts_comes_whole_whatever_others_send_meanwhile() {
+    let mut table = table(2);
+    table.first(0, first(1, 6, b"abc")).expect("first");
+    table.first(1, first(0, 4, b"")).expect("first");
+    table.part(0, &b"de"[..]).expect("part");
+    assert_eq!(come(&mut table, 1), []);
+    table.first(3, first(1, 2, b"xy")).expect("whole");
+    table.part(1, &b"four"[..]).expect("part");
+    table.part(0, &b"f"[..]).expect("part");
+    table.first(0, first(1, 0, b"")).expect("empty");
+    let whole = |from, data: &[u8]| (from, data.to_vec());
+    assert_eq!(come(&mut table, 1), [whole(3, b"xy"), whole(0, b"abcdef"), whole(0, b"")]);
+    assert_eq!(come(&mut table, 0), [whole(1, b"four")]);
+    assert!(table.partial.is_empty());
+}
+
+#[test]
+fn what_no_rank_sends_is_a_fault() {
+    let mut table = table(1);
+    let fault = |result: Result<(), String>, text: &str| {
+        assert!(result.as_ref().is_err_and(|error| error.contains(text)), "{result:?}");
+    };
+    fault(table.part(0, &b"x"[..]), "part of no message");
+    fault(table.first(0, first(1, 0, b"")), "service 1, which there is not");
+    let most = SERVICE_MESSAGE_BYTES as u32;
+    fault(table.first(0, first(0, most + 1, b"x")), "16777217 bytes");
+    table.first(0, first(0, most, b"x")).expect("as long as may be");
+    fault(table.first(0, first(0, 1, b"x")), "inside of another");
+    table.first(1, first(0, 3, b"x")).expect("first");
+    fault(table.part(1, &b"xyz"[..]), "longer than it says");
+    assert_eq!(come(&mut table, 0), []);
+}
+
+#[test]
+fn memory_grows_with_what_has_come_and_not_with_what_is_announced() {
+    let mut table = table(1);
+    table.first(0, first(0, SERVICE_MESSAGE_BYTES as u32, b"x")).expect("first");
+    assert!(table.partial[&0].data.capacity() <= TRUSTED);
+}
+
+#[test]
+fn what_is_for_a_service_that_is_gone_is_dropped_and_its_number_stays_its_own() {
+    let mut table = table(2);
+    table.first(0, first(0, 2, b"a")).expect("first");
+    assert!(table.remove(0).is_some());
+    assert!(table.any());
+    table.part(0, &b"b"[..]).expect("dropped");
+    table.first(0, first(0, 1, b"c")).expect("dropped");
+    assert_eq!(table.add(Box::new(Relay::default())).expect("a number"), 2);
+    assert_eq!(come(&mut table, 2), []);
+    assert!(table.remove(1).is_some() && table.remove(2).is_some());
+    assert!(!table.any() && table.remove(0).is_none());
+}
+
+#[test]
+fn numbers_come_to_an_end() {
+    let mut table = ServiceTable::default();
+    table.entries.resize_with(1 << 16, || None);
+    let result = table.add(Box::new(Relay::default()));
+    assert!(matches!(result, Err(Error::TooManyServices)));
+}
+
+#[test]
+fn messages_leave_in_order_as_there_is_room_and_a_full_way_holds_up_no_other() {
+    let mut table = table(1);
+    let send = |_: &mut Relay, outbox: &mut Outbox| {
+        for (to, data) in [(0, "abcdefghij"), (1, "other"), (0, ""), (0, "last")] {
+            outbox.send(to, data.into()).expect("a rank");
+        }
+    };
+    table.call(0, send, |()| true).expect("a service").expect("no panic");
+    let frame = |to, kind, data: &[u8]| (to, kind, data.to_vec());
+    let frames = sent(&mut table, 12, [1, 9, 9, 9]);
+    assert_eq!(frames, [frame(0, 24, b"abcd"), frame(1, 24, b"othe"), frame(1, 25, b"r")]);
+    assert!(table.owes());
+    assert_eq!(sent(&mut table, 12, [0; 4]), []);
+    // The length of frames may change in between.
+    assert_eq!(sent(&mut table, 8, [1; 4]), [frame(0, 25, b"efgh")]);
+    let rest = sent(&mut table, 100, [9; 4]);
+    assert_eq!(rest, [frame(0, 25, b"ij"), frame(0, 24, b""), frame(0, 24, b"last")]);
+    assert!(!table.owes());
+}
+
+#[test]
+fn ranks_that_are_full_already_get_nothing() {
+    let mut table = table(1);
+    let send = |_: &mut Relay, outbox: &mut Outbox| outbox.send(3, vec![1]).expect("a rank");
+    table.call(0, send, |()| true).expect("a service").expect("no panic");
+    let mut never = |_: Rank, _: &[&[u8]], _: SharedBytes<'_>| panic!("nothing may be sent");
+    table.hand_out(100, &mut vec![3], &mut never).expect("nothing sent");
+    assert!(table.owes());
+}
+
+#[test]
+fn messages_to_the_own_rank_are_there_at_once_and_in_order() {
+    let mut table = table(1);
+    let send = |_: &mut Relay, outbox: &mut Outbox| {
+        for data in [&b"\x02\x02\x01x"[..], b"second"] {
+            outbox.send(ME, data.to_vec()).expect("a rank");
+        }
+    };
+    table.call(0, send, |()| true).expect("a service").expect("no panic");
+    let own = |data: &[u8]| (ME, data.to_vec());
+    assert_eq!(
+        come(&mut table, 0),
+        [own(b"\x02\x02\x01x"), own(b"second"), own(b"\x02\x01x"), own(b"\x01x")]
+    );
+    assert_eq!(sent(&mut table, 100, [1; 4]), [(1, 24, b"x".to_vec())]);
+}
+
+#[test]
+fn a_service_answers_whoever_drives() {
+    let mut table = table(1);
+    table.first(0, first(0, 3, b"\x00ok")).expect("whole");
+    assert_eq!(sent(&mut table, 100, [1; 4]), [(0, 24, b"ok".to_vec())]);
+}
+
+#[test]
+fn an_outbox_refuses_what_cannot_be_sent() {
+    let mut outbox = Outbox::new(RANKS);
+    let result = outbox.send(4, vec![]);
+    assert!(matches!(result, Err(Error::BadRank { rank: 4, ranks: 4 })));
+    let result = outbox.send(0, vec![0; SERVICE_MESSAGE_BYTES + 1]);
+    assert!(matches!(result, Err(Error::ServiceMessageTooLong { length: 16_777_217, .. })));
+    outbox.send(0, vec![0; SERVICE_MESSAGE_BYTES]).expect("as long as may be");
+    assert_eq!(outbox.messages.len(), 1);
+}
+
+fn panicked<T>(result: &Result<T, Error>, said: &str) -> bool {
+    matches!(result, Err(Error::ServicePanicked { service: 0, text }) if text == said)
+}
+
+#[test]
+fn a_panic_ends_a_service_and_no_other() {
+    let mut table = table(2);
+    table.first(0, first(0, 1, b"!")).expect("whole");
+    table.first(0, first(0, 4, b"\x01out")).expect("dropped");
+    assert_eq!(sent(&mut table, 100, [9; 4]), [], "half of what it would have said");
+    let result = table.call(0, |_: &mut Relay, _| (), |()| true);
+    assert!(panicked(&result.map(drop), "told to"));
+    table.first(0, first(1, 4, b"good")).expect("whole");
+    assert_eq!(come(&mut table, 1), [(0, b"good".to_vec())]);
+}
+
+#[test]
+fn a_panic_of_a_call_goes_on_and_ends_the_service() {
+    let mut table = table(1);
+    let call = |_: &mut Relay, outbox: &mut Outbox| {
+        outbox.send(0, b"lost".to_vec()).expect("a rank");
+        panic!("in a call");
+    };
+    let panic = table.call(0, call, |()| true).expect("a service").expect_err("a panic");
+    assert_eq!(panic_text(&*panic), "in a call");
+    assert!(!table.owes());
+    let result = table.call(0, |_: &mut Relay, _| (), |()| true);
+    assert!(panicked(&result.map(drop), "in a call"));
+}
+
+#[test]
+fn what_may_have_changed_a_service_is_counted() {
+    let mut table = table(1);
+    let changed = |table: &mut ServiceTable, changed| {
+        table.call(0, |_: &mut Relay, _| (), |()| changed).expect("a service").expect("no panic");
+        table.changes(0)
+    };
+    assert_eq!((changed(&mut table, false), changed(&mut table, true)), (0, 1));
+    table.first(0, first(0, 2, b"a")).expect("first");
+    assert_eq!(table.changes(0), 1, "half a message is none");
+    table.part(0, &b"b"[..]).expect("part");
+    assert_eq!(table.changes(0), 2);
+    table.first(0, first(0, 1, b"!")).expect("whole");
+    assert_eq!(table.changes(0), 3, "who waits is told of the panic");
+}
