@@ -11,6 +11,7 @@ use proptest::prelude::*;
 mod landing;
 mod racing;
 mod refusals;
+mod services;
 
 use crate::fifo::queue::{MARK_FIFO, Queue};
 use crate::message::mailbox::{MatchPattern, ReceiveBuffer, Source, Tag};
