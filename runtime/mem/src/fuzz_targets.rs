@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering::SeqCst;
 use kumi_net::layout::ArenaKind;
 use kumi_net::{Attachment, Delivery, Handler, SharedBytes};
 use kumi_proto::frame::{
-    Frame, GetList, MulticastAppend, MulticastAppendDone, Operation, PutList, Width, WindowKey,
+    Frame, GetList, MulticastAppend, MulticastAppendDone, Operation, PutList, ServiceMessage,
+    Width, WindowKey,
 };
 
 use crate::engine::Engine;
 use crate::fifo::queue::{ALIGNMENT, MARK_FIFO, MARK_SIGNAL, OVERHEAD, Queue, need};
+use crate::service::{Outbox, Service};
 use crate::window::key::RandomSource;
 use crate::window::table::{Rights, WindowMemory};
 
@@ -20,6 +22,20 @@ const WINDOW: usize = 1024;
 /// Where the FIFO and the port are in the first, and their capacity.
 const QUEUES: [(u64, u64, bool); 2] = [(256, 64, false), (576, 128, true)];
 const BOUND: usize = 4_000;
+
+/// Services of the rank, of which the last is gone.
+const SERVICES: u16 = 3;
+
+/// Sends what it gets to the rank that its first byte names. (A panic ends a fuzzer, though a service's is caught.)
+struct Echo;
+
+impl Service for Echo {
+    fn message(&mut self, from: u32, message: &[u8], outbox: &mut Outbox) {
+        // Also to ranks that there are not, which is refused.
+        let to = message.first().map_or(from, |first| u32::from(*first) % 4);
+        let _ = outbox.send(to, message.to_vec());
+    }
+}
 
 /// The input, byte by byte; zeros when it is used up.
 struct InputReader<'i>(&'i [u8]);
@@ -109,7 +125,7 @@ fn list_frame(
 
 /// A frame of any kind with such numbers; small ones for a window name one of these.
 fn frame(input: &mut InputReader<'_>, windows: &[WindowMemory; 4]) -> Vec<u8> {
-    let kind = input.next() % 22;
+    let kind = input.next() % 24;
     let (token, offset, stride) = (input.number(), input.number(), input.number());
     let (number, last, wait) = (input.number(), input.bit(), input.bit());
     let window = windows.get(number as usize).map_or(number, |window| window.key);
@@ -143,8 +159,10 @@ fn frame(input: &mut InputReader<'_>, windows: &[WindowMemory; 4]) -> Vec<u8> {
         14 => Frame::Append { token, window, offset, wait, signal: last, data },
         15 => Frame::AppendReply { token, again: last },
         16..20 => return list_frame(kind - 16, input, (window, offset)),
+        20 => Frame::Service(ServiceMessage { service: number as u16, total: count, data }),
+        21 => Frame::ServicePart { data },
         // Bytes as they come, and a kind of frame with any length.
-        20 => return data.to_vec(),
+        22 => return data.to_vec(),
         _ => return [&[token as u8, 0, 0, 0], data].concat(),
     };
     [&made.header(), made.list(), made.data()].concat()
@@ -173,6 +191,12 @@ fn rank(lent: &mut [u64]) -> (Attachment, Engine, [WindowMemory; 4]) {
         queue.open(if signal { MARK_SIGNAL } else { MARK_FIFO }, 3);
         drop(engine.fifos.add((pieces[0].key, offset), queue, capacity, signal, 3).expect("free"));
     }
+    // Of two ranks, of which the other one asks.
+    engine.services.join(1, 2, Default::default());
+    for _ in 0..SERVICES {
+        engine.services.add(Box::new(Echo)).expect("a number");
+    }
+    engine.services.remove(SERVICES - 1);
     (attachment, engine, pieces)
 }
 
@@ -300,7 +324,7 @@ mod tests {
         let made = inputs(3, count, 300).map(|input| frame(&mut InputReader(&input), &pieces));
         let good = made.filter(|bytes| Frame::decode(bytes).is_ok());
         let kinds = good.map(|bytes| bytes[0]).collect::<BTreeSet<_>>().len();
-        assert!(kinds == 20 || cfg!(miri) && kinds > 10, "{kinds}");
+        assert!(kinds == 22 || cfg!(miri) && kinds > 10, "{kinds}");
         drop(attachment);
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::scope;
 
-use common::{Job, Numbers, run, start};
+use common::{Job, Numbers, closed_gate, run, start};
 use kumi_mem::{
     Context, Error, Outbox, SERVICE_MESSAGE_BYTES, Service, ServiceHandle, Source, Tag,
 };
@@ -359,6 +359,58 @@ fn a_panic_of_a_call_or_a_wait_goes_on_in_its_caller() {
             context.barrier().expect("barrier");
         }
         assert!(services.iter().all(|service| panicked(&service.call(|_, _| ()))));
+    });
+}
+
+/// A rank is idle while it waits for its service, and one that computes is not, though its service answers.
+#[test]
+#[cfg_attr(miri, ignore = "the job is over before the test looks at it")]
+fn who_waits_for_a_service_is_idle_and_nobody_else() {
+    let body = |context: &Context| {
+        let window = context.window(4096).expect("window");
+        let service = context.serve_with(Inbox::default()).expect("service");
+        if context.rank() == 0 {
+            while closed_gate(window.base() as usize) {}
+            send(&service, 1, b"go on");
+        } else {
+            assert_eq!(receive(&service), (0, b"go on".to_vec()));
+        }
+        // Nothing more comes.
+        let _: Result<(), Error> = service.wait(&[], |_, _| None);
+    };
+    for layout in [&[2][..], &[1, 1]] {
+        let job = Job { layout, ..Job::default() };
+        let job = start("who_waits_for_a_service_is_idle_and_nobody_else", &job, body);
+        let all_is_there = |job: &common::Running| job.total("sent") == job.total("delivered");
+        job.until("idle while the other one computes", |job| {
+            job.sample(1).idle && !job.sample(0).idle && all_is_there(job)
+        });
+        job.until("both idle", |job| {
+            // Again and again, since the window may only just be made.
+            job.open_gate();
+            job.sample(0).idle && job.sample(1).idle && all_is_there(job)
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(job.sample(0).idle && job.sample(1).idle, "a deadlock stays one");
+    }
+}
+
+/// A wait that the program interrupts leaves its service as it is.
+#[test]
+fn an_interrupted_wait_can_be_repeated() {
+    let layouts: &[&[u32]] = &[&[1], &[2]];
+    run("an_interrupted_wait_can_be_repeated", layouts, |context| {
+        let service = context.serve_with(Inbox::default()).expect("service");
+        let asked = AtomicBool::new(false);
+        // Once only, or no later wait would end.
+        let ask = move || !asked.swap(true, SeqCst);
+        context.interruptible(std::time::Duration::from_millis(1), ask).expect("a thread");
+        let result = service.wait(&[], |_, _| None::<()>);
+        assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+        let next = (context.rank() + 1) % context.ranks();
+        send(&service, next, b"after it");
+        assert_eq!(receive(&service).1, b"after it");
+        context.barrier().expect("barrier");
     });
 }
 

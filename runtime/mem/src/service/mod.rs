@@ -28,7 +28,8 @@ pub trait Service: Any + Send {
     /// Takes a whole message of another rank, or of this one. Messages of one rank come in their order, whatever service they
     /// are for.
     ///
-    /// It must not block, and must not use the context or anything that belongs to it: that would wait for itself.
+    /// It must not block, and must not use the context or anything that belongs to it: that would wait for itself. Nor may it
+    /// touch memory whose faults the program handles: the library's thread takes no signals, so a fault there ends the process.
     ///
     /// A panic ends the service at this rank: what this call has sent is forgotten, and further messages are dropped. The
     /// program's next call that reports panics of signal handlers returns [`Error::ServicePanicked`], and so does every later
