@@ -61,7 +61,7 @@ fn a_message_goes_round() {
 /// What the message with this number from a rank to another has.
 fn made(from: u32, to: u32, number: u32, most: u64) -> Vec<u8> {
     let mut numbers = Numbers(u64::from(from * 1_000_003 + to * 1_009 + number));
-    let length = numbers.below(if number % 8 == 0 { most } else { 100 });
+    let length = numbers.below(if number.is_multiple_of(8) { most } else { 100 });
     let mut message = number.to_le_bytes().to_vec();
     message.extend((0..length).map(|at| (at as u32 * 7 + from + number) as u8));
     message
@@ -350,12 +350,11 @@ fn a_panic_is_told_and_ends_nothing_else() {
 fn a_panic_of_a_call_or_a_wait_goes_on_in_its_caller() {
     run("a_panic_of_a_call_or_a_wait_goes_on_in_its_caller", &[&[1, 1], &[2]], |context| {
         let services = [0, 1].map(|_| context.serve_with(Fragile).expect("service"));
-        let panics: [&dyn Fn(); 2] =
-            [&|| services[0].call(|_, _| panic!("told to")).expect("no error"), &|| {
-                services[1].wait(&[], |_, _| panic!("told to")).expect("no error")
-            }];
+        let called = || services[0].call(|_, _| panic!("told to"));
+        let waited = || services[1].wait(&[], |_, _| panic!("told to"));
+        let panics: [&dyn Fn() -> Result<(), Error>; 2] = [&called, &waited];
         for panics in panics {
-            catch_unwind(AssertUnwindSafe(panics)).expect_err("a panic");
+            catch_unwind(AssertUnwindSafe(panics)).map(drop).expect_err("a panic");
             context.barrier().expect("barrier");
         }
         assert!(services.iter().all(|service| panicked(&service.call(|_, _| ()))));

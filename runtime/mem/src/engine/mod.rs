@@ -176,13 +176,7 @@ impl Engine {
                     false => self.value_arrived(from, token, u64::from(again)),
                 }
             }
-            Frame::PutDone { token } => match self.completions.done(from, token) {
-                true => {
-                    self.puts_placed();
-                    Ok(Delivery::Taken)
-                }
-                false => Err("an answer to no put".into()),
-            },
+            Frame::PutDone { token } => self.put_done(from, token),
             Frame::Refused { token, code } => {
                 self.refusal_arrived(from, token, Refusal::from_code(code));
                 Ok(Delivery::Taken)
@@ -199,10 +193,18 @@ impl Engine {
             Frame::MulticastAppendDone(done) => {
                 self.multicast_append_done(attachment, from, &done).map(|()| Delivery::Taken)
             }
-            Frame::Service(first) => self.services.first(from, first).map(|()| Delivery::Taken),
-            Frame::ServicePart { data } => self.services.part(from, data).map(|()| Delivery::Taken),
+            Frame::Service(first) => self.services.first(from, first),
+            Frame::ServicePart { data } => self.services.part(from, data),
             request => Ok(self.serve(attachment, from, &request)),
         }
+    }
+
+    fn put_done(&mut self, from: Rank, token: u64) -> Result<Delivery, String> {
+        if !self.completions.done(from, token) {
+            return Err("an answer to no put".into());
+        }
+        self.puts_placed();
+        Ok(Delivery::Taken)
     }
 
     fn refusal_arrived(&mut self, from: Rank, token: u64, reason: Refusal) {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use kumi_net::{AnswerSender, ChannelError, CopySource, SharedBytes};
+use kumi_net::{AnswerSender, ChannelError, CopySource, Delivery, SharedBytes};
 use kumi_proto::Rank;
 use kumi_proto::frame::{
     FrameHeader, SERVICE_BYTES, SERVICE_PART_BYTES, ServiceMessage as FirstPart,
@@ -142,7 +142,7 @@ impl ServiceTable {
         &mut self,
         from: Rank,
         FirstPart { service, total, data }: FirstPart<impl CopySource>,
-    ) -> Result<(), String> {
+    ) -> Result<Delivery, String> {
         let total = total as usize;
         if self.partial.contains_key(&from) {
             return Err("a message to a service began inside of another one".into());
@@ -157,7 +157,7 @@ impl ServiceTable {
             let mut kept = Vec::with_capacity(total.min(TRUSTED));
             data.append_to(&mut kept);
             self.partial.insert(from, PartialMessage { service, total, data: kept });
-            return Ok(());
+            return Ok(Delivery::Taken);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         if scratch.len() < total {
@@ -165,11 +165,11 @@ impl ServiceTable {
         }
         self.deliver(service, from, data.private(&mut scratch[..total]));
         self.scratch = scratch;
-        Ok(())
+        Ok(Delivery::Taken)
     }
 
     /// Next part of the pair's message. An error is the sender's fault.
-    pub(crate) fn part(&mut self, from: Rank, data: impl CopySource) -> Result<(), String> {
+    pub(crate) fn part(&mut self, from: Rank, data: impl CopySource) -> Result<Delivery, String> {
         let Some(partial) = self.partial.get_mut(&from) else {
             return Err("a part of no message to a service".into());
         };
@@ -182,7 +182,7 @@ impl ServiceTable {
         {
             self.deliver(whole.service, from, &whole.data);
         }
-        Ok(())
+        Ok(Delivery::Taken)
     }
 
     /// Gives a service a message, and those that it sends to this rank.

@@ -79,7 +79,7 @@ fn a_message_in_parts_comes_whole_whatever_others_send_meanwhile() {
 #[test]
 fn what_no_rank_sends_is_a_fault() {
     let mut table = table(1);
-    let fault = |result: Result<(), String>, text: &str| {
+    let fault = |result: Result<Delivery, String>, text: &str| {
         assert!(result.as_ref().is_err_and(|error| error.contains(text)), "{result:?}");
     };
     fault(table.part(0, &b"x"[..]), "part of no message");
