@@ -143,7 +143,8 @@ impl<S: Service> ServiceHandle<'_, S> {
     ///
     /// `call` is bound as [`Service::message`] is. If it panics the panic goes on here, and the service is of no use any more.
     ///
-    /// It may be called in a handler of a signal that the thread's own access to memory has raised, as may [`Self::wait`].
+    /// It may be called in a handler of a signal that the program's own access to memory has raised, as may [`Self::wait`]. Such
+    /// memory must not be given to operations of the context: the signal would come while the channel is locked.
     ///
     /// # Errors
     /// [`Error::ServicePanicked`] if the service has panicked before; [`Error::Fault`], [`Error::Io`].
