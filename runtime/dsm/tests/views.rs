@@ -144,11 +144,7 @@ proptest! {
 
 /// Each writer has a word in each unit. Whatever is reported is copied to the twin, as a protocol would. In the end each
 /// twin is what was written last: a report that was lost would have left an older value.
-fn writers_lose_nothing(
-    mechanism: Mechanism,
-    unit: u32,
-    release: fn(&View, &mut Vec<Range<u64>>),
-) {
+fn writers_lose_nothing(mechanism: Mechanism, unit: u32, release: fn(&View, &mut Vec<Range<u64>>)) {
     const UNITS: u64 = 64;
     const WRITERS: usize = 3;
     const ROUNDS: u64 = 60;
