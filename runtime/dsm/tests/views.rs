@@ -4,8 +4,10 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Barrier, Mutex};
 
 use common::{alone, collect, drop_units, mechanisms, memory, read, view, word, write};
 use kumi_dsm::view::{Mechanism, View, ViewError};
@@ -142,54 +144,68 @@ proptest! {
     }
 }
 
-/// Each writer has a word in each unit. Whatever is reported is copied to the twin, as a protocol would. In the end each
-/// twin is what was written last: a report that was lost would have left an older value.
+/// Each writer has a word in each unit, which it writes once in a round. Meanwhile another thread releases, and copies
+/// whatever is reported to the twin, as a protocol would. After each round the twins are what was written in it: a report
+/// that was lost would have left an older value.
 fn writers_lose_nothing(mechanism: Mechanism, unit: u32, release: fn(&View, &mut Vec<Range<u64>>)) {
-    const UNITS: u64 = 64;
+    const UNITS: u64 = 32;
     const WRITERS: usize = 3;
-    const ROUNDS: u64 = 60;
+    const ROUNDS: u64 = 300;
     let memory = memory(UNITS * u64::from(unit), unit);
     let (view, _shower) = view(&memory, mechanism, UNITS);
-    let over = AtomicBool::new(false);
-    let flush = |dirty: Vec<Range<u64>>| {
+    let (over, round_ends) = (AtomicBool::new(false), Barrier::new(WRITERS + 1));
+    let flush = || {
+        let mut dirty = Vec::new();
+        release(&view, &mut dirty);
         for unit in dirty.into_iter().flatten() {
             memory.twin(unit).expect("twin").copy_from(memory.page(unit).expect("page").shared());
         }
     };
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let view = &view;
-                scope.spawn(move || {
-                    for round in 1..=ROUNDS {
-                        for unit in 0..UNITS {
-                            word(view, unit, 500 - writer).store(round, Relaxed);
-                        }
-                    }
-                })
-            })
-            .collect();
-        scope.spawn(|| {
-            while !over.load(SeqCst) {
-                let mut dirty = Vec::new();
-                release(&view, &mut dirty);
-                flush(dirty);
-            }
-        });
-        // The other thread ends even if a writer failed.
-        let done: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
-        over.store(true, SeqCst);
-        assert!(done.iter().all(Result::is_ok), "a writer failed");
-    });
-    let mut dirty = Vec::new();
-    release(&view, &mut dirty);
-    flush(dirty);
-    for unit in 0..UNITS {
-        for writer in 0..WRITERS {
-            let twin = memory.twin(unit).expect("twin").shared().load_u64((500 - writer) * 8);
-            assert_eq!(twin, ROUNDS, "{mechanism}: unit {unit}, writer {writer}");
+    let check = |round| {
+        for unit in 0..UNITS {
+            let twin = memory.twin(unit).expect("twin").shared();
+            let words = [0, 1, 2].map(|writer| twin.load_u64((500 - writer) * 8));
+            assert_eq!(words, [round; WRITERS], "{mechanism}: unit {unit}");
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (view, round_ends) = (&view, &round_ends);
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    for unit in 0..UNITS {
+                        word(view, unit, 500 - writer).store(round, Relaxed);
+                    }
+                    round_ends.wait();
+                    round_ends.wait();
+                }
+            });
+        }
+        let releases = Mutex::new(());
+        let wrong = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(SeqCst) {
+                    let _one = releases.lock().expect("the other thread is well");
+                    flush();
+                }
+            });
+            let mut wrong = None;
+            for round in 1..=ROUNDS {
+                round_ends.wait();
+                let one = releases.lock().expect("the other thread is well");
+                flush();
+                // The writers go on whatever is found, so that this ends.
+                wrong = wrong.or(std::panic::catch_unwind(AssertUnwindSafe(|| check(round))).err());
+                drop(one);
+                round_ends.wait();
+            }
+            over.store(true, SeqCst);
+            wrong
+        });
+        if let Some(wrong) = wrong {
+            std::panic::resume_unwind(wrong);
+        }
+    });
 }
 
 #[test]
@@ -210,8 +226,8 @@ fn threads_write_while_units_are_dropped() {
     for mechanism in mechanisms("threads_write_while_units_are_dropped") {
         for unit in UNITS {
             writers_lose_nothing(mechanism, unit, |view, dirty| {
-                for start in (0..view.units()).step_by(16) {
-                    view.drop_units(start..start + 16, dirty).expect("drop");
+                for start in (0..view.units()).step_by(2) {
+                    view.drop_units(start..start + 2, dirty).expect("drop");
                 }
             });
         }
