@@ -8,6 +8,9 @@
 //!
 //! `docs/design/dsm.md` says how the parts fit. Linux only.
 
+// Lists of ranges are common here, and none is meant as a list of numbers.
+#![allow(clippy::single_range_in_vec_init)]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("kumi-dsm needs Linux");
 

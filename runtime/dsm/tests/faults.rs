@@ -1,4 +1,5 @@
 //! Faults: those of views, those of others, and the ends of processes. Each case is a process of its own.
+#![allow(clippy::single_range_in_vec_init)] // None is meant as a list of numbers.
 
 mod common;
 

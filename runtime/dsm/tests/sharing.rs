@@ -1,4 +1,5 @@
 //! Memory that processes of a node share.
+#![allow(clippy::single_range_in_vec_init)] // None is meant as a list of numbers.
 
 mod common;
 

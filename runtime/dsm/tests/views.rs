@@ -1,4 +1,5 @@
 //! What a view shows and reports, by both mechanisms.
+#![allow(clippy::single_range_in_vec_init)] // None is meant as a list of numbers.
 
 mod common;
 

@@ -92,11 +92,11 @@ impl std::fmt::Display for Mechanism {
 }
 
 impl Missing {
-    pub(super) fn userfaultfd(error: io::Error) -> Missing {
+    pub(super) fn userfaultfd(error: &io::Error) -> Missing {
         Missing::UserFaultFd { error: error.raw_os_error().unwrap_or(0) }
     }
 
-    pub(super) fn page_scan(error: io::Error) -> Missing {
+    pub(super) fn page_scan(error: &io::Error) -> Missing {
         Missing::PageScan { error: error.raw_os_error().unwrap_or(0) }
     }
 }
@@ -149,8 +149,8 @@ fn probe() -> Result<(), Missing> {
         Ok(true) => Ok(()),
         Ok(false) => Err(Missing::Inexact),
         Err(ViewError::Missing(missing)) => Err(missing),
-        Err(ViewError::Io { what: "PAGEMAP_SCAN", source }) => Err(Missing::page_scan(source)),
-        Err(ViewError::Io { source, .. }) => Err(Missing::userfaultfd(source)),
+        Err(ViewError::Io { what: "PAGEMAP_SCAN", source }) => Err(Missing::page_scan(&source)),
+        Err(ViewError::Io { source, .. }) => Err(Missing::userfaultfd(&source)),
         Err(_) => Err(Missing::UserFaultFd { error: libc::ENOMEM }),
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct UserFault {
 impl UserFault {
     /// Governs a space that can be read and written.
     pub(super) fn new(space: &std::sync::Arc<Space>) -> Result<UserFault, ViewError> {
-        let uffd = kernel::userfaultfd().map_err(Missing::userfaultfd)?;
+        let uffd = kernel::userfaultfd().map_err(|error| Missing::userfaultfd(&error))?;
         let mut api = UffdioApi { api: kernel::UFFD_API, features: FEATURES, ioctls: 0 };
         kernel::api(uffd.as_fd(), &mut api)
             .map_err(|_| Missing::Features { lacking: lacking() })?;
@@ -65,7 +65,8 @@ impl UserFault {
         // SAFETY: the whole of the space, which was mapped for this and is not used yet.
         unsafe { kernel::register(uffd.as_fd(), &mut register) }
             .map_err(failed("UFFDIO_REGISTER"))?;
-        let pagemap = std::fs::File::open("/proc/self/pagemap").map_err(Missing::page_scan)?;
+        let pagemap = std::fs::File::open("/proc/self/pagemap")
+            .map_err(|error| Missing::page_scan(&error))?;
         let mapped = UnitSet::new(space.geometry().units());
         let pagemap = OwnedFd::from(pagemap);
         Ok(UserFault { uffd, pagemap, mapped, space: space.clone(), page: system_page() })
