@@ -147,6 +147,30 @@ fn a_resolver_may_block_and_reach_for_other_units() {
     in_processes("a_resolver_may_block_and_reach_for_other_units", body, succeeded);
 }
 
+/// Shows a unit, and needs much of the stack for it.
+struct Deep(std::sync::Weak<View>);
+
+impl FaultResolver for Deep {
+    fn resolve(&self, unit: u64, _: bool) -> Result<(), FaultRefusal> {
+        let room = std::hint::black_box([1u8; 512 << 10]);
+        let view = self.0.upgrade().ok_or(FaultRefusal::new("the view is gone"))?;
+        let end = unit + u64::from(room[usize::try_from(unit).unwrap_or(0)]);
+        Ok(view.map(unit..end)?)
+    }
+}
+
+#[test]
+fn a_resolver_has_the_stack_of_its_thread() {
+    let body = |mechanism| {
+        let memory = memory(1 << 20, 4096);
+        let view = Arc::new(View::new(&memory, mechanism).expect("view"));
+        view.serve(Arc::new(Deep(Arc::downgrade(&view))));
+        write(&view, 4, 0, 1);
+        assert_eq!(common::collect(&view), [4..5]);
+    };
+    in_processes("a_resolver_has_the_stack_of_its_thread", body, succeeded);
+}
+
 #[test]
 fn a_fault_leaves_errno_alone() {
     let body = |mechanism| {

@@ -285,6 +285,38 @@ fn a_unit_that_nobody_filled_reads_as_zeros() {
     }
 }
 
+/// The kernel may take pages out of a page table when memory is short. The test does so in its place.
+#[test]
+fn pages_that_the_kernel_reclaims_lose_no_write() {
+    let _alone = alone();
+    for mechanism in mechanisms("pages_that_the_kernel_reclaims_lose_no_write") {
+        let memory = memory(16 << 14, 16 * KIB);
+        let (view, shower) = view(&memory, mechanism, 16);
+        let reclaim = || {
+            // SAFETY: the pages stay in the memory file, and come back as they were.
+            let done = unsafe { libc::madvise(view.base().cast(), 16 << 14, libc::MADV_DONTNEED) };
+            assert_eq!(done, 0);
+        };
+        view.map(2..10).expect("map");
+        write(&view, 3, 5000, 33);
+        write(&view, 9, 0, 99);
+        reclaim();
+        assert_eq!(drop_units(&view, 8..10), [9..10], "{mechanism}: dropped while they are away");
+        let dirty = collect(&view);
+        assert!(
+            dirty.contains(&(3..4)),
+            "{mechanism}: {dirty:?}, without the unit that was written"
+        );
+        write(&view, 4, 1, 44);
+        reclaim();
+        // They come back without the resolver.
+        let seen = [read(&view, 3, 5000), read(&view, 4, 1), read(&view, 5, 0)];
+        assert_eq!((seen, shower.count.load(SeqCst)), ([33, 44, 0], 0), "{mechanism}");
+        let dirty: Vec<_> = collect(&view).into_iter().flatten().collect();
+        assert!(dirty.contains(&4) && dirty.iter().all(|unit| (2..8).contains(unit)), "{dirty:?}");
+    }
+}
+
 #[test]
 fn the_last_unit_is_one_as_others() {
     let _alone = alone();

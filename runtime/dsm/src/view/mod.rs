@@ -41,7 +41,8 @@
 //! - A system call that is given a unit which is not visible returns `EFAULT`: the kernel asks no resolver.
 //! - With [`Mechanism::Protect`] the handler of SIGSEGV runs on the thread's own stack, since a resolver needs more than an
 //!   alternate one has. A thread whose stack overflows then dies by SIGSEGV without the message of an earlier handler.
-//! - A handler of an asynchronous signal may use a view. It must not call [`View::collect`] or [`View::drop_units`].
+//! - A handler of an asynchronous signal may use a view if the resolver can be entered by a thread that is inside of it. It
+//!   must not call [`View::collect`] or [`View::drop_units`].
 //! - A child made by `fork` has no view: its accesses end it by SIGSEGV, and one line on stderr says why.
 
 mod backend;

@@ -20,8 +20,14 @@ pub(super) struct UnitSet {
     summary: Box<[AtomicU64]>,
 }
 
+/// Zeros for so many bits. The allocator gives them as they come from the kernel, so parts that nobody uses take no memory.
 fn words(bits: u64) -> Box<[AtomicU64]> {
-    (0..bits.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect()
+    const { assert!(align_of::<u64>() == align_of::<AtomicU64>(), "kumi-dsm needs a 64-bit machine") };
+    let count = usize::try_from(bits.div_ceil(BITS)).expect("words for units of the address space");
+    let zeros = Box::into_raw(vec![0u64; count].into_boxed_slice());
+    // SAFETY: the box that was just taken apart. An atomic has the size and the values of its number, and the same alignment
+    // by the assertion above.
+    unsafe { Box::from_raw(zeros as *mut [AtomicU64]) }
 }
 
 /// The bits of word `word` that are inside of a range.

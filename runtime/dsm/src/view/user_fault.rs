@@ -166,6 +166,8 @@ fn lacking() -> u64 {
 impl Backend for UserFault {
     fn map(&self, units: Range<u64>) -> Result<(), ViewError> {
         for gap in self.mapped.gaps(units) {
+            // Another thread may map the same, and the program write it: then it stays as it is. (Only if the kernel also reclaimed
+            // that page before the next call would it look unwritten.)
             self.show(self.space.bytes_of(&gap), kernel::CONTINUE_WP)?;
             self.mapped.insert(&gap);
         }
