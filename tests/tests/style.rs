@@ -24,6 +24,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("kumi-net", &["kumi-proto"]),
     ("kumi-models", &["kumi-proto"]),
     ("kumi-mem", &["kumi-proto", "kumi-net"]),
+    ("kumi-dsm", &["kumi-net", "kumi-mem"]),
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
     ("kumi-call", &["kumi-broker", "kumi-idl", "kumi-rpc"]),
     ("kumi-c", &["kumi-mem"]),
@@ -43,9 +44,10 @@ const LAYERS: [(&str, &[&str]); 23] = [
 ];
 
 /// Folders where `unsafe` is allowed.
-const UNSAFE_FOLDERS: [&str; 6] = [
+const UNSAFE_FOLDERS: [&str; 7] = [
     "runtime/net/",
     "runtime/mem/",
+    "runtime/dsm/",
     "bindings/",
     // Memory that server and slot share, and calls of routines that are known by their description only.
     "runtime/call/src/native/",

@@ -32,6 +32,7 @@ mod wait;
 mod wire;
 
 pub use channel::core::{AnswerSender, Handler};
+pub use channel::fork_check::ForkCheck;
 pub use channel::guard::{Guard, SendRoom};
 pub use channel::handler_thread::spawn_without_signals;
 pub use channel::landing::ExpectedData;

@@ -16,14 +16,14 @@ extern "C" fn forked() {
 
 /// Tells the process that made it from its children.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ForkCheck(u32);
+pub struct ForkCheck(u32);
 
 impl ForkCheck {
     /// Starts telling children apart.
     ///
     /// # Errors
     /// There is no memory for that.
-    pub(crate) fn watch() -> io::Result<ForkCheck> {
+    pub fn watch() -> io::Result<ForkCheck> {
         static WATCHED: OnceLock<i32> = OnceLock::new();
         if cfg!(miri) {
             // There are no forks.
@@ -43,7 +43,8 @@ impl ForkCheck {
     /// This process is a child of the one that made it. (Children by a bare system call that do not go on to another
     /// program are not seen.)
     #[inline]
-    pub(crate) fn is_child(self) -> bool {
+    #[must_use]
+    pub fn is_child(self) -> bool {
         FORKS.load(Relaxed) != self.0
     }
 }

@@ -1,0 +1,154 @@
+//! The addresses of a view.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use kumi_net::ForkCheck;
+
+use super::error::{ViewError, failed};
+use crate::node_memory::{Geometry, NodeMemory};
+
+/// Views begin at multiples of this, so that each unit lies at a multiple of its size if that is a power of two, and page
+/// tables are used whole.
+const ALIGNMENT: usize = 2 << 20;
+
+/// A mapping of a node's copy at addresses of its own. Children of the process do not have it, and core dumps leave it out.
+#[derive(Debug)]
+pub(super) struct Space {
+    base: NonNull<u8>,
+    length: usize,
+    memory: Arc<NodeMemory>,
+}
+
+// SAFETY: address space, valid in every thread; this type only changes what is visible there and never reads it.
+unsafe impl Send for Space {}
+// SAFETY: as above.
+unsafe impl Sync for Space {}
+
+impl Space {
+    /// Maps the copy with the rights `protection`.
+    pub(super) fn new(
+        memory: &Arc<NodeMemory>,
+        protection: libc::c_int,
+    ) -> Result<Space, ViewError> {
+        let too_long = |_| failed("mmap")(io::ErrorKind::OutOfMemory.into());
+        let length = usize::try_from(memory.bytes()).map_err(too_long)?;
+        let base = reserve_aligned(length)?;
+        // From here on a failure gives the addresses back.
+        let space = Space { base, length, memory: Arc::clone(memory) };
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let file = memory.copy_file().as_raw_fd();
+        // SAFETY: the range was reserved above, and nobody knows of it yet.
+        let address =
+            unsafe { libc::mmap(base.as_ptr().cast(), length, protection, flags, file, 0) };
+        if address == libc::MAP_FAILED {
+            return Err(failed("mmap")(io::Error::last_os_error()));
+        }
+        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+            space.advise(&(0..length as u64), advice).map_err(failed("madvise"))?;
+        }
+        // Units appear page by page, never as a huge page. Kernels without huge pages refuse the advice, which is as good.
+        let _ = space.advise(&(0..length as u64), libc::MADV_NOHUGEPAGE);
+        Ok(space)
+    }
+
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(super) fn memory(&self) -> &NodeMemory {
+        &self.memory
+    }
+
+    pub(super) fn shared_memory(&self) -> &Arc<NodeMemory> {
+        &self.memory
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    pub(super) fn forks(&self) -> ForkCheck {
+        self.memory.forks()
+    }
+
+    /// Its addresses.
+    pub(super) fn addresses(&self) -> Range<usize> {
+        let start = self.base.as_ptr().addr();
+        start..start + self.length
+    }
+
+    /// The first address of byte `at`, as the kernel takes it.
+    pub(super) fn address(&self, at: u64) -> u64 {
+        self.base.as_ptr().addr() as u64 + at
+    }
+
+    /// The bytes of units.
+    pub(super) fn bytes_of(&self, units: &Range<u64>) -> Range<u64> {
+        let unit = self.geometry().unit();
+        units.start * unit..units.end * unit
+    }
+
+    /// `madvise` of bytes of it.
+    pub(super) fn advise(&self, bytes: &Range<u64>, advice: libc::c_int) -> io::Result<()> {
+        let (place, length) = self.part(bytes);
+        // SAFETY: a part of this mapping. Callers advise what leaves contents alone; MADV_DONTNEED only takes pages of the
+        // memory file out of sight.
+        check(unsafe { libc::madvise(place, length, advice) })
+    }
+
+    /// Changes the rights of bytes of it.
+    pub(super) fn protect(&self, bytes: &Range<u64>, protection: libc::c_int) -> io::Result<()> {
+        let (place, length) = self.part(bytes);
+        // SAFETY: a part of this mapping, to which Rust has no references.
+        check(unsafe { libc::mprotect(place, length, protection) })
+    }
+
+    fn part(&self, bytes: &Range<u64>) -> (*mut libc::c_void, usize) {
+        let inside = bytes.start <= bytes.end && bytes.end <= self.length as u64;
+        assert!(inside, "bytes outside of the view, although its units were checked");
+        let place = self.base.as_ptr().wrapping_add(bytes.start as usize);
+        (place.cast(), (bytes.end - bytes.start) as usize)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // A child does not have the mapping, and something else may be at its addresses there.
+        if self.forks().is_child() {
+            return;
+        }
+        // SAFETY: the range that `new` reserved. The view has ended, and with it the program's right to use its addresses.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Address space of that length, with nothing in it.
+fn reserve_aligned(length: usize) -> Result<NonNull<u8>, ViewError> {
+    let error = |error| failed("mmap")(error);
+    let more =
+        length.checked_add(ALIGNMENT).ok_or_else(|| error(io::ErrorKind::OutOfMemory.into()))?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping where the kernel finds room changes no memory of this process.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), more, libc::PROT_NONE, flags, -1, 0) };
+    if address == libc::MAP_FAILED {
+        return Err(error(io::Error::last_os_error()));
+    }
+    let before = address.addr().next_multiple_of(ALIGNMENT) - address.addr();
+    let base = address.cast::<u8>().wrapping_add(before);
+    // SAFETY: the parts before and behind the aligned range, of a mapping that nobody uses. Lengths of 0 are left out.
+    unsafe {
+        if before > 0 {
+            libc::munmap(address, before);
+        }
+        libc::munmap(base.wrapping_add(length).cast(), ALIGNMENT - before);
+    }
+    Ok(NonNull::new(base).expect("the kernel maps nothing at address 0 unless told"))
+}
