@@ -140,12 +140,20 @@ fn write_masked(mask: u8, offset: usize, word: &[u8], write: &mut impl FnMut(usi
 /// Gives each stretch of bytes in which `fetched` differs from `twin` to `write`: what other nodes changed since the twin was
 /// received. Bytes that only this node changed are equal in both, so they stay (two-way diffing, Cashmere-2L).
 pub fn merge(fetched: &[u8], twin: &[u8], mut write: impl FnMut(usize, &[u8])) {
+    let words = fetched.len() / WORD;
+    let mask = |at| changed_bytes(word(fetched, at), word(twin, at));
     let mut at = 0;
     while let Some(first) = first_difference(fetched, twin, at) {
-        let (now, before) = (word(fetched, first), word(twin, first));
-        let bytes = &fetched[first * WORD..(first + 1) * WORD];
-        write_masked(changed_bytes(now, before), first * WORD, bytes, &mut write);
-        at = first + 1;
+        // Words that changed wholly come in one stretch.
+        let end = (first..words).find(|at| mask(*at) != u8::MAX).unwrap_or(words);
+        if end > first {
+            write(first * WORD, &fetched[first * WORD..end * WORD]);
+            at = end;
+        } else {
+            let bytes = &fetched[first * WORD..(first + 1) * WORD];
+            write_masked(mask(first), first * WORD, bytes, &mut write);
+            at = first + 1;
+        }
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Coherence {
     flushes: Flushes,
     /// Waits for the home of a page.
     locating: Vec<(u32, Ticket)>,
+    /// Questions of ranks that have allocated more already than this one, which is the directory of these pages.
+    early: Vec<(Rank, u32)>,
     /// Messages of this rank to itself that have not been taken.
     own: Vec<Message>,
 }
@@ -73,6 +75,7 @@ impl Coherence {
             homes: Homes::new(ranks, config.pages),
             flushes: Flushes::default(),
             locating: Vec::new(),
+            early: Vec::new(),
             own: Vec::new(),
             config,
         }
@@ -100,9 +103,18 @@ impl Coherence {
     ///
     /// # Errors
     /// [`Misuse::Full`], [`Misuse::Allocation`].
-    pub fn allocate(&mut self, bytes: u64, placement: Placement) -> Result<Range<u32>, Misuse> {
+    pub fn allocate(
+        &mut self,
+        bytes: u64,
+        placement: Placement,
+    ) -> Result<(Range<u32>, Events), Misuse> {
         let page = u64::from(self.config.page_bytes);
-        self.homes.allocate(bytes.div_ceil(page), page, placement)
+        let pages = self.homes.allocate(bytes.div_ceil(page), page, placement)?;
+        let mut events = Events::new();
+        for (from, page) in core::mem::take(&mut self.early) {
+            self.locate_for(from, page, &mut events);
+        }
+        Ok((pages, self.take_own(events)))
     }
 
     /// Pages allocated so far.
@@ -365,7 +377,10 @@ impl Coherence {
                 self.send(from, Message::DiffsDone { batch }, events);
             }
             Message::DiffsDone { batch } => self.flushes.done(from, batch).map_err(peer)?,
-            Message::Locate { page } => self.locate_for(from, page, events).map_err(peer)?,
+            Message::Locate { page } if page < self.config.pages => {
+                self.locate_for(from, page, events);
+            }
+            Message::Locate { .. } => return Err(peer("a page that cannot exist is named")),
             Message::Located { page, home } => {
                 self.check_rank(home).map_err(peer)?;
                 self.located(page, home, events);
@@ -437,25 +452,17 @@ impl Coherence {
     }
 
     /// As the directory of a page: where is it?
-    fn locate_for(
-        &mut self,
-        from: Rank,
-        page: u32,
-        events: &mut Events,
-    ) -> Result<(), &'static str> {
+    fn locate_for(&mut self, from: Rank, page: u32, events: &mut Events) {
         let home = match self.homes.home(page) {
             Home::At(home) => home,
             Home::Unknown => {
                 self.homes.assign(page, from);
                 from
             }
-            // The other rank has allocated more already; the next barrier tells if this one does not follow.
-            Home::Unallocated => {
-                return Err("a page that this rank has not allocated is asked for");
-            }
+            // The other rank has allocated more already. If this one does not follow, the next barrier says so.
+            Home::Unallocated => return self.early.push((from, page)),
         };
         self.send(from, Message::Located { page, home }, events);
-        Ok(())
     }
 
     fn located(&mut self, page: u32, home: Rank, events: &mut Events) {

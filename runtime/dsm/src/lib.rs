@@ -1,10 +1,11 @@
-//! Distributed shared memory: memory that all ranks of a job see at their own addresses.
+//! Distributed shared memory: memory that all ranks of a job see at their own addresses (Mocha/JIAJIA; SSS-CORE's ADSM).
 //!
-//! Two layers so far, from the bottom up:
+//! [`SharedMemory`] is what a program uses. Below it, from the bottom up:
 //!
 //! * [`node_memory`]: one copy of the shared memory for all ranks of a node, in memory files.
 //! * [`view`]: the addresses at which a program uses that copy. Units of it appear and vanish one by one, written ones are
 //!   known, and a fault in it asks a [`view::FaultResolver`].
+//! * `kumi-coherence`: which pages a rank has to forget, and where they live.
 //!
 //! `docs/design/dsm.md` says how the parts fit. Linux only.
 
@@ -14,5 +15,24 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("kumi-dsm needs Linux");
 
+mod array;
+mod config;
+mod context;
+mod error;
+mod node_copy;
 pub mod node_memory;
+mod pager;
+mod protocol;
+mod rank_view;
+mod release;
+mod shared_memory;
+mod statistics;
 pub mod view;
+
+pub use array::SharedArray;
+pub use config::Config;
+pub use context::SharedContext;
+pub use error::Error;
+pub use kumi_coherence::{Migration, Misuse, Placement, Protocol};
+pub use shared_memory::{HeldLock, SharedMemory};
+pub use statistics::{Count, Statistics};

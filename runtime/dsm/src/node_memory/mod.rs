@@ -4,7 +4,7 @@
 //! |---|---|
 //! | copy | the shared memory as this node has it |
 //! | twin | for each page the image of it that was last received, at the same place |
-//! | table | for each page one 64-bit word, whose meaning is its user's |
+//! | table | a head of 64 words, then for each page one 64-bit word; their meaning is their user's |
 //!
 //! All are sparse: what nobody touched takes no memory. The first rank of a node makes the files, and the others open them
 //! by its [`Offer`]. What lies in them may change at any time, so it is reached by copies and by atomics only.
@@ -29,6 +29,9 @@ use region::Region;
 
 /// Bytes of a word of the table.
 const WORD: u64 = size_of::<u64>() as u64;
+
+/// Words at the table's begin that belong to no page.
+pub const HEAD_WORDS: usize = 64;
 
 /// Why memory of a node cannot be made, opened or reached.
 #[derive(Debug, thiserror::Error)]
@@ -176,7 +179,11 @@ impl Geometry {
 
     /// Bytes of each file, in the order of [`File`].
     fn files(self) -> [u64; 3] {
-        [self.bytes, self.bytes, (self.units() * WORD).next_multiple_of(system_page())]
+        [
+            self.bytes,
+            self.bytes,
+            ((HEAD_WORDS as u64 + self.units()) * WORD).next_multiple_of(system_page()),
+        ]
     }
 }
 
@@ -316,8 +323,22 @@ impl NodeMemory {
     /// As [`NodeMemory::page`].
     pub fn word(&self, page: u64) -> Result<&AtomicU64, MemoryError> {
         self.check(page, 0, 0)?;
-        let word = self.table.bytes(page * WORD, WORD as usize).atomic_u64();
-        Ok(word.expect("words of the table are aligned, since its mapping begins at a page"))
+        Ok(self.table_word(HEAD_WORDS as u64 + page))
+    }
+
+    /// A word of the table's head.
+    ///
+    /// # Panics
+    /// If `index` is not below [`HEAD_WORDS`].
+    #[must_use]
+    pub fn head(&self, index: usize) -> &AtomicU64 {
+        assert!(index < HEAD_WORDS, "word {index} of the table's head");
+        self.table_word(index as u64)
+    }
+
+    fn table_word(&self, at: u64) -> &AtomicU64 {
+        let word = self.table.bytes(at * WORD, WORD as usize).atomic_u64();
+        word.expect("words of the table are aligned, since its mapping begins at a page")
     }
 
     fn unit_bytes(&self) -> usize {

@@ -1,0 +1,215 @@
+//! A node's copy of the pages: their states, twins and diffs, and the node's clock. All ranks of the node use it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::time::Duration;
+
+use kumi_coherence::message::diffs;
+use kumi_coherence::{BadMessage, Lookup, PageState, diff};
+
+use crate::node_memory::{MemoryError, NodeMemory};
+
+/// Words of the table's head: the clock, and the stamps of the last two barriers.
+const CLOCK: usize = 0;
+const BARRIERS: usize = 1;
+/// A barrier's word has its epoch in the highest bits and its stamp in these.
+const STAMP_BITS: u32 = 44;
+
+/// Bytes that are no diffs, or diffs of pages that are not there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadDiffs {
+    #[error(transparent)]
+    Bytes(#[from] BadMessage),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct NodeCopy {
+    memory: Arc<NodeMemory>,
+}
+
+/// Room for a page and its twin, so that they are compared as private bytes.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    now: Vec<u8>,
+    twin: Vec<u8>,
+}
+
+impl NodeCopy {
+    pub(crate) fn new(memory: Arc<NodeMemory>) -> NodeCopy {
+        NodeCopy { memory }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<NodeMemory> {
+        &self.memory
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.memory.unit().bytes() as usize
+    }
+
+    pub(crate) fn scratch(&self) -> Scratch {
+        Scratch { now: vec![0; self.page_bytes()], twin: vec![0; self.page_bytes()] }
+    }
+
+    // The clock.
+
+    /// The stamp of a fetch that begins now.
+    pub(crate) fn now(&self) -> u64 {
+        self.memory.head(CLOCK).load(Acquire) + 1
+    }
+
+    /// The stamp of an acquire: fetches from now on have it or a later one.
+    pub(crate) fn next_stamp(&self) -> u64 {
+        self.memory.head(CLOCK).fetch_add(1, AcqRel) + 2
+    }
+
+    /// The stamp of a barrier, the same for all ranks of the node: so a page that one of them fetches after it is good for all.
+    pub(crate) fn barrier_stamp(&self, epoch: u32) -> u64 {
+        const STAMP: u64 = (1 << STAMP_BITS) - 1;
+        // Nobody is two barriers behind, so two words are enough.
+        let word = self.memory.head(BARRIERS + (epoch % 2) as usize);
+        let tag = u64::from(epoch) << STAMP_BITS;
+        loop {
+            let found = word.load(Acquire);
+            if found & STAMP != 0 && found & !STAMP == tag {
+                return found & STAMP;
+            }
+            let stamp = self.next_stamp() & STAMP;
+            if word.compare_exchange(found, tag | stamp, AcqRel, Acquire).is_ok() {
+                return stamp;
+            }
+        }
+    }
+
+    // States.
+
+    /// The state of a page as it is now.
+    pub(crate) fn state(&self, page: u32) -> Result<PageState, MemoryError> {
+        Ok(PageState::from_word(self.memory.word(page.into())?.load(Acquire)))
+    }
+
+    fn update<T>(
+        &self,
+        page: u32,
+        mut change: impl FnMut(&mut PageState) -> T,
+    ) -> Result<T, MemoryError> {
+        let word = self.memory.word(page.into())?;
+        let mut found = word.load(Acquire);
+        loop {
+            let mut state = PageState::from_word(found);
+            let result = change(&mut state);
+            match word.compare_exchange(found, state.to_word(), AcqRel, Acquire) {
+                Ok(_) => return Ok(result),
+                Err(other) => found = other,
+            }
+        }
+    }
+
+    pub(crate) fn look_up(&self, page: u32, need: u64) -> Result<Lookup, MemoryError> {
+        self.update(page, |state| state.look_up(need))
+    }
+
+    pub(crate) fn begin_flush(&self, page: u32) -> Result<bool, MemoryError> {
+        self.update(page, PageState::begin_flush)
+    }
+
+    /// Ends a fetch that failed, or a flush.
+    pub(crate) fn release(&self, page: u32) -> Result<(), MemoryError> {
+        self.update(page, PageState::release)
+    }
+
+    pub(crate) fn become_home(&self, page: u32) -> Result<(), MemoryError> {
+        self.update(page, PageState::become_home)
+    }
+
+    /// Waits until nobody fetches a page or has a diff of it under way: usually for a round trip.
+    pub(crate) fn wait_while_busy(&self, page: u32) -> Result<(), MemoryError> {
+        for turn in 0u32.. {
+            if !self.state(page)?.busy {
+                break;
+            }
+            match turn {
+                0..64 => std::hint::spin_loop(),
+                64..256 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        Ok(())
+    }
+
+    // Contents.
+
+    /// Takes a page that was fetched at `stamp`, and ends the fetch. The caller began it, so it alone uses the twin.
+    pub(crate) fn install(
+        &self,
+        page: u32,
+        fetched: &[u8],
+        twin: bool,
+        stamp: u64,
+        scratch: &mut Scratch,
+    ) -> Result<(), MemoryError> {
+        let at = u64::from(page);
+        if !self.state(page)?.home {
+            if twin {
+                self.memory.read_twin(at, &mut scratch.twin)?;
+                let mut result = Ok(());
+                diff::merge(fetched, &scratch.twin, |offset, bytes| {
+                    result = std::mem::replace(&mut result, Ok(()))
+                        .and(self.memory.write(at, offset, bytes))
+                        .and(self.memory.write_twin(at, offset, bytes));
+                });
+                result?;
+            } else {
+                self.memory.write(at, 0, fetched)?;
+                self.memory.write_twin(at, 0, fetched)?;
+            }
+        }
+        // A page that came home meanwhile does not take the stamp.
+        let _ = self.update(page, |state| state.end_fetch(stamp))?;
+        Ok(())
+    }
+
+    /// Appends what changed in a page since its twin, which becomes the page as it is now; whether anything did. The caller has
+    /// begun a flush, so it alone uses the twin. Ranks of the node may write meanwhile: what the diff misses, the next one has.
+    pub(crate) fn diff(
+        &self,
+        page: u32,
+        scratch: &mut Scratch,
+        changed: &mut Vec<u8>,
+    ) -> Result<bool, MemoryError> {
+        let at = u64::from(page);
+        self.memory.read_page(at, &mut scratch.now)?;
+        self.memory.read_twin(at, &mut scratch.twin)?;
+        let begin = changed.len();
+        if !diff::encode(&scratch.now, &scratch.twin, changed) {
+            return Ok(false);
+        }
+        let mut result = Ok(());
+        let read = diff::apply(&changed[begin..], self.page_bytes(), |offset, bytes| {
+            result = std::mem::replace(&mut result, Ok(()))
+                .and(self.memory.write_twin(at, offset, bytes));
+        });
+        debug_assert!(read.is_ok(), "the own diff is one");
+        result.map(|()| true)
+    }
+
+    /// Applies diffs of another node to pages that have their home here.
+    pub(crate) fn apply(&self, bytes: &[u8]) -> Result<(), BadDiffs> {
+        for found in diffs(bytes) {
+            let (page, changed) = found?;
+            let mut result = Ok(());
+            diff::apply(changed, self.page_bytes(), |offset, bytes| {
+                result = std::mem::replace(&mut result, Ok(())).and(self.memory.write(
+                    page.into(),
+                    offset,
+                    bytes,
+                ));
+            })?;
+            result?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! What a rank does before it releases: its diffs go home.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kumi_coherence::message::push_diff;
+use kumi_coherence::{Home, PageSet};
+
+use crate::error::Error;
+use crate::node_copy::{NodeCopy, Scratch};
+use crate::protocol::Protocol;
+use crate::statistics::{Count, Statistics};
+
+/// Bytes of diffs that leave in one message.
+const BATCH: usize = 256 << 10;
+
+/// Diffs for the homes of their pages.
+struct Batches<'r> {
+    protocol: &'r Protocol,
+    by_home: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Batches<'_> {
+    fn add(&mut self, home: u32, page: u32, diff: &[u8]) -> Result<(), Error> {
+        let batch = self.by_home.entry(home).or_default();
+        push_diff(batch, page, diff);
+        if batch.len() >= BATCH {
+            let diffs = std::mem::take(batch);
+            self.send(home, diffs)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, home: u32, diffs: Vec<u8>) -> Result<(), Error> {
+        self.protocol.tell(|coherence, ticket| Ok(coherence.flush(home, diffs, ticket)))
+    }
+
+    fn send_all(&mut self) -> Result<(), Error> {
+        let full = std::mem::take(&mut self.by_home);
+        full.into_iter()
+            .filter(|(_, diffs)| !diffs.is_empty())
+            .try_for_each(|(home, diffs)| self.send(home, diffs))
+    }
+}
+
+/// See the module.
+pub(crate) struct Releaser {
+    node: Arc<NodeCopy>,
+    protocol: Arc<Protocol>,
+    statistics: Arc<Statistics>,
+}
+
+impl Releaser {
+    pub(crate) fn new(
+        node: Arc<NodeCopy>,
+        protocol: Arc<Protocol>,
+        statistics: Arc<Statistics>,
+    ) -> Releaser {
+        Releaser { node, protocol, statistics }
+    }
+
+    /// Sends the diffs of pages that this rank has written and waits until they are in place, then closes the interval.
+    pub(crate) fn flush(&self, pages: PageSet) -> Result<(), Error> {
+        let mut left = self.far(&pages)?;
+        let mut scratch = self.node.scratch();
+        while !left.is_empty() {
+            let busy = self.flush_some(left, &mut scratch)?;
+            // Nothing is held while this rank waits for another one of its node.
+            if let Some((page, _)) = busy.first() {
+                self.node.wait_while_busy(*page)?;
+            }
+            left = busy;
+        }
+        self.protocol.ask(|coherence| coherence.close_interval(pages))
+    }
+
+    /// The pages whose home is on another node, with it.
+    fn far(&self, pages: &PageSet) -> Result<Vec<(u32, u32)>, Error> {
+        self.protocol.ask(|coherence| {
+            let all = pages.ranges().iter().cloned().flatten();
+            // A page whose home is unknown was never shown, so nobody has written it.
+            let far = all.filter_map(|page| match coherence.home(page) {
+                Home::At(home) if !coherence.is_near(home) => Some((page, home)),
+                _ => None,
+            });
+            far.collect()
+        })
+    }
+
+    /// Flushes those pages that no other rank of the node is busy with. Returns the others.
+    fn flush_some(
+        &self,
+        pages: Vec<(u32, u32)>,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<(u32, u32)>, Error> {
+        let mut batches = Batches { protocol: &self.protocol, by_home: BTreeMap::new() };
+        let (mut busy, mut begun, mut changed) = (Vec::new(), Vec::new(), Vec::new());
+        for (page, home) in pages {
+            if !self.node.begin_flush(page)? {
+                busy.push((page, home));
+                continue;
+            }
+            changed.clear();
+            if self.node.diff(page, scratch, &mut changed)? {
+                begun.push(page);
+                self.statistics.count(Count::DiffBytes, changed.len() as u64);
+                batches.add(home, page, &changed)?;
+            } else {
+                self.node.release(page)?;
+            }
+        }
+        batches.send_all()?;
+        self.statistics.count(Count::Diffs, begun.len() as u64);
+        if !begun.is_empty() {
+            self.protocol.wait_for_diffs()?;
+        }
+        begun.into_iter().try_for_each(|page| self.node.release(page))?;
+        Ok(busy)
+    }
+}

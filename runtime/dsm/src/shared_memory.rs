@@ -1,0 +1,345 @@
+//! The shared memory of a rank, for its program.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement};
+use kumi_mem::Context;
+
+use crate::config::Config;
+use crate::context::SharedContext;
+use crate::error::Error;
+use crate::node_copy::NodeCopy;
+use crate::node_memory::{NodeMemory, Offer, UnitSize};
+use crate::pager::Pager;
+use crate::protocol::Protocol;
+use crate::rank_view::RankView;
+use crate::release::Releaser;
+use crate::statistics::{Count, Statistics};
+use crate::view::{FaultRefusal, FaultResolver, Mechanism, View};
+
+/// Memory that all ranks of a job see, at addresses of their own. All threads of a rank may use it.
+///
+/// What a rank writes is visible to others after they have synchronised: after a barrier of all, or under the same lock. A
+/// program without data races that synchronises so behaves as threads on one machine do.
+///
+/// ```
+/// use kumi_dsm::{Config, Placement, SharedMemory};
+///
+/// # fn main() -> Result<(), kumi_dsm::Error> {
+/// // `Context::init()` in a program that `kumi run` starts.
+/// let context = kumi_mem::Context::init_singleton()?;
+/// let memory = SharedMemory::new(context, Config::default())?;
+/// let sums = memory.array::<u64>(1000, Placement::Blocks)?;
+/// {
+///     let _held = memory.lock(7)?;
+///     sums.set(3, sums.get(3)? + 1)?;
+/// }
+/// memory.barrier()?;
+/// assert_eq!(sums.get(3)?, u64::from(memory.context().ranks()));
+/// # Ok(())
+/// # }
+/// ```
+pub struct SharedMemory {
+    pager: Arc<Pager>,
+    releaser: Releaser,
+    protocol: Arc<Protocol>,
+    rank_view: Arc<RankView>,
+    statistics: Arc<Statistics>,
+    page_bytes: u32,
+    context: SharedContext,
+}
+
+/// Brings pages in the thread that faults. The pager is gone when the memory is.
+struct Faults(Weak<Pager>);
+
+impl FaultResolver for Faults {
+    fn resolve(&self, unit: u64, _write: bool) -> Result<(), FaultRefusal> {
+        let gone = FaultRefusal::new("the shared memory has ended");
+        let pager = self.0.upgrade().ok_or(gone)?;
+        let page = u32::try_from(unit).map_err(|_| FaultRefusal::new("there is no such page"))?;
+        Ok(pager.bring(page)?)
+    }
+}
+
+/// A lock that is held. It is given back when this is dropped; [`HeldLock::unlock`] also reports errors.
+#[must_use = "the lock is given back when this is dropped"]
+pub struct HeldLock<'m> {
+    memory: &'m SharedMemory,
+    lock: u32,
+}
+
+impl HeldLock<'_> {
+    /// Gives the lock back.
+    ///
+    /// # Errors
+    /// Those of the channel.
+    pub fn unlock(self) -> Result<(), Error> {
+        let (memory, lock) = (self.memory, self.lock);
+        std::mem::forget(self);
+        memory.unlock(lock)
+    }
+}
+
+impl Drop for HeldLock<'_> {
+    fn drop(&mut self) {
+        // A broken channel shows itself at the next call.
+        let _ = self.memory.unlock(self.lock);
+    }
+}
+
+impl SharedMemory {
+    /// Makes the memory. All ranks call this together, with the same settings.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], [`Error::View`] where the kernel refuses, [`Error::Elsewhere`] at the other ranks then;
+    /// [`Error::Channel`].
+    pub fn new(context: impl Into<SharedContext>, config: Config) -> Result<SharedMemory, Error> {
+        let context = context.into();
+        let node_of = every_rank(&context, context.node())?;
+        let memory = Arc::new(node_memory(&context, &node_of, &config)?);
+        let mechanism = config.mechanism.unwrap_or_else(|| Mechanism::best().mechanism);
+        let view = together(&context, View::new(&memory, mechanism).map_err(Error::from))?;
+        let node = Arc::new(NodeCopy::new(Arc::clone(&memory)));
+        let rank_view = Arc::new(RankView::new(view, Arc::clone(&node))?);
+        let pages = u32::try_from(memory.pages()).unwrap_or(u32::MAX);
+        let coherence = Coherence::new(kumi_coherence::Config {
+            rank: context.rank(),
+            node_of: node_of.into(),
+            protocol: config.protocol,
+            migration: config.migration,
+            pages,
+            page_bytes: config.page_bytes,
+        });
+        let protocol = Arc::new(Protocol::new(&context, coherence, Arc::clone(&node))?);
+        let statistics = Arc::new(Statistics::default());
+        let pager = Arc::new(Pager::new(
+            &context,
+            Arc::clone(&node),
+            Arc::clone(&protocol),
+            Arc::clone(&rank_view),
+            Arc::clone(&statistics),
+        )?);
+        rank_view.view().serve(Arc::new(Faults(Arc::downgrade(&pager))));
+        let releaser = Releaser::new(node, Arc::clone(&protocol), Arc::clone(&statistics));
+        let page_bytes = config.page_bytes;
+        Ok(SharedMemory { pager, releaser, protocol, rank_view, statistics, page_bytes, context })
+    }
+
+    /// The context whose ranks share the memory.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Bytes of a page.
+    #[must_use]
+    pub fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    /// Bytes that can still be allocated.
+    ///
+    /// # Errors
+    /// [`Error::Channel`].
+    pub fn free(&self) -> Result<u64, Error> {
+        let allocated = self.protocol.ask(|coherence| coherence.allocated())?;
+        Ok((self.rank_view.view().units() - u64::from(allocated)) * u64::from(self.page_bytes))
+    }
+
+    /// How this rank catches faults.
+    #[must_use]
+    pub fn mechanism(&self) -> Mechanism {
+        self.rank_view.view().mechanism()
+    }
+
+    /// What this rank's memory has done so far.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Allocates so many bytes, at the begin of a page; returns their first address at this rank. They are zeros. All ranks call
+    /// this with the same arguments in the same order. The memory stays until the end.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the memory is used up or the placement cannot be.
+    pub fn allocate(&self, bytes: u64, placement: Placement) -> Result<*mut u8, Error> {
+        let pages = self.protocol.tell_with(|coherence| coherence.allocate(bytes, placement))?;
+        Ok(self.address(&pages))
+    }
+
+    fn address(&self, pages: &Range<u32>) -> *mut u8 {
+        let offset = pages.start as usize * self.page_bytes as usize;
+        self.rank_view.view().base().wrapping_add(offset)
+    }
+
+    /// Takes a lock, of any number; waits until nobody else has it. What was written under it before is visible then.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if this thread holds it already; [`Error::Channel`].
+    pub fn lock(&self, lock: u32) -> Result<HeldLock<'_>, Error> {
+        self.acquire_lock(lock)?;
+        Ok(HeldLock { memory: self, lock })
+    }
+
+    /// As [`SharedMemory::lock`], for callers that give it back by [`SharedMemory::unlock`].
+    ///
+    /// # Errors
+    /// As [`SharedMemory::lock`].
+    pub fn acquire_lock(&self, lock: u32) -> Result<(), Error> {
+        let acquired = self.protocol.wait(|coherence, ticket| coherence.lock(lock, ticket))?;
+        self.statistics.count(Count::Locks, 1);
+        self.acquired(&acquired)
+    }
+
+    /// Gives a lock back, in the thread that took it.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if this thread does not hold it; [`Error::Channel`].
+    pub fn unlock(&self, lock: u32) -> Result<(), Error> {
+        self.protocol.tell(|coherence, ticket| {
+            coherence.check_held(lock, ticket).map(|()| kumi_coherence::Events::new())
+        })?;
+        self.flush()?;
+        self.protocol.tell(|coherence, ticket| coherence.unlock(lock, ticket))
+    }
+
+    /// Waits until all ranks have called this. All that was written before is visible then.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the ranks' calls or allocations differ; [`Error::Channel`].
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.flush()?;
+        self.pass(BarrierKind::Memory)
+    }
+
+    /// Waits until all ranks have called this, without effect on memory.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::barrier`].
+    pub fn wait(&self) -> Result<(), Error> {
+        self.pass(BarrierKind::Plain)
+    }
+
+    fn pass(&self, kind: BarrierKind) -> Result<(), Error> {
+        let acquired = self.protocol.wait(|coherence, ticket| coherence.barrier(kind, ticket))?;
+        self.statistics.count(Count::Barriers, 1);
+        self.acquired(&acquired)
+    }
+
+    /// Sets a condition: what this rank has written since the last barrier is visible to those who wait for it.
+    ///
+    /// # Errors
+    /// [`Error::Channel`].
+    pub fn set_condition(&self, condition: u32) -> Result<(), Error> {
+        self.flush()?;
+        self.protocol.tell(|coherence, _| Ok(coherence.set_condition(condition)))
+    }
+
+    /// Resets a condition.
+    ///
+    /// # Errors
+    /// [`Error::Channel`].
+    pub fn reset_condition(&self, condition: u32) -> Result<(), Error> {
+        self.protocol.tell(|coherence, _| Ok(coherence.reset_condition(condition)))
+    }
+
+    /// Waits until a condition is set.
+    ///
+    /// # Errors
+    /// [`Error::Channel`].
+    pub fn wait_condition(&self, condition: u32) -> Result<(), Error> {
+        let acquired = self
+            .protocol
+            .wait(|coherence, ticket| Ok(coherence.wait_condition(condition, ticket)))?;
+        self.acquired(&acquired)
+    }
+
+    fn acquired(&self, acquired: &Acquired) -> Result<(), Error> {
+        self.statistics.count(Count::StalePages, acquired.stale.pages());
+        self.statistics.count(Count::PagesHomed, acquired.homed.pages());
+        self.rank_view.acquire(acquired)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        let allocated = self.protocol.ask(|coherence| coherence.allocated())?;
+        let pages: PageSet = self.rank_view.collect(allocated)?;
+        self.releaser.flush(pages)
+    }
+
+    /// Whether bytes at this address may be of the shared memory.
+    #[must_use]
+    pub fn contains(&self, address: *const u8) -> bool {
+        self.rank_view.view().unit_at(address).is_some()
+    }
+
+    /// Brings all pages of a range of addresses, as a system call needs that reads or writes them: the kernel takes no page
+    /// faults. Addresses outside of the memory are left alone.
+    ///
+    /// # Errors
+    /// As a page fault: [`Error::Misuse`] outside of allocations, [`Error::Channel`].
+    pub fn bring(&self, start: *const u8, bytes: usize) -> Result<(), Error> {
+        let view = self.rank_view.view();
+        let Some(last) = bytes.checked_sub(1).map(|last| start.wrapping_add(last)) else {
+            return Ok(());
+        };
+        let units = view.units();
+        let first = view.unit_at(start).unwrap_or(0);
+        let end = view.unit_at(last).map_or(units, |unit| unit + 1);
+        if view.unit_at(start).is_none() && view.unit_at(last).is_none() {
+            return Ok(());
+        }
+        for unit in first..end {
+            if !view.is_mapped(unit) {
+                self.pager.bring(unit as u32)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // Others may still fetch pages from here. A rank that cannot wait has lost its channel, and its job ends.
+        let _ = self.wait();
+    }
+}
+
+/// One number of each rank.
+fn every_rank(context: &Context, own: u32) -> Result<Vec<u32>, Error> {
+    let mut all = vec![0; context.ranks() as usize];
+    context.group().allgather(&[own], &mut all)?;
+    Ok(all)
+}
+
+/// Passes a result on if all ranks have one, so that none waits for another that has failed.
+fn together<T>(context: &Context, result: Result<T, Error>) -> Result<T, Error> {
+    let failed = every_rank(context, result.is_err().into())?;
+    let value = result?;
+    match (0..).zip(failed).find(|(_, failed)| *failed != 0) {
+        Some((rank, _)) => Err(Error::Elsewhere { rank }),
+        None => Ok(value),
+    }
+}
+
+/// The memory of this node: its first rank makes it, the others open it.
+fn node_memory(context: &Context, node_of: &[u32], config: &Config) -> Result<NodeMemory, Error> {
+    let first = (0..).zip(node_of).find(|(_, node)| **node == context.node());
+    let first = first.map_or(context.rank(), |(rank, _)| rank);
+    let make = || Ok(NodeMemory::create(config.bytes, UnitSize::new(config.page_bytes)?)?);
+    let made = (first == context.rank()).then(make).transpose();
+    let own = together(context, made)?;
+    let offer = own.as_ref().map_or([0; Offer::BYTES], |memory| memory.offer().encode());
+    let mut offers = vec![0; Offer::BYTES * context.ranks() as usize];
+    context.group().allgather(&offer, &mut offers)?;
+    let accepted = own.map_or_else(
+        || {
+            let bytes = &offers[first as usize * Offer::BYTES..][..Offer::BYTES];
+            let offer = Offer::decode(bytes).map_err(|_| Error::Offer { rank: first })?;
+            Ok(NodeMemory::accept(offer)?)
+        },
+        Ok,
+    );
+    together(context, accepted)
+}
