@@ -24,7 +24,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("kumi-net", &["kumi-proto"]),
     ("kumi-models", &["kumi-proto"]),
     ("kumi-mem", &["kumi-proto", "kumi-net"]),
-    ("kumi-dsm", &["kumi-net", "kumi-mem"]),
+    ("kumi-dsm", &["kumi-coherence", "kumi-mem", "kumi-net"]),
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
     ("kumi-call", &["kumi-broker", "kumi-idl", "kumi-rpc"]),
     ("kumi-c", &["kumi-mem"]),
