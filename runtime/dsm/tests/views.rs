@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Barrier, Mutex};
+use std::sync::{Barrier, Mutex, OnceLock};
 
 use common::{alone, collect, drop_units, mechanisms, memory, read, view, word, write};
 use kumi_dsm::view::{Mechanism, View, ViewError};
@@ -139,7 +139,9 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let _alone = alone();
-        for mechanism in mechanisms("what_is_reported_is_what_was_written") {
+        static MECHANISMS: OnceLock<Vec<Mechanism>> = OnceLock::new();
+        let found = MECHANISMS.get_or_init(|| mechanisms("what_is_reported_is_what_was_written"));
+        for &mechanism in found {
             agrees(mechanism, UNITS[size], steps.clone())?;
         }
     }
