@@ -19,6 +19,7 @@ mod policy;
 pub mod registry;
 mod round;
 mod scan;
+mod slice;
 mod timetable;
 
 pub use demand::{Amounts, Demand, KINDS, NodeResources, PartSize};
@@ -29,6 +30,7 @@ pub use matrix::MatrixGang;
 pub use numbering::Numbering;
 pub use policy::{ArriveError, Obstacle, Placement, Policy, Request, Sharing, UserId};
 pub use round::{Line, Round};
+pub use slice::{LONGEST_CHOSEN, SHORTEST_CHOSEN, SliceChooser, SliceLength, round_slots};
 pub use timetable::{
     ClusterTime, Column, JobId, Mode, NodeId, ProcessorColumn, ProcessorId, Timetable,
 };

@@ -13,3 +13,4 @@ mod obstacles;
 mod registry;
 mod rounds;
 mod scan;
+mod slice;
