@@ -7,7 +7,7 @@ use kumi_control::message::{
     ClientRequest, ContentHash, Down, JobRequest, NodeDescription, Program, Report, Up, User,
     WaitLimit,
 };
-use kumi_sched::{JobId, Mode, NodeId};
+use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,7 +19,7 @@ fn config() -> HeadConfig {
         cluster_name: "fuzz_targets".into(),
         nodes: (0..NODES).map(|node| format!("n{node}")).collect(),
         mode: Mode::Gang { force_switch: false, fill: true },
-        slice_ns: MS,
+        slice: SliceLength::Fixed(MS),
         max_jobs_per_user: 5_000,
         max_jobs_per_processor: 2,
         owner_uid: 500,

@@ -5,7 +5,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use kumi_sched::{JobId, Mode, NodeId};
+use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{
@@ -80,7 +80,7 @@ pub enum ClientRequest {
         /// Mode.
         mode: Option<Mode>,
         /// Slice.
-        slice_ns: Option<u64>,
+        slice: Option<SliceLength>,
         /// Name of the scheduling policy.
         policy: Option<String>,
     },

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use kumi_sched::{DqtNode, JobId, Mode, NodeId, Timetable};
+use kumi_sched::{DqtNode, JobId, Mode, NodeId, SliceLength, Timetable};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{DeviceCount, NodeDescription};
@@ -18,8 +18,8 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// How processors are shared.
     pub mode: Mode,
-    /// Slice in nanoseconds.
-    pub slice_ns: u64,
+    /// How long slices are to be; the timetable has the length of those now.
+    pub slice: SliceLength,
     /// The timetable in force.
     pub timetable: Timetable,
     /// Milliseconds since the epoch at which the head started.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use kumi_control::head::check_policy;
 use kumi_control::message::MOST_PRIORITY;
-use kumi_sched::{Mode, NodeId};
+use kumi_sched::{Mode, NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
@@ -85,7 +85,7 @@ pub struct ClusterConfig {
     pub kind: ClusterKind,
     /// Where the head listens (TLS).
     pub head: SocketAddr,
-    /// Slice in microseconds.
+    /// Slice in microseconds; 0: the head chooses one of 1 to 100 ms, by the jobs that take turns.
     #[serde(default = "defaults::slice_us")]
     pub slice_us: u64,
     /// Gang scheduling or plain.
@@ -286,7 +286,6 @@ impl ClusterConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_name(&self.name)?;
         let ranges = [
-            ("slice_us", self.slice_us, MIN_SLICE_US, MAX_SLICE_US),
             ("fan_out", self.fan_out.into(), 1, 1024),
             ("max_jobs_per_processor", self.max_jobs_per_processor.into(), 1, 1024),
             ("max_ranks_per_processor", self.max_ranks_per_processor.into(), 1, 4096),
@@ -297,6 +296,12 @@ impl ClusterConfig {
             if !(low..=high).contains(&value) {
                 return invalid(format!("{key} is {value}, which is not between {low} and {high}"));
             }
+        }
+        if self.slice_us != 0 && !(MIN_SLICE_US..=MAX_SLICE_US).contains(&self.slice_us) {
+            return invalid(format!(
+                "slice_us is {}, which is neither 0 nor between {MIN_SLICE_US} and {MAX_SLICE_US}",
+                self.slice_us
+            ));
         }
         idle::check_ms(self.idle_after_ms).or_else(invalid)?;
         check_policy(&self.policy).map_err(|error| ConfigError::Invalid(error.to_string()))?;
@@ -406,9 +411,12 @@ impl ClusterConfig {
         }
     }
 
-    /// The slice in nanoseconds.
-    pub fn slice_ns(&self) -> u64 {
-        self.slice_us * 1_000
+    /// How long slices are.
+    pub fn slice(&self) -> SliceLength {
+        match self.slice_us {
+            0 => SliceLength::Auto,
+            slice_us => SliceLength::Fixed(slice_us * 1_000),
+        }
     }
 
     /// Bytes that ranks leave of a machine with so much memory.
@@ -474,7 +482,10 @@ port = 7701
     fn reads_what_it_writes() {
         let config = parse(GOOD).unwrap();
         assert_eq!(config.mode(), Mode::OperatingSystem);
-        assert_eq!(config.slice_ns(), 1_000_000);
+        assert_eq!(config.slice(), SliceLength::Fixed(1_000_000));
+        let unset = parse(&GOOD.replace("slice_us = 1000\n", "")).unwrap();
+        assert_eq!(unset.slice(), SliceLength::Auto);
+        assert_eq!(parse(&GOOD.replace("slice_us = 1000", "slice_us = 0")).unwrap(), unset);
         assert_eq!((config.fan_out, config.lease_ms, config.encrypt), (16, 15_000, false));
         assert_eq!((&*config.policy, config.max_priority), ("dqt", 4));
         let easy = parse(&format!("policy = \"easy\"{GOOD}")).unwrap();

@@ -5,6 +5,7 @@ use crate::parse;
 use crate::run::ResourceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kumi_control::message::WaitLimit;
+use kumi_sched::SliceLength;
 use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,9 +101,9 @@ pub struct AddressArgs {
 /// Sharing of processors, and the shape of the control tree.
 #[derive(Clone, Debug, Args)]
 pub struct SharingArgs {
-    /// Length of a time slice, 250us to 10s
-    #[arg(long, value_name = "TIME", value_parser = parse::slice, default_value = "10ms")]
-    pub slice: Duration,
+    /// Length of a time slice, 250us to 10s; auto: 1ms to 100ms, the fewer jobs take turns the longer
+    #[arg(long, value_name = "TIME", value_parser = parse::slice, default_value = "auto")]
+    pub slice: SliceLength,
     /// Processors of each node of a local cluster
     #[arg(long, value_enum, default_value_t = Cpus::Auto)]
     pub cpus: Cpus,
@@ -203,9 +204,9 @@ pub struct DownArgs {
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SetArgs {
-    /// Length of a time slice, 250us to 10s
+    /// Length of a time slice, 250us to 10s; auto: 1ms to 100ms, the fewer jobs take turns the longer
     #[arg(long, value_name = "TIME", value_parser = parse::slice)]
-    pub slice: Option<Duration>,
+    pub slice: Option<SliceLength>,
     /// How jobs share the nodes: a scheduling policy such as dqt, fair-dqt:apa, matrix or easy; os to
     /// leave it to the operating systems; or gang to return to the policy in force before os
     #[arg(long, alias = "mode", value_name = "NAME", value_parser = parse::policy)]

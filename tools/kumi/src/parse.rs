@@ -5,6 +5,7 @@ use kumi_control::head::{PolicyError, check_policy};
 use kumi_control::message::{DeviceCount, MOST_PRIORITY, WaitLimit};
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
 use kumi_node::{durations, sizes};
+use kumi_sched::SliceLength;
 use std::time::Duration;
 
 /// Shortest permitted slice.
@@ -19,7 +20,9 @@ pub enum ParseError {
     #[error("'{0}' is not a time; write a number with a unit, for example 250us, 10ms or 1s")]
     Duration(String),
     /// A slice outside of the permitted range.
-    #[error("a slice of {0} is not possible; choose one from 250us to 10s, in whole microseconds")]
+    #[error(
+        "a slice of {0} is not possible; choose auto, or one from 250us to 10s in whole microseconds"
+    )]
     SliceRange(String),
     /// `--env` without a name or without `=`.
     #[error("'{0}' is not an environment setting; write NAME=VALUE")]
@@ -119,14 +122,17 @@ pub fn policy(text: &str) -> Result<Policy, ParseError> {
     }
 }
 
-/// A slice: a duration in the permitted range.
-pub fn slice(text: &str) -> Result<Duration, ParseError> {
+/// A slice: `auto`, or a duration in the permitted range.
+pub fn slice(text: &str) -> Result<SliceLength, ParseError> {
+    if text == "auto" {
+        return Ok(SliceLength::Auto);
+    }
     let value = duration(text)?;
     let whole = value.subsec_nanos().is_multiple_of(1000);
-    if whole && (SHORTEST_SLICE..=LONGEST_SLICE).contains(&value) {
-        Ok(value)
-    } else {
-        Err(ParseError::SliceRange(text.to_owned()))
+    let permitted = whole && (SHORTEST_SLICE..=LONGEST_SLICE).contains(&value);
+    match u64::try_from(value.as_nanos()) {
+        Ok(nanos) if permitted => Ok(SliceLength::Fixed(nanos)),
+        _ => Err(ParseError::SliceRange(text.to_owned())),
     }
 }
 
@@ -244,8 +250,9 @@ mod tests {
 
     #[test]
     fn slices_have_both_limits() {
-        assert_eq!(slice("250us"), Ok(SHORTEST_SLICE));
-        assert_eq!(slice("10s"), Ok(LONGEST_SLICE));
+        assert_eq!(slice("250us"), Ok(SliceLength::Fixed(250_000)));
+        assert_eq!(slice("10s"), Ok(SliceLength::Fixed(10_000_000_000)));
+        assert_eq!(slice("auto"), Ok(SliceLength::Auto));
         assert_eq!(slice("249us"), Err(ParseError::SliceRange("249us".to_owned())));
         assert_eq!(slice("10.001s"), Err(ParseError::SliceRange("10.001s".to_owned())));
         assert_eq!(slice("1000.5us"), Err(ParseError::SliceRange("1000.5us".to_owned())));

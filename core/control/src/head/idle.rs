@@ -10,7 +10,10 @@ use kumi_sched::{JobId, NodeId};
 
 use super::job::Job;
 use super::job_table::JobTable;
-use crate::message::JobState;
+use crate::message::{JobState, Nanos};
+
+/// So long a job counts as interactive after it has come back. One that a person works with is idle again by then.
+const INTERACTIVE: Nanos = 30_000_000_000;
 
 /// The nodes that report a job idle, and the jobs that have left the rotation for it.
 #[derive(Debug, Default)]
@@ -19,6 +22,8 @@ pub(super) struct IdleJobs {
     reported: BTreeMap<JobId, BTreeSet<NodeId>>,
     /// Jobs outside the rotation, as long as they run.
     idle: BTreeSet<JobId>,
+    /// Jobs that came back, and until when they count as interactive.
+    interactive: BTreeMap<JobId, Nanos>,
 }
 
 impl IdleJobs {
@@ -53,6 +58,29 @@ impl IdleJobs {
     pub(super) fn forget_job(&mut self, job: JobId) {
         self.reported.remove(&job);
         self.idle.remove(&job);
+        self.interactive.remove(&job);
+    }
+
+    /// A node reported that an idle job has something to do, so that it is back in the rotation.
+    pub(super) fn came_back(&mut self, job: JobId, now: Nanos) {
+        self.interactive.insert(job, now.saturating_add(INTERACTIVE));
+    }
+
+    /// Whether somebody works with one of the jobs that take turns, as far as their idleness tells.
+    pub(super) fn is_any_interactive(&self) -> bool {
+        !self.interactive.is_empty()
+    }
+
+    /// Discards interactive jobs that have not been idle for long. Returns whether there were any.
+    pub(super) fn expire_interactive(&mut self, now: Nanos) -> bool {
+        let before = self.interactive.len();
+        self.interactive.retain(|_, until| *until > now);
+        self.interactive.len() < before
+    }
+
+    /// When the next interactive job is one no more.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.interactive.values().copied().min()
     }
 
     /// Decides anew whether a running job is idle: it is while it has nothing to do wherever
@@ -67,6 +95,7 @@ impl IdleJobs {
         }
         if idle {
             self.idle.insert(job.id());
+            self.interactive.remove(&job.id());
         } else {
             self.idle.remove(&job.id());
         }

@@ -223,11 +223,19 @@ impl Head {
         self.scheduler.remove_job(id, self.time.cluster());
     }
 
-    /// Has a running job leave the rotation if it is idle now, or come back if it is not.
-    pub(super) fn update_idle(&mut self, id: JobId) {
+    /// Has a running job leave the rotation if it is idle now, or come back if it is not. Returns which, if either.
+    pub(super) fn update_idle(&mut self, id: JobId) -> Option<bool> {
         let change = self.jobs.get(id).and_then(|job| self.idle.update(job));
         if let Some(idle) = change {
             self.set_active(id, !idle);
+        }
+        change
+    }
+
+    /// Jobs that have computed for long are interactive no more: slices may be longer.
+    pub(super) fn check_interactive(&mut self) {
+        if self.idle.expire_interactive(self.time.now()) {
+            self.timetable.mark_stale();
         }
     }
 

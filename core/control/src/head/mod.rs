@@ -37,7 +37,8 @@
 //!
 //! *Idle jobs.* A running job that has nothing to do on any of its nodes is idle: it keeps its nodes
 //! and has no slot. Nodes say so and say when that ends; of a node that is away or attaches again nothing
-//! is known until it says it again, and meanwhile its jobs take their turns.
+//! is known until it says it again, and meanwhile its jobs take their turns. A job that has come back is interactive for a
+//! while, and rounds are short then.
 //!
 //! *Clients.* A job belongs to the cluster, not to the client that submitted it: when that goes
 //! away the job runs on, and can be followed and killed by others of the same user. The exception
@@ -78,7 +79,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, Mode, NodeId, Timetable};
+use kumi_sched::{JobId, Mode, NodeId, SliceLength, Timetable};
 
 use crate::message::{
     ClientReply, ClientRequest, Command, JobRecord, Nanos, NodeSet, Outcome, Refusal, RefusalKind,
@@ -115,8 +116,8 @@ pub struct HeadConfig {
     pub nodes: Vec<String>,
     /// How processors are shared at first.
     pub mode: Mode,
-    /// Length of a slice at first, in nanoseconds.
-    pub slice_ns: u64,
+    /// Length of a slice at first.
+    pub slice: SliceLength,
     /// Name of the scheduling policy at first, see [`kumi_sched::registry`].
     pub policy: String,
     /// Most jobs on one processor at once, where they share time.
@@ -324,6 +325,7 @@ impl Head {
         self.schedule();
         self.check_wait_limits();
         self.tell_reasons();
+        self.check_interactive();
         self.publish_timetable();
         self.renew_leases();
         self.check_shutdown();
@@ -347,6 +349,7 @@ impl Head {
             self.shutdown.as_ref().and_then(Shutdown::deadline),
             self.jobs.end_due(),
             self.waiting.next_deadline(),
+            self.idle.next_deadline(),
         ];
         times.into_iter().flatten().min()
     }
@@ -381,7 +384,8 @@ impl Head {
             return;
         }
         let idle = self.idle.running(&self.jobs);
-        if self.timetable.renew(&self.time, &mut self.scheduler, idle) {
+        let interactive = self.idle.is_any_interactive();
+        if self.timetable.renew(&self.time, &mut self.scheduler, idle, interactive) {
             let attached = self.membership.attached();
             for (link, below) in self.membership.tree().routes().by_link(&attached) {
                 self.send_timetable(link, below);

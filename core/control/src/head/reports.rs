@@ -88,7 +88,9 @@ impl Head {
         let nodes = self.membership.tree().routes().among(link, &report.nodes);
         let Some(job) = self.jobs.get(report.job) else { return };
         self.idle.report(job, &nodes, report.idle);
-        self.update_idle(report.job);
+        if self.update_idle(report.job) == Some(false) {
+            self.idle.came_back(report.job, self.time.now());
+        }
     }
 
     fn output(&mut self, id: JobId, rank: u32, stream: Stream, data: Vec<u8>) {

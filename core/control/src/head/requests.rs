@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, Mode, NodeId};
+use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 
 use super::channels;
 use super::listing;
@@ -60,8 +60,8 @@ impl Head {
             ClientRequest::SampleChannels { job, rank } => {
                 self.sample_channels(client, user, job, rank)
             }
-            ClientRequest::Configure { mode, slice_ns, policy } => {
-                self.configure(client, user, (mode, slice_ns), policy.as_deref())
+            ClientRequest::Configure { mode, slice, policy } => {
+                self.configure(client, user, (mode, slice), policy.as_deref())
             }
             ClientRequest::Revoke { node } => self.revoke(client, user, node),
             ClientRequest::Shutdown => self.begin_shutdown(client, user),
@@ -241,7 +241,7 @@ impl Head {
             name: self.config.cluster_name.clone(),
             nodes: nodes.collect(),
             mode: self.timetable.mode(),
-            slice_ns: self.timetable.slice_ns(),
+            slice: self.timetable.slice(),
             timetable: self.timetable.published().clone(),
             since_ms: self.time.started_ms(),
             control_messages: self.actions.messages(),
@@ -304,11 +304,11 @@ impl Head {
         &mut self,
         client: ClientId,
         user: &User,
-        (mode, slice_ns): (Option<Mode>, Option<u64>),
+        (mode, slice): (Option<Mode>, Option<SliceLength>),
         policy: Option<&str>,
     ) -> Result<(), Refusal> {
         self.owner_only(user, "change how processors are shared")?;
-        if slice_ns.is_some_and(|slice| !SLICES.contains(&slice)) {
+        if matches!(slice, Some(SliceLength::Fixed(slice_ns)) if !SLICES.contains(&slice_ns)) {
             let message =
                 "a slice lasts from 100 microseconds to 60 seconds; choose one in this range";
             return Err(refusal(RefusalKind::BadRequest, message.into()));
@@ -316,7 +316,7 @@ impl Head {
         if let Some(name) = policy {
             self.change_policy(name)?;
         }
-        self.timetable.set_sharing(mode, slice_ns);
+        self.timetable.set_sharing(mode, slice);
         self.publish_timetable();
         self.actions.reply(client, ClientReply::Done);
         Ok(())

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use kumi_sched::{ClusterTime, JobId, Mode, Timetable};
+use kumi_sched::{ClusterTime, JobId, Mode, SliceChooser, SliceLength, Timetable, round_slots};
 
 use super::HeadConfig;
 use super::scheduler::Scheduler;
@@ -30,22 +30,22 @@ pub(super) struct TimetablePublisher {
     /// Ticks of the timetable that the policy has been told of.
     passed: u64,
     mode: Mode,
-    slice_ns: u64,
+    slice: SliceChooser,
 }
 
 impl TimetablePublisher {
     pub(super) fn new(config: &HeadConfig) -> Self {
+        let slice = SliceChooser::new(config.slice);
         let published = Timetable {
             generation: 0,
             start: ClusterTime(0),
-            slice_ns: config.slice_ns.max(1),
+            slice_ns: slice.current(),
             phase_ns: 0,
             mode: config.mode,
             columns: Vec::new(),
             idle: Vec::new(),
         };
-        let (mode, slice_ns) = (config.mode, config.slice_ns);
-        Self { published, highest_known: 0, stale: true, passed: 0, mode, slice_ns }
+        Self { published, highest_known: 0, stale: true, passed: 0, mode: config.mode, slice }
     }
 
     /// The timetable in force.
@@ -58,14 +58,15 @@ impl TimetablePublisher {
         self.mode
     }
 
-    pub(super) fn slice_ns(&self) -> u64 {
-        self.slice_ns
+    /// How long slices are to be.
+    pub(super) fn slice(&self) -> SliceLength {
+        self.slice.length()
     }
 
     /// Changes how processors are shared; `None` leaves it.
-    pub(super) fn set_sharing(&mut self, mode: Option<Mode>, slice_ns: Option<u64>) {
+    pub(super) fn set_sharing(&mut self, mode: Option<Mode>, slice: Option<SliceLength>) {
         self.mode = mode.unwrap_or(self.mode);
-        self.slice_ns = slice_ns.unwrap_or(self.slice_ns);
+        self.slice.set(slice.unwrap_or(self.slice.length()));
         self.stale = true;
     }
 
@@ -100,17 +101,23 @@ impl TimetablePublisher {
         core::mem::take(&mut self.stale)
     }
 
-    /// Makes a new timetable, unless it would say the same as the last. Returns whether it has.
+    /// Makes a new timetable, unless it would say the same as the last. Returns whether it has. `interactive`: somebody works
+    /// with a job that takes turns.
     pub(super) fn renew(
         &mut self,
         time: &HeadTime,
         scheduler: &mut Scheduler,
         idle: Vec<JobId>,
+        interactive: bool,
     ) -> bool {
         let now = time.now();
         self.pass_slots(now, scheduler);
         let columns = scheduler.columns();
-        let (mode, slice_ns) = (self.mode, self.slice_ns.max(1));
+        let mode = self.mode;
+        let slice_ns = match mode {
+            Mode::Gang { .. } => self.slice.choose(round_slots(&columns), interactive),
+            Mode::OperatingSystem => self.slice.current(),
+        };
         let last = &self.published;
         let in_step = last.mode == mode && last.slice_ns == slice_ns;
         // The first one is always news: nodes may still go by that of an earlier head.
@@ -122,7 +129,10 @@ impl TimetablePublisher {
         let start = Self::next_start(now);
         // Since its tick 0 would have begun: it may itself have gone on with another's slice.
         let since = start.0.saturating_sub(last.start.0).saturating_add(last.phase_ns);
-        let phase_ns = if in_step { since % slice_ns } else { 0 };
+        // A slice that is under way when slices become shorter may be over at once. If it began anew, jobs that come and go
+        // quickly could keep the others from their turns.
+        let used = (since % last.slice_ns).min(slice_ns - 1);
+        let phase_ns = if last.mode == mode { used } else { 0 };
         let generation = self.next_generation(time.wall_ms());
         self.published = Timetable { generation, start, slice_ns, phase_ns, mode, columns, idle };
         self.passed = 0;

@@ -7,7 +7,7 @@ use kumi_control::agent::AgentEvent;
 use kumi_control::head::{HeadConfig, HeadEvent};
 use kumi_control::message::{ClientRequest, Down, Up, WaitLimit};
 use kumi_control::tree::parent_candidates;
-use kumi_sched::{JobId, Mode, NodeId};
+use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 
 use crate::check::Ledger;
 use crate::clients::{Client, ROOT};
@@ -150,11 +150,15 @@ pub struct World {
 impl World {
     pub fn new(scenario: Scenario) -> Self {
         let names = (0..scenario.nodes).map(|node| format!("n{node}")).collect();
+        let slice = match scenario.seed % 2 {
+            0 => SliceLength::Auto,
+            _ => SliceLength::Fixed(10 * MS),
+        };
         let config = HeadConfig {
             cluster_name: "sim".into(),
             nodes: names,
             mode: Mode::Gang { force_switch: false, fill: true },
-            slice_ns: 10 * MS,
+            slice,
             max_jobs_per_user: 5_000,
             max_jobs_per_processor: 3,
             owner_uid: 0,

@@ -106,7 +106,8 @@ fn only_those_may_who_may() {
         assert_eq!(refusal(&test.ask(&OWNER, request)), None);
     }
     assert_eq!(test.state(job), JobState::Ending(Outcome::Killed));
-    let configure = ClientRequest::Configure { mode: None, slice_ns: Some(MS), policy: None };
+    let configure =
+        ClientRequest::Configure { mode: None, slice: Some(SliceLength::Fixed(MS)), policy: None };
     for request in [configure.clone(), ClientRequest::Shutdown] {
         assert_eq!(refusal(&test.ask(&ALICE, request)), not_permitted);
     }

@@ -103,7 +103,7 @@ fn another_policy_and_another_mode_keep_it_out() {
     test.idle(job, [0, 1], true);
     for name in ["matrix", "dqt:ff"] {
         let policy = Some(name.into());
-        test.ask(&OWNER, ClientRequest::Configure { mode: None, slice_ns: None, policy });
+        test.ask(&OWNER, ClientRequest::Configure { mode: None, slice: None, policy });
         assert_eq!((test.slots(0), test.idle_jobs()), (vec![other], &[job][..]), "{name}");
     }
     test.idle(job, [0], false);

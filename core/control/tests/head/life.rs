@@ -152,7 +152,10 @@ fn the_timetable_goes_out_once_per_change() {
     let leases =
         commands(&actions).iter().filter(|(_, c)| matches!(c, Command::Lease { .. })).count();
     assert!((9..=11).contains(&leases), "{leases}");
-    let configure = |mode, slice_ns| ClientRequest::Configure { mode, slice_ns, policy: None };
+    let configure = |mode, slice_ns: Option<u64>| {
+        let slice = slice_ns.map(SliceLength::Fixed);
+        ClientRequest::Configure { mode, slice, policy: None }
+    };
     assert_eq!(timetables(&test.ask(&OWNER, configure(None, Some(10 * MS)))), 0, "as it was");
     assert_eq!(timetables(&test.ask(&OWNER, configure(Some(Mode::OperatingSystem), None))), 1);
     assert_eq!(timetables(&test.ask(&OWNER, configure(None, Some(250_000)))), 1);

@@ -8,7 +8,7 @@ use kumi_control::message::{
     PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Resources,
     Stream, SwitchSample, Up, User, WaitLimit,
 };
-use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
+use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 
 mod admission;
 mod clients;
@@ -23,6 +23,7 @@ mod privacy;
 mod processors;
 mod revocations;
 mod same;
+mod slice;
 mod waiting;
 
 const MS: u64 = 1_000_000;
@@ -44,7 +45,7 @@ fn config(nodes: u32) -> HeadConfig {
         cluster_name: "test".into(),
         nodes: (0..nodes).map(|node| format!("n{node}")).collect(),
         mode: Mode::Gang { force_switch: false, fill: true },
-        slice_ns: 10 * MS,
+        slice: SliceLength::Fixed(10 * MS),
         max_jobs_per_user: 5_000,
         max_jobs_per_processor: 2,
         owner_uid: 500,

@@ -6,7 +6,7 @@ use kumi_control::message::{ClusterStatus, LONGEST_ESTIMATE, MOST_PRIORITY};
 use kumi_sched::DqtState;
 
 fn configure(policy: &str) -> ClientRequest {
-    ClientRequest::Configure { mode: None, slice_ns: None, policy: Some(policy.into()) }
+    ClientRequest::Configure { mode: None, slice: None, policy: Some(policy.into()) }
 }
 
 fn status(test: &mut Test) -> ClusterStatus {
@@ -125,14 +125,17 @@ fn refused_changes_leave_everything_as_it_was() {
         (&ALICE, "dqt", RefusalKind::NotPermitted, "only the cluster's owner"),
     ];
     for (user, name, kind, says) in cases {
-        let request =
-            ClientRequest::Configure { mode: None, slice_ns: Some(MS), policy: Some(name.into()) };
+        let request = ClientRequest::Configure {
+            mode: None,
+            slice: Some(SliceLength::Fixed(MS)),
+            policy: Some(name.into()),
+        };
         let refusal = refused(test.ask(user, request));
         assert_eq!(refusal.kind, kind, "{name}");
         assert!(refusal.message.contains(says), "{}", refusal.message);
         let after = status(&mut test);
         assert_eq!(after.timetable, before.timetable, "{name}");
-        assert_eq!((after.policy, after.slice_ns), ("fcfs".into(), before.slice_ns));
+        assert_eq!((after.policy, after.slice), ("fcfs".into(), before.slice));
         assert_eq!(test.state(waiting), JobState::Queued);
     }
     test.ask(&OWNER, ClientRequest::Kill { job: waiting });
@@ -264,16 +267,13 @@ fn the_status_shows_the_front_as_it_is_now() {
         fronts.push(runs);
     }
     assert!(fronts.contains(&Some(whole)) && fronts.contains(&Some(half)));
-    let os = ClientRequest::Configure {
-        mode: Some(Mode::OperatingSystem),
-        slice_ns: None,
-        policy: None,
-    };
+    let os =
+        ClientRequest::Configure { mode: Some(Mode::OperatingSystem), slice: None, policy: None };
     test.ask(&OWNER, os);
     assert_eq!(status(&mut test).tree, None);
     let gang = ClientRequest::Configure {
         mode: Some(Mode::Gang { force_switch: false, fill: true }),
-        slice_ns: None,
+        slice: None,
         policy: Some("matrix".into()),
     };
     test.ask(&OWNER, gang);

@@ -106,7 +106,7 @@ fn taken_nodes_are_waited_for_where_jobs_have_nodes_of_their_own() {
     assert_eq!(test.reason(narrow), Some(WaitReason::Behind { job: wide }));
     // The policy in force says it.
     let configure =
-        ClientRequest::Configure { mode: None, slice_ns: None, policy: Some("first-fit".into()) };
+        ClientRequest::Configure { mode: None, slice: None, policy: Some("first-fit".into()) };
     test.ask(&OWNER, configure);
     assert_eq!(test.state(narrow), JobState::Preparing);
     assert_eq!(test.reason(wide), Some(WaitReason::ProcessorsTaken { wanted: 2, free: 0 }));
@@ -207,7 +207,7 @@ fn one_that_is_withdrawn_makes_room_for_others_whose_time_is_over_too() {
     let mut test = Test::without_nodes(2);
     test.report(Report::Attached((0..2).map(description).collect()));
     let configure =
-        ClientRequest::Configure { mode: None, slice_ns: None, policy: Some("fcfs".into()) };
+        ClientRequest::Configure { mode: None, slice: None, policy: Some("fcfs".into()) };
     test.ask(&OWNER, configure);
     test.running(1, 1);
     let (wide, _) = test.submit(limited(2, 2, WaitLimit::AtMost(SECOND)));

@@ -367,7 +367,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         cluster_name: config.name.clone(),
         nodes: config.nodes.iter().map(|node| node.name.clone()).collect(),
         mode: config.mode(),
-        slice_ns: config.slice_ns(),
+        slice: config.slice(),
         policy: config.policy.clone(),
         max_jobs_per_processor: config.max_jobs_per_processor,
         max_jobs_per_user: config.quota.jobs_per_user,

@@ -11,6 +11,7 @@ use kumi_node::config::{
 };
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
+use kumi_sched::SliceLength;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +49,7 @@ pub fn config(
         name: context.name.clone(),
         kind,
         head,
-        slice_us: u64::try_from(sharing.slice.as_micros()).unwrap_or(u64::MAX),
+        slice_us: slice_us(sharing.slice),
         mode: mode(&sharing.policy),
         policy: policy_name(&sharing.policy),
         max_priority: defaults::max_priority(),
@@ -75,6 +76,14 @@ pub fn config(
     };
     config.validate()?;
     Ok(config)
+}
+
+/// A slice as the configuration says it.
+pub fn slice_us(slice: SliceLength) -> u64 {
+    match slice {
+        SliceLength::Auto => 0,
+        SliceLength::Fixed(nanos) => nanos / 1_000,
+    }
 }
 
 fn policy_name(policy: &Policy) -> String {

@@ -1,5 +1,6 @@
 //! `kumi cluster set`: changes the sharing of processors while jobs run.
 
+use super::configuration::slice_us;
 use super::status;
 use crate::cli::{OnOff, Policy, SetArgs};
 use crate::context::Context;
@@ -16,12 +17,12 @@ pub async fn run(context: &Context, args: &SetArgs) -> Result<(), Error> {
     let before = ask(&mut client).await?;
     let fill = context.config().map_or(true, |config| config.fill);
     let mode = wanted(before.mode, fill, args)?;
-    let slice_ns = args.slice.map(|slice| u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX));
     let policy = match &args.policy {
         Some(Policy::Named(name)) => Some(name.clone()),
         _ => None,
     };
-    match client.ask(&ClientRequest::Configure { mode: Some(mode), slice_ns, policy }).await? {
+    let configure = ClientRequest::Configure { mode: Some(mode), slice: args.slice, policy };
+    match client.ask(&configure).await? {
         ClientReply::Done => {}
         other => return Err(Error::unexpected(&other)),
     }
@@ -64,7 +65,7 @@ fn remember(context: &Context, status: &ClusterStatus) -> Result<(), Error> {
         return Ok(());
     }
     let mut config = context.config()?;
-    config.slice_us = status.slice_ns / 1000;
+    config.slice_us = slice_us(status.slice);
     (config.mode, config.force_switch, config.fill) = match status.mode {
         Mode::Gang { force_switch, fill } => (ModeName::Gang, force_switch, fill),
         Mode::OperatingSystem => (ModeName::Os, config.force_switch, config.fill),

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
 use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus, DeviceCount, NodeStatus};
-use kumi_sched::Mode;
+use kumi_sched::{Mode, SliceLength};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -19,7 +19,10 @@ pub struct StatusView<'a> {
     policy: &'a str,
     force_switch: bool,
     fill: bool,
+    /// Of the timetable in force.
     slice_us: f64,
+    /// It is chosen for the jobs that take turns.
+    slice_auto: bool,
     since_ms: u64,
     nodes_up: usize,
     generation: u64,
@@ -134,7 +137,8 @@ pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusV
         policy: &status.policy,
         force_switch,
         fill,
-        slice_us: status.slice_ns as f64 / 1e3,
+        slice_us: status.timetable.slice_ns as f64 / 1e3,
+        slice_auto: status.slice == SliceLength::Auto,
         since_ms: status.since_ms,
         nodes_up: status.nodes.iter().filter(|node| node.up).count(),
         generation: status.timetable.generation,
@@ -165,12 +169,13 @@ fn slots(status: &ClusterStatus, node: kumi_sched::NodeId) -> Vec<Vec<u64>> {
 
 /// `gang scheduling by dqt in slices of 10ms`, for people.
 pub fn sharing(status: &ClusterStatus) -> String {
-    let (slice, policy) = (table::slice(status.slice_ns), &status.policy);
+    let (slice, policy) = (table::slice(status.timetable.slice_ns), &status.policy);
     match status.mode {
         Mode::Gang { force_switch, fill } => {
             let forced = if force_switch { ", switching even for one job" } else { "" };
             let strict = if fill { "" } else { ", each alone in its turns" };
-            format!("gang scheduling by {policy} in slices of {slice}{forced}{strict}")
+            let chosen = if status.slice == SliceLength::Auto { " (auto)" } else { "" };
+            format!("gang scheduling by {policy} in slices of {slice}{chosen}{forced}{strict}")
         }
         Mode::OperatingSystem => "scheduled by the operating systems".to_owned(),
     }
@@ -288,7 +293,7 @@ mod tests {
                 down,
             ],
             mode: Mode::Gang { force_switch: false, fill: true },
-            slice_ns: 10_000_000,
+            slice: SliceLength::Fixed(10_000_000),
             timetable: Timetable {
                 generation: 7,
                 start: ClusterTime(0),
@@ -359,7 +364,7 @@ What the machines do not permit (`kumi doctor` says more):
         assert_eq!(value["mode"], "gang");
         assert_eq!(value["policy"], "dqt");
         assert_eq!(value["tree"][0]["state"], "rounded");
-        assert_eq!(value["slice_us"], 10_000.0);
+        assert_eq!((&value["slice_us"], &value["slice_auto"]), (&10_000.0.into(), &false.into()));
         assert_eq!(value["nodes"][0]["timetable"], serde_json::json!([[3], [4], []]));
         assert_eq!(value["nodes"][0]["address"], "10.77.1.1:7701");
         assert_eq!(value["nodes"][2]["up"], false);
@@ -367,9 +372,14 @@ What the machines do not permit (`kumi doctor` says more):
 
     #[test]
     fn sharing_in_words() {
-        let words = |mode, slice_ns| sharing(&ClusterStatus { mode, slice_ns, ..status() });
+        let words = |mode, slice_ns| {
+            let timetable = Timetable { slice_ns, ..status().timetable };
+            sharing(&ClusterStatus { mode, timetable, ..status() })
+        };
         let gang = |force_switch| words(Mode::Gang { force_switch, fill: true }, 250_000);
         assert_eq!(gang(false), "gang scheduling by dqt in slices of 250us");
+        let auto = ClusterStatus { slice: SliceLength::Auto, ..status() };
+        assert_eq!(sharing(&auto), "gang scheduling by dqt in slices of 10ms (auto)");
         assert!(gang(true).ends_with("switching even for one job"));
         assert_eq!(words(Mode::OperatingSystem, 1), "scheduled by the operating systems");
     }

@@ -194,7 +194,7 @@ fn view<'a>(
         mode,
         force_switch,
         fill,
-        slice_us: status.slice_ns as f64 / 1e3,
+        slice_us: status.timetable.slice_ns as f64 / 1e3,
         head_control_messages: status.control_messages,
         skew,
         skew_between_machines,
@@ -310,7 +310,7 @@ fn rank_table(ranks: &[(u32, &RankSample)]) -> String {
 mod tests {
     use super::*;
     use kumi_control::message::SwitchBegin;
-    use kumi_sched::{ClusterTime, Mode, NodeId, Timetable};
+    use kumi_sched::{ClusterTime, Mode, NodeId, SliceLength, Timetable};
 
     fn status() -> ClusterStatus {
         let mode = Mode::Gang { force_switch: false, fill: true };
@@ -330,7 +330,7 @@ mod tests {
             name,
             nodes,
             mode,
-            slice_ns,
+            slice: SliceLength::Fixed(slice_ns),
             timetable,
             since_ms: 0,
             control_messages: 40,

@@ -240,7 +240,7 @@ pub mod tests {
         ContentHash, JobRequest, JobSpec, JobState, MessageCounts, NodeDescription, NodeRanks,
         NodeUse, Program, RankSample, Resources, SwitchSample, User,
     };
-    use kumi_sched::{ClusterTime, Column, Mode, NodeId, Timetable};
+    use kumi_sched::{ClusterTime, Column, Mode, NodeId, SliceLength, Timetable};
 
     fn job(number: u64, name: &str) -> JobRecord {
         let program = Program { path: "/x".into(), hash: ContentHash([0; 32]), size: 1 };
@@ -331,7 +331,7 @@ pub mod tests {
                 name: "lab".into(),
                 nodes: vec![node(0, true), node(1, false)],
                 mode,
-                slice_ns: 10_000_000,
+                slice: SliceLength::Fixed(10_000_000),
                 timetable: Timetable {
                     generation: 1,
                     start: ClusterTime(0),
