@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
 fn going_down_leaves_nothing() {
@@ -137,10 +138,14 @@ fn a_user_without_rights_has_a_cluster_on_loopback() {
 
 /// Two jobs that share two nodes, from up to down, in one shell of which `limits` takes rights away.
 fn two_jobs_share_with(mut limits: Command) -> command::FinishedCommand {
+    // Tests of one process run at the same time.
+    static CLUSTERS: AtomicU32 = AtomicU32::new(0);
+    let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("l{}-{number}", std::process::id());
     let script = r#"
         set -e
         trap '"$KUMI" cluster down' EXIT
-        "$KUMI" cluster up --local 2
+        "$KUMI" cluster up --local 2 --slice 10ms
         "$KUMI" run -n 2 --nodes 2 "$LOCKSTEP" --seconds 1 &
         first=$!
         "$KUMI" run -n 2 --nodes 2 "$LOCKSTEP" --seconds 1
@@ -151,7 +156,7 @@ fn two_jobs_share_with(mut limits: Command) -> command::FinishedCommand {
     let state = tempfile::Builder::new().prefix("kumi-test-").tempdir().expect("a directory");
     limits.args(["sh", "-c", script]);
     limits.env("KUMI", binaries::path("kumi")).env("LOCKSTEP", binaries::path("lockstep"));
-    limits.env("KUMI_DIR", state.path()).env("KUMI_CLUSTER", format!("l{}", std::process::id()));
+    limits.env("KUMI_DIR", state.path()).env("KUMI_CLUSTER", name);
     let done = command::run(limits);
     let word = state.path().display().to_string();
     assert!(machine::processes(&word).is_empty(), "{:?}", machine::processes(&word));

@@ -23,7 +23,7 @@ fn least(stats: &Value, pointer: &str) -> u64 {
 
 #[test]
 fn two_jobs_are_switched_together_and_both_progress() {
-    let cluster = TestCluster::up(2);
+    let cluster = TestCluster::up_with(2, &["--slice", "10ms"]);
     let lockstep = program("lockstep");
     let args = ["run", "-n", "2", "--nodes", "2", &lockstep, "--seconds", "3"];
     let (first, second) = (cluster.start(&args), cluster.start(&args));
@@ -130,6 +130,51 @@ fn mode_and_slice_change_while_jobs_run() {
     }
     for job in jobs {
         job.finish().ok();
+    }
+}
+
+/// Waits for a timetable with so many slots; its slice in milliseconds, as `kumi cluster status` says it in both forms.
+fn slice_of(cluster: &TestCluster, slots: u64) -> f64 {
+    wait_for(&format!("a timetable of {slots} slots"), || {
+        let before = cluster.json(&["cluster", "status", "--json"]);
+        let text = cluster.kumi(&["cluster", "status"]).ok().out;
+        let after = cluster.json(&["cluster", "status", "--json"]);
+        let same = before["generation"] == after["generation"] && before["slots"] == slots;
+        same.then(|| {
+            let milliseconds = before["slice_us"].as_f64().expect("a number") / 1e3;
+            let auto = if before["slice_auto"] == true { " (auto)" } else { "" };
+            let words = format!("in slices of {milliseconds}ms{auto}, ");
+            assert!(text.contains(&words), "{words}: {text}");
+            milliseconds
+        })
+    })
+}
+
+#[test]
+fn slices_are_shorter_the_more_jobs_take_turns() {
+    // Nobody comes back from idleness: then rounds would be shorter.
+    let cluster = TestCluster::up_with(2, &["--idle-after", "0s"]);
+    let lockstep = program("lockstep");
+    let run = ["run", "-n", "2", "--nodes", "2", &lockstep, "--seconds", "100000"];
+    let mut jobs = vec![cluster.start(&run)];
+    assert_eq!(slice_of(&cluster, 1), 100.0);
+    jobs.extend([cluster.start(&run), cluster.start(&run)]);
+    assert_eq!(slice_of(&cluster, 3), 66.0);
+    // One that is set stays.
+    cluster.kumi(&["cluster", "set", "--slice", "2ms"]).ok();
+    assert_eq!(slice_of(&cluster, 3), 2.0);
+    cluster.kumi(&["kill", "1"]).ok();
+    assert_eq!(slice_of(&cluster, 2), 2.0);
+    let file = cluster.path().join("cluster.toml");
+    let text = |path| std::fs::read_to_string(path).expect("cluster.toml");
+    assert!(text(&file).contains("slice_us = 2000\n"), "{}", text(&file));
+    cluster.kumi(&["cluster", "set", "--slice", "auto"]).ok();
+    assert_eq!(slice_of(&cluster, 2), 100.0);
+    assert!(text(&file).contains("slice_us = 0\n"), "{}", text(&file));
+    cluster.kumi(&["kill", "2"]).ok();
+    cluster.kumi(&["kill", "3"]).ok();
+    for job in jobs {
+        job.finish().fails(137, &[]);
     }
 }
 

@@ -115,7 +115,7 @@ fn waits_that_never_block_count_as_waiting() {
 
 #[test]
 fn without_a_time_all_jobs_keep_their_slots() {
-    let cluster = TestCluster::up_with(1, &["--idle-after", "0s"]);
+    let cluster = TestCluster::up_with(1, &["--idle-after", "0s", "--slice", "10ms"]);
     let one = cluster.start(&["run", "--name", "one", "sleep", "600"]);
     let first = cluster.wait_state("one", "running");
     let two = cluster.start(&["run", "--name", "two", "sleep", "600"]);

@@ -47,7 +47,8 @@ const SHARING: [&[&str]; 3] =
     [&["--mode", "gang", "--fill", "on"], &["--mode", "gang", "--fill", "off"], &["--mode", "os"]];
 
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
-    let cluster = Cluster::up(2, &[])?;
+    // Short ones, so that daemons find out soon and windows have many.
+    let cluster = Cluster::up(2, &["--slice", "10ms"])?;
     let mut records = Vec::new();
     for mix in mixes(setting.quick) {
         let found = throughput(&cluster, &mix, runs)?;

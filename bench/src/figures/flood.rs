@@ -30,7 +30,7 @@ const ALONE: Duration = Duration::from_millis(200);
 const SLICES: Duration = Duration::from_millis(300);
 
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
-    let cluster = Cluster::up(2, &[])?;
+    let cluster = Cluster::up(2, &["--slice", "10ms"])?;
     Ok(vec![full_rings(&cluster, runs)?, streams(&cluster, runs)?])
 }
 

@@ -71,7 +71,7 @@ fn overhead(
     Ok(records)
 }
 
-/// Two programs at once with the default slice: time of a switch and skew between the nodes.
+/// Two programs at once: time of a switch and skew between the nodes.
 fn switches(runs: usize) -> Result<Vec<Record>, BenchError> {
     let (mut p50, mut skew) = (Vec::new(), Vec::new());
     for _ in 0..runs {
@@ -104,7 +104,7 @@ fn switches(runs: usize) -> Result<Vec<Record>, BenchError> {
 
 /// The statistics while two programs share a new cluster: the histograms begin with the daemons.
 fn stats_of_two_jobs() -> Result<Value, BenchError> {
-    let cluster = Cluster::up(2, &[])?;
+    let cluster = Cluster::up(2, &["--slice", "10ms"])?;
     let program = cluster::program("lockstep")?;
     let start = || cluster.start(2, &program, &["--seconds", "4"]);
     let jobs = [start()?, start()?];
