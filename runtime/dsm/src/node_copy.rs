@@ -142,34 +142,55 @@ impl NodeCopy {
 
     // Contents.
 
-    /// Takes a page that was fetched at `stamp`, and ends the fetch. The caller began it, so it alone uses the twin.
+    /// Takes pages that were fetched at `stamp`, and ends their fetches. The caller began them, so it alone uses the twins.
+    /// `twins` says for each whether there is a copy, with a twin, to merge it into.
     pub(crate) fn install(
         &self,
-        page: u32,
+        first: u32,
         fetched: &[u8],
-        twin: bool,
+        twins: &[bool],
         stamp: u64,
-        scratch: &mut Scratch,
     ) -> Result<(), MemoryError> {
-        let at = u64::from(page);
-        if !self.state(page)?.home {
-            if twin {
-                self.memory.read_twin(at, &mut scratch.twin)?;
-                let mut result = Ok(());
-                diff::merge(fetched, &scratch.twin, |offset, bytes| {
-                    result = std::mem::replace(&mut result, Ok(()))
-                        .and(self.memory.write(at, offset, bytes))
-                        .and(self.memory.write_twin(at, offset, bytes));
-                });
-                result?;
-            } else {
-                self.memory.write(at, 0, fetched)?;
-                self.memory.write_twin(at, 0, fetched)?;
+        let mut at = 0;
+        while at < twins.len() {
+            let (page, rest) = (first + at as u32, &fetched[at * self.page_bytes()..]);
+            let new = self.new_pages(page, &twins[at..])?;
+            if new > 0 {
+                self.memory.store(page.into(), &rest[..new * self.page_bytes()])?;
+            } else if !self.state(page)?.home {
+                self.merge(page, &rest[..self.page_bytes()])?;
+            }
+            at += new.max(1);
+        }
+        for page in first..first + twins.len() as u32 {
+            // A page that came home meanwhile does not take the stamp.
+            let _ = self.update(page, |state| state.end_fetch(stamp))?;
+        }
+        Ok(())
+    }
+
+    /// How many of these pages there are before the first that has a copy or its home here.
+    fn new_pages(&self, first: u32, twins: &[bool]) -> Result<usize, MemoryError> {
+        for (at, twin) in twins.iter().enumerate() {
+            if *twin || self.state(first + at as u32)?.home {
+                return Ok(at);
             }
         }
-        // A page that came home meanwhile does not take the stamp.
-        let _ = self.update(page, |state| state.end_fetch(stamp))?;
-        Ok(())
+        Ok(twins.len())
+    }
+
+    /// Takes what others changed since the twin, which becomes what was fetched.
+    fn merge(&self, page: u32, fetched: &[u8]) -> Result<(), MemoryError> {
+        let at = u64::from(page);
+        let mut scratch = self.scratch();
+        self.memory.read_twin(at, &mut scratch.twin)?;
+        let mut result = Ok(());
+        diff::merge(fetched, &scratch.twin, |offset, bytes| {
+            result = std::mem::replace(&mut result, Ok(()))
+                .and_then(|()| self.memory.write(at, offset, bytes))
+                .and_then(|()| self.memory.write_twin(at, offset, bytes));
+        });
+        result
     }
 
     /// Appends what changed in a page since its twin, which becomes the page as it is now; whether anything did. The caller has
@@ -190,7 +211,7 @@ impl NodeCopy {
         let mut result = Ok(());
         let read = diff::apply(&changed[begin..], self.page_bytes(), |offset, bytes| {
             result = std::mem::replace(&mut result, Ok(()))
-                .and(self.memory.write_twin(at, offset, bytes));
+                .and_then(|()| self.memory.write_twin(at, offset, bytes));
         });
         debug_assert!(read.is_ok(), "the own diff is one");
         result.map(|()| true)

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kumi_coherence::{Home, Lookup, Misuse};
 use kumi_mem::{Rights, Window};
@@ -41,6 +41,21 @@ fn brought(page: u32, length: u32) {
     SEQUENCE.with(|last| last.set(Sequence { next: page.saturating_add(length), length }));
 }
 
+/// Memory for pages that arrive, used again and again: fresh memory would cost page faults of its own.
+#[derive(Debug, Default)]
+struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    fn take(&self) -> Vec<u8> {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        free.pop().unwrap_or_default()
+    }
+
+    fn give(&self, buffer: Vec<u8>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
 /// See the module.
 pub(crate) struct Pager {
     // The window goes before the memory that it is on and the context that it borrows.
@@ -49,6 +64,7 @@ pub(crate) struct Pager {
     protocol: Arc<Protocol>,
     rank_view: Arc<RankView>,
     statistics: Arc<Statistics>,
+    buffers: Buffers,
     _context: SharedContext,
 }
 
@@ -69,8 +85,8 @@ impl Pager {
         // SAFETY: the whole copy is mapped at its first page's address for as long as `node` has the memory, which is dropped after
         // the window. All reach these bytes as shared bytes, or at other addresses as another process would.
         let window = unsafe { context_kept.window_on(base, bytes, rights) }?;
-        let _context = context.clone();
-        Ok(Pager { window, node, protocol, rank_view, statistics, _context })
+        let (buffers, _context) = (Buffers::default(), context.clone());
+        Ok(Pager { window, node, protocol, rank_view, statistics, buffers, _context })
     }
 
     /// Makes a page visible, and those after it if the program reads on.
@@ -133,12 +149,11 @@ impl Pager {
     /// Fetches pages from their home, of which those with a twin are merged.
     fn fetch(&self, first: u32, twins: &[bool], home: u32, stamp: u64) -> Result<(), Error> {
         let page_bytes = self.node.memory().unit().bytes() as usize;
-        let mut bytes = vec![0; twins.len() * page_bytes];
+        let mut bytes = self.buffers.take();
+        bytes.resize(twins.len() * page_bytes, 0);
         self.window.get(home, first as usize * page_bytes, &mut bytes)?;
-        let mut scratch = self.node.scratch();
-        for ((page, twin), fetched) in (first..).zip(twins).zip(bytes.chunks_exact(page_bytes)) {
-            self.node.install(page, fetched, *twin, stamp, &mut scratch)?;
-        }
+        self.node.install(first, &bytes, twins, stamp)?;
+        self.buffers.give(bytes);
         self.statistics.count(Count::Fetches, 1);
         self.statistics.count(Count::PagesFetched, twins.len() as u64);
         Ok(())

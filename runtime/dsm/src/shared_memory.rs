@@ -112,7 +112,7 @@ impl SharedMemory {
             page_bytes: config.page_bytes,
         });
         let protocol = Arc::new(Protocol::new(&context, coherence, Arc::clone(&node))?);
-        let statistics = Arc::new(Statistics::default());
+        let statistics = Arc::new(Statistics::new(context.clone()));
         let pager = Arc::new(Pager::new(
             &context,
             Arc::clone(&node),

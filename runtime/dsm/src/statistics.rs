@@ -1,51 +1,63 @@
-//! What this rank's shared memory has done so far.
+//! What this rank's shared memory has done so far, for the program and for `kumi stats`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kumi_net::counters::Counter;
+
+use crate::context::SharedContext;
+
+/// What is counted, with the counter that shows it.
 macro_rules! counts {
-    ($($(#[$doc:meta])* $count:ident = $name:literal,)*) => {
+    ($($(#[$doc:meta])* $count:ident = $name:literal $counter:ident,)*) => {
         /// What is counted.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Count {
             $($(#[$doc])* $count,)*
         }
 
-        const NAMES: &[&str] = &[$($name,)*];
+        const COUNTS: &[(&str, Counter)] = &[$(($name, Counter::$counter),)*];
     };
 }
 
 counts! {
     /// Accesses to pages that were not visible.
-    Faults = "faults",
+    Faults = "faults" SharedFaults,
     /// Faults that found a copy which another rank of the node had fetched.
-    CopiesFound = "copies found",
+    CopiesFound = "copies" SharedCopiesFound,
     /// Requests for pages.
-    Fetches = "fetches",
+    Fetches = "fetches" SharedFetches,
     /// Pages that came by them.
-    PagesFetched = "pages fetched",
+    PagesFetched = "pages" SharedPagesFetched,
     /// Diffs sent.
-    Diffs = "diffs",
+    Diffs = "diffs" SharedDiffs,
     /// Their bytes.
-    DiffBytes = "diff bytes",
+    DiffBytes = "diff_bytes" SharedDiffBytes,
     /// Locks taken.
-    Locks = "locks",
+    Locks = "locks" SharedLocks,
     /// Barriers passed.
-    Barriers = "barriers",
+    Barriers = "barriers" SharedBarriers,
     /// Pages that acquires made stale.
-    StalePages = "stale pages",
+    StalePages = "stale" SharedStale,
     /// Pages that came to this node to stay.
-    PagesHomed = "pages homed",
+    PagesHomed = "homed" SharedHomed,
 }
 
 /// Counters of one rank.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Statistics {
-    counters: [AtomicU64; NAMES.len()],
+    counters: [AtomicU64; COUNTS.len()],
+    context: SharedContext,
 }
 
 impl Statistics {
+    pub(crate) fn new(context: SharedContext) -> Statistics {
+        Statistics { counters: Default::default(), context }
+    }
+
     pub(crate) fn count(&self, what: Count, more: u64) {
-        self.counters[what as usize].fetch_add(more, Ordering::Relaxed);
+        let before = self.counters[what as usize].fetch_add(more, Ordering::Relaxed);
+        // Of two threads at once the earlier number may stay until the next count.
+        self.context.publish_counter(COUNTS[what as usize].1, before + more);
     }
 
     /// One counter.
@@ -56,6 +68,9 @@ impl Statistics {
 
     /// All by name.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        NAMES.iter().zip(&self.counters).map(|(name, one)| (*name, one.load(Ordering::Relaxed)))
+        COUNTS
+            .iter()
+            .zip(&self.counters)
+            .map(|((name, _), one)| (*name, one.load(Ordering::Relaxed)))
     }
 }

@@ -224,6 +224,11 @@ impl Context {
         kumi_net::counters::NAMES.into_iter().zip(values).collect()
     }
 
+    /// Publishes a counter of a library above, for `kumi stats` and the daemon. The channel's own counters are its own.
+    pub fn publish_counter(&self, counter: Counter, value: u64) {
+        self.attachment().set(counter, value);
+    }
+
     /// Whether this process is a fork of the rank: its data are copies, and the rank's threads are not
     /// here.
     pub(crate) fn is_copy(&self) -> bool {

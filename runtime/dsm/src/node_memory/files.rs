@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -96,4 +96,33 @@ fn has_name(opened: &OwnedFd, file: File) -> io::Result<bool> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()))?;
     let name = file.name().to_string_lossy();
     Ok(link == Path::new(&format!("/memfd:{name} (deleted)")))
+}
+
+/// Writes bytes into a file, whatever the kernel takes at a time.
+pub(super) fn write(
+    file: BorrowedFd<'_>,
+    mut start: u64,
+    mut bytes: &[u8],
+) -> Result<(), MemoryError> {
+    while !bytes.is_empty() {
+        let offset = libc::off_t::try_from(start);
+        let offset = offset.map_err(|_| failed("pwrite")(io::ErrorKind::FileTooLarge.into()))?;
+        // SAFETY: the kernel reads no more than the slice.
+        let written =
+            unsafe { libc::pwrite(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), offset) };
+        match usize::try_from(written) {
+            Ok(0) => return Err(failed("pwrite")(io::ErrorKind::WriteZero.into())),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                start += written as u64;
+            }
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(failed("pwrite")(error));
+                }
+            }
+        }
+    }
+    Ok(())
 }

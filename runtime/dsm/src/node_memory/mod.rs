@@ -317,6 +317,27 @@ impl NodeMemory {
         Ok(())
     }
 
+    /// Copies whole pages to the copy and to their twins, from page `first` on. This is the fast way for pages that have no
+    /// memory yet: the kernel takes the bytes without zeroing the pages before.
+    ///
+    /// # Errors
+    /// As [`NodeMemory::page`], and the kernel's refusal.
+    pub fn store(&self, first: u64, pages: &[u8]) -> Result<(), MemoryError> {
+        let unit = self.unit_bytes();
+        let count = (pages.len() / unit) as u64;
+        self.check(first, 0, 0)?;
+        if !pages.len().is_multiple_of(unit) || count > self.pages() - first {
+            let (offset, length) = (0, pages.len());
+            let (pages, unit) = (self.pages(), self.geometry.unit.0);
+            return Err(MemoryError::Outside { page: first, offset, length, pages, unit });
+        }
+        let start = first * self.geometry.unit();
+        for file in &self.files[..2] {
+            files::write(file.as_fd(), start, pages)?;
+        }
+        Ok(())
+    }
+
     /// The table's word of a page.
     ///
     /// # Errors

@@ -80,10 +80,30 @@ pub enum Counter {
     XdpDropped,
     /// Packets whose data the wire had laid where it belongs, of all that were received.
     Landed,
+    /// Accesses to shared memory that found no visible page.
+    SharedFaults,
+    /// Of those, answered by a copy that the node had already.
+    SharedCopiesFound,
+    /// Requests for pages of shared memory.
+    SharedFetches,
+    /// Pages of shared memory that came by them.
+    SharedPagesFetched,
+    /// Diffs of pages sent to their homes.
+    SharedDiffs,
+    /// Their bytes.
+    SharedDiffBytes,
+    /// Locks of shared memory taken.
+    SharedLocks,
+    /// Barriers of shared memory passed.
+    SharedBarriers,
+    /// Pages that an acquire made stale.
+    SharedStale,
+    /// Pages that came to this node to stay.
+    SharedHomed,
 }
 
 /// The names of the counters, by place.
-pub const NAMES: [&str; 38] = [
+pub const NAMES: [&str; 48] = [
     "sent",
     "delivered",
     "unread",
@@ -122,6 +142,16 @@ pub const NAMES: [&str; 38] = [
     "xdp_in",
     "xdp_dropped",
     "landed",
+    "shared_faults",
+    "shared_copies",
+    "shared_fetches",
+    "shared_pages",
+    "shared_diffs",
+    "shared_diff_bytes",
+    "shared_locks",
+    "shared_barriers",
+    "shared_stale",
+    "shared_homed",
 ];
 
 /// Whether a counter of this name is a level, which falls too.
@@ -130,5 +160,5 @@ pub fn is_level(name: &str) -> bool {
     matches!(name, "unread" | "round_trip_us" | "unacked_packets" | "unacked_bytes")
 }
 
-const _: () = assert!(Counter::Landed as usize + 1 == NAMES.len());
+const _: () = assert!(Counter::SharedHomed as usize + 1 == NAMES.len());
 const _: () = assert!(NAMES.len() <= 64, "the context has room for so many");
