@@ -1,29 +1,11 @@
 //! Shared memory between real processes, on one node and on several: what one rank writes, the others read.
 
-#[path = "../../mem/tests/common/mod.rs"]
-mod common;
+mod support;
 
-use std::sync::Arc;
-
-use common::{Job, Running, is_rank, launch};
-use kumi_dsm::{Config, Placement, SharedMemory};
-use kumi_mem::Context;
+use kumi_dsm::{Placement, SharedMemory};
+use support::{Job, start};
 
 const LAYOUTS: &[&[u32]] = &[&[1], &[2], &[1, 1], &[2, 2], &[1, 1, 1, 1], &[3, 1]];
-
-/// In a rank: runs the body with the job's shared memory and leaves. Otherwise starts the job.
-fn start(name: &str, job: &Job<'_>, body: impl Fn(&SharedMemory)) -> Running {
-    if is_rank() {
-        let context = Arc::new(Context::init().expect("init"));
-        let config = Config::from_environment().expect("settings");
-        let memory = SharedMemory::new(Arc::clone(&context), config).expect("shared memory");
-        body(&memory);
-        drop(memory);
-        Arc::into_inner(context).expect("the memory has let it go").finalize().expect("finalize");
-        std::process::exit(0);
-    }
-    launch(&[name, "--exact", "--nocapture", "--test-threads=1"], job)
-}
 
 /// Runs a body on all layouts, by both mechanisms, under both protocols, with pages that move and pages that stay.
 fn run(name: &str, body: impl Fn(&SharedMemory)) {
