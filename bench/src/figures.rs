@@ -18,6 +18,7 @@ mod put;
 mod rate;
 mod sched;
 mod settle;
+mod shared;
 mod shares;
 mod together;
 mod turns;
@@ -75,7 +76,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 25] = [
+pub const ALL: [Benchmark; 26] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -129,6 +130,12 @@ pub const ALL: [Benchmark; 25] = [
         about: "gets of 4 KB from another node, 16 under way, beside one after the other",
         runs: 9,
         measure: gets::measure,
+    },
+    Benchmark {
+        name: "shared",
+        about: "shared memory between two nodes: page faults, releases, locks, barriers",
+        runs: 7,
+        measure: shared::measure,
     },
     Benchmark {
         name: "encryption",

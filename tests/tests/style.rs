@@ -37,7 +37,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("kumi-examples", &["kumi-mem"]),
     (
         "kumi-bench",
-        &["kumi-call", "kumi-control", "kumi-mem", "kumi-node", "kumi-sched", "kumi-sim"],
+        &["kumi-call", "kumi-control", "kumi-dsm", "kumi-mem", "kumi-node", "kumi-sched", "kumi-sim"],
     ),
     ("kumi-tests", &["kumi-skip"]),
     ("kumi-skip", &[]),
