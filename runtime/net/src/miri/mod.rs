@@ -24,7 +24,7 @@ use crate::sys;
 pub(crate) mod wire;
 
 /// How long a thread sleeps that could be woken: Miri's clock is its own, so it costs nothing.
-pub(crate) const NAP: Duration = Duration::from_micros(200);
+pub(crate) const NAP: Duration = Duration::from_millis(20);
 
 /// Memory of a file, all zeros at first.
 #[derive(Debug)]
