@@ -540,7 +540,8 @@ impl<'c> Begun<'c> {
 fn a_collective_can_be_given_up() {
     run("a_collective_can_be_given_up", &[&[2], &[1, 1]], |context| {
         let copy = context.group().duplicate().expect("duplicate");
-        let given_up = copy.start_allreduce(Op::Sum, vec![1u64; fewer(50_000, 1_000)]).expect("begun");
+        let given_up =
+            copy.start_allreduce(Op::Sum, vec![1u64; fewer(50_000, 1_000)]).expect("begun");
         if context.rank() == 0 {
             drop(given_up);
             context.barrier().expect("barrier");

@@ -239,7 +239,8 @@ fn a_multicast_reaches_its_set_and_nobody_else() {
             let mut set: Vec<u32> = (0..ranks).filter(|_| numbers.below(3) > 0).collect();
             set.reverse();
             set.extend(set.first().copied());
-            let length = [0, 1, 8, 1000, fewer(33_000, 3_300), fewer(80_000, 8_000)][numbers.below(6) as usize];
+            let length = [0, 1, 8, 1000, fewer(33_000, 3_300), fewer(80_000, 8_000)]
+                [numbers.below(6) as usize];
             let offset = numbers.below((size - length) as u64 + 1) as usize;
             let data: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();
             let notify = (numbers.below(2) == 0).then_some(4);
