@@ -229,7 +229,7 @@ fn canonical_descriptions_with_a_few_bytes_changed() {
         state ^= state << 17;
         state
     };
-    let inputs = if cfg!(miri) { 8 } else { 4_000 };
+    let inputs = if cfg!(miri) { 20 } else { 4_000 };
     for _ in 0..inputs {
         let mut input: Vec<u8> = (0..8).map(|_| next() as u8).collect();
         input.extend_from_slice(&json);

@@ -7,7 +7,7 @@ use crate::samples;
 use calls::input::Numbers;
 
 /// What each target gets.
-const INPUTS: usize = if cfg!(miri) { 15 } else { 20_000 };
+const INPUTS: usize = if cfg!(miri) { 50 } else { 20_000 };
 
 /// Runs a target with many inputs; the sum of what it counts.
 fn all(seed: u64, target: impl Fn(&[u8]) -> usize) -> usize {

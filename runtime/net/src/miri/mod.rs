@@ -6,7 +6,7 @@
 //! | memory file | heap memory, found by a number that its descriptor keeps: an eventfd, so copies have it too |
 //! | mapping | the files' own addresses, `mapping` |
 //! | UDP socket | a queue by address, `wire` |
-//! | timer, epoll, poll | short sleeps, `wait_set` and `blocking_wait` |
+//! | timer, epoll, poll | sleeps, `wait_set` and `blocking_wait` |
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
