@@ -232,6 +232,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
     fn shares_are_fair_within_a_call(
         weights in prop::collection::vec(1..12u32, 2..9),
         limit in 1..4u32,
@@ -276,6 +277,7 @@ proptest! {
     /// Servers of three kinds, and users who want something of some of them: each server's turns are shared fairly among
     /// those who want them, whatever these are given elsewhere.
     #[test]
+    #[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
     fn shares_are_fair_in_each_group(
         users in prop::collection::vec((1..9u32, 1..8u8), 2..7),
         turns in prop::collection::vec(0..3usize, 1..240),

@@ -77,7 +77,9 @@ fn check(argument: &Argument, order: Order) {
 
 #[test]
 fn a_wide_transposition_is_right() {
-    for element in [Element::U8, Element::I16, Element::F32, Element::F64, Element::C128] {
+    let elements = [Element::U8, Element::I16, Element::F32, Element::F64, Element::C128];
+    let elements = if cfg!(miri) { &elements[1..2] } else { &elements[..] };
+    for element in elements.iter().copied() {
         let argument = argument(element, Order::Column, &[(70, 0, 70, 1), (45, 0, 45, 1)]);
         check(&argument, Order::Row);
         check(&argument, Order::Column);

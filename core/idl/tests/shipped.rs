@@ -93,6 +93,7 @@ fn a_product_with_wide_leading_dimensions() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
 fn vectors_with_increments() {
     let daxpy = routine("daxpy");
     let values = [("n", 5), ("alpha", 2), ("incx", -3)];

@@ -23,6 +23,7 @@ fn lines(sections: &[(&str, Vec<Value>)]) -> String {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
 fn the_vectors_are_what_the_code_gives() {
     let (descriptions, cases) = cases::all();
     assert!(cases.len() > 220, "only {} cases", cases.len());

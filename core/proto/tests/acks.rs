@@ -45,6 +45,7 @@ fn the_ack_leaves_at_once_and_before_the_reply() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
 fn a_terrible_wire_in_both_modes() {
     for ack in MODES {
         for seed in 0..fewer(5, 1) {

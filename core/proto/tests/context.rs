@@ -58,6 +58,7 @@ fn moves(seed: u64, old: Old, encrypted: bool, lend: bool) -> Net {
 const OLD: [Old; 3] = [Old::Lost, Old::Late, Old::LateWithOldKey];
 
 #[test]
+#[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
 fn all_ranks_go_on_elsewhere() {
     for seed in 0..fewer(200, 2) {
         moves(seed, OLD[seed as usize % 3], seed % 2 == 1, seed % 5 == 4);
@@ -95,6 +96,7 @@ fn packets_with_the_old_key_are_refused() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
 fn one_rank_goes_on_elsewhere_and_the_others_where_they_are() {
     for seed in 0..fewer(30, 1) {
         let mut net = Net::with(seed, 4, &config(), Faults::HEAVY, seed % 2 == 1);
@@ -133,6 +135,7 @@ proptest! {
     })]
 
     #[test]
+    #[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
     fn wherever_they_stop(seed in any::<u64>(), old in 0..3usize, encrypted: bool, lend: bool) {
         moves(seed, OLD[old], encrypted, lend);
     }

@@ -5,6 +5,7 @@ use kumi_proto::{Checksum, Config};
 use proptest::prelude::*;
 
 #[test]
+#[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
 fn a_good_wire_needs_no_resend() {
     let frames = fewer(500, 3);
     for encrypted in [false, true] {
@@ -51,6 +52,7 @@ fn long_packets_under_either_checksum() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
 fn each_fault_alone() {
     let cases = [
         Faults { loss: 300, ..Faults::NONE },
@@ -173,6 +175,7 @@ fn a_stopped_sender_drains_before_it_probes() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
 fn a_stop_of_both_ends_at_any_step_is_a_cut() {
     for steps in (0..120).step_by(fewer(1, 60) as usize) {
         let mut net = Net::new(u64::from(steps), 2, &config(), Faults::NONE);

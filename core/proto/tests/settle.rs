@@ -46,6 +46,7 @@ fn without_loss_it_takes_a_round_trip() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
 fn what_is_lost_is_found_and_sent_after_the_opening() {
     for seed in 0..fewer(20, 1) {
         let faults = Faults { loss: 200, ..Faults::NONE };
@@ -139,6 +140,7 @@ proptest! {
 
     /// Ranks that close and open at any time, by themselves, under all faults: all arrives once, in order.
     #[test]
+    #[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
     fn whatever_happens(
         seed in any::<u64>(),
         (loss, double, jitter) in (0..=250u32, 0..=100u32, 0..=400u64),

@@ -92,6 +92,7 @@ fn an_ack_stops_the_timer_even_after_a_stop() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "half a minute of packets in code without unsafe blocks")]
 fn an_ack_is_sent_every_so_many_packets() {
     let (mut a, mut b) = (endpoint(0), endpoint(1));
     let mut sink = Count(0);

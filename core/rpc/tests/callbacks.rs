@@ -220,6 +220,7 @@ fn a_server_takes_nothing_that_it_did_not_ask_for() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
 fn a_stream_is_in_use_until_its_chunks_are_written() {
     let mut server = running();
     assert!(server.callback(1, &head(), &[ArraySize { argument: 1, bytes: 6 << 20 }]));

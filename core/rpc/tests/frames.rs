@@ -485,6 +485,7 @@ fn mutated() -> Vec<Value> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
 fn the_vectors_are_what_the_code_gives() {
     let sections = [
         ("hellos", greetings()),

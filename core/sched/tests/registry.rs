@@ -36,6 +36,7 @@ fn each_name_is_one_policy_that_runs_a_job() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
 fn wrong_names_are_answered_with_near_ones() {
     assert_eq!(refusal("Matrx"), "no scheduling policy is called \"Matrx\"; did you mean matrix?");
     for name in ["", "zzzzzzzzzzzzzzzzzzzzzzzz", "\u{1f600}"] {
@@ -119,6 +120,7 @@ fn the_tree_to_come_is_seen_without_going_there() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
 fn many_slots_pass_as_one_after_the_other() {
     for (name, _) in names() {
         let (mut fast, mut slow) = (made(name), made(name));

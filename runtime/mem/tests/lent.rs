@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use common::{Job, Numbers, run, start};
+use common::{Job, Numbers, fewer, run, start};
 use kumi_mem::{
     Context, Error, FIFO_OVERHEAD, OnPlacement, Piece, Refusal, Rights, Source, Strided, Tag,
     Window,
@@ -70,6 +70,7 @@ fn operations_do_what_they_must_though_ranks_are_stopped() {
 /// The owner does nothing but look at its memory.
 #[test]
 fn an_owner_that_computes_is_served() {
+    const ROUNDS: u64 = fewer(100, 6) as u64;
     run("an_owner_that_computes_is_served", &[&[2], &[3], &[1, 1], &[2, 1]], |context| {
         let last = context.ranks() - 1;
         let (window, base) = lent(context, 4096, Rights::ALL);
@@ -79,17 +80,17 @@ fn an_owner_that_computes_is_served() {
             while done.load(Relaxed) < u64::from(last) {
                 std::hint::spin_loop();
             }
-            assert_eq!(window.load_u64(0).expect("load"), 100 * u64::from(last));
-            assert_eq!(window.notified(5).expect("notified"), 100 * u64::from(last));
+            assert_eq!(window.load_u64(0).expect("load"), ROUNDS * u64::from(last));
+            assert_eq!(window.notified(5).expect("notified"), ROUNDS * u64::from(last));
         } else {
-            for round in 1..=100u64 {
+            for round in 1..=ROUNDS {
                 let at = 64 * context.rank() as usize;
                 window.put_notify(0, at, &round.to_ne_bytes(), 5).expect("put");
                 let mut there = [0; 8];
                 window.get(0, at, &mut there).expect("get");
                 assert_eq!(u64::from_ne_bytes(there), round);
                 window.fetch_add(0, 0, 1).expect("add");
-                if round % 50 == 0 {
+                if round % (ROUNDS / 2) == 0 {
                     // Until its handler thread sleeps for want of work.
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -277,10 +278,11 @@ fn what_is_not_allowed_is_refused_and_counted() {
 /// served.
 #[test]
 fn a_flood_of_refusals_is_told_to_the_last() {
+    const FLOOD: usize = fewer(20_000, 100);
     run("a_flood_of_refusals_is_told_to_the_last", BOTH, |context| {
         let (window, base) = lent(context, 16, Rights::ALL);
         if context.rank() == 0 {
-            let (mut told, flood) = (0, 20_000);
+            let mut told = 0;
             let mut tell = |result: Result<(), Error>| match result {
                 Ok(()) => true,
                 Err(Error::Refused { rank: 1, count, reason: Refusal::Bounds }) => {
@@ -289,12 +291,12 @@ fn a_flood_of_refusals_is_told_to_the_last() {
                 }
                 Err(error) => panic!("{error}"),
             };
-            for _ in 0..flood {
+            for _ in 0..FLOOD {
                 // A put that reports earlier refusals has not been done.
                 while !tell(window.put(1, 9, &[7; 8])) {}
             }
             tell(context.flush(1));
-            assert_eq!(told, flood);
+            assert_eq!(told, FLOOD as u64);
             window.fetch_add(1, 0, 1).expect("add");
         } else {
             // SAFETY: an aligned word of memory that stays for ever.
@@ -413,7 +415,7 @@ fn fifos_and_signals_live_there_if_it_is_aligned() {
         };
         window.on_signal(FIFO_OVERHEAD + 64, 64, add).expect("port");
         context.barrier().expect("barrier");
-        let each = 30u8;
+        let each = fewer(30, 5) as u8;
         let mut next = vec![0; ranks as usize];
         let mut got = 0;
         for round in 0..each {
@@ -455,6 +457,7 @@ fn take(fifo: &kumi_mem::Fifo<'_>, next: &mut [u8]) -> u64 {
 /// A FIFO that is full keeps senders of its node waiting, and its owner's other memory is reached meanwhile.
 #[test]
 fn who_waits_for_room_is_told_of_it() {
+    const RECORDS: u8 = fewer(50, 8) as u8;
     run("who_waits_for_room_is_told_of_it", BOTH, |context| {
         let base = vec![0u64; 256].leak().as_mut_ptr().cast::<u8>();
         // SAFETY: inside of the memory, which stays for ever and is used through the window only.
@@ -464,11 +467,11 @@ fn who_waits_for_room_is_told_of_it() {
         let fifo = window.fifo(0, 16, 0).expect("fifo");
         context.barrier().expect("barrier");
         if context.rank() == 0 {
-            for number in 0..50u8 {
+            for number in 0..RECORDS {
                 window.append(1, 0, &[number]).expect("append");
             }
         } else {
-            for number in 0..50 {
+            for number in 0..RECORDS {
                 assert_eq!(fifo.pop_vec().expect("pop"), (0, vec![number]));
             }
         }
@@ -485,7 +488,7 @@ fn notifications_and_records_do_not_overtake_frames() {
         let direct = context.window(4096).expect("window");
         let mut fifo = (context.rank() == 1).then(|| direct.fifo(0, 1024, 3).expect("fifo"));
         context.barrier().expect("barrier");
-        for round in 1..=if cfg!(miri) { 10 } else { 300u64 } {
+        for round in 1..=if cfg!(miri) { 5 } else { 300u64 } {
             let expected = [round as u8; BYTES];
             if context.rank() == 0 {
                 frames.put(1, 0, &expected).expect("put");
@@ -521,11 +524,11 @@ fn notifications_and_records_do_not_overtake_frames() {
 /// A refused put is told by the next put, send or flush as a whole, and by no collective.
 #[test]
 fn a_refusal_ends_no_collective_and_cuts_no_message() {
-    const LONG: usize = 1 << 20;
+    const LONG: usize = fewer(1 << 20, 8_000);
     let body = |context: &Context| {
         let rights = Rights { write: context.rank() == 0, ..Rights::ALL };
         let (window, _) = lent(context, 64, rights);
-        for round in 0..20u8 {
+        for round in 0..fewer(20, 3) as u8 {
             if context.rank() == 0 {
                 // It may be told of the refusal of the one before.
                 while let Err(told) = window.put(1, 0, &[1; 8]) {

@@ -86,7 +86,7 @@ fn a_refused_list_touches_nothing_and_is_told_once() {
         check_wrong(&window, other, after);
         // The right is missing: found by the target, in each of several frames, told once.
         let many: Vec<Piece> =
-            (0..if cfg!(miri) { 400 } else { 5000 }).map(|at| piece(at * 4, 3)).collect();
+            (0..if cfg!(miri) { 200 } else { 5000 }).map(|at| piece(at * 4, 3)).collect();
         for pieces in [&many[..], &many[..2], &[]] {
             let data = vec![7; pieces.len() * 3];
             let result = sealed.put_list(other, pieces, &data, after);

@@ -3,7 +3,7 @@
 mod common;
 mod reference;
 
-use common::{Job, Numbers, run, start};
+use common::{Job, Numbers, fewer, run, start};
 use kumi_mem::{Context, Error, OnPlacement, Refusal, Rights, Strided};
 use reference::Reference;
 
@@ -41,10 +41,11 @@ fn operations_do_what_they_must_though_ranks_are_stopped() {
 /// All ranks on the same words, the owner by its own window too.
 #[test]
 fn atomics_are_atomic_near_and_far() {
+    const TOKENS: usize = fewer(20, 3);
     run("atomics_are_atomic_near_and_far", LAYOUTS, |context| {
         let (me, ranks) = (context.rank(), context.ranks());
         let window = context.window(64).expect("window");
-        let rounds = if cfg!(miri) { 10 } else { 100 };
+        let rounds = if cfg!(miri) { 4 } else { 100 };
         let bit = 1u64 << me;
         for _ in 0..rounds {
             window.fetch_add(0, 0, 1).expect("add");
@@ -66,7 +67,7 @@ fn atomics_are_atomic_near_and_far() {
         }
         // A token that only one has at a time, with a count that only its holder changes.
         context.barrier().expect("barrier");
-        for _ in 0..20 {
+        for _ in 0..TOKENS {
             while window.swap(0, 40, 1).expect("take") != 0 {}
             let mut count = [0; 8];
             window.get(0, 48, &mut count).expect("get");
@@ -84,7 +85,7 @@ fn atomics_are_atomic_near_and_far() {
             assert_eq!(window.load_u64(16).expect("load"), 0);
             assert_eq!(window.load_u32(24).expect("load"), 0, "an even number of times");
             assert_eq!(u64::from(window.load_u32(28).expect("load")), rounds * all);
-            assert_eq!(window.load_u64(48).expect("load"), 20 * all);
+            assert_eq!(window.load_u64(48).expect("load"), TOKENS as u64 * all);
         }
         context.barrier().expect("barrier");
     });
@@ -128,9 +129,10 @@ fn atomics_that_are_not_allowed_leave_memory_alone() {
 /// A completion counts when the data is there, near and far, and only its own puts.
 #[test]
 fn a_completion_rises_when_its_puts_are_in_place() {
+    const MORE: usize = fewer(50, 5);
     run("a_completion_rises_when_its_puts_are_in_place", LAYOUTS, |context| {
         let (me, ranks) = (context.rank(), context.ranks());
-        let piece = 30_000;
+        let piece = fewer(30_000, 3_000);
         let window = context.window(piece * ranks as usize).expect("window");
         let completion = context.completion().expect("completion");
         let other = context.completion().expect("completion");
@@ -146,14 +148,14 @@ fn a_completion_rises_when_its_puts_are_in_place() {
             window.get(to, at, &mut there).expect("get");
             assert!(there == data, "in attachment at {to}");
         }
-        for _ in 0..50 {
+        for _ in 0..MORE {
             for to in 0..ranks {
                 let after = OnPlacement { completion: Some(&other), ..OnPlacement::default() };
                 window.put_with(to, piece * me as usize, &data[..16], after).expect("put");
             }
         }
         other.wait_all().expect("wait");
-        assert_eq!(other.done().expect("done"), 50 * u64::from(ranks));
+        assert_eq!(other.done().expect("done"), MORE as u64 * u64::from(ranks));
         assert_eq!(completion.done().expect("done"), u64::from(ranks));
         let never = completion.wait(u64::from(ranks) + 1);
         assert!(matches!(never, Err(Error::NeverDone { begun, at_least })
@@ -165,12 +167,13 @@ fn a_completion_rises_when_its_puts_are_in_place() {
 
 #[test]
 fn a_refused_put_is_told_by_its_completion() {
+    const LONG: usize = fewer(20_000, 4_000);
     run("a_refused_put_is_told_by_its_completion", &[&[2], &[1, 1]], |context| {
         let other = 1 - context.rank();
         let near = context.same_node(other);
         let window = context.window(1000).expect("window");
         let rights = Rights { write: false, read: true, atomic: true };
-        let sealed = context.window_with(20_000, rights).expect("window");
+        let sealed = context.window_with(LONG, rights).expect("window");
         let completion = context.completion().expect("completion");
         let after = OnPlacement { notify: Some(0), completion: Some(&completion) };
         let refused = |put: Result<(), Error>, expected: Refusal, frames_wait: bool| {
@@ -190,7 +193,7 @@ fn a_refused_put_is_told_by_its_completion() {
         refused(window.put_with(other, 0, &[1; 1001], after), Refusal::Bounds, true);
         refused(sealed.put_with(other, 0, &[1; 1], after), Refusal::Right, false);
         // Several frames, each refused: told once.
-        refused(sealed.put_with(other, 0, &[1; 20_000], after), Refusal::Right, false);
+        refused(sealed.put_with(other, 0, &[1; LONG], after), Refusal::Right, false);
         let shape = Strided { offset: 0, stride: 500, block: 10, count: 3 };
         refused(window.put_strided(other, shape, &[1; 30], after), Refusal::Bounds, false);
         let shape = Strided { offset: 8, stride: usize::MAX / 2, block: 10, count: 4 };
@@ -209,7 +212,7 @@ fn a_refused_put_is_told_by_its_completion() {
         let mut memory = [9; 1000];
         window.read(0, &mut memory).expect("read");
         assert!(memory[..992] == [0; 992] && memory[992..] == [7; 8], "untouched");
-        let mut memory = vec![9; 20_000];
+        let mut memory = vec![9; LONG];
         sealed.read(0, &mut memory).expect("read");
         assert!(memory.iter().all(|byte| *byte == 0), "untouched");
         assert_eq!(sealed.notified(0).expect("notified"), 0);
@@ -225,18 +228,19 @@ const TREES: &[&[u32]] = &[&[1], &[3], &[1, 1], &[1, 1, 1, 1, 1], &[2, 3, 1, 2]]
 fn a_multicast_reaches_its_set_and_nobody_else() {
     run("a_multicast_reaches_its_set_and_nobody_else", TREES, |context| {
         let (me, ranks) = (context.rank(), context.ranks());
-        let size = 100_000;
+        let size = fewer(100_000, 10_000);
         let window = context.window(size).expect("window");
         let mut expected = vec![0; size];
         let mut notified = 0;
         // All ranks draw the same numbers, so each knows what the others send.
         let mut numbers = Numbers(9);
-        for _ in 0..30 {
+        for _ in 0..fewer(30, 8) {
             let root = numbers.below(u64::from(ranks)) as u32;
             let mut set: Vec<u32> = (0..ranks).filter(|_| numbers.below(3) > 0).collect();
             set.reverse();
             set.extend(set.first().copied());
-            let length = [0, 1, 8, 1000, 33_000, 80_000][numbers.below(6) as usize];
+            let length = [0, 1, 8, 1000, fewer(33_000, 3_300), fewer(80_000, 8_000)]
+                [numbers.below(6) as usize];
             let offset = numbers.below((size - length) as u64 + 1) as usize;
             let data: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();
             let notify = (numbers.below(2) == 0).then_some(4);
@@ -291,6 +295,7 @@ fn multicasts_cross() {
 
 #[test]
 fn a_refused_multicast_names_who_refused() {
+    const LONG: usize = fewer(40_000, 4_000);
     let layouts: &[&[u32]] = &[&[3], &[1, 1, 1], &[1, 2, 1, 2]];
     run("a_refused_multicast_names_who_refused", layouts, |context| {
         let (me, ranks) = (context.rank(), context.ranks());
@@ -300,7 +305,7 @@ fn a_refused_multicast_names_who_refused() {
         let window = context.window(if me == last { 50 } else { 64 }).expect("window");
         let mut rights = Rights::ALL;
         rights.write = me != last;
-        let sealed = context.window_with(40_000, rights).expect("window");
+        let sealed = context.window_with(LONG, rights).expect("window");
         for offset in [45, 60, usize::MAX] {
             let result = window.multicast(&all, offset, &[7; 10], Some(0));
             assert!(matches!(result, Err(Error::OutOfBounds { .. })), "{result:?}");
@@ -313,7 +318,7 @@ fn a_refused_multicast_names_who_refused() {
         ));
         context.barrier().expect("barrier");
         if me == 0 {
-            let result = sealed.multicast(&all, 0, &[7; 40_000], Some(0));
+            let result = sealed.multicast(&all, 0, &[7; LONG], Some(0));
             assert!(matches!(result, Err(Error::NoRight { rank }) if rank == last), "{result:?}");
             window.multicast(&all, 0, &[8; 8], Some(0)).expect("another time");
         }
@@ -322,7 +327,7 @@ fn a_refused_multicast_names_who_refused() {
         let mut memory = vec![9; window.len()];
         window.read(0, &mut memory).expect("read");
         assert!(memory[..8] == [8; 8] && memory[8..].iter().all(|byte| *byte == 0));
-        let mut memory = vec![9; 40_000];
+        let mut memory = vec![9; LONG];
         sealed.read(0, &mut memory).expect("read");
         // On one node the sender sees all rights, and writes nothing.
         let near = context.same_node(0) && context.same_node(last);

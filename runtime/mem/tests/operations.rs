@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Job, Numbers, run, start};
+use common::{Job, Numbers, fewer, run, start};
 use kumi_mem::{Context, Error, Op, Refusal, Rights, Source, Tag};
 
 /// One rank, one node, several nodes, both; odd counts too.
@@ -18,13 +18,14 @@ fn messages_of_all_sizes_arrive_in_order() {
     run("messages_of_all_sizes_arrive_in_order", LAYOUTS, |context| {
         let (me, ranks) = (context.rank(), context.ranks());
         let sizes = [0usize, 1, 8, 100, 1415, 1424, 1425, 5000, 20_000, 100_000];
+        let sizes = &sizes[..fewer(sizes.len(), 8)];
         for to in 0..ranks {
             for (tag, size) in sizes.iter().enumerate() {
                 context.send(to, tag as i32, &pattern(me, to, *size)).expect("send");
             }
         }
         for from in (0..ranks).rev() {
-            for size in sizes {
+            for size in sizes.iter().copied() {
                 let (received, data) =
                     context.recv_vec(Source::Rank(from), Tag::Any).expect("recv");
                 assert_eq!((received.from, received.len), (from, size));
@@ -143,7 +144,7 @@ fn large_messages_cross() {
 fn put_get_and_atomics() {
     run("put_get_and_atomics", LAYOUTS, |context| {
         let (me, ranks) = (context.rank(), context.ranks());
-        let piece = 10_000;
+        let piece = fewer(10_000, 2_000);
         let window = context.window(piece * ranks as usize + 64).expect("window");
         let counter = piece * ranks as usize;
         assert_eq!(window.size_at(ranks - 1).expect("size"), window.len() as u64);
@@ -231,7 +232,7 @@ fn windows_come_and_go() {
     run("windows_come_and_go", &[&[2], &[2, 1]], |context| {
         let (me, ranks) = (context.rank(), context.ranks());
         let next = (me + 1) % ranks;
-        for round in 0..if cfg!(miri) { 10 } else { 300u64 } {
+        for round in 0..if cfg!(miri) { 4 } else { 300u64 } {
             let window = context.window(4096 * (me as usize + 1)).expect("window");
             assert_eq!(window.load_u64(16).expect("load"), 0, "fresh memory");
             window.store_u64(16, 77).expect("store");
@@ -251,21 +252,23 @@ fn windows_come_and_go() {
 /// The slots of windows that stay are not needed for others.
 #[test]
 fn windows_come_and_go_beside_one_that_stays() {
+    const ROUNDS: u64 = fewer(600, 12) as u64;
+    const TURN: u64 = fewer(100, 5) as u64;
     run("windows_come_and_go_beside_one_that_stays", &[&[2], &[1, 1]], |context| {
         let (me, other) = (context.rank(), 1 - context.rank());
         let kept = context.window(64).expect("window");
-        for round in 1..=600u64 {
+        for round in 1..=ROUNDS {
             let window = context.window(8).expect("window");
-            if round % 100 == u64::from(me) {
+            if round % TURN == u64::from(me) {
                 window.put_notify(other, 0, &round.to_ne_bytes(), 3).expect("put");
                 kept.fetch_add(other, 8, round).expect("add");
-            } else if round % 100 == u64::from(other) {
+            } else if round % TURN == u64::from(other) {
                 window.wait_notify(3, 1).expect("wait");
                 assert_eq!(window.load_u64(0).expect("load"), round);
             }
         }
         context.barrier().expect("barrier");
-        let sum: u64 = (1..=600).filter(|round| round % 100 == u64::from(other)).sum();
+        let sum: u64 = (1..=ROUNDS).filter(|round| round % TURN == u64::from(other)).sum();
         assert_eq!(kept.load_u64(0).expect("load"), 0);
         assert_eq!(kept.load_u64(8).expect("load"), sum);
         // All there may be at the same time, and one more.
@@ -337,7 +340,7 @@ fn check_blocks(context: &Context, length: usize) {
 fn collectives_give_the_right_results() {
     run("collectives_give_the_right_results", LAYOUTS, |context| {
         let (me, ranks) = (context.rank(), context.ranks() as usize);
-        for length in [0, 1, 7, 1000, 20_000] {
+        for length in [0, 1, 7, fewer(1000, 200), fewer(20_000, 300)] {
             check_reduction(context, length);
         }
         let mut least = [f64::from(me), -f64::from(me)];
@@ -349,7 +352,7 @@ fn collectives_give_the_right_results() {
         let floats = context.allreduce(Op::BitXor, &mut [1.0f32]);
         assert!(matches!(floats, Err(Error::BadOperation { .. })));
 
-        for length in [0, 1, 3, 32, 33, 5000] {
+        for length in [0, 1, 3, 32, 33, fewer(5000, 200)] {
             check_blocks(context, length);
         }
 
@@ -392,11 +395,10 @@ fn random_traffic_of_all_kinds() {
         let window = context.window(8 * ranks as usize).expect("window");
         // All ranks draw the same numbers, so each knows what the others do.
         let mut numbers = Numbers(42);
-        let mut added = 0;
         for step in 0..if cfg!(miri) { 20 } else { 400 } {
             let from = numbers.below(u64::from(ranks)) as u32;
             let to = numbers.below(u64::from(ranks)) as u32;
-            let size = [8, 64, 2000, 30_000][numbers.below(4) as usize];
+            let size = [8, 64, 2000, fewer(30_000, 3_000)][numbers.below(4) as usize];
             match numbers.below(4) {
                 0 if me == from => context.send(to, step, &pattern(from, to, size)).expect("send"),
                 0 if me == to => {}
@@ -407,9 +409,7 @@ fn random_traffic_of_all_kinds() {
                 2 => context.barrier().expect("barrier"),
                 _ => {}
             }
-            added += 1;
         }
-        assert_eq!(added, 400);
         // Receive what was sent to this rank, last first.
         let mut numbers = Numbers(42);
         let mut expected = Vec::new();
@@ -417,7 +417,7 @@ fn random_traffic_of_all_kinds() {
         for step in 0..if cfg!(miri) { 20 } else { 400 } {
             let from = numbers.below(u64::from(ranks)) as u32;
             let to = numbers.below(u64::from(ranks)) as u32;
-            let size = [8, 64, 2000, 30_000][numbers.below(4) as usize];
+            let size = [8, 64, 2000, fewer(30_000, 3_000)][numbers.below(4) as usize];
             match numbers.below(4) {
                 0 if to == me => expected.push((from, step, size)),
                 1 if to == me => adds += 1,

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Job, Numbers, closed_gate, run, start};
+use common::{Job, Numbers, closed_gate, fewer, run, start};
 use kumi_mem::{
     Atomic, Context, Error, Outcome, PutOptions, Report, RequestHandle, SharedBytes,
     SharedBytesMut, Source, Tag,
@@ -29,7 +29,7 @@ fn every_kind_of_request_does_what_its_call_does() {
         let (me, ranks) = (context.rank(), context.ranks());
         let next = (me + 1) % ranks;
         let previous = (me + ranks - 1) % ranks;
-        for length in [0usize, 8, 1000, 40_000] {
+        for length in [0usize, 8, 1000, fewer(40_000, 4_000)] {
             let data = text(me, 1, length);
             let (mut back, mut message) = (vec![0; length], vec![0; length]);
             let notify = Some(3);
@@ -68,6 +68,7 @@ fn every_kind_of_request_does_what_its_call_does() {
 
 #[test]
 fn requests_of_owned_memory_give_it_back() {
+    const LONG: usize = fewer(100_000, 5_000);
     run("requests_of_owned_memory_give_it_back", LAYOUTS, |context| {
         let window = context.window(4096).expect("window");
         let (me, ranks) = (context.rank(), context.ranks());
@@ -85,12 +86,12 @@ fn requests_of_owned_memory_give_it_back() {
         let Outcome::Received(status) = outcome else { panic!("{outcome:?}") };
         assert_eq!(message, text(status.from, 2, 3000));
         // Dropped sends and puts go on; the end of the job waits for them.
-        drop(context.send_owned(next, 2, vec![7; 100_000]).expect("begun"));
+        drop(context.send_owned(next, 2, vec![7; LONG]).expect("begun"));
         drop(window.put_owned(next, 3000, vec![9; 1000], PutOptions::default()).expect("begun"));
         drop(window.get_owned(next, 0, 4000).expect("begun"));
         drop(context.receive_owned(Source::Any, Tag::Is(2)).expect("begun"));
         let (_, late) = context.recv_vec(Source::Any, Tag::Is(2)).expect("receive");
-        assert_eq!(late, vec![7; 100_000]);
+        assert_eq!(late, vec![7; LONG]);
         context.flush_all().expect("flush");
         context.barrier().expect("barrier");
         let mut there = [0; 1000];
@@ -364,10 +365,11 @@ fn requests_and_calls_to_a_rank_keep_their_order() {
         let window = context.window(1 << 16).expect("window");
         let mut numbers = Numbers(40);
         const MESSAGES: u32 = if cfg!(miri) { 15 } else { 300 };
+        const LONGEST: u64 = fewer(6000, 2000) as u64;
         if context.rank() == 0 {
             let mut begun = Vec::new();
             for number in 0..MESSAGES {
-                let data = text(0, number, numbers.below(6000) as usize);
+                let data = text(0, number, numbers.below(LONGEST) as usize);
                 if numbers.below(3) == 0 {
                     context.send(1, 1, &data).expect("send");
                 } else {
@@ -383,7 +385,7 @@ fn requests_and_calls_to_a_rank_keep_their_order() {
             }
         } else {
             for number in 0..MESSAGES {
-                let length = numbers.below(6000) as usize;
+                let length = numbers.below(LONGEST) as usize;
                 let (_, data) = context.recv_vec(Source::Rank(0), Tag::Is(1)).expect("receive");
                 assert!(data == text(0, number, length), "message {number}");
                 numbers.below(3);
@@ -396,12 +398,13 @@ fn requests_and_calls_to_a_rank_keep_their_order() {
 
 #[test]
 fn an_error_or_a_panic_in_a_scope_gives_all_memory_back() {
+    const LONG: usize = fewer(60_000, 5_000);
     run("an_error_or_a_panic_in_a_scope_gives_all_memory_back", BOTH, |context| {
         let window = context.window(4096).expect("window");
         let other = 1 - context.rank();
         for panics in [false, true] {
             let (mut message, mut bytes) = ([0; 16], [0; 4096]);
-            let data = vec![5; 60_000];
+            let data = vec![5; LONG];
             let scope = || {
                 context.scope(|scope| {
                     scope.receive(Source::Any, Tag::Is(1), &mut message)?;
@@ -421,7 +424,7 @@ fn an_error_or_a_panic_in_a_scope_gives_all_memory_back() {
             // What was begun to be sent arrives, though its memory is used for something else.
             drop(data);
             let (_, data) = context.recv_vec(Source::Any, Tag::Is(2)).expect("receive");
-            assert!(data == vec![5; 60_000]);
+            assert!(data == vec![5; LONG]);
             let seen = (message, bytes);
             context.send(other, 1, b"for the next one").expect("send");
             let (_, data) = context.recv_vec(Source::Any, Tag::Is(1)).expect("receive");
@@ -466,7 +469,7 @@ fn a_barrier_waits_for_all() {
     let layouts: &[&[u32]] = &[&[1], &[2], &[1, 1, 1], &[2, 1, 2]];
     run("a_barrier_waits_for_all", layouts, |context| {
         let window = context.window(64).expect("window");
-        for round in 1..=20u64 {
+        for round in 1..=fewer(20, 4) as u64 {
             // Whoever is behind the barrier sees what all did before it.
             window.fetch_add(0, 8, 1).expect("add");
             let barrier = context.start_barrier(Report::Handle).expect("begun");

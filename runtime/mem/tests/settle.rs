@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::run;
+use common::{fewer, run};
 use kumi_mem::Context;
 use std::time::Duration;
 
-const ROUNDS: u64 = 50;
-const BYTES: usize = 20_000;
+const ROUNDS: u64 = fewer(50, 3) as u64;
+const BYTES: usize = fewer(20_000, 3_000);
 
 /// Every rank puts to every other, settles its channel with the puts under way, and goes on.
 fn settle_often(context: &Context) {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use common::run;
+use common::{fewer, run};
 use kumi_mem::Error;
 
 const BOTH: &[&[u32]] = &[&[2], &[1, 1]];
@@ -223,6 +223,7 @@ fn ports_come_and_go() {
 
 #[test]
 fn signals_are_served_while_main_waits() {
+    const EACH: u32 = fewer(40, 5) as u32;
     run("signals_are_served_while_main_waits", &[&[3], &[1, 1, 1], &[2, 1]], |context| {
         let (me, ranks) = (context.rank(), context.ranks());
         let window = context.window(4096).expect("window");
@@ -235,14 +236,14 @@ fn signals_are_served_while_main_waits() {
         window.on_signal(0, 16, handler).expect("port");
         context.barrier().expect("barrier");
         if me > 0 {
-            for _ in 0..40 {
+            for _ in 0..EACH {
                 window.signal(0, 0, &[7]).expect("signal");
             }
         }
         // Rank 0 is in here meanwhile.
         context.barrier().expect("barrier");
         let end = std::time::Instant::now() + PATIENCE;
-        while me == 0 && count.load(SeqCst) < 40 * (ranks - 1) {
+        while me == 0 && count.load(SeqCst) < EACH * (ranks - 1) {
             assert!(std::time::Instant::now() < end, "{} of them", count.load(SeqCst));
             std::thread::sleep(Duration::from_millis(1));
         }

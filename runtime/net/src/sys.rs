@@ -145,7 +145,11 @@ pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel fills our structure in; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+    let microseconds = time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000;
+    #[cfg(miri)]
+    return microseconds / crate::miri::CLOCK_RATIO;
+    #[cfg(not(miri))]
+    microseconds
 }
 
 pub(crate) fn timespec(microseconds: u64) -> libc::timespec {

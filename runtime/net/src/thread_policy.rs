@@ -61,6 +61,7 @@ mod tests {
 
     /// In a thread of its own, which ends with what was set.
     #[test]
+    #[cfg_attr(miri, ignore = "policies are the kernel's")]
     fn a_thread_becomes_idle_and_comes_back_where_that_is_permitted() {
         let body = || {
             assert_eq!(ThreadPolicy::of(0).expect("there is one"), ThreadPolicy::Other);

@@ -389,6 +389,7 @@ fn the_head_and_a_bare_policy_decide_the_same() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes, in code without unsafe blocks")]
 fn the_head_and_a_bare_policy_decide_the_same_on_nodes_of_several_processors() {
     decide_the_same(&MIXED);
 }

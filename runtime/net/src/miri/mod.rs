@@ -6,7 +6,7 @@
 //! | memory file | heap memory, found by a number that its descriptor keeps: an eventfd, so copies have it too |
 //! | mapping | the files' own addresses, `mapping` |
 //! | UDP socket | a queue by address, `wire` |
-//! | timer, epoll, poll | short sleeps, `wait_set` and `blocking_wait` |
+//! | timer, epoll, poll | sleeps, `wait_set` and `blocking_wait` |
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
@@ -23,8 +23,13 @@ use crate::sys;
 
 pub(crate) mod wire;
 
-/// How long a thread sleeps that could be woken: Miri's clock is its own, so it costs nothing.
-pub(crate) const NAP: Duration = Duration::from_micros(200);
+/// How long a thread sleeps that could be woken. Miri's clock is its own, so it costs nothing where all sleep. While others
+/// compute, the clock runs by 5 µs a basic block: after a short nap, a thread without work would take as much time as they.
+pub(crate) const NAP: Duration = Duration::from_millis(100);
+
+/// How much slower the product's clock is than Miri's, which passes 5 µs in a basic block. By that clock a packet would take longer
+/// than it is waited for before it is sent again, and counters would be published all the time.
+pub(crate) const CLOCK_RATIO: u64 = 100;
 
 /// Memory of a file, all zeros at first.
 #[derive(Debug)]

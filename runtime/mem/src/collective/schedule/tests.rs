@@ -252,6 +252,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
+    #[cfg_attr(miri, ignore = "half a minute of plans, in code without unsafe blocks")]
     fn reductions_have_every_members_data_once((length, root) in lengths(), setting in settings()) {
         let all: Vec<u32> = (0..setting.members()).collect();
         let root = root % setting.members();
@@ -275,6 +276,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "half a minute of plans, in code without unsafe blocks")]
     fn blocks_of_a_reduction_go_to_their_members(
         counts in prop::collection::vec(0..12usize, 16),
         setting in settings(),
@@ -309,6 +311,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "half a minute of plans, in code without unsafe blocks")]
     fn blocks_of_one_length_come_and_go((length, root) in lengths(), setting in settings()) {
         let members = setting.members();
         let root = root % members;
@@ -337,6 +340,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "half a minute of plans, in code without unsafe blocks")]
     fn blocks_of_all_lengths_come_and_go(
         counts in prop::collection::vec(0..9usize, 256),
         root in any::<u32>(),
