@@ -86,10 +86,7 @@ fn measure(memory: &SharedMemory, args: &Args) -> Result<f64, Box<dyn Error>> {
         }
         Kind::Sequential if me == 0 => read(&array, 0..args.pages)?,
         Kind::Release if me == 0 => return release(memory, &array, args.pages),
-        Kind::Release => {
-            memory.barrier()?;
-            memory.wait()?;
-        }
+        Kind::Release => memory.barrier()?,
         Kind::Barrier => (0..args.pages).try_for_each(|_| memory.barrier())?,
         Kind::Lock => {
             (0..args.pages).try_for_each(|_| memory.lock(1).and_then(|held| held.unlock()))?;
