@@ -155,8 +155,11 @@ fn advice_follows_turns_others_and_peers() {
         (seen.advice(0, Some(1)), seen.advice(0, None)),
         (PollingAdvice::Spin, PollingAdvice::Spin)
     );
-    node.set_node(2, 1, &LOAD);
-    assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Spin, "too old to say anything");
+    // Under Miri the clock is slow: nothing is old yet.
+    if !cfg!(miri) {
+        node.set_node(2, 1, &LOAD);
+        assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Spin, "too old to say anything");
+    }
     // A rank that has left never answers.
     job.set_turn(Turn::Own);
     job.set_rank(2, 2, RankState::Over, 1);

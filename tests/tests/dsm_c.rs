@@ -1,0 +1,185 @@
+//! Shared memory from C, by `kumi_dsm.h`, `jia.h` and the macros of `kumi.m4`: programs of four ranks on two nodes.
+#![forbid(unsafe_code)]
+
+use kumi_tests::binaries::{self, repository};
+use kumi_tests::cluster::TestCluster;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Programs that a test has compiled, in a folder that goes with the value.
+struct Programs {
+    folder: TempDir,
+}
+
+impl Programs {
+    fn new() -> Programs {
+        let folder = tempfile::Builder::new().prefix("kumi-test-").tempdir().expect("a folder");
+        for library in ["libkumi.so", "libjia.so"] {
+            for name in [library.to_owned(), format!("{library}.0")] {
+                let target = binaries::path(library);
+                std::os::unix::fs::symlink(target, folder.path().join(name)).expect("a link");
+            }
+        }
+        Programs { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Compiles a source, below the root of the repository or absolute, as `name`.
+    fn compile(&self, name: &str, source: &str, options: &[&str]) -> String {
+        let program = self.path(name);
+        let cpp = source.ends_with("cpp");
+        let mut compiler = Command::new(if cpp { "c++" } else { "cc" });
+        compiler.arg(if cpp { "-std=c++17" } else { "-std=c11" });
+        compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+        for binding in ["c", "cpp", "jia", "parmacs"] {
+            let folder = format!("bindings/{binding}/include");
+            compiler.arg("-I").arg(repository().join(folder));
+        }
+        compiler.arg("-o").arg(&program).arg(repository().join(source));
+        compiler.arg("-L").arg(self.folder.path()).args(options);
+        compiler.arg(format!("-Wl,-rpath,{}", self.folder.path().display()));
+        let output = compiler.output().expect("a compiler");
+        assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+        program.display().to_string()
+    }
+
+    /// Expands a source of `bindings/parmacs/tests` by the macros and compiles it.
+    fn compile_with_macros(&self, name: &str, options: &[&str]) -> String {
+        let folder = repository().join("bindings/parmacs");
+        let mut expander = Command::new("m4");
+        expander.arg(folder.join("kumi.m4"));
+        expander.arg(folder.join("tests").join(name).with_extension("C"));
+        let output = expander.output().expect("m4; `make setup` installs it");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let source = self.path(&format!("{name}.c"));
+        std::fs::write(&source, output.stdout).expect("the expanded source");
+        let all = [options, &["-D_GNU_SOURCE", "-lkumi", "-lm"]].concat();
+        self.compile(name, folder_of(&source), &all)
+    }
+}
+
+/// Ways to run shared memory: nothing set, and what differs most from it.
+const SETTINGS: [&[&str]; 2] = [
+    &[],
+    &[
+        "--env",
+        "KUMI_DSM_FAULTS=mprotect",
+        "--env",
+        "KUMI_DSM_PROTOCOL=lazy",
+        "--env",
+        "KUMI_DSM_HOMES=stay",
+    ],
+];
+
+fn words<'w>(settings: &[&'w str], program: &[&'w str]) -> Vec<&'w str> {
+    [&["run", "-n", "4", "--nodes", "2"], settings, program].concat()
+}
+
+/// The output of four ranks, in order.
+#[track_caller]
+fn lines(cluster: &TestCluster, settings: &[&str], program: &[&str]) -> Vec<String> {
+    let out = cluster.kumi(&words(settings, program)).ok().out;
+    let mut lines: Vec<String> = out.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn c() {
+    let programs = Programs::new();
+    let program = programs.compile("dsm-ranks", "bindings/c/tests/dsm-ranks.c", &["-lkumi"]);
+    let cluster = TestCluster::up(2);
+    for settings in SETTINGS {
+        let ranks = [0, 1, 2, 3].map(|rank| format!("rank {rank} of 4"));
+        assert_eq!(lines(&cluster, settings, &[&program]), ranks);
+    }
+    for (how, said) in [("mismatch", "-74 "), ("allocations", "-75 ")] {
+        let ended = cluster.kumi(&words(&[], &[&program, how]));
+        assert!(ended.code() != 0 && ended.err.contains(said), "{how}: {ended:?}");
+    }
+}
+
+#[test]
+fn jiajia() {
+    let programs = Programs::new();
+    let program = programs.compile("jia-unit", "bindings/jia/tests/jia-unit.c", &["-ljia"]);
+    let cluster = TestCluster::up(2);
+    for settings in SETTINGS {
+        let hosts = [0, 1, 2, 3].map(|host| format!("host {host} of 4"));
+        assert_eq!(lines(&cluster, settings, &[&program]), hosts);
+    }
+    assert!(lines(&cluster, &[], &[&program, "return"]).is_empty());
+    for (how, said) in [
+        ("unlock", "lock 4 is unlocked"),
+        ("mismatch", "all ranks make the same calls"),
+        ("allocations", "all ranks allocate the same"),
+        ("memory", "KUMI_DSM_BYTES"),
+        ("host", "there is no host 4"),
+        ("error", "host 3: the end 7"),
+    ] {
+        let ended = cluster.kumi(&words(&[], &[&program, how]));
+        assert!(ended.code() != 0 && ended.err.contains(said), "{how}: {ended:?}");
+    }
+}
+
+#[test]
+fn system_calls() {
+    let source = "bindings/interpose/tests/system-calls.c";
+    let programs = Programs::new();
+    let kumi = programs.compile("system-calls", source, &["-lkumi"]);
+    let jia = programs.compile("system-calls-jia", source, &["-DWITH_JIA", "-ljia"]);
+    let files = programs.path("files");
+    std::fs::create_dir(&files).expect("a folder");
+    let cluster = TestCluster::up(2);
+    for program in [kumi, jia] {
+        for settings in SETTINGS {
+            let out = lines(&cluster, settings, &[&program, folder_of(&files)]);
+            assert_eq!(out, ["system calls hold"], "{program} {settings:?}");
+        }
+    }
+}
+
+#[test]
+fn cpp() {
+    let programs = Programs::new();
+    let program = programs.compile("dsm-cpp", "bindings/cpp/tests/dsm.cpp", &["-lkumi"]);
+    let cluster = TestCluster::up(2);
+    let ranks = [0, 1, 2, 3].map(|rank| format!("rank {rank} of 4"));
+    assert_eq!(lines(&cluster, &[], &[&program]), ranks);
+}
+
+/// Programs written to the published macros: one process starts the others, which get its static data.
+#[test]
+fn parmacs() {
+    let programs = Programs::new();
+    let cluster = TestCluster::up(2);
+    for (name, said) in [
+        ("lu", "LU: 4 processes, right"),
+        ("radix", "radix: 200 turns, 100 and 100 counted, right"),
+    ] {
+        let program = programs.compile_with_macros(name, &["-no-pie"]);
+        for settings in SETTINGS {
+            assert_eq!(lines(&cluster, settings, &[&program, "-p4"]), [said], "{settings:?}");
+        }
+        for processes in ["-p3", "-p5"] {
+            let ended = cluster.kumi(&words(&[], &[&program, processes]));
+            assert!(ended.code() != 0 && ended.err.contains("ranks"), "{processes}: {ended:?}");
+        }
+    }
+    // Where programs are not moved, nothing is wrong with one that could be.
+    let moving = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").expect("proc");
+    if moving.trim() == "0" {
+        return;
+    }
+    let moved = programs.compile_with_macros("lu", &["-fPIE", "-pie"]);
+    let ended = cluster.kumi(&words(&[], &[&moved, "-p4"]));
+    assert!(ended.code() != 0 && ended.err.contains("-no-pie"), "{ended:?}");
+}
+
+fn folder_of(path: &Path) -> &str {
+    path.to_str().expect("a name in UTF-8")
+}
