@@ -280,7 +280,7 @@ fn what_matters_is_said_again_until_it_may_be_forgotten() {
     let data = b"one".to_vec();
     let expected = [
         up(Report::Prepared { job: JOB, nodes: (0..4).map(prepared).collect() }),
-        up(Report::Output { job: JOB, rank: 0, stream: Stream::Out, data }),
+        up(Report::Output { job: JOB, rank: 0, node: NodeId(0), stream: Stream::Out, data }),
         up(freed([0, 3])),
     ];
     assert_eq!(rest, expected);
@@ -307,7 +307,13 @@ fn output_without_a_parent_is_bounded() {
         test.event(output(&megabyte));
     }
     assert!(test.agent.output_blocked());
-    let report = Report::Output { job: JOB, rank: 3, stream: Stream::Out, data: megabyte.clone() };
+    let report = Report::Output {
+        job: JOB,
+        rank: 3,
+        node: NodeId(1),
+        stream: Stream::Out,
+        data: megabyte.clone(),
+    };
     for _ in 0..40 {
         test.child(LEFT, report.clone());
     }

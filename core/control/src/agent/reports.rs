@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use super::local_jobs::LocalPhase;
+use super::output::RankOutput;
 use super::{Agent, AgentAction};
 use crate::message::{
     ContentHash, NodeDescription, NodeSample, NodeSet, PreparedNode, PreparedRanks, RankStatus,
-    Refusal, Report, Stream,
+    Refusal, Report,
 };
 use crate::tree::LinkId;
 
@@ -64,11 +65,11 @@ impl Agent {
         }
     }
 
-    pub(super) fn output(&mut self, job: JobId, rank: u32, stream: Stream, data: Vec<u8>) {
+    pub(super) fn output(&mut self, output: RankOutput) {
         if self.parent_up {
-            self.push(AgentAction::ToParent(Report::Output { job, rank, stream, data }));
+            self.push(AgentAction::ToParent(output.report()));
         } else {
-            self.output.push(job, rank, stream, data);
+            self.output.push(output);
         }
     }
 
@@ -126,7 +127,9 @@ impl Agent {
                 }
             }
             Report::Freed { job, nodes } => self.child_freed(link, job, &nodes),
-            Report::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
+            Report::Output { job, rank, node, stream, data } => {
+                self.output(RankOutput { job, rank, node, stream, data });
+            }
             Report::Samples { request, mut nodes } => {
                 let routes = self.subtree.routes();
                 nodes.retain(|sample| routes.link(sample.node) == Some(link));

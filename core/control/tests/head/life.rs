@@ -35,7 +35,8 @@ fn a_job_from_submission_to_its_end() {
     assert_eq!((owners, *max_datagram), (expected.to_vec(), 1400));
 
     let data = b"hello\n".to_vec();
-    let output = Report::Output { job, rank: 4, stream: Stream::Out, data: data.clone() };
+    let output =
+        Report::Output { job, rank: 4, node: NodeId(2), stream: Stream::Out, data: data.clone() };
     let spool = HeadAction::Spool { job, rank: 4, stream: Stream::Out, data };
     assert_eq!(test.report(output), [spool]);
     assert!(test.report(Report::Freed { job, nodes: set([0, 1]) }).is_empty());
