@@ -29,7 +29,8 @@ pub(super) fn of_groups(
     (processors, devices): (&RankProcessors, &JobDevices),
 ) -> JobLimits {
     let request = &spec.request;
-    let each = request.resources.memory_per_rank.or(services.job_defaults.memory_per_rank());
+    // The head has put in the cluster's default.
+    let each = request.resources.memory_per_rank;
     let limits = request.limits.unwrap_or_default();
     let setting = handler_of(&request.env, None).and_then(|text| HandlerSetting::parse(text).ok());
     let needs = setting.map(HandlerSetting::needs).unwrap_or_default();
