@@ -7,6 +7,7 @@ mod cleanup;
 pub mod devices;
 mod launch;
 mod limits;
+mod memory_kills;
 mod orphans;
 mod process;
 pub mod processors;
