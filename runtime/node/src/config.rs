@@ -22,6 +22,7 @@ mod limits;
 mod node;
 mod privacy;
 mod quotas;
+mod retention;
 mod users;
 pub use devices::{DeviceList, check_devices};
 pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
@@ -29,6 +30,7 @@ pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
 pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
+pub use retention::Retention;
 pub use users::check_users;
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
@@ -150,6 +152,9 @@ pub struct ClusterConfig {
     /// The most that one user may have.
     #[serde(default, skip_serializing_if = "Quotas::says_nothing")]
     pub quota: Quotas,
+    /// What is kept of jobs that are over.
+    #[serde(default, skip_serializing_if = "Retention::says_nothing")]
+    pub retention: Retention,
     /// What users see of others' jobs.
     #[serde(default, skip_serializing_if = "Privacy::says_nothing")]
     pub privacy: Privacy,
@@ -319,6 +324,7 @@ impl ClusterConfig {
         self.job.validate(self.max_priority)?;
         self.limits.validate()?;
         self.quota.validate()?;
+        self.retention.validate(&self.quota)?;
         self.validate_nodes()
     }
 
