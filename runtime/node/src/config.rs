@@ -336,6 +336,7 @@ impl ClusterConfig {
             ));
         }
         node::check_links(self)?;
+        devices::check_names(self.nodes.iter().map(|node| &node.devices))?;
         let mut names = BTreeSet::new();
         let mut endpoints = BTreeSet::from([self.head]);
         for node in &self.nodes {

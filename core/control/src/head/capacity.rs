@@ -19,7 +19,7 @@ pub(super) struct Kinds {
 /// The place of memory.
 const MEMORY: usize = 0;
 /// Most names of devices in a cluster.
-pub(super) const MOST_DEVICE_NAMES: usize = KINDS - 1;
+pub const MOST_DEVICE_NAMES: usize = KINDS - 1;
 
 impl Kinds {
     /// The kinds that any of these nodes has. Of more names of devices than there are places, the last are not counted.

@@ -89,6 +89,7 @@ use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
 
 use actions::ActionQueue;
+pub use capacity::MOST_DEVICE_NAMES;
 use idle::IdleJobs;
 use job_table::JobTable;
 pub use job_table::Retention;
