@@ -261,6 +261,24 @@ async fn nodes_below_a_lost_one_find_another_parent() {
     assert_eq!(nodes, ["1", "2", "3", "4", "5", "6"]);
 }
 
+/// More than the daemons on its way keep of it at a time.
+#[tokio::test(flavor = "current_thread")]
+async fn much_output_comes_whole_through_daemons_in_between() {
+    let mut cluster = Cluster::configured(3, ModeName::Gang);
+    cluster.config.fan_out = 1;
+    cluster.config.save(cluster.path()).unwrap();
+    let cluster = cluster.start().await;
+    let text = "[ $KUMI_NODE != 2 ] || head -c 24000000 /dev/zero | tr '\\0' x";
+    let wide = kumi_control::message::JobRequest {
+        nodes: Some(3),
+        ..request(&["/bin/sh", "-c", text], 3)
+    };
+    let ran = run(&cluster, wide).await;
+    assert_eq!(ran.outcome, Outcome::Success, "{}", cluster.logs());
+    assert!(cluster.logs().contains("parent=Node(NodeId(1))"), "{}", cluster.logs());
+    assert_eq!(ran.out.bytes().filter(|&byte| byte == b'x').count(), 24_000_000);
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_daemon_cleans_up_after_its_former_life() {
     let mut cluster = Cluster::up(1, ModeName::Gang).await;
