@@ -1,6 +1,7 @@
 //! Jobs on this node: one task for each carries it from `Prepare` to `Freed`.
 
 pub mod program;
+mod program_cache;
 pub mod shim;
 
 mod cleanup;
@@ -39,6 +40,7 @@ use crate::wire::NodeXdp;
 use devices::DeviceLedger;
 use processors::NumaPlaces;
 use program::Programs;
+pub use program_cache::CacheLimits;
 
 pub use orphans::{ProcessTable, kill_descendants};
 

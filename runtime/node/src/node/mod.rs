@@ -29,7 +29,7 @@ use kumi_control::message::{
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::client::refusal;
 use crate::clock::{self, SharedClock};
@@ -47,6 +47,9 @@ use sampling::Sampler;
 
 /// How often to look whether the queue to a slow link has drained.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
+
+/// Between looks for programs that nobody uses.
+const CLEAN_UP: Duration = Duration::from_secs(3_600);
 
 /// How long a daemon that is told to stop waits for its jobs to be freed, which may hang on output
 /// that nobody takes; and how often it looks.
@@ -199,6 +202,8 @@ impl NodeDaemon {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut child = signal(SignalKind::child()).map_err(failed)?;
         let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let mut clean_up = tokio::time::interval(CLEAN_UP);
+        clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.done {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
@@ -217,6 +222,7 @@ impl NodeDaemon {
                 () = tokio::time::sleep_until(disclose) => self.disclose(),
                 () = tokio::time::sleep_until(idle_monitor) => self.look_for_idle_jobs(),
                 () = tokio::time::sleep_until(fill_monitor) => self.fill_monitor.look(&self.services),
+                _ = clean_up.tick() => self.services.programs.borrow().clean_up(),
                 _ = child.recv() => self.services.watcher.revive(),
             }
             self.update_backpressure();

@@ -187,7 +187,7 @@ impl Started {
             root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
             may_lower: fill::permitted(),
-            programs: RefCell::new(programs(dir, node)?),
+            programs: RefCell::new(programs(dir, node, &config)?),
             switcher: share.switcher,
             watcher: share.watcher,
             events: job_sender,
@@ -337,8 +337,8 @@ fn own_file() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(failure(ExitCode::Internal, "kumid does not find its own file"))
 }
 
-fn programs(dir: &Path, node: NodeId) -> Result<Programs, Failure> {
-    Programs::new(paths::cache(dir, node))
+fn programs(dir: &Path, node: NodeId, config: &ClusterConfig) -> Result<Programs, Failure> {
+    Programs::new(paths::cache(dir, node), config.retention.of_programs())
         .map_err(failure(ExitCode::Io, "the program cache cannot be made"))
 }
 
