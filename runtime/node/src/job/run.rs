@@ -20,7 +20,7 @@ use tokio::time::MissedTickBehavior;
 use super::cleanup::{destroy, remove_groups};
 use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
-use super::limits::not_enforced;
+use super::limits::{not_enforced, share_of};
 use super::memory_kills::{self, LOOK, MemoryKills};
 use super::shim::ShimReport;
 use super::streams::{Input, pump};
@@ -185,7 +185,8 @@ impl JobTask {
         let JobResources { control, devices, segment, page, prepared, wires, .. } = resources;
         let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
-        let name = (spec.request.name.clone(), spec.request.resources.fill);
+        let share = share_of(services, spec, part);
+        let name = (spec.request.name.clone(), spec.request.resources.fill, share);
         let (tell, parts) = mpsc::unbounded_channel();
         let ShimProcesses { ranks, go, status } = shims;
         let pids = ranks.iter().map(|rank| {
