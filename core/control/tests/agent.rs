@@ -508,3 +508,27 @@ fn only_jobs_that_run_here_are_idle() {
     assert!(test.event(AgentEvent::Idle { job: JOB, idle: true }).is_empty());
     assert!(test.event(AgentEvent::Idle { job: JobId(99), idle: false }).is_empty());
 }
+
+/// A daemon below makes up jobs while there is no parent that would have them forgotten.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn reports_on_more_jobs_than_there_can_be_are_not_kept() {
+    let mut test = Test::running();
+    test.event(AgentEvent::ParentDown);
+    for job in 1_000..31_000 {
+        let job = JobId(job);
+        test.child(LEFT, Report::Freed { job, nodes: set([1]) });
+    }
+    // Jobs that are known have theirs all the same.
+    let status = RankStatus::Exited(1);
+    test.child(RIGHT, Report::RankFailed { job: JOB, rank: 2, node: NodeId(2), status });
+    let actions = test.event(AgentEvent::ParentUp);
+    let freed = actions
+        .iter()
+        .filter(|action| matches!(action, AgentAction::ToParent(Report::Freed { .. })));
+    assert_eq!(freed.count(), 20_000 - 1);
+    let failed = |action: &AgentAction| {
+        matches!(action, AgentAction::ToParent(Report::RankFailed { job: JOB, .. }))
+    };
+    assert!(actions.iter().any(failed));
+}

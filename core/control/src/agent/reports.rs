@@ -17,6 +17,25 @@ use crate::tree::LinkId;
 /// A tree as deep as this has a fan-out of 1; anything longer is nonsense.
 const MOST_HOPS: usize = 1 << 12;
 
+impl Report {
+    /// The job, if it is a report that agents keep.
+    fn kept_of(&self) -> Option<JobId> {
+        match self {
+            Self::Prepared { job, .. }
+            | Self::ProgramWanted { job, .. }
+            | Self::RankFailed { job, .. }
+            | Self::Abandoned { job, .. }
+            | Self::Freed { job, .. } => Some(*job),
+            // Idleness is kept of jobs of which something else is.
+            Self::Attached(_)
+            | Self::Detached(_)
+            | Self::Output { .. }
+            | Self::Samples { .. }
+            | Self::Idle(_) => None,
+        }
+    }
+}
+
 /// What the driver reports of the node's own jobs.
 impl Agent {
     pub(super) fn prepared(&mut self, job: JobId, result: Result<PreparedRanks, Refusal>) {
@@ -96,6 +115,10 @@ impl Agent {
 
     pub(super) fn child_report(&mut self, link: LinkId, report: Report) {
         if !self.subtree.has_link(link) {
+            return;
+        }
+        // More jobs than there can be: a daemon below makes them up.
+        if report.kept_of().is_some_and(|job| !self.reports.has_room(job)) {
             return;
         }
         match report {

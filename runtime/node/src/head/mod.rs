@@ -42,6 +42,7 @@ use tokio::sync::{mpsc, watch};
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
+use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::link::{Outbox, Refusals, Traffic};
 use crate::names::NameService;
@@ -107,13 +108,7 @@ impl Shared {
 /// # Errors
 /// The head could not start, or failed.
 pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-            Failure::new(
-                ExitCode::MachineLimits,
-                format!("no event loop can be made: {error}; raise the limit of open files"),
-            )
-        })?;
+    let runtime = event_loop::make()?;
     let tasks = tokio::task::LocalSet::new();
     let result =
         tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await });

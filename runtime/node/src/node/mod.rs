@@ -33,6 +33,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::client::refusal;
 use crate::clock::{self, SharedClock};
+use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::fill::FillMonitor;
 use crate::idle::IdleMonitor;
@@ -91,13 +92,7 @@ struct JobEntry {
 /// # Errors
 /// The daemon could not start, or failed.
 pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-            Failure::new(
-                ExitCode::MachineLimits,
-                format!("no event loop can be made: {error}; raise the limit of open files"),
-            )
-        })?;
+    let runtime = event_loop::make()?;
     let tasks = tokio::task::LocalSet::new();
     let result = tasks.block_on(&runtime, async {
         let started = setup::Started::start(dir, node, metrics).await?;

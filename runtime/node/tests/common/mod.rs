@@ -96,6 +96,7 @@ impl Cluster {
             limits: LimitCaps::default(),
             quota: Quotas::default(),
             retention: Retention::default(),
+            daemon_memory: None,
             privacy: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };

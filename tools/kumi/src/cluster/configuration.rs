@@ -72,6 +72,7 @@ pub fn config(
         encrypt: sharing.encrypt,
         wire: wire(sharing.wire),
         memory_reserve: None,
+        daemon_memory: None,
         job: job_defaults(sharing),
         nodes,
     };
