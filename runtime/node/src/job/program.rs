@@ -130,7 +130,7 @@ impl Programs {
             return Err(refusal(RefusalKind::NoResources, message));
         }
         // What has come is in the cache already.
-        self.cache.make_room(total + coming - came).map_err(cache_failed)
+        self.cache.make_room(total + coming - came).map_err(|error| cache_failed(&error))
     }
 
     /// A future that finds the file that `user` can run: `None` when this node has no such content.
@@ -216,7 +216,7 @@ impl Programs {
             let path = self.cached(hash).with_extension("part");
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(UNCLAIMED_MODE);
-            let file = options.open(&path).map_err(cache_failed)?;
+            let file = options.open(&path).map_err(|error| cache_failed(&error))?;
             let hasher = blake3::Hasher::new();
             self.incoming.insert(hash, Incoming { file, path, hasher, offset: 0, total });
         }
@@ -226,7 +226,7 @@ impl Programs {
         if incoming.offset != offset || incoming.total != total || end > total {
             return Err(broken("a gap"));
         }
-        incoming.file.write_all(data).map_err(cache_failed)?;
+        incoming.file.write_all(data).map_err(|error| cache_failed(&error))?;
         incoming.hasher.update(data);
         incoming.offset = end;
         if end < total {
@@ -238,12 +238,12 @@ impl Programs {
         let finished = self.incoming.remove(&hash).ok_or_else(|| broken("no beginning"))?;
         // A file that is open for writing cannot be executed.
         drop(finished.file);
-        fs::rename(&finished.path, &place).map_err(cache_failed)?;
+        fs::rename(&finished.path, &place).map_err(|error| cache_failed(&error))?;
         Ok(true)
     }
 }
 
-fn cache_failed(error: io::Error) -> Refusal {
+fn cache_failed(error: &io::Error) -> Refusal {
     let message =
         format!("the program cannot be kept in the node's cache: {error}; free some space");
     refusal(RefusalKind::NoResources, message)

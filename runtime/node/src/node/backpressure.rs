@@ -37,12 +37,12 @@ impl Backpressure {
     }
 
     /// For what comes from children.
-    pub(super) fn from_children(&self) -> Gate {
+    pub(super) fn gate_of_children(&self) -> Gate {
         Gate(self.up.subscribe())
     }
 
     /// For what comes from the parent.
-    pub(super) fn from_parent(&self) -> Gate {
+    pub(super) fn gate_of_parent(&self) -> Gate {
         Gate(self.down.subscribe())
     }
 
@@ -86,7 +86,7 @@ mod tests {
         let writing = tokio::spawn(writing);
         let (idle, _) = Outbox::start(tokio::io::sink(), Traffic::default());
         let (pressure, _) = Backpressure::new();
-        let (mut up, mut down) = (pressure.from_children(), pressure.from_parent());
+        let (mut up, mut down) = (pressure.gate_of_children(), pressure.gate_of_parent());
         let frame = Up::Disclosed(Vec::new());
         while slow.queued() <= MAX_QUEUED {
             slow.send(&frame);

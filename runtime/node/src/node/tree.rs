@@ -61,7 +61,7 @@ impl Tree {
         let (config, shared) = (Arc::clone(config), shared.clone());
         let credentials = credentials.clone();
         let (from_parent, from_children) =
-            (backpressure.from_parent(), backpressure.from_children());
+            (backpressure.gate_of_parent(), backpressure.gate_of_children());
         Tree {
             config,
             node,
