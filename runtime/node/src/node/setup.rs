@@ -195,13 +195,8 @@ impl Started {
             page: share.page,
             live: RefCell::default(),
         });
-        let tree = tree::Tree::new(
-            &config,
-            (node, scope),
-            &credentials,
-            &shared,
-            (tree_sender, &backpressure),
-        );
+        let events = (tree_sender, &backpressure);
+        let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         begin(&socket, &pid, listener, tree)?;
