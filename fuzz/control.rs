@@ -2,7 +2,7 @@
 //! must be the same after it is encoded and decoded again. `core/control/tests/fuzzed.rs` runs the same with inputs from a
 //! seed, so it needs no fuzzer.
 
-use kumi_control::head::{ClientId, Head, HeadConfig, HeadEvent, LinkId};
+use kumi_control::head::{ClientId, Head, HeadConfig, HeadEvent, LinkId, Retention};
 use kumi_control::message::{
     ClientRequest, ContentHash, Down, JobRequest, NodeDescription, Program, Report, Up, User,
     WaitLimit,
@@ -20,6 +20,7 @@ fn config() -> HeadConfig {
         nodes: (0..NODES).map(|node| format!("n{node}")).collect(),
         mode: Mode::Gang { force_switch: false, fill: true },
         slice: SliceLength::Fixed(MS),
+        retention: Retention { jobs: 4096, age_ms: u64::MAX },
         max_jobs_per_user: 5_000,
         max_jobs_per_processor: 2,
         owner_uid: 500,

@@ -440,6 +440,8 @@ pub enum Report {
         job: JobId,
         /// The rank.
         rank: u32,
+        /// Its node.
+        node: NodeId,
         /// Which stream.
         stream: Stream,
         /// The bytes.

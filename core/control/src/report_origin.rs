@@ -8,20 +8,19 @@ fn among(set: &NodeSet, below: &NodeSet) -> bool {
 }
 
 impl Report {
-    /// Whether it speaks of nodes in `below` only. Output names no node.
+    /// Whether it speaks of nodes in `below` only.
     #[must_use]
     pub fn is_about(&self, below: &NodeSet) -> bool {
         match self {
             Self::Attached(nodes) => nodes.iter().all(|node| below.contains(node.node)),
             Self::Prepared { nodes, .. } => nodes.iter().all(|node| below.contains(node.node)),
             Self::Samples { nodes, .. } => nodes.iter().all(|node| below.contains(node.node)),
-            Self::RankFailed { node, .. } => below.contains(*node),
+            Self::RankFailed { node, .. } | Self::Output { node, .. } => below.contains(*node),
             Self::Detached(nodes)
             | Self::ProgramWanted { nodes, .. }
             | Self::Freed { nodes, .. }
             | Self::Abandoned { nodes, .. } => among(nodes, below),
             Self::Idle(report) => among(&report.nodes, below),
-            Self::Output { .. } => true,
         }
     }
 }
@@ -52,5 +51,9 @@ mod tests {
             status: crate::message::RankStatus::Exited(1),
         };
         assert!(failed(5).is_about(&leaf) && !failed(0).is_about(&leaf));
+        let (job, stream, data) = (JobId(1), crate::message::Stream::Out, alloc::vec![1]);
+        let wrote =
+            |node| Report::Output { job, rank: 0, node: NodeId(node), stream, data: data.clone() };
+        assert!(wrote(5).is_about(&leaf) && !wrote(0).is_about(&leaf));
     }
 }

@@ -280,7 +280,7 @@ fn what_matters_is_said_again_until_it_may_be_forgotten() {
     let data = b"one".to_vec();
     let expected = [
         up(Report::Prepared { job: JOB, nodes: (0..4).map(prepared).collect() }),
-        up(Report::Output { job: JOB, rank: 0, stream: Stream::Out, data }),
+        up(Report::Output { job: JOB, rank: 0, node: NodeId(0), stream: Stream::Out, data }),
         up(freed([0, 3])),
     ];
     assert_eq!(rest, expected);
@@ -307,7 +307,13 @@ fn output_without_a_parent_is_bounded() {
         test.event(output(&megabyte));
     }
     assert!(test.agent.output_blocked());
-    let report = Report::Output { job: JOB, rank: 3, stream: Stream::Out, data: megabyte.clone() };
+    let report = Report::Output {
+        job: JOB,
+        rank: 3,
+        node: NodeId(1),
+        stream: Stream::Out,
+        data: megabyte.clone(),
+    };
     for _ in 0..40 {
         test.child(LEFT, report.clone());
     }
@@ -501,4 +507,28 @@ fn only_jobs_that_run_here_are_idle() {
     test.command(set([0]), Command::Kill { job: JOB });
     assert!(test.event(AgentEvent::Idle { job: JOB, idle: true }).is_empty());
     assert!(test.event(AgentEvent::Idle { job: JobId(99), idle: false }).is_empty());
+}
+
+/// A daemon below makes up jobs while there is no parent that would have them forgotten.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn reports_on_more_jobs_than_there_can_be_are_not_kept() {
+    let mut test = Test::running();
+    test.event(AgentEvent::ParentDown);
+    for job in 1_000..31_000 {
+        let job = JobId(job);
+        test.child(LEFT, Report::Freed { job, nodes: set([1]) });
+    }
+    // Jobs that are known have theirs all the same.
+    let status = RankStatus::Exited(1);
+    test.child(RIGHT, Report::RankFailed { job: JOB, rank: 2, node: NodeId(2), status });
+    let actions = test.event(AgentEvent::ParentUp);
+    let freed = actions
+        .iter()
+        .filter(|action| matches!(action, AgentAction::ToParent(Report::Freed { .. })));
+    assert_eq!(freed.count(), 20_000 - 1);
+    let failed = |action: &AgentAction| {
+        matches!(action, AgentAction::ToParent(Report::RankFailed { job: JOB, .. }))
+    };
+    assert!(actions.iter().any(failed));
 }

@@ -78,14 +78,31 @@ impl fmt::Display for UnknownPolicy {
 impl core::error::Error for UnknownPolicy {}
 
 type BoxedPolicy = Box<dyn Policy + Send>;
+type Make = Box<dyn Fn(Limits) -> BoxedPolicy + Send + Sync>;
+
+/// Maker of one policy. Its name was read before, so making it cannot fail.
+pub struct PolicyMaker(Make);
+
+impl PolicyMaker {
+    /// The policy, without nodes or jobs.
+    pub fn make(&self, limits: Limits) -> Box<dyn Policy + Send> {
+        (self.0)(limits)
+    }
+}
+
+impl fmt::Debug for PolicyMaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyMaker").finish_non_exhaustive()
+    }
+}
 
 /// Policies that are made in one place.
 struct PolicyFamily {
     /// Names to show, each with a line of help.
     names: &'static [(&'static str, &'static str)],
-    /// The policy of this name; `None` if the name is not of this family. A name put together from
+    /// What makes the policy of this name; `None` if the name is not of this family. A name put together from
     /// parts need not be among `names`.
-    make: fn(&str, Limits) -> Option<BoxedPolicy>,
+    find: fn(&str) -> Option<Make>,
 }
 
 /// In the order of [`names`]. A family with a grammar of its own also has its line here.
@@ -109,17 +126,20 @@ const DQT: PolicyFamily = PolicyFamily {
         ("fair-dqt:ff", "the same by ff"),
         ("fair-dqt:ff-apa", "the same by ff-apa"),
     ],
-    make: |name, limits| {
+    find: |name| {
         let config: DqtConfig = name.parse().ok()?;
-        let Limits { jobs_per_processor: max_jobs_per_processor, slots: most_slots } = limits;
-        Some(boxed(Dqt::new(DqtConfig { max_jobs_per_processor, most_slots, ..config })))
+        maker(move |limits| {
+            let Limits { jobs_per_processor: max_jobs_per_processor, slots: most_slots } = limits;
+            Dqt::new(DqtConfig { max_jobs_per_processor, most_slots, ..config })
+        })
     },
 };
 
 const MATRIX: PolicyFamily = PolicyFamily {
     names: &[("matrix", "gang scheduling by rows of a matrix, with unification (Ousterhout)")],
-    make: |name, limits| {
-        (name == "matrix").then(|| boxed(MatrixGang::new(limits.jobs_per_processor)))
+    find: |name| match name {
+        "matrix" => maker(|limits| MatrixGang::new(limits.jobs_per_processor)),
+        _ => None,
     },
 };
 
@@ -131,12 +151,12 @@ const BATCH: PolicyFamily = PolicyFamily {
         ("easy", "backfilling that does not delay the first in the queue (needs estimates)"),
         ("conservative", "backfilling that delays nobody in the queue (needs estimates)"),
     ],
-    make: |name, _| match name {
-        "fcfs" => Some(boxed(Fcfs::default())),
-        "fcfs-bb" => Some(boxed(FcfsBuddy::default())),
-        "first-fit" => Some(boxed(FirstFit::default())),
-        "easy" => Some(boxed(Easy::default())),
-        "conservative" => Some(boxed(Conservative::default())),
+    find: |name| match name {
+        "fcfs" => maker(|_| Fcfs::default()),
+        "fcfs-bb" => maker(|_| FcfsBuddy::default()),
+        "first-fit" => maker(|_| FirstFit::default()),
+        "easy" => maker(|_| Easy::default()),
+        "conservative" => maker(|_| Conservative::default()),
         _ => None,
     },
 };
@@ -147,10 +167,10 @@ const SCAN: PolicyFamily = PolicyFamily {
         ("scan-up", "all waiting jobs of a size, then of the next larger (Krueger et al.)"),
         ("scan-down", "all waiting jobs of a size, then of the next smaller (Krueger et al.)"),
     ],
-    make: |name, _| match name {
-        "scan" => Some(boxed(Scan::default())),
-        "scan-up" => Some(boxed(ScanUp::default())),
-        "scan-down" => Some(boxed(ScanDown::default())),
+    find: |name| match name {
+        "scan" => maker(|_| Scan::default()),
+        "scan-up" => maker(|_| ScanUp::default()),
+        "scan-down" => maker(|_| ScanDown::default()),
         _ => None,
     },
 };
@@ -160,15 +180,30 @@ const DHC: PolicyFamily = PolicyFamily {
         ("dhc", "gang scheduling by a hierarchy of controllers, with selective disabling"),
         ("dhc:no-disabling", "the same, with what a job leaves of its partition idle"),
     ],
-    make: |name, limits| match name {
-        "dhc" => Some(boxed(Dhc::new(limits.jobs_per_processor, true))),
-        "dhc:no-disabling" => Some(boxed(Dhc::new(limits.jobs_per_processor, false))),
+    find: |name| match name {
+        "dhc" => maker(|limits| Dhc::new(limits.jobs_per_processor, true)),
+        "dhc:no-disabling" => maker(|limits| Dhc::new(limits.jobs_per_processor, false)),
         _ => None,
     },
 };
 
-fn boxed(policy: impl Policy + Send + 'static) -> BoxedPolicy {
-    Box::new(policy)
+fn maker<P: Policy + Send + 'static>(
+    make: impl Fn(Limits) -> P + Send + Sync + 'static,
+) -> Option<Make> {
+    Some(Box::new(move |limits| Box::new(make(limits))))
+}
+
+/// What makes the policy called `name`.
+///
+/// # Errors
+/// No policy is called that; the error names the nearest.
+pub fn find(name: &str) -> Result<PolicyMaker, UnknownPolicy> {
+    let found = FAMILIES.iter().find_map(|family| (family.find)(name));
+    found.map(PolicyMaker).ok_or_else(|| UnknownPolicy {
+        name: name.to_owned(),
+        nearest: nearest(name),
+        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::Prefix),
+    })
 }
 
 /// The policy called `name`, without nodes or jobs.
@@ -176,12 +211,7 @@ fn boxed(policy: impl Policy + Send + 'static) -> BoxedPolicy {
 /// # Errors
 /// No policy is called that; the error names the nearest.
 pub fn by_name(name: &str, limits: Limits) -> Result<BoxedPolicy, UnknownPolicy> {
-    let made = FAMILIES.iter().find_map(|family| (family.make)(name, limits));
-    made.ok_or_else(|| UnknownPolicy {
-        name: name.to_owned(),
-        nearest: nearest(name),
-        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::Prefix),
-    })
+    Ok(find(name)?.make(limits))
 }
 
 /// Every name with a line of help, families together.

@@ -22,6 +22,7 @@ mod limits;
 mod node;
 mod privacy;
 mod quotas;
+mod retention;
 mod users;
 pub use devices::{DeviceList, check_devices};
 pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
@@ -29,6 +30,7 @@ pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
 pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
+pub use retention::Retention;
 pub use users::check_users;
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
@@ -37,6 +39,8 @@ pub const MIN_SLICE_US: u64 = 250;
 pub const MAX_SLICE_US: u64 = 10_000_000;
 /// Most nodes of one cluster.
 pub const MAX_NODES: usize = 4096;
+/// The least that a daemon of a node is given, in bytes.
+const LEAST_DAEMON_MEMORY: u64 = 256 << 20;
 /// Where a port alone is served on real hosts.
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Longest cluster name, so that names of namespaces and control groups stay within their limits.
@@ -141,6 +145,10 @@ pub struct ClusterConfig {
     /// most 4 GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_reserve: Option<String>,
+    /// The most memory that the daemon of a node takes for itself, as `2GiB`; that is the default. It holds where a service
+    /// manager has given the daemon a control group of version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon_memory: Option<String>,
     /// Defaults of jobs.
     #[serde(default, skip_serializing_if = "JobDefaults::says_nothing")]
     pub job: JobDefaults,
@@ -150,6 +158,9 @@ pub struct ClusterConfig {
     /// The most that one user may have.
     #[serde(default, skip_serializing_if = "Quotas::says_nothing")]
     pub quota: Quotas,
+    /// What is kept of jobs that are over.
+    #[serde(default, skip_serializing_if = "Retention::says_nothing")]
+    pub retention: Retention,
     /// What users see of others' jobs.
     #[serde(default, skip_serializing_if = "Privacy::says_nothing")]
     pub privacy: Privacy,
@@ -311,14 +322,24 @@ impl ClusterConfig {
         for text in [&self.metrics, &self.head_metrics].into_iter().flatten() {
             listening_address(text, LOCALHOST)?;
         }
-        if let Some(text) = &self.memory_reserve
-            && sizes::bytes(text).is_none()
+        for (key, text) in
+            [("memory_reserve", &self.memory_reserve), ("daemon_memory", &self.daemon_memory)]
         {
-            return invalid(format!("memory_reserve is wrong: {}", sizes::wrong(text)));
+            if let Some(text) = text
+                && sizes::bytes(text).is_none()
+            {
+                return invalid(format!("{key} is wrong: {}", sizes::wrong(text)));
+            }
+        }
+        if self.daemon_memory() < LEAST_DAEMON_MEMORY {
+            return invalid(
+                "daemon_memory is less than 256MiB, with which a daemon may not get through",
+            );
         }
         self.job.validate(self.max_priority)?;
         self.limits.validate()?;
         self.quota.validate()?;
+        self.retention.validate(&self.quota)?;
         self.validate_nodes()
     }
 
@@ -330,6 +351,7 @@ impl ClusterConfig {
             ));
         }
         node::check_links(self)?;
+        devices::check_names(self.nodes.iter().map(|node| &node.devices))?;
         let mut names = BTreeSet::new();
         let mut endpoints = BTreeSet::from([self.head]);
         for node in &self.nodes {
@@ -419,6 +441,11 @@ impl ClusterConfig {
         }
     }
 
+    /// Bytes that the daemon of a node may take for itself.
+    pub fn daemon_memory(&self) -> u64 {
+        self.daemon_memory.as_deref().and_then(sizes::bytes).unwrap_or(2 << 30)
+    }
+
     /// Bytes that ranks leave of a machine with so much memory.
     pub fn memory_reserve_of(&self, memory: u64) -> u64 {
         let told = self.memory_reserve.as_deref().and_then(sizes::bytes);
@@ -503,6 +530,9 @@ port = 7701
         assert_eq!([1 << 20, 1 << 40].map(|all| config.memory_reserve_of(all)), [1 << 20, 4 << 30]);
         let spare = parse(&format!("memory_reserve = \"3MiB\"{GOOD}")).unwrap();
         assert_eq!(spare.memory_reserve_of(20 << 30), 3 << 20);
+        assert_eq!((config.daemon_memory(), spare.daemon_memory()), (2 << 30, 2 << 30));
+        let small = parse(&format!("daemon_memory = \"256MiB\"{GOOD}")).unwrap();
+        assert_eq!(small.daemon_memory(), 256 << 20);
         assert_eq!(config.nodes[1].cpus, Vec::<usize>::new());
         let dir = tempfile::tempdir().unwrap();
         config.save(dir.path()).unwrap();
@@ -561,6 +591,8 @@ port = 7701
             ("owner_uid = 1000", "wire = \"fast\"", "unknown variant `fast`"),
             ("owner_uid = 1000", "metrics = \"everywhere\"", "neither a port"),
             ("owner_uid = 1000", "memory_reserve = \"much\"", "is not a size"),
+            ("owner_uid = 1000", "daemon_memory = \"much\"", "daemon_memory is wrong"),
+            ("owner_uid = 1000", "daemon_memory = \"255MiB\"", "less than 256MiB"),
             ("cpus = [0]", "memory = \"0\"", "memory of node \"node0\""),
             ("owner_uid = 1000", "metrics = \"127.0.0.1:0\"", "neither a port"),
         ] {

@@ -13,6 +13,7 @@ pub mod paths;
 pub mod cgroup;
 pub mod clock;
 pub mod durations;
+mod event_loop;
 pub mod fill;
 mod handshake_limit;
 pub mod head;

@@ -34,6 +34,10 @@ use crate::tls::{self, Credentials, Identity};
 
 /// A link on which nothing came for this long is closed.
 pub const SILENCE: Duration = Duration::from_secs(3);
+/// A link that takes nothing of what waits for it for this long is closed.
+const STALL: Duration = Duration::from_secs(10);
+/// How often the other side of a link hears something while a report of it has to wait.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// How often the silence of a link is checked.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long connecting and introducing may take together.
@@ -232,13 +236,47 @@ impl Outbox {
                     let Ok(more) = queue.try_recv() else { break };
                     batch.extend_from_slice(&more);
                 }
-                stream.write_all(&batch).await?;
-                stream.flush().await?;
+                write_all(&mut stream, &batch, STALL).await?;
                 written.fetch_sub(batch.len(), Ordering::Relaxed);
             }
             stream.shutdown().await
         };
         (Self { frames, queued, traffic }, write)
+    }
+}
+
+/// Writes all of it, as long as the other side takes something now and then.
+///
+/// # Errors
+/// It took nothing for `stall`, or the stream failed.
+async fn write_all(
+    stream: &mut (impl AsyncWrite + Unpin),
+    mut bytes: &[u8],
+    stall: Duration,
+) -> io::Result<()> {
+    let stalled =
+        || io::Error::new(io::ErrorKind::TimedOut, format!("it took nothing for {stall:?}"));
+    while !bytes.is_empty() {
+        let taken = within(stall, stream.write(bytes)).await.ok_or_else(stalled)??;
+        if taken == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = bytes.get(taken..).unwrap_or_default();
+    }
+    within(stall, stream.flush()).await.ok_or_else(stalled)?
+}
+
+/// Waits for something at most so long, of which time in which this process was not run does not count.
+async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mut clock = StallTolerantClock::new(monotonic(), nanos(LOOK));
+    let mut future = std::pin::pin!(future);
+    loop {
+        match tokio::time::timeout(LOOK, &mut future).await {
+            Ok(value) => return Some(value),
+            Err(_) if clock.advance(monotonic()) >= nanos(limit) => return None,
+            Err(_) => {}
+        }
     }
 }
 
@@ -249,19 +287,11 @@ impl Outbox {
 pub async fn receive<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<T, LinkError> {
-    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let mut clock = StallTolerantClock::new(monotonic(), nanos(LOOK));
-    let mut reading = std::pin::pin!(frame::read(stream, LINK_LIMIT));
-    loop {
-        match tokio::time::timeout(LOOK, &mut reading).await {
-            Ok(Ok(Some(value))) => return Ok(value),
-            Ok(Ok(None)) => return Err(LinkError::Closed),
-            Ok(Err(error)) => return Err(error.into()),
-            Err(_) if clock.advance(monotonic()) >= nanos(SILENCE) => {
-                return Err(LinkError::Silent);
-            }
-            Err(_) => {}
-        }
+    match within(SILENCE, frame::read(stream, LINK_LIMIT)).await {
+        Some(Ok(Some(value))) => Ok(value),
+        Some(Ok(None)) => Err(LinkError::Closed),
+        Some(Err(error)) => Err(error.into()),
+        None => Err(LinkError::Silent),
     }
 }
 
@@ -272,7 +302,7 @@ pub type AcceptedStream = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// Serves the link of an accepted child until it ends, and says why: answers clock probes with
 /// `time`, counts frames in `traffic` and hands the rest to `deliver`, which says whether anybody
-/// still listens. Reports of other nodes than those `below` end it.
+/// still listens. Nothing more is read before it has. Reports of other nodes than those `below` end it.
 pub async fn serve_child(
     mut read: impl AsyncRead + Unpin,
     (outbox, writing): (Outbox, impl Future<Output = io::Result<()>>),
@@ -292,7 +322,7 @@ pub async fn serve_child(
             }
             if let Up::ClockProbe { stamp } = up {
                 outbox.send(&Down::Clock { stamp, time: time() });
-            } else if !deliver(up).await {
+            } else if !keeping_alive(&outbox, deliver(up)).await {
                 return LinkError::Closed;
             }
         }
@@ -300,6 +330,18 @@ pub async fn serve_child(
     tokio::select! {
         error = reading => error,
         written = writing => written.err().map_or(LinkError::Closed, LinkError::Io),
+    }
+}
+
+/// Waits for the delivery of a report. If that takes long, the child hears something meanwhile: its probes are not read, and it
+/// would take its parent for dead.
+async fn keeping_alive(outbox: &Outbox, delivery: impl Future<Output = bool>) -> bool {
+    let mut delivery = std::pin::pin!(delivery);
+    loop {
+        match tokio::time::timeout(KEEP_ALIVE, &mut delivery).await {
+            Ok(taken) => return taken,
+            Err(_) => drop(outbox.send(&Down::Disclosed(Vec::new()))),
+        }
     }
 }
 
@@ -389,4 +431,52 @@ fn check(
     tls::check_name(stream, peer)
         .and_then(|()| credentials.check_revoked(peer, stream.get_ref().1))
         .map_err(|error| refusal(RefusalKind::NotPermitted, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_control::tree::subtree;
+    use std::cell::Cell;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_link_that_takes_nothing_is_given_up() {
+        let (mut near, mut far) = tokio::io::duplex(64);
+        let stall = Duration::from_millis(1);
+        let error = write_all(&mut near, &[1; 65], stall).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let mut taken = [0; 64];
+        tokio::io::AsyncReadExt::read_exact(&mut far, &mut taken).await.unwrap();
+        write_all(&mut near, &[2; 64], stall).await.unwrap();
+    }
+
+    /// Nothing is read while a report waits, and the child hears that its parent lives.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_child_whose_reports_wait_is_kept() {
+        let ((parent, child), below) = (tokio::io::duplex(1 << 20), subtree(NodeId(0), 1, 2));
+        let (read, write) = tokio::io::split(parent);
+        let (outbox, writing) = Outbox::start(write, Traffic::default());
+        let (delivered, traffic) = (Cell::new(0), Traffic::default());
+        let deliver = async |_| {
+            delivered.set(delivered.get() + 1);
+            std::future::pending().await
+        };
+        let known = (&below, &traffic);
+        let serving = serve_child(read, (outbox, writing), known, || ClusterTime(0), deliver);
+        let (mut hears, mut says) = tokio::io::split(child);
+        for _ in 0..3 {
+            frame::write(&mut says, &Up::Disclosed(Vec::new()), LINK_LIMIT).await.unwrap();
+        }
+        let heard = async {
+            for _ in 0..2 {
+                let down = receive::<Down>(&mut hears).await.unwrap();
+                assert_eq!(down, Down::Disclosed(Vec::new()));
+            }
+        };
+        tokio::select! {
+            error = serving => panic!("{error}"),
+            () = heard => {}
+        }
+        assert_eq!(delivered.get(), 1);
+    }
 }

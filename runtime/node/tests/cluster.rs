@@ -261,6 +261,51 @@ async fn nodes_below_a_lost_one_find_another_parent() {
     assert_eq!(nodes, ["1", "2", "3", "4", "5", "6"]);
 }
 
+/// While the head runs, and of what it has written.
+#[tokio::test(flavor = "current_thread")]
+async fn of_ended_jobs_no_more_is_kept_than_is_configured() {
+    let mut cluster = Cluster::configured(1, ModeName::Gang);
+    cluster.config.retention.jobs = 1;
+    cluster.config.save(cluster.path()).unwrap();
+    let cluster = cluster.start().await;
+    let mut jobs = Vec::new();
+    for word in ["one", "two", "three"] {
+        let ran = run(&cluster, request(&["/bin/echo", word], 1)).await;
+        assert_eq!((ran.outcome, ran.out), (Outcome::Success, format!("{word}\n")));
+        jobs.push(ran.job);
+    }
+    let spool =
+        |job: &kumi_sched::JobId| kumi_node::paths::spool(cluster.path()).join(job.to_string());
+    assert_eq!(
+        jobs.iter().map(|job| spool(job).exists()).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+    let listed = cluster.client().await.ask(&ClientRequest::Jobs { all: true }).await.unwrap();
+    let ClientReply::Jobs(list) = listed else { panic!("{listed:?}") };
+    assert_eq!(list.records.iter().map(|record| record.spec.job).collect::<Vec<_>>(), jobs[2..]);
+    let table = rusqlite::Connection::open(kumi_node::paths::head_db(cluster.path())).unwrap();
+    let rows = || table.query_row("SELECT count(*) FROM jobs", [], |row| row.get::<_, i64>(0));
+    until(&cluster, "their records are removed", || rows() == Ok(1)).await;
+}
+
+/// More than the daemons on its way keep of it at a time.
+#[tokio::test(flavor = "current_thread")]
+async fn much_output_comes_whole_through_daemons_in_between() {
+    let mut cluster = Cluster::configured(3, ModeName::Gang);
+    cluster.config.fan_out = 1;
+    cluster.config.save(cluster.path()).unwrap();
+    let cluster = cluster.start().await;
+    let text = "[ $KUMI_NODE != 2 ] || head -c 24000000 /dev/zero | tr '\\0' x";
+    let wide = kumi_control::message::JobRequest {
+        nodes: Some(3),
+        ..request(&["/bin/sh", "-c", text], 3)
+    };
+    let ran = run(&cluster, wide).await;
+    assert_eq!(ran.outcome, Outcome::Success, "{}", cluster.logs());
+    assert!(cluster.logs().contains("parent=Node(NodeId(1))"), "{}", cluster.logs());
+    assert_eq!(ran.out.bytes().filter(|&byte| byte == b'x').count(), 24_000_000);
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_daemon_cleans_up_after_its_former_life() {
     let mut cluster = Cluster::up(1, ModeName::Gang).await;

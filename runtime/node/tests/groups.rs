@@ -5,7 +5,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Cluster, Ran, collect, request, run, start};
-use kumi_control::message::{Binding, DeviceCount, JobRequest, Outcome, RankStatus, Resources};
+use kumi_control::message::{
+    Binding, ClientReply, DeviceCount, JobRequest, Outcome, RankStatus, Resources, Stream,
+};
 use kumi_node::cgroup::{Controller, DaemonGroup, NodeGroups};
 use kumi_node::client::Client;
 use kumi_node::config::ModeName;
@@ -107,6 +109,32 @@ async fn a_rank_that_uses_up_the_memory_of_its_job_is_named_and_others_live() {
     assert_eq!(run(&cluster, with_memory(&text, 1, 0)).await.outcome, Outcome::Success);
     assert_eq!(other.end(&cluster).await.outcome, Outcome::Success, "{}", cluster.logs());
     no_job_group(&cluster).await;
+}
+
+/// A rank outlives a program of its own that used up the memory, and is killed otherwise later.
+#[tokio::test(flavor = "current_thread")]
+async fn a_rank_that_outlives_want_of_memory_does_not_end_by_it() {
+    let test = "a_rank_that_outlives_want_of_memory_does_not_end_by_it";
+    if !can(test, Controller::Memory) {
+        return;
+    }
+    let cluster = Cluster::up(1, ModeName::Gang).await;
+    let file = cluster.path().join("told");
+    let text =
+        format!("{TOUCH}; while [ ! -e {} ]; do sleep 0.02; done; kill -9 $$", file.display());
+    let (_, mut client) = start(&cluster, with_memory(&text, 1, 64 * MIB)).await;
+    let mut told = String::new();
+    let ran = collect(&cluster, &mut client, |reply| {
+        if let ClientReply::Output { stream: Stream::Err, data, .. } = reply {
+            told.push_str(&String::from_utf8_lossy(data));
+            if told.contains("kumi: memory ran out on node 0") {
+                std::fs::write(&file, "").unwrap();
+            }
+        }
+    });
+    let status = RankStatus::Signalled(9);
+    let expected = Outcome::RankFailed { rank: 0, node: NodeId(0), status };
+    assert_eq!(ran.await.outcome, expected, "{}", cluster.logs());
 }
 
 /// A limit that cannot be enforced is told to who asked for it.

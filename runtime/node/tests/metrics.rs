@@ -69,6 +69,8 @@ async fn a_page_shows_no_more_of_jobs_than_users_see_of_others() {
         check_format(&page);
         assert!(!page.contains("secret"), "{page}");
         assert_eq!(page.contains(&format!("job=\"{job}\"")), named, "{page}");
+        let reserved = "kumi_job_memory_reserved_bytes{job=\"others\"}";
+        assert_eq!(value(&page, reserved), (!named).then_some(0.0), "{page}");
         let together = "kumi_rank_sent_total{job=\"others\",rank=\"others\"}";
         assert_eq!(value(&page, together), (!named).then_some(0.0), "{page}");
     }
@@ -86,6 +88,7 @@ async fn a_node_shows_itself_its_jobs_and_their_ranks() {
     let mut wanted = request(&["/bin/sleep", "600"], 4);
     wanted.name = "a \"name\"\nkumi_jobs 99".to_owned();
     wanted.nodes = Some(2);
+    wanted.resources.memory_per_rank = Some(32_000_000);
     let (job, _client) = start(&cluster, wanted).await;
     let end = Instant::now() + PATIENCE;
     for node in 0..2 {
@@ -102,6 +105,14 @@ async fn a_node_shows_itself_its_jobs_and_their_ranks() {
         let named = format!(r#"kumi_job_info{{job="{job}",name="a \"name\"\nkumi_jobs 99"}}"#);
         assert_eq!(value(&page, &named), Some(1.0), "{page}");
         assert_eq!(value(&page, &format!("kumi_job_ranks{{job=\"{job}\"}}")), Some(2.0));
+        let of_job = |family: &str| value(&page, &format!("kumi_job_{family}{{job=\"{job}\"}}"));
+        let reserved = [of_job("processors"), of_job("memory_reserved_bytes")];
+        let processors = value(&page, "kumi_processors").unwrap();
+        assert_eq!(reserved, [Some(processors.min(2.0)), Some(2.0 * 32_000_000.0)], "{page}");
+        assert!(of_job("processor_seconds_total").is_none_or(|used| used >= 0.0), "{page}");
+        assert!(of_job("memory_bytes").is_none_or(|used| used > 0.0), "{page}");
+        assert!(value(&page, "kumi_daemon_memory_bytes") > Some(1e6), "{page}");
+        assert!(value(&page, "kumi_daemon_processor_seconds_total") > Some(0.0), "{page}");
         let rank = 2 * node;
         let of_rank = format!("kumi_rank_data_out_total{{job=\"{job}\",rank=\"{rank}\"}}");
         assert_eq!(value(&page, &of_rank), Some(0.0), "{page}");
@@ -153,6 +164,8 @@ async fn the_head_shows_jobs_nodes_and_what_it_refused() {
     ] {
         assert_eq!(value(&page, sample), Some(right), "{sample}\n{page}");
     }
+    assert!(value(&page, "kumi_head_daemon_memory_bytes") > Some(1e6), "{page}");
+    assert!(value(&page, "kumi_head_daemon_processor_seconds_total") > Some(0.0), "{page}");
     assert!(value(&page, "kumi_head_spool_bytes") >= Some(13.0), "{page}");
     assert!(value(&page, "kumi_head_timetable_generation") >= Some(2.0), "{page}");
     assert!(value(&page, "kumi_head_clients") >= Some(2.0), "{page}");

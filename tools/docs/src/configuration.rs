@@ -34,6 +34,8 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         toml::from_str(CLUSTER).map_err(|error| unusable(error.to_string()))?;
     let cluster = serde_json::to_value(&config).map_err(|error| unusable(error.to_string()))?;
     let quota = serde_json::to_value(&config.quota).map_err(|error| unusable(error.to_string()))?;
+    let retention = serde_json::to_value(&config.retention);
+    let retention = retention.map_err(|error| unusable(error.to_string()))?;
     let privacy = serde_json::to_value(&config.privacy);
     let privacy = privacy.map_err(|error| unusable(error.to_string()))?;
     let model: Model =
@@ -48,6 +50,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         ("job", &node, "JobDefaults", &Value::Null),
         ("limits", &node, "LimitCaps", &Value::Null),
         ("quota", &node, "Quotas", &quota),
+        ("retention", &node, "Retention", &retention),
         ("privacy", &node, "Privacy", &privacy),
         ("nodes", &node, "NodeConfig", &cluster["nodes"][0]),
         ("user", &users, "UserEntry", &Value::Null),
@@ -166,6 +169,7 @@ mod tests {
             ("JobDefaults", format!("{CLUSTER}[job]\nnonsense = 1\n")),
             ("LimitCaps", format!("{CLUSTER}[limits]\nnonsense = 1\n")),
             ("Quotas", format!("{CLUSTER}[quota]\nnonsense = 1\n")),
+            ("Retention", format!("{CLUSTER}[retention]\nnonsense = 1\n")),
             ("Privacy", format!("{CLUSTER}[privacy]\nnonsense = 1\n")),
         ] {
             let error = toml::from_str::<ClusterConfig>(&text).unwrap_err().to_string();

@@ -354,9 +354,6 @@ pub struct RunArgs {
     /// Whether to encrypt packets between nodes [default: as the cluster is configured]
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub encrypt: Option<OnOff>,
-    /// Whether the job has what others leave idle in their turns [default: as the cluster is configured]
-    #[arg(long, value_enum)]
-    pub fill: Option<OnOff>,
     /// Priority, 1 to 100: where jobs take turns, the least number of turns in a round [default: as the
     /// cluster is configured]
     #[arg(long, value_name = "N", env = "KUMI_PRIORITY", value_parser = parse::priority)]

@@ -33,7 +33,7 @@ use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
 
 use local_jobs::LocalJobs;
-use output::OutputQueue;
+use output::{OutputQueue, RankOutput};
 use retained_reports::RetainedReports;
 use samples::SampleRequests;
 
@@ -271,7 +271,10 @@ impl Agent {
             AgentEvent::Prepared { job, result } => self.prepared(job, result),
             AgentEvent::ProgramNeeded { job, hash } => self.program_needed(job, hash),
             AgentEvent::Started { job, result } => self.started(job, result),
-            AgentEvent::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
+            AgentEvent::Output { job, rank, stream, data } => {
+                let node = self.node();
+                self.output(RankOutput { job, rank, node, stream, data });
+            }
             AgentEvent::RankExited { job, rank, status } => self.rank_exited(job, rank, status),
             AgentEvent::Freed { job } => self.freed(job),
             AgentEvent::Sampled { request, sample } => self.sampled(request, sample),

@@ -15,11 +15,30 @@ const DROP_BYTES: usize = 16 << 20;
 /// What an entry costs beside its bytes, so that many empty ones are bounded too.
 const ENTRY_BYTES: usize = 64;
 
+/// Something that a rank wrote.
+#[derive(Debug)]
+pub(super) struct RankOutput {
+    pub(super) job: JobId,
+    pub(super) rank: u32,
+    /// Of the rank.
+    pub(super) node: NodeId,
+    pub(super) stream: Stream,
+    pub(super) data: Vec<u8>,
+}
+
+impl RankOutput {
+    pub(super) fn report(self) -> Report {
+        let Self { job, rank, node, stream, data } = self;
+        Report::Output { job, rank, node, stream, data }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct OutputQueue {
-    entries: VecDeque<(JobId, u32, Stream, Vec<u8>)>,
+    entries: VecDeque<RankOutput>,
     bytes: usize,
-    dropped: BTreeMap<(JobId, u32), u64>,
+    /// Bytes that were dropped of each rank.
+    dropped: BTreeMap<(JobId, u32, NodeId), u64>,
 }
 
 impl OutputQueue {
@@ -27,27 +46,27 @@ impl OutputQueue {
         self.bytes >= BLOCK_BYTES
     }
 
-    pub(super) fn push(&mut self, job: JobId, rank: u32, stream: Stream, data: Vec<u8>) {
-        let cost = data.len().saturating_add(ENTRY_BYTES);
+    pub(super) fn push(&mut self, output: RankOutput) {
+        let cost = output.data.len().saturating_add(ENTRY_BYTES);
         if self.bytes.saturating_add(cost) > DROP_BYTES {
-            *self.dropped.entry((job, rank)).or_default() += data.len() as u64;
+            let rank = (output.job, output.rank, output.node);
+            *self.dropped.entry(rank).or_default() += output.data.len() as u64;
             return;
         }
         self.bytes += cost;
-        self.entries.push_back((job, rank, stream, data));
+        self.entries.push_back(output);
     }
 
     /// All output in the queue, with a line for each rank some of whose output `node` has dropped.
     pub(super) fn take(&mut self, node: NodeId) -> impl Iterator<Item = Report> + use<> {
         let queue = core::mem::take(self);
-        let entries = queue.entries.into_iter();
-        let output =
-            entries.map(|(job, rank, stream, data)| Report::Output { job, rank, stream, data });
-        let dropped = queue.dropped.into_iter().map(move |((job, rank), bytes)| {
+        let output = queue.entries.into_iter().map(RankOutput::report);
+        let dropped = queue.dropped.into_iter().map(move |((job, rank, of), bytes)| {
             let line = format!(
                 "kumi: {bytes} bytes of output were dropped here: node {node} had no connection\n"
             );
-            Report::Output { job, rank, stream: Stream::Err, data: line.into_bytes() }
+            let data = line.into_bytes();
+            RankOutput { job, rank, node: of, stream: Stream::Err, data }.report()
         });
         output.chain(dropped)
     }

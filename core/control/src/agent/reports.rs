@@ -6,15 +6,35 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use super::local_jobs::LocalPhase;
+use super::output::RankOutput;
 use super::{Agent, AgentAction};
 use crate::message::{
     ContentHash, NodeDescription, NodeSample, NodeSet, PreparedNode, PreparedRanks, RankStatus,
-    Refusal, Report, Stream,
+    Refusal, Report,
 };
 use crate::tree::LinkId;
 
 /// A tree as deep as this has a fan-out of 1; anything longer is nonsense.
 const MOST_HOPS: usize = 1 << 12;
+
+impl Report {
+    /// The job, if it is a report that agents keep.
+    fn kept_of(&self) -> Option<JobId> {
+        match self {
+            Self::Prepared { job, .. }
+            | Self::ProgramWanted { job, .. }
+            | Self::RankFailed { job, .. }
+            | Self::Abandoned { job, .. }
+            | Self::Freed { job, .. } => Some(*job),
+            // Idleness is kept of jobs of which something else is.
+            Self::Attached(_)
+            | Self::Detached(_)
+            | Self::Output { .. }
+            | Self::Samples { .. }
+            | Self::Idle(_) => None,
+        }
+    }
+}
 
 /// What the driver reports of the node's own jobs.
 impl Agent {
@@ -64,11 +84,11 @@ impl Agent {
         }
     }
 
-    pub(super) fn output(&mut self, job: JobId, rank: u32, stream: Stream, data: Vec<u8>) {
+    pub(super) fn output(&mut self, output: RankOutput) {
         if self.parent_up {
-            self.push(AgentAction::ToParent(Report::Output { job, rank, stream, data }));
+            self.push(AgentAction::ToParent(output.report()));
         } else {
-            self.output.push(job, rank, stream, data);
+            self.output.push(output);
         }
     }
 
@@ -95,6 +115,10 @@ impl Agent {
 
     pub(super) fn child_report(&mut self, link: LinkId, report: Report) {
         if !self.subtree.has_link(link) {
+            return;
+        }
+        // More jobs than there can be: a daemon below makes them up.
+        if report.kept_of().is_some_and(|job| !self.reports.has_room(job)) {
             return;
         }
         match report {
@@ -126,7 +150,9 @@ impl Agent {
                 }
             }
             Report::Freed { job, nodes } => self.child_freed(link, job, &nodes),
-            Report::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
+            Report::Output { job, rank, node, stream, data } => {
+                self.output(RankOutput { job, rank, node, stream, data });
+            }
             Report::Samples { request, mut nodes } => {
                 let routes = self.subtree.routes();
                 nodes.retain(|sample| routes.link(sample.node) == Some(link));

@@ -10,6 +10,9 @@ use kumi_sched::{JobId, NodeId};
 
 use crate::message::{ContentHash, IdleReport, NodeSet, PreparedNode, RankStatus, Report};
 
+/// Most jobs of which reports are kept. A head has at most 10,000 that are not over, and forgets others at once.
+pub(super) const MOST_JOBS: usize = 20_000;
+
 /// Reports of this node and of those below it on one job.
 #[derive(Debug, Default)]
 struct JobReports {
@@ -90,6 +93,11 @@ pub(super) struct RetainedReports {
 impl RetainedReports {
     fn entry(&mut self, job: JobId) -> &mut JobReports {
         self.jobs.entry(job).or_default()
+    }
+
+    /// Whether a report on this job can be kept.
+    pub(super) fn has_room(&self, job: JobId) -> bool {
+        self.jobs.len() < MOST_JOBS || self.jobs.contains_key(&job)
     }
 
     /// The jobs on which reports are kept, ascending.

@@ -32,7 +32,7 @@ pub(super) fn check(
     check_priority(request, max_priority)?;
     check_estimate(request, scheduler)?;
     check_wait(request)?;
-    check_resources(request, capacity)?;
+    check_resources(request)?;
     sizing::demand(request, capacity).map(|_| ())
 }
 
@@ -64,7 +64,7 @@ fn check_size(request: &JobRequest, capacity: &Capacity<'_>) -> Result<(), Refus
 /// Most processors, ranks or devices in one number of a request.
 const MOST_COUNT: u32 = 4096;
 
-fn check_resources(request: &JobRequest, capacity: &Capacity<'_>) -> Result<(), Refusal> {
+fn check_resources(request: &JobRequest) -> Result<(), Refusal> {
     let resources = &request.resources;
     let numbers = [resources.processors_per_rank, resources.ranks_per_node];
     if numbers.into_iter().flatten().any(|number| !(1..=MOST_COUNT).contains(&number)) {
@@ -79,18 +79,6 @@ fn check_resources(request: &JobRequest, capacity: &Capacity<'_>) -> Result<(), 
         if resources.devices[..index].iter().any(|other| other.name == device.name) {
             let message = format!("resource {} is given twice; give it once", device.name);
             return Err(refusal(RefusalKind::BadRequest, message));
-        }
-        let names = capacity.kinds.devices();
-        if capacity.known() == capacity.nodes && !names.contains(&device.name) {
-            let known = match names {
-                [] => "and none has any devices".into(),
-                names => format!("they have {}", names.join(", ")),
-            };
-            let message = format!(
-                "no node of the cluster has devices called {}, {known}; name them in the host file",
-                device.name
-            );
-            return Err(refusal(RefusalKind::TooLarge, message));
         }
     }
     Ok(())

@@ -12,20 +12,24 @@ use crate::message::{DeviceCount, NodeDescription};
 pub(super) struct Kinds {
     /// Names of devices, ascending. The first has the place after memory.
     devices: Vec<String>,
+    /// Names for which there is no place.
+    uncounted: Vec<String>,
 }
 
 /// The place of memory.
 const MEMORY: usize = 0;
+/// Most names of devices in a cluster.
+pub const MOST_DEVICE_NAMES: usize = KINDS - 1;
 
 impl Kinds {
-    /// The kinds that any of these nodes has. Of more names of devices than there are places, the last do not count.
+    /// The kinds that any of these nodes has. Of more names of devices than there are places, the last are not counted.
     pub(super) fn of<'a>(nodes: impl Iterator<Item = &'a NodeDescription>) -> Self {
         let names = nodes.flat_map(|node| node.devices.iter().map(|device| device.name.clone()));
         let mut devices: Vec<String> = names.collect();
         devices.sort_unstable();
         devices.dedup();
-        devices.truncate(KINDS - 1);
-        Self { devices }
+        let uncounted = devices.split_off(devices.len().min(MOST_DEVICE_NAMES));
+        Self { devices, uncounted }
     }
 
     /// Names of devices.
@@ -33,7 +37,13 @@ impl Kinds {
         &self.devices
     }
 
-    /// So much memory, and these devices. A name that no node has is left out.
+    /// Whether nodes have devices of this name for which there is no place, so that no job can have them.
+    pub(super) fn is_uncounted(&self, name: &String) -> bool {
+        self.uncounted.contains(name)
+    }
+
+    /// So much memory, and these devices. A name without a place is left out: [`super::sizing::demand`] lets no job pass that
+    /// asks for one.
     pub(super) fn amounts(&self, memory: u64, devices: &[DeviceCount]) -> Amounts {
         let mut amounts = Amounts::NONE;
         amounts.0[MEMORY] = memory;

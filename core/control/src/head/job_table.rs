@@ -9,8 +9,15 @@ use super::job::Job;
 use super::quota::request_bytes;
 use crate::message::{ContentHash, JobRecord, JobState, Nanos, Outcome};
 
-/// Ended jobs that are kept for `kumi ps --all` and repeated submissions; fewer if they are large.
-const MOST_ENDED: usize = 4096;
+/// Which ended jobs the head keeps, for `kumi ps --all`, their output and repeated submissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Most of them; fewer if their requests are large.
+    pub jobs: usize,
+    /// For so long after their end, in milliseconds.
+    pub age_ms: u64,
+}
+
 /// Requests of the ended jobs that are kept may take so much together, in bytes.
 const MOST_ENDED_BYTES: usize = 32 << 20;
 
@@ -25,13 +32,14 @@ pub(super) struct JobTable {
     /// Ended jobs in the order of their end, oldest first.
     ended: VecDeque<JobId>,
     ended_bytes: usize,
+    retention: Retention,
     /// When the first of the delayed ends is due.
     end_due: Option<Nanos>,
 }
 
 impl JobTable {
     /// An empty table for a cluster of so many nodes.
-    pub(super) fn new(nodes: usize) -> Self {
+    pub(super) fn new(nodes: usize, retention: Retention) -> Self {
         Self {
             jobs: BTreeMap::new(),
             by_node: alloc::vec![BTreeSet::new(); nodes],
@@ -39,6 +47,7 @@ impl JobTable {
             next: 1,
             ended: VecDeque::new(),
             ended_bytes: 0,
+            retention,
             end_due: None,
         }
     }
@@ -55,7 +64,7 @@ impl JobTable {
         self.jobs.insert(id, job);
     }
 
-    /// Forgets a job that was not recorded.
+    /// Forgets a job.
     pub(super) fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = self.jobs.remove(&id)?;
         self.tokens.remove(&job.record.spec.request.token);
@@ -158,21 +167,38 @@ impl JobTable {
         self.end_due
     }
 
-    /// Keeps an ended job without what is large, and forgets the oldest of too many.
+    /// Keeps an ended job without what is large, until [`JobTable::forget_old`] forgets it.
     pub(super) fn retire(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.record.spec.request.env = Vec::new();
             self.ended_bytes += request_bytes(&job.record.spec.request);
         }
         self.ended.push_back(id);
-        while self.ended.len() > MOST_ENDED || self.ended_bytes > MOST_ENDED_BYTES {
-            let Some(oldest) = self.ended.pop_front() else { return };
-            if let Some(job) = self.jobs.remove(&oldest) {
-                let bytes = request_bytes(&job.record.spec.request);
-                self.ended_bytes = self.ended_bytes.saturating_sub(bytes);
-                self.tokens.remove(&job.record.spec.request.token);
-            }
+    }
+
+    /// The place of the ended job that is forgotten next. The last job is kept: the next head counts on from its number.
+    fn oldest(&self) -> Option<usize> {
+        self.ended.iter().position(|id| id.0.saturating_add(1) != self.next)
+    }
+
+    /// How long the job that ended first may still be kept, in milliseconds.
+    pub(super) fn oldest_is_kept_for(&self, wall_ms: u64) -> Option<u64> {
+        let ended = self.get(self.ended[self.oldest()?])?.record.ended_ms.unwrap_or(0);
+        Some(self.retention.age_ms.saturating_sub(wall_ms.saturating_sub(ended)))
+    }
+
+    /// Forgets the job that ended first if there are too many or it is too old.
+    pub(super) fn forget_old(&mut self, wall_ms: u64) -> Option<JobId> {
+        let many = self.ended.len() > self.retention.jobs || self.ended_bytes > MOST_ENDED_BYTES;
+        if !many && self.oldest_is_kept_for(wall_ms) != Some(0) {
+            return None;
         }
+        let oldest = self.ended.remove(self.oldest()?)?;
+        if let Some(job) = self.remove(oldest) {
+            let bytes = request_bytes(&job.record.spec.request);
+            self.ended_bytes = self.ended_bytes.saturating_sub(bytes);
+        }
+        Some(oldest)
     }
 
     /// All nodes that wait for this program, for whichever job.

@@ -24,6 +24,7 @@ impl Head {
     pub(super) fn restore(&mut self, records: Vec<JobRecord>) {
         let mut records = records;
         records.sort_by_key(|record| record.spec.job);
+        let mut ended = Vec::new();
         for record in records {
             let mut job = Job::new(record);
             let id = job.id();
@@ -34,9 +35,7 @@ impl Head {
             match job.record.state {
                 JobState::Ended(_) => {
                     job.parts.clear();
-                    self.jobs.insert(job);
-                    self.jobs.retire(id);
-                    continue;
+                    ended.push((job.record.ended_ms, id));
                 }
                 JobState::Queued => {
                     self.scheduler.enqueue(id);
@@ -50,6 +49,10 @@ impl Head {
                 }
             }
             self.jobs.insert(job);
+        }
+        ended.sort_unstable();
+        for (_, id) in ended {
+            self.jobs.retire(id);
         }
     }
 
@@ -337,6 +340,19 @@ impl Head {
         self.transfers.forget_job(id);
         self.subscribers.forget_job(id);
         self.jobs.retire(id);
+    }
+
+    /// Forgets ended jobs that are too many or too old.
+    pub(super) fn discard_old(&mut self) {
+        while let Some(id) = self.jobs.forget_old(self.time.wall_ms()) {
+            self.actions.push(HeadAction::Discard(id));
+        }
+    }
+
+    /// When the next ended job is too old.
+    pub(super) fn next_discard(&self) -> Option<Nanos> {
+        let left = self.jobs.oldest_is_kept_for(self.time.wall_ms())?;
+        Some(self.time.now().saturating_add(left.saturating_mul(1_000_000)))
     }
 
     pub(super) fn send_input(&mut self, id: JobId, data: Vec<u8>) {

@@ -89,8 +89,10 @@ use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
 
 use actions::ActionQueue;
+pub use capacity::MOST_DEVICE_NAMES;
 use idle::IdleJobs;
 use job_table::JobTable;
+pub use job_table::Retention;
 use keys::KeyGenerator;
 use membership::Membership;
 pub use policy::{PolicyError, check_policy};
@@ -148,6 +150,8 @@ pub struct HeadConfig {
     pub env: Vec<(String, String)>,
     /// What ranks of jobs take that do not say it.
     pub resources: Resources,
+    /// Which ended jobs are kept.
+    pub retention: Retention,
     /// Certificates that are revoked already.
     pub revoked: Vec<Revocation>,
 }
@@ -228,6 +232,9 @@ pub enum HeadAction {
         /// How it ended.
         outcome: Outcome,
     },
+    /// The ended job is not known any more: its record and its spool are to be removed. If that is missed, the next head says
+    /// it again.
+    Discard(JobId),
     /// These certificates are revoked: durable before any later action, and their links are to be cut.
     Revoke(Vec<Revocation>),
     /// All jobs are freed and recorded, the daemons are told to stop: send what is queued, stop.
@@ -280,7 +287,7 @@ impl Head {
         let mut head = Self {
             time: HeadTime::new(),
             membership: Membership::new(&config),
-            jobs: JobTable::new(config.nodes.len()),
+            jobs: JobTable::new(config.nodes.len(), config.retention),
             scheduler: Scheduler::new(&config)?,
             timetable: TimetablePublisher::new(&config),
             transfers: ProgramTransfers::default(),
@@ -328,6 +335,7 @@ impl Head {
         self.check_interactive();
         self.publish_timetable();
         self.renew_leases();
+        self.discard_old();
         self.check_shutdown();
     }
 
@@ -350,6 +358,7 @@ impl Head {
             self.jobs.end_due(),
             self.waiting.next_deadline(),
             self.idle.next_deadline(),
+            self.next_discard(),
         ];
         times.into_iter().flatten().min()
     }

@@ -1,11 +1,10 @@
 //! Scheduling policies that clusters can use, by name.
 
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use kumi_sched::registry::{self, Limits, UnknownPolicy};
-use kumi_sched::{ArriveError, Policy};
+use kumi_sched::ArriveError;
+use kumi_sched::registry::{self, Limits, PolicyMaker, UnknownPolicy};
 
 use super::refusal;
 use crate::message::{Refusal, RefusalKind};
@@ -30,15 +29,19 @@ pub enum PolicyError {
 /// # Errors
 /// No policy has this name, or clusters cannot use it.
 pub fn check_policy(name: &str) -> Result<(), PolicyError> {
-    by_name(name, Limits::default()).map(drop)
+    find(name).map(drop)
 }
 
-pub(super) fn by_name(name: &str, limits: Limits) -> Result<Box<dyn Policy + Send>, PolicyError> {
-    let policy = registry::by_name(name, limits)?;
-    if policy.migrates() {
+/// What makes the policy called `name`.
+///
+/// # Errors
+/// As of [`check_policy`].
+pub(super) fn find(name: &str) -> Result<PolicyMaker, PolicyError> {
+    let maker = registry::find(name)?;
+    if maker.make(Limits::default()).migrates() {
         return Err(PolicyError::Migrates(name.to_string()));
     }
-    Ok(policy)
+    Ok(maker)
 }
 
 /// Refusal of a job that the policy does not take.

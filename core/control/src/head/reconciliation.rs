@@ -76,10 +76,8 @@ impl Head {
     pub(super) fn renew_policy(&mut self) {
         self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
         let (membership, idle) = (&self.membership, &self.idle);
-        // Its name was accepted, so it can be made again.
-        if self.scheduler.renew(&mut self.jobs, membership, idle, &self.time).is_ok() {
-            self.timetable.mark_stale();
-        }
+        self.scheduler.renew(&mut self.jobs, membership, idle, &self.time);
+        self.timetable.mark_stale();
     }
 
     /// These nodes left or attached anew: what they reported of idle jobs does not count any more.

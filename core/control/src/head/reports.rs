@@ -14,6 +14,14 @@ use crate::message::{
 };
 use crate::tree::LinkId;
 
+/// Whether the job has this rank on that node.
+fn runs(job: &Job, rank: u32, node: NodeId) -> bool {
+    let has = |part: &NodeRanks| {
+        part.node == node && rank >= part.first && rank - part.first < part.count
+    };
+    job.record.spec.layout.iter().any(has)
+}
+
 impl Head {
     pub(super) fn child_report(&mut self, link: LinkId, report: Report) {
         self.actions.count_report();
@@ -40,7 +48,9 @@ impl Head {
                 }
             }
             Report::Freed { job, nodes } => self.freed(link, job, &nodes),
-            Report::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
+            Report::Output { job, rank, node, stream, data } => {
+                self.output(job, (rank, node), stream, data);
+            }
             Report::Samples { request, nodes } => self.samples.add(request, nodes),
             Report::Idle(report) => self.idle_report(link, &report),
         }
@@ -54,10 +64,7 @@ impl Head {
 
     fn rank_failed(&mut self, id: JobId, rank: u32, node: NodeId, status: RankStatus) {
         let Some(job) = self.jobs.get(id) else { return };
-        let runs = |part: &&NodeRanks| {
-            part.node == node && rank >= part.first && rank - part.first < part.count
-        };
-        if !status.success() && job.record.spec.layout.iter().any(|part| runs(&part)) {
+        if !status.success() && runs(job, rank, node) {
             self.end_by_rank(id, Outcome::RankFailed { rank, node, status });
         }
     }
@@ -93,10 +100,11 @@ impl Head {
         }
     }
 
-    fn output(&mut self, id: JobId, rank: u32, stream: Stream, data: Vec<u8>) {
+    /// Each link lets only output of nodes pass that are below it, so a node writes for its own ranks only.
+    fn output(&mut self, id: JobId, (rank, node): (u32, NodeId), stream: Stream, data: Vec<u8>) {
         let Some(job) = self.jobs.get(id) else { return };
         let spooled = !job.is_over() && !job.spool_failed;
-        if spooled && rank < job.record.spec.request.ranks && !data.is_empty() {
+        if spooled && runs(job, rank, node) && !data.is_empty() {
             self.actions.push(HeadAction::Spool { job: id, rank, stream, data });
         }
     }

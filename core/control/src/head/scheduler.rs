@@ -10,7 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use kumi_sched::registry::Limits;
+use kumi_sched::registry::{Limits, PolicyMaker};
 use kumi_sched::{
     ArriveError, ClusterTime, Column, Demand, DqtNode, JobId, NodeId, Obstacle, Placement, Policy,
     Request, Sharing,
@@ -34,6 +34,8 @@ const LONGEST_NAME: usize = 64;
 /// The policy in force, and the queued jobs that it does not know of.
 pub(super) struct Scheduler {
     policy: Box<dyn Policy + Send>,
+    /// Makes the policy anew when the numbers of processors change.
+    maker: PolicyMaker,
     name: String,
     limits: Limits,
     /// Most jobs on one processor, as configured.
@@ -47,6 +49,14 @@ pub(super) struct Scheduler {
 
 /// A policy that takes over, with the numbers of processors that it knows.
 pub(super) struct NewPolicy {
+    maker: PolicyMaker,
+    policy: Box<dyn Policy + Send>,
+    numbers: NodeNumbers,
+    limits: Limits,
+}
+
+/// A policy that was made anew, with what it was made for.
+struct Renewed {
     policy: Box<dyn Policy + Send>,
     numbers: NodeNumbers,
     limits: Limits,
@@ -57,8 +67,10 @@ impl Scheduler {
     /// No scheduling policy has the name in `config`, or clusters cannot use it.
     pub(super) fn new(config: &HeadConfig) -> Result<Self, PolicyError> {
         let limits = Limits::of_cluster(1, config.max_jobs_per_processor);
+        let maker = policy::find(&config.policy)?;
         Ok(Self {
-            policy: policy::by_name(&config.policy, limits)?,
+            policy: maker.make(limits),
+            maker,
             name: config.policy.clone(),
             limits,
             max_jobs: config.max_jobs_per_processor,
@@ -176,9 +188,9 @@ impl Scheduler {
         membership: &Membership,
         idle: &IdleJobs,
         time: &HeadTime,
-    ) -> Result<(), PolicyError> {
-        let NewPolicy { mut policy, numbers, limits } =
-            self.new_policy(&self.name, jobs, membership)?;
+    ) {
+        let Renewed { mut policy, numbers, limits } =
+            self.make_policy(&self.maker, jobs, membership);
         for job in jobs.iter_mut().filter(|job| !job.is_over()) {
             if job.is_placed() {
                 // Refused if none of its nodes is configured any more; then it is about to end.
@@ -190,20 +202,19 @@ impl Scheduler {
             }
         }
         (self.policy, self.numbers, self.limits) = (policy, numbers, limits);
-        Ok(())
     }
 
     /// A policy that knows the nodes that are attached.
-    fn new_policy(
+    fn make_policy(
         &self,
-        name: &str,
+        maker: &PolicyMaker,
         jobs: &JobTable,
         membership: &Membership,
-    ) -> Result<NewPolicy, PolicyError> {
-        let arity = policy::by_name(name, self.limits)?.arity();
+    ) -> Renewed {
+        let arity = maker.make(self.limits).arity();
         let numbers = NodeNumbers::new(arity, membership, node_numbers::placed(jobs.iter()));
         let limits = Limits::of_cluster(numbers.numbering().count(), self.max_jobs);
-        let mut policy = policy::by_name(name, limits)?;
+        let mut policy = maker.make(limits);
         for node in numbers.away(membership, node_numbers::placed(jobs.iter())) {
             policy.add_node(&node);
             policy.remove_node(node.first());
@@ -212,7 +223,7 @@ impl Scheduler {
         for node in attached.filter_map(|node| membership.description(node)) {
             policy.add_node(&numbers.resources(node));
         }
-        Ok(NewPolicy { policy, numbers, limits })
+        Renewed { policy, numbers, limits }
     }
 
     /// Whether nodes changed, so that all undecided jobs must be offered again. A job that was just
@@ -311,9 +322,8 @@ impl Scheduler {
                 name.len()
             )));
         }
-        let new = self.new_policy(name, jobs, membership);
-        let NewPolicy { mut policy, numbers, limits } =
-            new.map_err(|error| bad(error.to_string()))?;
+        let maker = policy::find(name).map_err(|error| bad(error.to_string()))?;
+        let Renewed { mut policy, numbers, limits } = self.make_policy(&maker, jobs, membership);
         for job in jobs.iter().filter(|job| !job.is_over()) {
             let unknown = job.record.spec.request.estimate_ns.is_none();
             let taken = match (job.is_placed(), job.scheduled) {
@@ -329,12 +339,13 @@ impl Scheduler {
                 bad(format!("policy {name} cannot take over: {error}; end the job first"))
             })?;
         }
-        Ok(NewPolicy { policy, numbers, limits })
+        Ok(NewPolicy { maker, policy, numbers, limits })
     }
 
     /// Puts a policy in force that [`Scheduler::prepare_change`] has made.
     pub(super) fn change(&mut self, name: &str, new: NewPolicy) {
         (self.policy, self.numbers, self.limits) = (new.policy, new.numbers, new.limits);
+        self.maker = new.maker;
         self.name = name.to_string();
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{Amounts, Demand, NodeId, PartSize};
 
-use super::capacity::{Capacity, SizeGroup};
+use super::capacity::{Capacity, MOST_DEVICE_NAMES, SizeGroup};
 use super::refusal;
 use crate::message::{JobRequest, NodeRanks, Refusal, RefusalKind};
 
@@ -14,7 +14,7 @@ struct RankNeeds {
     ranks: u32,
     /// Processors of each rank.
     each: u32,
-    /// Whether it asked for that number, so that its ranks do not share processors.
+    /// Whether that is more than one. Ranks with several processors do not share them.
     strict: bool,
     /// What else each rank takes.
     amounts: Amounts,
@@ -72,6 +72,9 @@ pub(super) fn demand(
     if capacity.groups.is_empty() {
         return Ok(None);
     }
+    if !has_devices(request, capacity)? {
+        return Ok(None);
+    }
     let needs = RankNeeds::of(request, capacity);
     let nodes = match (request.nodes, request.resources.ranks_per_node) {
         (nodes, Some(per_node)) => {
@@ -96,6 +99,37 @@ pub(super) fn demand(
         }
         None => anywhere(&needs, capacity).map(Some),
     }
+}
+
+/// Whether the nodes that are known have devices of all names that the job asks for. Those that have not attached yet may
+/// have the others.
+///
+/// # Errors
+/// No node has them, or they are not counted.
+fn has_devices(request: &JobRequest, capacity: &Capacity<'_>) -> Result<bool, Refusal> {
+    let (names, mut all) = (capacity.kinds.devices(), true);
+    for name in request.resources.devices.iter().map(|device| &device.name) {
+        if names.contains(name) {
+            continue;
+        }
+        if capacity.kinds.is_uncounted(name) {
+            return too_large(format!(
+                "devices called {name} are not counted, since nodes have more than {MOST_DEVICE_NAMES} names of \
+                 devices; use fewer names in the host file"
+            ));
+        }
+        if capacity.known() == capacity.nodes {
+            let known = match names {
+                [] => "and none has any devices".into(),
+                names => format!("they have {}", names.join(", ")),
+            };
+            return too_large(format!(
+                "no node of the cluster has devices called {name}, {known}; name them in the host file"
+            ));
+        }
+        all = false;
+    }
+    Ok(all)
 }
 
 /// The demand of a job on so many nodes, with at most so many ranks each.

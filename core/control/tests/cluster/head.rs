@@ -193,6 +193,11 @@ impl World {
             }
             HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
             HeadAction::EndSpool { job, outcome } => self.clients_hear_end(job, &outcome),
+            HeadAction::Discard(job) => {
+                assert!(self.head.ended(job).is_some(), "job {job} is not over");
+                self.head.records.remove(&job);
+                self.head.spools.remove(&job);
+            }
             // Nobody revokes anything here.
             HeadAction::Revoke(_) => {}
             HeadAction::Shutdown => self.head.stopped = true,

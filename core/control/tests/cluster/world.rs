@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use kumi_control::agent::AgentEvent;
-use kumi_control::head::{HeadConfig, HeadEvent};
+use kumi_control::head::{HeadConfig, HeadEvent, Retention};
 use kumi_control::message::{ClientRequest, Down, Up, WaitLimit};
 use kumi_control::tree::parent_candidates;
 use kumi_sched::{JobId, Mode, NodeId, SliceLength};
@@ -159,6 +159,7 @@ impl World {
             nodes: names,
             mode: Mode::Gang { force_switch: false, fill: true },
             slice,
+            retention: Retention { jobs: 4096, age_ms: u64::MAX },
             max_jobs_per_user: 5_000,
             max_jobs_per_processor: 3,
             owner_uid: 0,

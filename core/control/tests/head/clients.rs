@@ -346,7 +346,8 @@ fn output_that_cannot_be_kept_is_told_once() {
     };
     assert!(String::from_utf8_lossy(data).contains("no space left"));
     assert!(test.event(failed()).is_empty());
-    let output = Report::Output { job, rank: 0, stream: Stream::Out, data: vec![1] };
+    let output =
+        Report::Output { job, rank: 0, node: NodeId(0), stream: Stream::Out, data: vec![1] };
     assert!(test.report(output).is_empty());
     assert_eq!(test.state(job), JobState::Running);
 }

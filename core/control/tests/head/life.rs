@@ -35,7 +35,8 @@ fn a_job_from_submission_to_its_end() {
     assert_eq!((owners, *max_datagram), (expected.to_vec(), 1400));
 
     let data = b"hello\n".to_vec();
-    let output = Report::Output { job, rank: 4, stream: Stream::Out, data: data.clone() };
+    let output =
+        Report::Output { job, rank: 4, node: NodeId(2), stream: Stream::Out, data: data.clone() };
     let spool = HeadAction::Spool { job, rank: 4, stream: Stream::Out, data };
     assert_eq!(test.report(output), [spool]);
     assert!(test.report(Report::Freed { job, nodes: set([0, 1]) }).is_empty());
@@ -45,6 +46,66 @@ fn a_job_from_submission_to_its_end() {
     assert!(ended < position(&actions, |a| *a == spool));
     assert!(commands(&actions).contains(&(&set(0..3), &Command::Forget { job })));
     assert!(test.head.timetable().columns.is_empty());
+}
+
+/// The jobs whose records and output are to be removed.
+fn discarded(actions: &[HeadAction]) -> Vec<JobId> {
+    let discarded = actions.iter().filter_map(|action| match action {
+        HeadAction::Discard(job) => Some(*job),
+        _ => None,
+    });
+    discarded.collect()
+}
+
+impl Test {
+    /// A job that ended.
+    fn ended(&mut self, token: u128) -> (JobId, Vec<HeadAction>) {
+        let job = self.running(token, 1);
+        (job, self.report(Report::Freed { job, nodes: set([0]) }))
+    }
+}
+
+#[test]
+fn of_too_many_ended_jobs_the_first_are_forgotten() {
+    let retention = Retention { jobs: 2, age_ms: u64::MAX };
+    let mut test = Test::attached(HeadConfig { retention, ..config(1) });
+    let live = test.running(9, 1);
+    let [first, second] = [1, 2].map(|token| test.ended(token).0);
+    let (third, actions) = test.ended(3);
+    assert_eq!(discarded(&actions), [first]);
+    let ended = position(&actions, |a| is_state(a, &JobState::Ended(Outcome::Success)));
+    assert!(ended < position(&actions, |a| matches!(a, HeadAction::Discard(_))));
+    let known: Vec<JobId> = test.head.records().map(|record| record.spec.job).collect();
+    assert_eq!(known, [live, second, third]);
+    let actions = test.ask(&ALICE, ClientRequest::Follow { job: first, offset: 0, wait: false });
+    assert_eq!(refusal(&actions), Some(RefusalKind::NoSuchJob));
+    // A head that may keep fewer, or that did not get to remove what was to go.
+    let config = HeadConfig { retention: Retention { jobs: 1, age_ms: u64::MAX }, ..config(1) };
+    test.head = Head::new(config, test.records.clone(), [2; 32]).expect("a policy");
+    assert_eq!(discarded(&test.event(HeadEvent::Timeout)), [first, second]);
+}
+
+#[test]
+fn ended_jobs_are_forgotten_when_they_are_old() {
+    let hour = 3_600_000;
+    let retention = Retention { jobs: 4096, age_ms: hour };
+    let mut test = Test::attached(HeadConfig { retention, ..config(1) });
+    let (first, _) = test.ended(1);
+    test.advance(hour / 2 * MS);
+    let (second, actions) = test.ended(2);
+    assert_eq!(discarded(&actions), []);
+    let actions = test.advance(hour / 2 * MS + MS);
+    assert_eq!(discarded(&actions), [first], "at its time, without another event");
+    assert_eq!(discarded(&test.advance(hour * MS)), [], "the last job's number is not given again");
+    let records: Vec<JobRecord> = test.head.records().cloned().collect();
+    let config = HeadConfig { retention, ..config(1) };
+    test.head = Head::new(config, records, [2; 32]).expect("a policy");
+    test.event(HeadEvent::Timeout);
+    test.event(HeadEvent::ChildUp(LINK));
+    test.report(Report::Attached(vec![description(0)]));
+    let (third, actions) = test.submit(request(3, 1, Some(1)));
+    assert!(third > second);
+    assert_eq!(discarded(&actions), [second]);
 }
 
 /// Ranks with IPv4 addresses and ranks with IPv6 addresses cannot send to each other.

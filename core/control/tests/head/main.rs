@@ -1,7 +1,7 @@
 //! The head against nodes that the test speaks for: what it asks of them, in which order, and what
 //! it refuses.
 
-use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
+use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId, Retention};
 use kumi_control::message::{
     ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
     JobState, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode,
@@ -46,6 +46,7 @@ fn config(nodes: u32) -> HeadConfig {
         nodes: (0..nodes).map(|node| format!("n{node}")).collect(),
         mode: Mode::Gang { force_switch: false, fill: true },
         slice: SliceLength::Fixed(10 * MS),
+        retention: Retention { jobs: 4096, age_ms: u64::MAX },
         max_jobs_per_user: 5_000,
         max_jobs_per_processor: 2,
         owner_uid: 500,

@@ -162,10 +162,17 @@ fn nonsense_from_daemons_does_no_harm() {
     test.report(Report::Attached(vec![description(2), description(u32::MAX)]));
     test.report(Report::Freed { job, nodes: set([1]) });
     assert_eq!(test.state(job), JobState::Running, "node 1 is not its node");
-    let unknown = Report::Output { job: JobId(9), rank: 0, stream: Stream::Out, data: vec![1] };
-    assert!(test.report(unknown).is_empty());
-    let no_rank = Report::Output { job, rank: 1, stream: Stream::Out, data: vec![1] };
-    assert!(test.report(no_rank).is_empty());
+    let wrote = |job, rank, node| Report::Output {
+        job,
+        rank,
+        node: NodeId(node),
+        stream: Stream::Out,
+        data: vec![1],
+    };
+    assert!(test.report(wrote(JobId(9), 0, 0)).is_empty());
+    assert!(test.report(wrote(job, 1, 0)).is_empty());
+    assert!(test.report(wrote(job, 0, 1)).is_empty(), "node 1 has no rank of it");
+    assert_eq!(test.report(wrote(job, 0, 0)).len(), 1);
     let stranger = Up::Report(Report::Detached(all.clone()));
     assert!(test.event(HeadEvent::Child(LinkId(9), stranger)).is_empty(), "no such link");
     assert!(test.head.is_up(NodeId(0)));

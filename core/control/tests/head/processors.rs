@@ -207,6 +207,58 @@ fn devices_are_counted_by_name() {
     assert_eq!(test.refused(with_gpus(5, 1, "gpu", 0)).kind, RefusalKind::BadRequest);
 }
 
+/// Resources of a rank with one device of each of these names.
+fn with_devices(token: u128, names: &[&str]) -> JobRequest {
+    let device = |name: &&str| DeviceCount { name: (*name).into(), count: 1 };
+    let resources =
+        Resources { devices: names.iter().map(device).collect(), ..Resources::default() };
+    JobRequest { resources, ..request(token, 1, None) }
+}
+
+/// A node with one device of each of these names.
+fn node_with(node: u32, names: &[&str]) -> NodeDescription {
+    let devices = with_devices(0, names).resources.devices;
+    NodeDescription { devices, ..description(node) }
+}
+
+/// A name that no attached node has may be that of a node to come.
+#[test]
+fn devices_of_nodes_that_have_not_attached_are_waited_for() {
+    let mut test = Test::from_config(config(2));
+    test.report(Report::Attached(vec![node_with(0, &["fpga"])]));
+    let (waits, _) = test.submit(with_devices(1, &["fpga", "gpu"]));
+    assert_eq!(test.state(waits), JobState::Queued);
+    assert_eq!(test.waits_for(waits), Some(WaitReason::NodesAttaching { up: 1, nodes: 2 }));
+    let (runs, _) = test.submit(JobRequest { nodes: Some(1), ..with_devices(2, &["fpga"]) });
+    assert_eq!(test.state(runs), JobState::Preparing, "one that can be sized does not wait for it");
+    test.report(Report::Attached(vec![node_with(1, &["fpga", "gpu"])]));
+    assert_eq!(test.layout(waits), [(1, 1, vec![])]);
+}
+
+#[test]
+fn devices_that_no_node_turned_out_to_have_end_the_wait() {
+    let mut test = Test::from_config(config(2));
+    test.report(Report::Attached(vec![node_with(0, &["fpga"])]));
+    let (waits, _) = test.submit(with_devices(1, &["gpu"]));
+    test.report(Report::Attached(vec![node_with(1, &[])]));
+    let JobState::Ended(Outcome::Refused(refusal)) = test.state(waits) else {
+        panic!("{:?}", test.state(waits))
+    };
+    assert_eq!(refusal.kind, RefusalKind::TooLarge);
+    assert!(refusal.message.contains("devices called gpu, they have fpga"), "{}", refusal.message);
+}
+
+#[test]
+fn devices_beyond_seven_names_are_refused_and_not_given_away_uncounted() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut test = Test::from_config(config(1));
+    test.report(Report::Attached(vec![node_with(0, &names)]));
+    let refusal = test.refused(with_devices(1, &["a", "h"]));
+    assert_eq!(refusal.kind, RefusalKind::TooLarge);
+    assert!(refusal.message.contains("devices called h are not counted"), "{}", refusal.message);
+    assert_eq!(test.places(with_devices(2, &names[..7])), [(0, 1, vec![])]);
+}
+
 /// Before, the smallest node that was ever attached sized every job.
 #[test]
 fn a_small_node_does_not_shrink_the_others() {

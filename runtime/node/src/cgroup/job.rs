@@ -112,6 +112,11 @@ impl JobGroups {
         self.with(Controller::Memory).and_then(Part::memory_kills).unwrap_or(0)
     }
 
+    /// The memory that the job uses now, in bytes, with files that are in memory for it; none if nobody counts.
+    pub fn memory_used(&self) -> Option<u64> {
+        self.with(Controller::Memory).and_then(Part::memory_used)
+    }
+
     /// The memory that the job had used up when the kernel killed: its limit or, if the node ran out first, what it had.
     pub fn memory_used_up(&self) -> u64 {
         let peak = self.with(Controller::Memory).and_then(Part::memory_peak);

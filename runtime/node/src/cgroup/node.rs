@@ -156,6 +156,18 @@ impl NodeGroups {
         refused
     }
 
+    /// Bounds the memory of this process, and of what it starts outside of these groups, if it has a group of its own beside
+    /// them.
+    ///
+    /// # Errors
+    /// Why not, as a sentence for people.
+    pub fn bound_daemon(&self, bytes: u64) -> Result<(), String> {
+        let own = Hierarchies::read()?.own;
+        let parent = self.parts[0].path.ancestors().nth(2);
+        let leaf = parent.map(|parent| parent.join(LEAF)).filter(|leaf| own.as_ref() == Some(leaf));
+        bound_leaf(leaf, bytes)
+    }
+
     /// Makes the groups of a job, with its limits.
     ///
     /// # Errors
@@ -179,6 +191,14 @@ impl NodeGroups {
     pub fn remove_empty_parents(&self) {
         self.paths().into_iter().for_each(|path| ControlGroup::at(path).remove_empty_parent());
     }
+}
+
+/// Bounds the memory of the daemon's own group.
+fn bound_leaf(leaf: Option<PathBuf>, bytes: u64) -> Result<(), String> {
+    let leaf =
+        leaf.ok_or("no service manager has delegated a control group of version 2 to the daemon")?;
+    set(&leaf, "memory.max", &bytes.to_string())
+        .map_err(|error| format!("{} cannot be limited: {error}", leaf.display()))
 }
 
 /// The node's group of version 2 with its controllers, and those that it has not.
@@ -300,6 +320,20 @@ mod tests {
         for (file, text) in files {
             fs::write(folder.join(file), text).unwrap();
         }
+    }
+
+    #[test]
+    fn the_daemon_is_bounded_in_a_group_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let leaf = dir.path().join(LEAF);
+        let error = bound_leaf(None, 7).unwrap_err();
+        assert!(error.contains("no service manager"), "{error}");
+        fs::create_dir(&leaf).unwrap();
+        let error = bound_leaf(Some(leaf.clone()), 7).unwrap_err();
+        assert!(error.contains("daemon cannot be limited: memory.max"), "{error}");
+        write(&leaf, &[("memory.max", "")]);
+        bound_leaf(Some(leaf.clone()), 300 << 20).unwrap();
+        assert_eq!(get(&leaf, "memory.max").unwrap(), (300u64 << 20).to_string());
     }
 
     #[test]

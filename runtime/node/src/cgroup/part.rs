@@ -110,6 +110,15 @@ impl Part {
         number(&self.path, file)
     }
 
+    /// The memory that it uses now, in bytes, with files that are in memory for it.
+    pub(super) fn memory_used(&self) -> Option<u64> {
+        let file = match self.version {
+            Version::Two => "memory.current",
+            Version::One => "memory.usage_in_bytes",
+        };
+        number(&self.path, file)
+    }
+
     /// The limit that holds for a group with all above it, as far as they are seen.
     pub(super) fn memory_limit(&self, mount: &Path) -> Option<u64> {
         if self.version == Version::One {
@@ -273,6 +282,8 @@ mod tests {
         let (_dir, two) = part(Version::Two, &[]);
         with(&two, &[("memory.events", "low 0\noom 9\noom_kill 2\n"), ("memory.peak", "77\n")]);
         assert_eq!((two.memory_kills(), two.memory_peak()), (Some(2), Some(77)));
+        with(&two, &[("memory.current", "33\n")]);
+        assert_eq!(two.memory_used(), Some(33));
         with(&two, &[("memory.max", "max\n")]);
         assert_eq!(two.memory_limit(&two.path), None);
         with(&two, &[("memory.max", "500\n")]);
@@ -283,6 +294,8 @@ mod tests {
         let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n";
         with(&one, &[("memory.oom_control", text), ("memory.max_usage_in_bytes", "5\n")]);
         assert_eq!((one.memory_kills(), one.memory_peak()), (Some(1), Some(5)));
+        with(&one, &[("memory.usage_in_bytes", "4\n")]);
+        assert_eq!(one.memory_used(), Some(4));
         with(&one, &[("memory.stat", "cache 1\nhierarchical_memory_limit 600\n")]);
         assert_eq!(one.memory_limit(&one.path), Some(600));
     }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use kumi_control::head::MOST_DEVICE_NAMES;
 use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, invalid};
 
 /// Most devices of one name on a node.
 const MOST: u32 = 1_024;
@@ -59,6 +62,20 @@ pub fn check_devices(devices: &BTreeMap<String, DeviceList>) -> Result<(), Strin
     Ok(())
 }
 
+/// Checks how many names the devices of all nodes have.
+pub(super) fn check_names<'a>(
+    nodes: impl Iterator<Item = &'a BTreeMap<String, DeviceList>>,
+) -> Result<(), ConfigError> {
+    let names: BTreeSet<&String> = nodes.flat_map(BTreeMap::keys).collect();
+    if names.len() > MOST_DEVICE_NAMES {
+        return invalid(format!(
+            "devices have {} names, and a cluster may have {MOST_DEVICE_NAMES}; give devices of one kind one name",
+            names.len()
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::ClusterConfig;
@@ -82,6 +99,10 @@ mod tests {
             ("{ gpu = [\"/dev/a,b\"] }", "as /dev/gpu0"),
             ("{ a = [\"/dev/x\"], b = [\"/dev/x\"] }", "twice"),
             ("{ gpu = \"all\" }", "line"),
+            (
+                "{ a = 1, b = 1, c = 1, d = 1, e = 1, f = 1, g = 1, h = 1 }",
+                "8 names, and a cluster may have 7",
+            ),
         ] {
             let error = with(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

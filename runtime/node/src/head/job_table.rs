@@ -5,6 +5,7 @@
 mod version_8;
 mod version_9;
 
+use std::collections::BTreeSet;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -18,8 +19,8 @@ use crate::exit::{ExitCode, Failure};
 
 /// Layout of the table. Rows hold records as postcard, of the `CONTROL_VERSION` that the table has.
 const SCHEMA: u32 = 1;
-/// Jobs that are over and stay in the table.
-const ENDED_KEPT: u32 = 4096;
+/// Most jobs that are over and are read, beyond what any head keeps. Earlier versions removed none while they ran.
+const ENDED_READ: u32 = 1 << 17;
 /// How long to wait for somebody else who has the table open.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -131,7 +132,7 @@ impl JobTable {
         Ok(Self { connection, secrets_left: true })
     }
 
-    /// All jobs, ascending. The oldest of those that are over are dropped first if they are many.
+    /// All jobs, ascending. The oldest of very many that are over are dropped first.
     ///
     /// # Errors
     /// When a row cannot be read.
@@ -139,7 +140,7 @@ impl JobTable {
         self.connection.execute(
             "DELETE FROM jobs WHERE state = 'ended' AND job NOT IN
                  (SELECT job FROM jobs WHERE state = 'ended' ORDER BY job DESC LIMIT ?1)",
-            params![ENDED_KEPT],
+            params![ENDED_READ],
         )?;
         let mut statement = self.connection.prepare("SELECT job, record FROM jobs ORDER BY job")?;
         let rows = statement
@@ -187,6 +188,25 @@ impl JobTable {
         transaction.commit()?;
         self.secrets_left |= ended;
         Ok(())
+    }
+
+    /// Removes the records of these jobs, in one step.
+    ///
+    /// # Errors
+    /// When that cannot be written; then none is removed.
+    pub fn remove(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), TableError> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        {
+            let mut statement = transaction.prepare_cached("DELETE FROM jobs WHERE job = ?1")?;
+            for &job in jobs {
+                statement.execute(params![number(job)])?;
+            }
+        }
+        Ok(transaction.commit()?)
     }
 
     /// Takes keys and environments of jobs that are over out of the log of changes, in which older versions of records stand:
@@ -423,14 +443,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_oldest_of_many_are_dropped() {
+    fn records_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let mut table = JobTable::open(&dir.path().join("head.db")).unwrap();
-        let mut records = vec![record(1, JobState::Running)];
-        records.extend((2..4100).map(|job| record(job, JobState::Ended(Outcome::Killed))));
+        let records: Vec<_> =
+            (1..5).map(|job| record(job, JobState::Ended(Outcome::Killed))).collect();
         table.persist(&records).unwrap();
-        let left = table.load().unwrap();
-        assert_eq!(left.len(), 4097);
-        assert_eq!((left[0].spec.job, left[1].spec.job), (JobId(1), JobId(4)));
+        table.remove(&BTreeSet::from([JobId(1), JobId(3), JobId(9)])).unwrap();
+        let left: Vec<_> = table.load().unwrap().iter().map(|record| record.spec.job).collect();
+        assert_eq!(left, [JobId(2), JobId(4)]);
     }
 }

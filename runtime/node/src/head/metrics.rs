@@ -8,7 +8,7 @@ use kumi_control::message::JobState;
 use kumi_sched::NodeId;
 
 use super::Shared;
-use crate::metrics::{MetricKind, MetricsPage, MetricsSource};
+use crate::metrics::{MetricKind, MetricsPage, MetricsSource, process};
 
 /// Counters of the main loop.
 #[derive(Debug, Default)]
@@ -94,6 +94,7 @@ impl MetricsSource for HeadMetrics {
         page.family("head_info", MetricKind::Gauge, "The head, 1.");
         let version = env!("CARGO_PKG_VERSION");
         page.sample(&[("cluster", &self.shared.config.name), ("version", version)], 1);
+        process::write(page, "head_daemon");
         self.jobs(page);
         let counts = &self.counts;
         page.family(

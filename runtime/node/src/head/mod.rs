@@ -8,7 +8,7 @@
 //! | `links` | connections of nodes' daemons, gossip |
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table` | records of jobs on the disk, and those that wait for it |
-//! | `spool`, `spool_quota` | output of jobs, and how much of it is kept |
+//! | `spool`, `spool_frame`, `spool_quota` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
 
 mod clients;
@@ -18,6 +18,7 @@ mod links;
 mod metrics;
 mod records;
 mod spool;
+mod spool_frame;
 mod spool_quota;
 
 use std::cell::{Cell, RefCell};
@@ -41,6 +42,7 @@ use tokio::sync::{mpsc, watch};
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
+use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::link::{Outbox, Refusals, Traffic};
 use crate::names::NameService;
@@ -59,7 +61,7 @@ use spool_quota::SpoolQuota;
 const DETACH_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to write records that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
-/// Between looks for keys and environments of ended jobs that are still on the disk.
+/// Between looks for what is still on the disk of ended jobs: keys and environments, and records that are not kept.
 const FORGET: Duration = Duration::from_secs(1);
 
 /// Between looks whether the bytes that wait for a link have gone.
@@ -106,13 +108,7 @@ impl Shared {
 /// # Errors
 /// The head could not start, or failed.
 pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-            Failure::new(
-                ExitCode::MachineLimits,
-                format!("no event loop can be made: {error}; raise the limit of open files"),
-            )
-        })?;
+    let runtime = event_loop::make()?;
     let tasks = tokio::task::LocalSet::new();
     let result =
         tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await });
@@ -217,7 +213,7 @@ impl HeadDaemon {
                 _ = hangup.recv() => self.credentials.reload_or_warn(),
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.links.exchange(),
-                _ = forget.tick() => self.records.forget_secrets(),
+                _ = forget.tick() => self.records.clean_up(),
                 () = tokio::time::sleep(timeout) => {
                     self.records.write_again();
                     self.handle(HeadEvent::Timeout);
@@ -324,6 +320,10 @@ impl HeadDaemon {
                 self.clients.follow(client, |output| spools.follow(job, offset, wait, output));
             }
             HeadAction::EndSpool { job, outcome } => self.spools.finish(job, outcome),
+            HeadAction::Discard(job) => {
+                self.records.discard(job);
+                self.spools.discard(job);
+            }
             HeadAction::Revoke(list) => self.credentials.revoke(&list),
             HeadAction::Shutdown => self.done = true,
         }
@@ -337,15 +337,15 @@ fn open_spools(
     (config, records): (&ClusterConfig, &[JobRecord]),
     counts: Rc<HeadCounters>,
 ) -> Result<Spools, Failure> {
-    let mut quota = SpoolQuota::new(config.quota.clone());
-    for record in records {
-        quota.know(record.spec.job, record.spec.user.uid, is_over(record));
-    }
+    let quota = SpoolQuota::new(config.quota.clone(), config.retention.spool_mib);
     let known: BTreeSet<JobId> = records.iter().map(|record| record.spec.job).collect();
-    Spools::open(paths::spool(dir), |job| known.contains(&job), quota, counts).map_err(|error| {
+    let opened = Spools::open(paths::spool(dir), |job| known.contains(&job), quota, counts);
+    let mut spools = opened.map_err(|error| {
         let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
         Failure::new(ExitCode::Io, text)
-    })
+    })?;
+    spools.know_all(records);
+    Ok(spools)
 }
 
 fn is_over(record: &JobRecord) -> bool {
@@ -383,6 +383,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         encrypt: config.encrypt,
         env: config.job.to_env(),
         resources: config.job.resources(),
+        retention: config.retention.of_jobs(),
         revoked: Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! Records of jobs on their way to the durable table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -16,6 +16,8 @@ pub(super) struct JobRecords {
     table: JobTable,
     /// Records that could not be written yet, the latest of each job.
     unwritten: BTreeMap<JobId, JobRecord>,
+    /// Jobs whose records are to be removed.
+    discarded: BTreeSet<JobId>,
     counts: Rc<HeadCounters>,
 }
 
@@ -30,7 +32,10 @@ impl JobRecords {
     ) -> Result<(Self, Vec<JobRecord>), TableError> {
         let mut table = JobTable::open(path)?;
         let records = table.load()?;
-        Ok((Self { table, unwritten: BTreeMap::new(), counts }, records))
+        Ok((
+            Self { table, unwritten: BTreeMap::new(), discarded: BTreeSet::new(), counts },
+            records,
+        ))
     }
 
     /// Whether the table has all records. While it has not, a new job could be lost.
@@ -61,8 +66,20 @@ impl JobRecords {
         self.counts.unwritten.set(self.unwritten.len());
     }
 
-    /// Removes keys and environments of ended jobs from the disk.
-    pub(super) fn forget_secrets(&mut self) {
+    /// The record of the job is to be removed, soon: several at once cost one write.
+    pub(super) fn discard(&mut self, job: JobId) {
+        self.unwritten.remove(&job);
+        self.discarded.insert(job);
+    }
+
+    /// Removes what is to go of ended jobs from the disk: records, keys and environments. What fails is tried again at the next call.
+    pub(super) fn clean_up(&mut self) {
+        match self.table.remove(&self.discarded) {
+            Ok(()) => self.discarded.clear(),
+            Err(error) => {
+                tracing::error!(%error, jobs = self.discarded.len(), "records of old jobs are not removed yet");
+            }
+        }
         if let Err(error) = self.table.forget_secrets() {
             tracing::error!(%error, "keys and environments of jobs that are over are still in the log of the job table");
         }

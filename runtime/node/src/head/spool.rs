@@ -1,7 +1,6 @@
 //! Spool: the output of jobs on disk, and the followers that read it.
 //!
-//! A spool is a row of frames: rank (`u32`), stream (`u8`: 0 output, 1 errors), length (`u32`), all
-//! little-endian, then the bytes. An offset counts bytes of the file and stands between frames.
+//! A spool is a row of frames (`spool_frame`). An offset counts bytes of the file and stands between frames.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,13 +15,10 @@ use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
 
 use super::metrics::HeadCounters;
+use super::spool_frame::{SpoolRecord, frame, parse, whole_length};
 use super::spool_quota::SpoolQuota;
 use crate::client::refusal;
 
-/// Bytes in front of each piece of output.
-const HEADER: usize = 9;
-/// Longest piece of output there can be, in bytes.
-const MAX_PIECE: usize = 1 << 20;
 /// How much a follower reads at once, in bytes.
 const READ: usize = 256 << 10;
 /// Spools that are over and whose state is remembered.
@@ -54,68 +50,6 @@ pub struct Spools {
     quota: SpoolQuota,
     /// Bytes of all files, and failures.
     counts: Rc<HeadCounters>,
-}
-
-fn frame(rank: u32, stream: Stream, data: &[u8]) -> Option<Vec<u8>> {
-    let length = u32::try_from(data.len()).ok().filter(|_| data.len() <= MAX_PIECE)?;
-    let mut bytes = Vec::with_capacity(HEADER + data.len());
-    bytes.extend_from_slice(&rank.to_le_bytes());
-    bytes.push(u8::from(stream == Stream::Err));
-    bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(data);
-    Some(bytes)
-}
-
-/// A piece of output and the length of its frame.
-struct SpoolRecord<'a> {
-    rank: u32,
-    stream: Stream,
-    data: &'a [u8],
-    length: usize,
-}
-
-/// The first frame of `bytes`, `None` if it is not there whole.
-///
-/// # Errors
-/// When this is no frame.
-fn parse(bytes: &[u8]) -> Result<Option<SpoolRecord<'_>>, ()> {
-    let Some((header, rest)) = bytes.split_at_checked(HEADER) else { return Ok(None) };
-    let word = |at: usize| {
-        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-    };
-    let stream = match header[4] {
-        0 => Stream::Out,
-        1 => Stream::Err,
-        _ => return Err(()),
-    };
-    let length = usize::try_from(word(5)).map_err(|_| ())?;
-    if length > MAX_PIECE {
-        return Err(());
-    }
-    let piece = |data| SpoolRecord { rank: word(0), stream, data, length: HEADER + length };
-    Ok(rest.get(..length).map(piece))
-}
-
-/// Length of the whole frames of a spool; what a crash cut off is behind it.
-fn whole_length(file: &mut File) -> io::Result<u64> {
-    if !file.metadata()?.is_file() {
-        return Ok(0);
-    }
-    let mut reader = io::BufReader::new(file);
-    let mut end = 0;
-    let mut header = [0; HEADER];
-    loop {
-        match reader.read_exact(&mut header) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(end),
-            other => other?,
-        }
-        let length = u64::from(u32::from_le_bytes([header[5], header[6], header[7], header[8]]));
-        let skipped = io::copy(&mut (&mut reader).take(length), &mut io::sink())?;
-        if skipped < length || length > MAX_PIECE as u64 || header[4] > 1 {
-            return Ok(end);
-        }
-        end += HEADER as u64 + length;
-    }
 }
 
 impl Spools {
@@ -150,9 +84,61 @@ impl Spools {
         Ok(Self { folder, spools: BTreeMap::new(), quota, counts })
     }
 
+    /// These jobs are recorded, and each user counts for what theirs have written before.
+    pub(super) fn know_all(&mut self, records: &[JobRecord]) {
+        for record in records {
+            self.quota.know(record.spec.job, record.spec.user.uid, super::is_over(record));
+        }
+        self.trim();
+    }
+
     /// A job is recorded, and its user counts for what it writes.
     pub(super) fn know(&mut self, record: &JobRecord) {
-        self.quota.know(record.spec.job, record.spec.user.uid, super::is_over(record));
+        let over = super::is_over(record);
+        self.quota.know(record.spec.job, record.spec.user.uid, over);
+        if over {
+            self.trim();
+        }
+    }
+
+    /// Removes output of the oldest jobs that are over, as far as all of them have too much.
+    fn trim(&mut self) {
+        for job in self.quota.excess() {
+            self.remove_or_warn(job, "output of the job makes room for that of later ones");
+        }
+    }
+
+    /// The job is not known any more: its output goes.
+    pub(super) fn discard(&mut self, job: JobId) {
+        self.remove_or_warn(job, "output of the job is not kept any longer");
+    }
+
+    fn remove_or_warn(&mut self, job: JobId, why: &str) {
+        match self.remove(job) {
+            Ok(()) => tracing::info!(%job, why, "removed"),
+            // The next start removes it, if the job is not known by then.
+            Err(error) => tracing::error!(%job, %error, "output of the job cannot be removed"),
+        }
+    }
+
+    /// Removes the output of a job that is over. Who reads it already reads on.
+    ///
+    /// # Errors
+    /// As the system says. That there is none is no error.
+    fn remove(&mut self, job: JobId) -> io::Result<()> {
+        let path = self.path(job);
+        let length = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            found => {
+                let length = found?.len();
+                fs::remove_file(&path)?;
+                length
+            }
+        };
+        self.spools.remove(&job);
+        self.quota.set(job, 0);
+        self.counts.spool_bytes.set(self.counts.spool_bytes.get().saturating_sub(length));
+        Ok(())
     }
 
     /// Makes room for output of a job that then has `bytes`: removes output of its user's oldest jobs that are over.
@@ -163,13 +149,8 @@ impl Spools {
         let gone = self.quota.admit(job, bytes);
         let gone = gone.map_err(|error| io::Error::new(io::ErrorKind::QuotaExceeded, error))?;
         for old in gone {
-            let path = self.path(old);
-            let length = fs::metadata(&path).map_or(0, |data| data.len());
-            fs::remove_file(&path)?;
+            self.remove(old)?;
             tracing::info!(job = %old, "output of the job makes room for later output of its user");
-            self.spools.remove(&old);
-            self.quota.set(old, 0);
-            self.counts.spool_bytes.set(self.counts.spool_bytes.get().saturating_sub(length));
         }
         self.quota.set(job, bytes);
         Ok(())
@@ -380,12 +361,13 @@ impl Follower {
 
 #[cfg(test)]
 mod tests {
+    use super::super::spool_frame::{HEADER, MAX_PIECE};
     use super::*;
 
     const JOB: JobId = JobId(4);
 
     fn quota() -> SpoolQuota {
-        SpoolQuota::new(crate::config::Quotas::default())
+        SpoolQuota::new(crate::config::Quotas::default(), 1_000)
     }
 
     async fn all(spools: &mut Spools, offset: u64, wait: bool) -> Vec<ClientReply> {
@@ -497,7 +479,7 @@ mod tests {
             spool_mib_per_user: 3,
             ..crate::config::Quotas::default()
         };
-        let mut quota = SpoolQuota::new(quotas);
+        let mut quota = SpoolQuota::new(quotas, 1_000);
         for job in 4..7 {
             quota.know(JobId(job), 1000, false);
         }
@@ -517,5 +499,48 @@ mod tests {
         assert!(!dir.path().join("4").exists() && dir.path().join("5").exists());
         assert_eq!(spools.counts.spool_bytes.get(), 2 * (MAX_PIECE + HEADER) as u64);
         assert_eq!(all(&mut spools, 0, false).await, [ClientReply::Done]);
+    }
+
+    /// Output of jobs that are over goes while the head runs: of the oldest when it is too much, and of jobs that are not known
+    /// any more.
+    #[tokio::test(flavor = "current_thread")]
+    async fn output_of_jobs_that_are_over_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let over = SpoolQuota::new(crate::config::Quotas::default(), 2);
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |_| true, over, Rc::default()).unwrap();
+        let piece = vec![b'x'; MAX_PIECE - HEADER];
+        let record = |job, state| {
+            let record = super::super::job_table::tests::record(job, state);
+            (JobId(job), record)
+        };
+        let is_there = |job: JobId| dir.path().join(job.to_string()).exists();
+        for number in 4..7 {
+            let (job, running) = record(number, kumi_control::message::JobState::Running);
+            spools.know(&running);
+            spools.append(job, 0, Stream::Out, &piece).unwrap();
+        }
+        for number in 4..7 {
+            let ended = kumi_control::message::JobState::Ended(Outcome::Success);
+            let (job, ended) = record(number, ended);
+            assert!(is_there(JOB) && is_there(job));
+            spools.know(&ended);
+            spools.finish(job, Outcome::Success);
+        }
+        assert!(!is_there(JOB) && is_there(JobId(5)) && is_there(JobId(6)));
+        assert_eq!(spools.counts.spool_bytes.get(), 2 * MAX_PIECE as u64);
+        spools.discard(JobId(5));
+        spools.discard(JobId(9));
+        assert!(!is_there(JobId(5)) && is_there(JobId(6)));
+        assert_eq!(spools.counts.spool_bytes.get(), MAX_PIECE as u64);
+        // A head that may keep less begins with that.
+        drop(spools);
+        let none = SpoolQuota::new(crate::config::Quotas::default(), 0);
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |_| true, none, Rc::default()).unwrap();
+        assert!(is_there(JobId(6)));
+        let ended = kumi_control::message::JobState::Ended(Outcome::Success);
+        spools.know_all(&[record(6, ended).1]);
+        assert!(!is_there(JobId(6)) && spools.counts.spool_bytes.get() == 0);
     }
 }

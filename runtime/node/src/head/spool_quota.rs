@@ -34,18 +34,26 @@ pub(super) struct SpoolQuota {
     quotas: Quotas,
     jobs: BTreeMap<JobId, JobOutput>,
     users: BTreeMap<u32, u64>,
+    /// Bytes of jobs that are over, and the most of them.
+    over: u64,
+    most_over: u64,
 }
 
 impl SpoolQuota {
-    /// Nothing yet.
-    pub(super) fn new(quotas: Quotas) -> Self {
-        Self { quotas, jobs: BTreeMap::new(), users: BTreeMap::new() }
+    /// Nothing yet. Jobs that are over may have so many MiB together.
+    pub(super) fn new(quotas: Quotas, over_mib: u64) -> Self {
+        let most_over = over_mib.saturating_mul(MIB);
+        Self { quotas, jobs: BTreeMap::new(), users: BTreeMap::new(), over: 0, most_over }
     }
 
     /// The job is this user's, and over or not.
     pub(super) fn know(&mut self, job: JobId, user: u32, over: bool) {
         let output = self.jobs.entry(job).or_default();
-        output.over = over;
+        match (std::mem::replace(&mut output.over, over), over) {
+            (false, true) => self.over = self.over.saturating_add(output.bytes),
+            (true, false) => self.over = self.over.saturating_sub(output.bytes),
+            _ => {}
+        }
         if output.user != user {
             let bytes = output.bytes;
             let before = std::mem::replace(&mut output.user, user);
@@ -74,8 +82,23 @@ impl SpoolQuota {
     pub(super) fn set(&mut self, job: JobId, bytes: u64) {
         let output = self.jobs.entry(job).or_default();
         let (user, before) = (output.user, std::mem::replace(&mut output.bytes, bytes));
+        if output.over {
+            self.over = self.over.saturating_add(bytes).saturating_sub(before);
+        }
         self.add(user, bytes, before);
         self.forget(job);
+    }
+
+    /// The jobs that are over of which output has to go for that of all of them, oldest first.
+    pub(super) fn excess(&self) -> Vec<JobId> {
+        let mut left = self.over;
+        let over = self.jobs.iter().filter(|(_, output)| output.over && output.bytes > 0);
+        let gone = over.take_while(|(_, output)| {
+            let excessive = left > self.most_over;
+            left = left.saturating_sub(output.bytes);
+            excessive
+        });
+        gone.map(|(&job, _)| job).collect()
     }
 
     /// Whether the output of the job may grow to `bytes`; the jobs of which output has to go first, oldest first.
@@ -116,7 +139,7 @@ mod tests {
     #[test]
     fn a_job_and_a_user_have_their_share_and_old_output_makes_room() {
         let quotas = Quotas { spool_mib_per_job: 3, spool_mib_per_user: 5, ..Quotas::default() };
-        let mut quota = SpoolQuota::new(quotas);
+        let mut quota = SpoolQuota::new(quotas, 1_000);
         for (job, user) in [(1, 7), (2, 7), (3, 7), (4, 8)] {
             quota.know(JobId(job), user, false);
         }
@@ -133,5 +156,26 @@ mod tests {
         quota.set(JobId(1), 0);
         quota.set(JobId(3), 2 * MIB);
         assert_eq!(quota.admit(JobId(3), 3 * MIB), Ok(vec![]));
+    }
+
+    #[test]
+    fn jobs_that_are_over_have_a_share_together() {
+        let mut quota = SpoolQuota::new(Quotas::default(), 5);
+        for (job, user) in [(1, 7), (2, 8), (3, 9), (4, 9)] {
+            quota.know(JobId(job), user, false);
+            quota.set(JobId(job), 2 * MIB);
+        }
+        assert_eq!(quota.excess(), [], "they run");
+        for (job, user) in [(2, 8), (3, 9)] {
+            quota.know(JobId(job), user, true);
+        }
+        assert_eq!(quota.excess(), []);
+        quota.know(JobId(4), 9, true);
+        assert_eq!(quota.excess(), [JobId(2)]);
+        quota.set(JobId(2), 0);
+        assert_eq!(quota.excess(), []);
+        quota.know(JobId(1), 7, true);
+        quota.set(JobId(4), 5 * MIB);
+        assert_eq!(quota.excess(), [JobId(1), JobId(3)]);
     }
 }

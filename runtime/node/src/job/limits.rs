@@ -3,9 +3,9 @@
 use kumi_control::message::{JobSpec, NodeRanks, ProcessLimits, Resource};
 use kumi_net::HandlerSetting;
 
-use super::NodeServices;
 use super::devices::JobDevices;
 use super::processors::RankProcessors;
+use super::{JobShare, NodeServices};
 use crate::cgroup::{Controller, JobLimits};
 use crate::config::handler_of;
 use crate::process_limits;
@@ -21,6 +21,16 @@ pub(super) fn of_ranks(spec: &JobSpec) -> ProcessLimits {
     limits
 }
 
+/// What the job has of this node.
+pub(super) fn share_of(services: &NodeServices, spec: &JobSpec, part: &NodeRanks) -> JobShare {
+    let processors = match part.processors.len() {
+        0 => services.cpus.len(),
+        some => some,
+    };
+    let each = spec.request.resources.memory_per_rank.unwrap_or(0);
+    JobShare { processors: processors as u64, memory: each.saturating_mul(part.count.into()) }
+}
+
 /// Limits of the job's control groups.
 pub(super) fn of_groups(
     services: &NodeServices,
@@ -29,12 +39,13 @@ pub(super) fn of_groups(
     (processors, devices): (&RankProcessors, &JobDevices),
 ) -> JobLimits {
     let request = &spec.request;
-    let each = request.resources.memory_per_rank.or(services.job_defaults.memory_per_rank());
+    // The head has put in the cluster's default.
+    let JobShare { memory, .. } = share_of(services, spec, part);
     let limits = request.limits.unwrap_or_default();
     let setting = handler_of(&request.env, None).and_then(|text| HandlerSetting::parse(text).ok());
     let needs = setting.map(HandlerSetting::needs).unwrap_or_default();
     JobLimits {
-        memory: each.filter(|&each| each > 0).map(|each| each.saturating_mul(part.count.into())),
+        memory: (memory > 0).then_some(memory),
         processes: Some(services.job_defaults.processes(part.count)),
         weight: request.priority.into(),
         processors: processors.of_job().to_vec(),

@@ -1,12 +1,14 @@
 //! Jobs on this node: one task for each carries it from `Prepare` to `Freed`.
 
 pub mod program;
+mod program_cache;
 pub mod shim;
 
 mod cleanup;
 pub mod devices;
 mod launch;
 mod limits;
+mod memory_kills;
 mod orphans;
 mod process;
 pub mod processors;
@@ -38,6 +40,7 @@ use crate::wire::NodeXdp;
 use devices::DeviceLedger;
 use processors::NumaPlaces;
 use program::Programs;
+pub use program_cache::CacheLimits;
 
 pub use orphans::{ProcessTable, kill_descendants};
 
@@ -70,11 +73,22 @@ pub enum JobCommand {
     Kill,
 }
 
+/// What a job has of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobShare {
+    /// Processors, at least 1. Jobs may have some in turn.
+    pub processors: u64,
+    /// Bytes of memory that are reserved for it; 0 if none are.
+    pub memory: u64,
+}
+
 /// A job whose ranks exist, for the load sampler.
 #[derive(Debug)]
 pub struct LiveJob {
     /// The job's name.
     pub name: String,
+    /// What it has of the node.
+    pub share: JobShare,
     /// Its contexts.
     pub segment: Segment,
     /// Lowest local rank.
@@ -104,7 +118,7 @@ pub struct LiveJob {
 impl LiveJob {
     /// Ranks from `first` on that have not been started, with the job's control groups and their process groups.
     fn new(
-        (name, fill): (String, Option<bool>),
+        (name, fill, share): (String, Option<bool>, JobShare),
         first: u32,
         segment: Segment,
         page: Option<JobPage>,
@@ -116,6 +130,7 @@ impl LiveJob {
         let (stopped, started, idle, may_fill) = (false, false, false, false);
         Self {
             name,
+            share,
             segment,
             first,
             load,

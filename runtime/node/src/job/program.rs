@@ -10,16 +10,16 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use kumi_control::message::{ContentHash, Program, Refusal, RefusalKind, User};
 
+use super::program_cache::{CacheLimits, ProgramCache};
 use crate::client::refusal;
 use crate::paths;
 
 /// Largest program that is distributed, in bytes.
 pub const MAX_PROGRAM: u64 = 4 << 30;
-/// Most bytes kept in the cache; the oldest programs make room.
-const CACHE_BYTES: u64 = 8 << 30;
 /// Letters of a hash.
 const HASH_LENGTH: usize = 64;
 /// Most files whose hashes are remembered.
@@ -66,7 +66,7 @@ struct Incoming {
 /// The programs of a node.
 #[derive(Debug)]
 pub struct Programs {
-    cache: PathBuf,
+    cache: ProgramCache,
     known: Arc<Mutex<HashMap<Version, ContentHash>>>,
     /// Held while a program is given to a user.
     giving: Arc<Mutex<()>>,
@@ -74,11 +74,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Programs with the cache in folder `cache`, which is made if it is not there.
+    /// Programs with the cache in folder `cache`, which is made if it is not there, and what it keeps.
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn new(cache: PathBuf) -> io::Result<Self> {
+    pub fn new(cache: PathBuf, limits: CacheLimits) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&cache)?;
         fs::set_permissions(&cache, fs::Permissions::from_mode(FOLDER_MODE))?;
         for entry in fs::read_dir(&cache)? {
@@ -89,12 +89,48 @@ impl Programs {
                 fs::set_permissions(&path, fs::Permissions::from_mode(UNCLAIMED_MODE))?;
             }
         }
+        let cache = ProgramCache::new(cache, limits);
         let (known, giving) = Default::default();
         Ok(Self { cache, known, giving, incoming: BTreeMap::new() })
     }
 
     fn cached(&self, hash: ContentHash) -> PathBuf {
-        self.cache.join(paths::hex(&hash.0))
+        self.cache.folder().join(paths::hex(&hash.0))
+    }
+
+    /// Removes what the cache does not keep any longer. The log says what cannot be removed; the next call tries again.
+    pub fn clean_up(&self) {
+        match self.cache.clean_up(SystemTime::now()) {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "programs that nobody uses are removed"),
+            Err(error) => tracing::error!(%error, "programs cannot be removed"),
+        }
+    }
+
+    /// Bytes of programs on their way here: in all, and of what has come already.
+    fn coming(&self) -> (u64, u64) {
+        let sum = |of: fn(&Incoming) -> u64| self.incoming.values().map(of).sum();
+        (sum(|incoming| incoming.total), sum(|incoming| incoming.offset))
+    }
+
+    /// Makes room for a program of `total` bytes.
+    fn make_room(&self, total: u64) -> Result<(), Refusal> {
+        let most = self.cache.limits().bytes;
+        if total > most {
+            let message = format!(
+                "the program has {total} bytes and the cache of a node takes {most}; the owner of the cluster can raise \
+                 programs_mib under [retention]"
+            );
+            return Err(refusal(RefusalKind::TooLarge, message));
+        }
+        let (coming, came) = self.coming();
+        if total.saturating_add(coming) > most {
+            let message =
+                "programs that are on their way take all of the node's cache; run it again";
+            return Err(refusal(RefusalKind::NoResources, message));
+        }
+        // What has come is in the cache already.
+        self.cache.make_room(total + coming - came).map_err(|error| cache_failed(&error))
     }
 
     /// A future that finds the file that `user` can run: `None` when this node has no such content.
@@ -104,15 +140,19 @@ impl Programs {
         user: &User,
     ) -> impl Future<Output = Option<PathBuf>> + use<> {
         let path = PathBuf::from(&program.path);
-        let gift =
-            Gift { program: self.cached(program.hash), size: program.size, user: user.clone() };
+        let gift = Gift {
+            cache: self.cache.clone(),
+            program: self.cached(program.hash),
+            size: program.size,
+            user: user.clone(),
+        };
         let (wanted, size) = (program.hash, program.size);
         let (known, giving) = (Arc::clone(&self.known), Arc::clone(&self.giving));
         async move {
             if has_content(&known, &path, wanted, size).await {
                 return Some(path);
             }
-            let own = gift.place();
+            let (own, cache) = (gift.place(), gift.cache.clone());
             if !has_content(&known, &own, wanted, size).await {
                 let give = move |_: &Path| {
                     let _one_at_a_time = giving.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,6 +163,7 @@ impl Programs {
                     return None;
                 }
             }
+            cache.use_now(&own);
             Some(own)
         }
     }
@@ -157,11 +198,6 @@ impl Programs {
         total: u64,
         data: &[u8],
     ) -> Result<bool, Refusal> {
-        let failed = |error: io::Error| {
-            let message =
-                format!("the program cannot be kept in the node's cache: {error}; free some space");
-            refusal(RefusalKind::NoResources, message)
-        };
         let broken = |what: &str| {
             refusal(
                 RefusalKind::Internal,
@@ -175,11 +211,12 @@ impl Programs {
                     format!("the program has {total} bytes; at most {MAX_PROGRAM} are distributed"),
                 ));
             }
-            make_room(&self.cache, CACHE_BYTES.saturating_sub(total)).map_err(failed)?;
+            self.incoming.remove(&hash);
+            self.make_room(total)?;
             let path = self.cached(hash).with_extension("part");
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(UNCLAIMED_MODE);
-            let file = options.open(&path).map_err(failed)?;
+            let file = options.open(&path).map_err(|error| cache_failed(&error))?;
             let hasher = blake3::Hasher::new();
             self.incoming.insert(hash, Incoming { file, path, hasher, offset: 0, total });
         }
@@ -189,7 +226,7 @@ impl Programs {
         if incoming.offset != offset || incoming.total != total || end > total {
             return Err(broken("a gap"));
         }
-        incoming.file.write_all(data).map_err(failed)?;
+        incoming.file.write_all(data).map_err(|error| cache_failed(&error))?;
         incoming.hasher.update(data);
         incoming.offset = end;
         if end < total {
@@ -201,13 +238,20 @@ impl Programs {
         let finished = self.incoming.remove(&hash).ok_or_else(|| broken("no beginning"))?;
         // A file that is open for writing cannot be executed.
         drop(finished.file);
-        fs::rename(&finished.path, &place).map_err(failed)?;
+        fs::rename(&finished.path, &place).map_err(|error| cache_failed(&error))?;
         Ok(true)
     }
 }
 
+fn cache_failed(error: &io::Error) -> Refusal {
+    let message =
+        format!("the program cannot be kept in the node's cache: {error}; free some space");
+    refusal(RefusalKind::NoResources, message)
+}
+
 /// A program of the cache for a user who does not have it.
 struct Gift {
+    cache: ProgramCache,
     /// Where it is, or would be, while it is nobody's.
     program: PathBuf,
     size: u64,
@@ -252,7 +296,7 @@ impl Gift {
     fn copy(&self, from: &Path) -> io::Result<()> {
         let source = File::open(from)?;
         // May remove the source, which stays readable here.
-        make_room(from.parent().unwrap_or(from), CACHE_BYTES.saturating_sub(self.size))?;
+        self.cache.make_room(self.size)?;
         let part = self.with_suffix(&format!("-{}.part", self.user.uid));
         let mut options = OpenOptions::new();
         let mut target =
@@ -274,27 +318,6 @@ impl Gift {
         }
         fs::rename(path, self.place())
     }
-}
-
-/// Removes the oldest programs until at most `limit` bytes are left. Those that run keep what they
-/// have of them.
-fn make_room(cache: &Path, limit: u64) -> io::Result<()> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(cache)? {
-        let entry = entry?;
-        let data = entry.metadata()?;
-        files.push((data.modified()?, data.size(), entry.path()));
-    }
-    files.sort_unstable();
-    let mut used: u64 = files.iter().map(|(_, size, _)| size).sum();
-    for (_, size, path) in files {
-        if used <= limit {
-            break;
-        }
-        fs::remove_file(path)?;
-        used -= size;
-    }
-    Ok(())
 }
 
 async fn has_content(
@@ -373,6 +396,9 @@ fn hash_file(path: &Path, size: u64) -> io::Result<(Version, ContentHash)> {
 mod tests {
     use super::*;
 
+    const LIMITS: CacheLimits =
+        CacheLimits { bytes: MAX_PROGRAM, age: std::time::Duration::from_secs(3_600) };
+
     fn program(path: &Path, content: &[u8]) -> Program {
         Program {
             path: path.to_str().unwrap().to_owned(),
@@ -404,7 +430,7 @@ mod tests {
         let left = cache.join(paths::hex(&wanted.hash.0));
         fs::write(&left, b"one").unwrap();
         fs::set_permissions(&left, fs::Permissions::from_mode(0o755)).unwrap();
-        let programs = Programs::new(cache.clone()).unwrap();
+        let programs = Programs::new(cache.clone(), LIMITS).unwrap();
         assert_eq!((mode(&cache), mode(&left)), (0o711, 0o600));
         let first = programs.find(&wanted, &own()).await.unwrap();
         assert_eq!((mode(&first), left.exists()), (0o500, false));
@@ -431,7 +457,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn finds_by_content_wherever_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        let mut programs = Programs::new(dir.path().join("cache/node-0")).unwrap();
+        let mut programs = Programs::new(dir.path().join("cache/node-0"), LIMITS).unwrap();
         let path = dir.path().join("prog");
         fs::write(&path, b"one").unwrap();
         let wanted = program(&path, b"one");
@@ -452,7 +478,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_huge_file_with_holes_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let programs = Programs::new(dir.path().join("cache/node-0")).unwrap();
+        let programs = Programs::new(dir.path().join("cache/node-0"), LIMITS).unwrap();
         let path = dir.path().join("holes");
         let size = MAX_PROGRAM + 1;
         if File::create(&path).unwrap().set_len(size).is_err() {
@@ -465,27 +491,9 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room() {
-        let dir = tempfile::tempdir().unwrap();
-        for (age, name) in [(30, "c"), (20, "b"), (40, "d"), (10, "a")] {
-            let file = File::create(dir.path().join(name)).unwrap();
-            file.set_len(100).unwrap();
-            let then = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
-            file.set_modified(then).unwrap();
-        }
-        make_room(dir.path(), 400).unwrap();
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4);
-        make_room(dir.path(), 250).unwrap();
-        let mut left: Vec<_> =
-            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["a", "b"]);
-    }
-
-    #[test]
     fn damaged_programs_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let mut programs = Programs::new(dir.path().join("cache")).unwrap();
+        let mut programs = Programs::new(dir.path().join("cache"), LIMITS).unwrap();
         let hash = program(Path::new("/x"), b"abc").hash;
         for chunks in [
             &[(1, 3, &b"abc"[..])][..],
@@ -501,5 +509,21 @@ mod tests {
         let huge = programs.store(hash, 0, MAX_PROGRAM + 1, b"a").unwrap_err();
         assert_eq!(huge.kind, RefusalKind::TooLarge);
         assert_eq!(fs::read_dir(dir.path().join("cache")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn programs_on_their_way_have_their_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = CacheLimits { bytes: 100, ..LIMITS };
+        let mut programs = Programs::new(dir.path().join("cache"), limits).unwrap();
+        let [one, two, three] = [b"1", b"2", b"3"].map(|text| program(Path::new("/x"), text).hash);
+        let large = programs.store(one, 0, 101, b"a").unwrap_err();
+        assert_eq!(large.kind, RefusalKind::TooLarge);
+        assert!(large.message.contains("programs_mib"), "{}", large.message);
+        assert_eq!(programs.store(one, 0, 60, b"a"), Ok(false));
+        assert_eq!(programs.store(two, 0, 41, b"a").unwrap_err().kind, RefusalKind::NoResources);
+        assert_eq!(programs.store(three, 0, 40, b"a"), Ok(false));
+        // Again from the start.
+        assert_eq!(programs.store(one, 0, 60, b"a"), Ok(false));
     }
 }

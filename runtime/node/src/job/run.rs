@@ -15,11 +15,13 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 use super::cleanup::{destroy, remove_groups};
 use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
-use super::limits::not_enforced;
+use super::limits::{not_enforced, share_of};
+use super::memory_kills::{self, LOOK, MemoryKills};
 use super::shim::ShimReport;
 use super::streams::{Input, pump};
 use super::{JobCommand, JobEvent, LiveJob, NodeServices, kill_descendants};
@@ -148,8 +150,7 @@ struct JobTask {
     control: Option<JobGroups>,
     /// Free again once nothing of the job is left.
     devices: Option<JobDevices>,
-    /// How many of its processes the kernel has killed for their memory, of those that are told.
-    memory_kills: u64,
+    memory_kills: MemoryKills,
     /// Process groups of the ranks; 0 once the rank is reaped.
     groups: Arc<Vec<AtomicI32>>,
     input: Input,
@@ -184,7 +185,8 @@ impl JobTask {
         let JobResources { control, devices, segment, page, prepared, wires, .. } = resources;
         let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
-        let name = (spec.request.name.clone(), spec.request.resources.fill);
+        let share = share_of(services, spec, part);
+        let name = (spec.request.name.clone(), spec.request.resources.fill, share);
         let (tell, parts) = mpsc::unbounded_channel();
         let ShimProcesses { ranks, go, status } = shims;
         let pids = ranks.iter().map(|rank| {
@@ -200,7 +202,7 @@ impl JobTask {
             first: part.first,
             control,
             devices: Some(devices),
-            memory_kills: 0,
+            memory_kills: MemoryKills::default(),
             groups,
             input: Input::none(),
             go: Some(go),
@@ -269,8 +271,11 @@ impl JobTask {
     }
 
     async fn run(mut self, mut orders: JobCommands) {
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.running > 0 {
             tokio::select! {
+                // A rank that has ended is heard of before the next look.
                 biased;
                 Some(part) = self.parts.recv() => self.part(part).await,
                 order = orders.recv() => match order {
@@ -281,6 +286,7 @@ impl JobTask {
                         break;
                     }
                 },
+                _ = looks.tick() => self.look_at_kills().await,
             }
         }
         self.finish().await;
@@ -351,16 +357,19 @@ impl JobTask {
 
     /// The status with its cause, if that was the kernel for want of memory. A shell says so of its command, too.
     fn caused(&mut self, status: RankStatus) -> RankStatus {
-        let killed = matches!(status, RankStatus::Signalled(9) | RankStatus::Exited(137));
-        let (true, false, Some(groups)) = (killed, self.killed, &self.control) else {
-            return status;
-        };
-        let kills = groups.memory_kills();
-        if kills <= self.memory_kills {
-            return status;
+        match &self.control {
+            Some(groups) if !self.killed => self.memory_kills.caused(status, groups),
+            _ => status,
         }
-        self.memory_kills += 1;
-        RankStatus::OutOfMemory(groups.memory_used_up())
+    }
+
+    /// Tells the user of processes that the kernel killed for want of memory, and that no rank ended by.
+    async fn look_at_kills(&mut self) {
+        let Some(groups) = self.control.as_ref().filter(|_| !self.killed) else { return };
+        let ranks = self.groups.iter().map(|group| group.load(Ordering::Relaxed));
+        if self.memory_kills.look_at(groups, ranks) {
+            self.say(memory_kills::outlived(self.services.node)).await;
+        }
     }
 
     async fn exited(&mut self, index: usize, status: RankStatus) {

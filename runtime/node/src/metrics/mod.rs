@@ -6,6 +6,7 @@
 //! connections are served at a time, each for one request and a bounded time.
 
 mod page;
+pub(crate) mod process;
 
 use std::cell::RefCell;
 use std::convert::Infallible;

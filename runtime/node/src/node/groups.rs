@@ -38,6 +38,9 @@ pub(super) fn make(
     for error in refused {
         tracing::warn!(error, "a limit of the node cannot be set");
     }
+    if let Err(why) = groups.bound_daemon(config.daemon_memory()) {
+        tracing::info!(why, "the daemon's own memory is not limited");
+    }
     for (controller, why) in groups.missing() {
         let files = || own.devices.values().any(|list| matches!(list, DeviceList::Files(_)));
         let matters = match controller {

@@ -8,9 +8,10 @@ use kumi_net::counters::{NAMES, is_level};
 
 use super::Shared;
 use super::sampling::Sampler;
+use crate::cgroup::JobGroups;
 use crate::config::ShowOthers;
-use crate::job::NodeServices;
-use crate::metrics::{MetricKind, MetricsPage, MetricsSource};
+use crate::job::{JobShare, LiveJob, NodeServices};
+use crate::metrics::{MetricKind, MetricsPage, MetricsSource, process};
 
 /// Ranks of one job that have lines of their own, and of all jobs. What the others of a job count is
 /// added up under `rank="others"`: a page stays small enough, and sums over a job stay right.
@@ -24,6 +25,38 @@ pub(super) struct NodeMetrics {
     services: Rc<NodeServices>,
     shared: Shared,
     sampler: Rc<RefCell<Sampler>>,
+}
+
+/// What a job has of the node, and uses of it; or all jobs together.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct JobFigures {
+    share: JobShare,
+    /// Nanoseconds, and bytes; not of a job of which nobody counts.
+    processor_time: Option<u64>,
+    memory_used: Option<u64>,
+}
+
+impl JobFigures {
+    fn of(live: &LiveJob) -> Self {
+        let groups = live.control.as_ref();
+        Self {
+            share: live.share,
+            processor_time: groups.and_then(|groups| groups.main().processor_time().ok()),
+            memory_used: groups.and_then(JobGroups::memory_used),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.share.processors += other.share.processors;
+        self.share.memory = self.share.memory.saturating_add(other.share.memory);
+        let pairs = [
+            (&mut self.processor_time, other.processor_time),
+            (&mut self.memory_used, other.memory_used),
+        ];
+        for (sum, more) in pairs {
+            *sum = [*sum, more].into_iter().flatten().reduce(u64::saturating_add);
+        }
+    }
 }
 
 /// A line's worth of counters: a rank, or the rest of a job's ranks.
@@ -104,6 +137,18 @@ impl NodeMetrics {
         }
     }
 
+    /// What each job has and uses; where users do not see others' jobs, that of all together.
+    fn job_figures(&self) -> Vec<(String, JobFigures)> {
+        let live = self.services.live.borrow();
+        let all = live.iter().map(|(job, live)| (job.to_string(), JobFigures::of(live)));
+        if self.show != ShowOthers::Nothing {
+            return all.collect();
+        }
+        let mut sum = JobFigures::default();
+        all.for_each(|(_, figures)| sum.add(&figures));
+        vec![("others".to_owned(), sum)]
+    }
+
     fn switching(&self, page: &mut MetricsPage) {
         let (switches, [took, late]) = self.sampler.borrow().switches(&self.services);
         page.family("switches", MetricKind::Counter, "Switches between jobs.");
@@ -129,9 +174,34 @@ impl NodeMetrics {
 impl MetricsSource for NodeMetrics {
     fn write(&self, page: &mut MetricsPage) {
         self.node(page);
+        process::write(page, "daemon");
+        shares(page, &self.job_figures());
         self.switching(page);
         ranks(page, &self.rows());
     }
+}
+
+fn shares(page: &mut MetricsPage, jobs: &[(String, JobFigures)]) {
+    let mut family = |name, kind, help, value: &dyn Fn(&JobFigures) -> Option<f64>| {
+        page.family(name, kind, help);
+        for (job, figures) in jobs {
+            if let Some(value) = value(figures) {
+                page.sample(&[("job", job)], value);
+            }
+        }
+    };
+    let gauge = MetricKind::Gauge;
+    family("job_processors", gauge, "Processors that a job has at least in its turns.", &|job| {
+        Some(job.share.processors as f64)
+    });
+    family("job_memory_reserved_bytes", gauge, "Memory that is reserved for a job.", &|job| {
+        Some(job.share.memory as f64)
+    });
+    family("job_processor_seconds", MetricKind::Counter, "Processor time of a job.", &|job| {
+        job.processor_time.map(|nanos| nanos as f64 / 1e9)
+    });
+    let help = "Memory that a job uses, with files that are in memory for it.";
+    family("job_memory_bytes", gauge, help, &|job| job.memory_used.map(|bytes| bytes as f64));
 }
 
 /// The rows of a job: one for each of the first `room` ranks, one for all others.
@@ -188,6 +258,21 @@ fn summary(page: &mut MetricsPage, name: &str, help: &str, values: &Percentiles,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_are_added_up() {
+        let job = |processors, memory, processor_time, memory_used| JobFigures {
+            share: JobShare { processors, memory },
+            processor_time,
+            memory_used,
+        };
+        let mut sum = JobFigures::default();
+        sum.add(&job(2, 5, Some(7), None));
+        assert_eq!(sum, job(2, 5, Some(7), None), "nobody counts memory");
+        sum.add(&job(1, 0, None, Some(3)));
+        sum.add(&job(4, 1, Some(1), Some(4)));
+        assert_eq!(sum, job(7, 6, Some(8), Some(7)));
+    }
 
     #[test]
     fn ranks_beyond_the_bound_are_added_up() {

@@ -3,6 +3,7 @@
 //! One thread runs everything but the switching: the links of the tree, the clients of this
 //! machine, the tasks of the jobs, and the agent that decides.
 
+mod backpressure;
 mod channels;
 mod clients;
 mod disclosure;
@@ -27,11 +28,12 @@ use kumi_control::message::{
 };
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::client::refusal;
 use crate::clock::{self, SharedClock};
+use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::fill::FillMonitor;
 use crate::idle::IdleMonitor;
@@ -39,14 +41,16 @@ use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals, Traffic};
 use crate::names::NameService;
 use crate::tls::Credentials;
+use backpressure::{Backpressure, MAX_QUEUED};
 use disclosure::DisclosurePublisher;
 use metrics::NodeMetrics;
 use sampling::Sampler;
 
-/// Most bytes waiting for the parent before the pipes of ranks are left alone.
-const MAX_QUEUED: usize = 4 << 20;
-/// How often to look whether the queue to a slow parent has drained.
+/// How often to look whether the queue to a slow link has drained.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
+
+/// Between looks for programs that nobody uses.
+const CLEAN_UP: Duration = Duration::from_secs(3_600);
 
 /// How long a daemon that is told to stop waits for its jobs to be freed, which may hang on output
 /// that nobody takes; and how often it looks.
@@ -88,13 +92,7 @@ struct JobEntry {
 /// # Errors
 /// The daemon could not start, or failed.
 pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-            Failure::new(
-                ExitCode::MachineLimits,
-                format!("no event loop can be made: {error}; raise the limit of open files"),
-            )
-        })?;
+    let runtime = event_loop::make()?;
     let tasks = tokio::task::LocalSet::new();
     let result = tasks.block_on(&runtime, async {
         let started = setup::Started::start(dir, node, metrics).await?;
@@ -135,7 +133,7 @@ struct NodeDaemon {
     parent: Option<Outbox>,
     children: BTreeMap<LinkId, Outbox>,
     credentials: Credentials,
-    blocked: watch::Sender<bool>,
+    backpressure: Backpressure,
     job_events: mpsc::Receiver<JobEvent>,
     tree_events: mpsc::Receiver<TreeEvent>,
     files: setup::Files,
@@ -152,7 +150,7 @@ impl NodeDaemon {
             description,
             config,
             credentials,
-            blocked,
+            backpressure,
             job_events,
             tree_events,
             files,
@@ -182,7 +180,7 @@ impl NodeDaemon {
             parent: None,
             children: BTreeMap::new(),
             credentials,
-            blocked,
+            backpressure,
             job_events,
             tree_events,
             files,
@@ -199,6 +197,8 @@ impl NodeDaemon {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut child = signal(SignalKind::child()).map_err(failed)?;
         let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let mut clean_up = tokio::time::interval(CLEAN_UP);
+        clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.done {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
@@ -217,9 +217,10 @@ impl NodeDaemon {
                 () = tokio::time::sleep_until(disclose) => self.disclose(),
                 () = tokio::time::sleep_until(idle_monitor) => self.look_for_idle_jobs(),
                 () = tokio::time::sleep_until(fill_monitor) => self.fill_monitor.look(&self.services),
+                _ = clean_up.tick() => self.services.programs.borrow().clean_up(),
                 _ = child.recv() => self.services.watcher.revive(),
             }
-            self.update_blocked();
+            self.update_backpressure();
             self.done |=
                 self.stopping.is_some_and(|end| self.jobs.is_empty() || Instant::now() >= end);
         }
@@ -235,13 +236,12 @@ impl NodeDaemon {
         let agent = agent
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
         let agent = if self.stopping.is_some() { agent.min(STOP_LOOK) } else { agent };
-        if *self.blocked.borrow() { agent.min(DRAIN_LOOK) } else { agent }
+        if self.backpressure.is_any() { agent.min(DRAIN_LOOK) } else { agent }
     }
 
-    fn update_blocked(&mut self) {
-        let queued = self.parent.as_ref().map_or(0, Outbox::queued);
-        let blocked = self.agent.output_blocked() || queued > MAX_QUEUED;
-        self.blocked.send_if_modified(|now| std::mem::replace(now, blocked) != blocked);
+    fn update_backpressure(&mut self) {
+        let full = self.agent.output_blocked();
+        self.backpressure.update(full, self.parent.as_ref(), self.children.values());
     }
 
     /// A signal asks the daemon to stop; the second one stops it at once.

@@ -19,8 +19,9 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
+use super::backpressure::Backpressure;
 use super::{Shared, TreeEvent, clients, groups, memory, tree};
 use crate::cgroup::NodeGroups;
 use crate::client::refusal;
@@ -86,7 +87,7 @@ pub(crate) struct Started {
     pub(super) description: NodeDescription,
     pub(super) config: Arc<ClusterConfig>,
     pub(super) credentials: Credentials,
-    pub(super) blocked: watch::Sender<bool>,
+    pub(super) backpressure: Backpressure,
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
     pub(super) files: Files,
@@ -169,7 +170,7 @@ impl Started {
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
-        let (blocked, blocked_view) = watch::channel(false);
+        let (backpressure, blocked) = Backpressure::new();
         let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
             node,
@@ -186,15 +187,16 @@ impl Started {
             root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
             may_lower: fill::permitted(),
-            programs: RefCell::new(programs(dir, node)?),
+            programs: RefCell::new(programs(dir, node, &config)?),
             switcher: share.switcher,
             watcher: share.watcher,
             events: job_sender,
-            blocked: blocked_view,
+            blocked,
             page: share.page,
             live: RefCell::default(),
         });
-        let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, tree_sender);
+        let events = (tree_sender, &backpressure);
+        let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         begin(&socket, &pid, listener, tree)?;
@@ -203,7 +205,7 @@ impl Started {
             services,
             shared,
             description,
-            blocked,
+            backpressure,
             job_events,
             tree_events,
             files: Files { socket, pid, groups },
@@ -330,8 +332,8 @@ fn own_file() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(failure(ExitCode::Internal, "kumid does not find its own file"))
 }
 
-fn programs(dir: &Path, node: NodeId) -> Result<Programs, Failure> {
-    Programs::new(paths::cache(dir, node))
+fn programs(dir: &Path, node: NodeId, config: &ClusterConfig) -> Result<Programs, Failure> {
+    Programs::new(paths::cache(dir, node), config.retention.of_programs())
         .map_err(failure(ExitCode::Io, "the program cache cannot be made"))
 }
 

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::backpressure::{Backpressure, Gate};
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
@@ -43,6 +44,8 @@ pub(super) struct Tree {
     pub(super) credentials: Credentials,
     pub(super) shared: Shared,
     pub(super) events: mpsc::Sender<TreeEvent>,
+    pub(super) from_parent: Gate,
+    pub(super) from_children: Gate,
 }
 
 impl Tree {
@@ -52,12 +55,24 @@ impl Tree {
         (node, scope): (NodeId, u32),
         credentials: &Credentials,
         shared: &Shared,
-        events: mpsc::Sender<TreeEvent>,
+        (events, backpressure): (mpsc::Sender<TreeEvent>, &Backpressure),
     ) -> Tree {
         let incarnation = wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
         let (config, shared) = (Arc::clone(config), shared.clone());
         let credentials = credentials.clone();
-        Tree { config, node, scope, incarnation, credentials, shared, events }
+        let (from_parent, from_children) =
+            (backpressure.gate_of_parent(), backpressure.gate_of_children());
+        Tree {
+            config,
+            node,
+            scope,
+            incarnation,
+            credentials,
+            shared,
+            events,
+            from_parent,
+            from_children,
+        }
     }
 
     pub(super) fn hello(&self, purpose: Purpose) -> LinkHello {
@@ -167,8 +182,10 @@ async fn attend_parent(
         return LinkError::Closed;
     }
     let filter = std::cell::RefCell::new(filter);
+    let mut gate = tree.from_parent.clone();
     let reading = async {
         loop {
+            gate.pass().await;
             let down = match link::receive::<Down>(&mut read).await {
                 Ok(down) => down,
                 Err(error) => return error,
@@ -256,7 +273,11 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
         return;
     }
     let time = || tree.shared.clock.now();
-    let deliver = async |up| tree.events.send(TreeEvent::Child(id, up)).await.is_ok();
+    let gate = &tree.from_children;
+    let deliver = async |up| {
+        gate.clone().pass().await;
+        tree.events.send(TreeEvent::Child(id, up)).await.is_ok()
+    };
     let below = subtree(hello.node, tree.config.node_count(), tree.config.fan_out);
     let known = (&below, &tree.shared.traffic);
     let error = tokio::select! {

@@ -12,7 +12,8 @@ use kumi_control::message::{
 };
 use kumi_node::client::Client;
 use kumi_node::config::{
-    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Quotas, defaults,
+    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Quotas, Retention,
+    defaults,
 };
 use kumi_node::{cgroup, paths, tls};
 use kumi_sched::{JobId, NodeId};
@@ -94,6 +95,8 @@ impl Cluster {
             job: JobDefaults::default(),
             limits: LimitCaps::default(),
             quota: Quotas::default(),
+            retention: Retention::default(),
+            daemon_memory: None,
             privacy: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };

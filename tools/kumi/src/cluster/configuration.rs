@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
 use kumi_node::config::{
     ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Privacy, Quotas,
-    WireSetting, defaults,
+    Retention, WireSetting, defaults,
 };
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
@@ -61,6 +61,7 @@ pub fn config(
         lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
         limits: LimitCaps::default(),
         quota: Quotas::default(),
+        retention: Retention::default(),
         privacy: Privacy::default(),
         idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
         owner_uid,
@@ -71,6 +72,7 @@ pub fn config(
         encrypt: sharing.encrypt,
         wire: wire(sharing.wire),
         memory_reserve: None,
+        daemon_memory: None,
         job: job_defaults(sharing),
         nodes,
     };

@@ -332,6 +332,7 @@ estimate = "10m"
 cpus-per-rank = 2
 mem-per-rank = "1.5GiB"
 bind = "numa"
+fill = false
 [env]
 OMP_NUM_THREADS = 2
 WORDS = "a=b c"
@@ -347,6 +348,7 @@ gpu = 1
         assert_eq!(args.estimate, Some(Duration::from_secs(600)));
         assert_eq!(args.resources.mem_per_rank, Some(3 << 29));
         assert_eq!(args.resources.exclusive, Some(OnOff::Off));
+        assert_eq!(args.resources.clone().resources().fill, Some(false));
         let mut env = args.env;
         env.sort();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -357,11 +359,11 @@ gpu = 1
 
     #[test]
     fn the_command_line_wins() {
-        let words =
-            "-n 2 --encrypt=off --cpus-per-rank 1 --env WORDS=c --resource gpu=2 -- -odd -- x";
+        let words = "-n 2 --encrypt=off --cpus-per-rank 1 --fill on --env WORDS=c --resource gpu=2 -- -odd -- x";
         let args = run(ALL, words).unwrap();
         assert_eq!((args.ranks, args.nodes), (2, Some(4)), "what it does not say is the file's");
         assert_eq!((args.encrypt, args.resources.cpus_per_rank), (Some(OnOff::Off), Some(1)));
+        assert_eq!(args.resources.fill, Some(OnOff::On));
         assert!(args.env.contains(&("WORDS".to_owned(), "c".to_owned())), "{:?}", args.env);
         assert_eq!(args.env.len(), 2, "one for each name");
         let devices: Vec<u32> = args.resources.devices.iter().map(|device| device.count).collect();

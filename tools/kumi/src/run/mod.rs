@@ -12,7 +12,7 @@ use crate::cli::{OnOff, RunArgs};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output;
-use kumi_control::message::{JobRequest, Resources};
+use kumi_control::message::JobRequest;
 use kumi_node::config::{HANDLER, check_handler};
 pub use resources::{Bind, ResourceArgs};
 use session::{Session, Start};
@@ -62,10 +62,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
             .map(|estimate| u64::try_from(estimate.as_nanos()).unwrap_or(u64::MAX)),
         wait: args.wait,
         limits: kumi_node::process_limits::own(),
-        resources: Resources {
-            fill: args.fill.map(|value| value == OnOff::On),
-            ..args.resources.resources()
-        },
+        resources: args.resources.resources(),
     };
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();

@@ -31,6 +31,9 @@ pub struct ResourceArgs {
     /// The processors on which a rank may run [default: as the cluster is configured, or core]
     #[arg(long, value_name = "WHERE", value_enum, env = "KUMI_BIND")]
     pub bind: Option<Bind>,
+    /// Whether the job has what others leave idle in their turns [default: as the cluster is configured]
+    #[arg(long, value_enum)]
+    pub fill: Option<OnOff>,
 }
 
 impl ResourceArgs {
@@ -43,7 +46,7 @@ impl ResourceArgs {
             exclusive: self.exclusive == Some(OnOff::On),
             devices: self.devices,
             binding: self.bind.map(|bind| Binding::from(config::Bind::from(bind))),
-            fill: None,
+            fill: self.fill.map(|value| value == OnOff::On),
         }
     }
 }
@@ -87,7 +90,7 @@ mod tests {
     #[test]
     fn everything_that_a_rank_takes() {
         let all = "kumi run -n 8 --cpus-per-rank 2 --mem-per-rank 1.5GiB --ranks-per-node 4 --exclusive \
-                   --resource gpu=1 --resource fpga=2 --bind numa prog --bind";
+                   --resource gpu=1 --resource fpga=2 --bind numa --fill off prog --bind";
         let device = |name: &str, count| DeviceCount { name: name.into(), count };
         let expected = Resources {
             processors_per_rank: Some(2),
@@ -96,7 +99,7 @@ mod tests {
             exclusive: true,
             devices: vec![device("gpu", 1), device("fpga", 2)],
             binding: Some(Binding::Numa),
-            fill: None,
+            fill: Some(false),
         };
         assert_eq!(read(all).unwrap(), expected);
         assert_eq!(read("kumi run prog").unwrap(), Resources::default(), "the cluster decides");
