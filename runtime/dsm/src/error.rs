@@ -36,6 +36,14 @@ pub enum Error {
         /// That rank.
         rank: u32,
     },
+    /// Ranks could not have the memory at the same addresses.
+    #[error(
+        "rank {rank} has the shared memory at other addresses than rank 0; lower KUMI_DSM_BYTES, and map nothing at fixed addresses before"
+    )]
+    Addresses {
+        /// The first rank that differs.
+        rank: u32,
+    },
     /// A node's first rank offered memory that this rank cannot use.
     #[error(
         "rank {rank} of this node offers no memory; all ranks of a job need the same version of Kumi"

@@ -1,4 +1,4 @@
-//! Distributed shared memory: memory that all ranks of a job see at their own addresses (Mocha/JIAJIA; SSS-CORE's ADSM).
+//! Distributed shared memory: memory that all ranks of a job see at the same addresses (Mocha/JIAJIA; SSS-CORE's ADSM).
 //!
 //! [`SharedMemory`] is what a program uses. Below it, from the bottom up:
 //!
@@ -27,6 +27,7 @@ mod rank_view;
 mod release;
 mod shared_memory;
 mod statistics;
+pub mod system_calls;
 pub mod view;
 
 pub use array::SharedArray;

@@ -18,7 +18,7 @@ use crate::release::Releaser;
 use crate::statistics::{Count, Statistics};
 use crate::view::{FaultRefusal, FaultResolver, Mechanism, View};
 
-/// Memory that all ranks of a job see, at addresses of their own. All threads of a rank may use it.
+/// Memory that all ranks of a job see, at the same addresses. All threads of a rank may use it.
 ///
 /// What a rank writes is visible to others after they have synchronised: after a barrier of all, or under the same lock. A
 /// program without data races that synchronises so behaves as threads on one machine do.
@@ -93,13 +93,14 @@ impl SharedMemory {
     ///
     /// # Errors
     /// [`Error::Memory`], [`Error::View`] where the kernel refuses, [`Error::Elsewhere`] at the other ranks then;
-    /// [`Error::Channel`].
+    /// [`Error::Addresses`], [`Error::Channel`].
     pub fn new(context: impl Into<SharedContext>, config: Config) -> Result<SharedMemory, Error> {
         let context = context.into();
         let node_of = every_rank(&context, context.node())?;
         let memory = Arc::new(node_memory(&context, &node_of, &config)?);
         let mechanism = config.mechanism.unwrap_or_else(|| Mechanism::best().mechanism);
         let view = together(&context, View::new(&memory, mechanism).map_err(Error::from))?;
+        same_addresses(&context, &view)?;
         let node = Arc::new(NodeCopy::new(Arc::clone(&memory)));
         let rank_view = Arc::new(RankView::new(view, Arc::clone(&node))?);
         let pages = u32::try_from(memory.pages()).unwrap_or(u32::MAX);
@@ -159,7 +160,7 @@ impl SharedMemory {
         &self.statistics
     }
 
-    /// Allocates so many bytes, at the begin of a page; returns their first address at this rank. They are zeros. All ranks call
+    /// Allocates so many bytes, at the begin of a page; returns their first address, the same at all ranks. They are zeros. All ranks call
     /// this with the same arguments in the same order. The memory stays until the end.
     ///
     /// # Errors
@@ -320,6 +321,17 @@ fn together<T>(context: &Context, result: Result<T, Error>) -> Result<T, Error> 
     match (0..).zip(failed).find(|(_, failed)| *failed != 0) {
         Some((rank, _)) => Err(Error::Elsewhere { rank }),
         None => Ok(value),
+    }
+}
+
+/// Pointers in shared memory mean the same to all ranks only if their views begin at the same address.
+fn same_addresses(context: &Context, view: &View) -> Result<(), Error> {
+    let bases = [view.base().addr() as u64];
+    let mut all = vec![0; context.ranks() as usize];
+    context.group().allgather(&bases, &mut all)?;
+    match (0..).zip(&all).find(|(_, base)| **base != all[0]) {
+        Some((rank, _)) => Err(Error::Addresses { rank }),
+        None => Ok(()),
     }
 }
 

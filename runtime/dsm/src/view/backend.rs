@@ -34,6 +34,9 @@ pub(super) trait Backend: Send + Sync {
     /// Shared. A write made the resolver map this unit: saves the write another fault if that is possible.
     fn expect_write(&self, unit: u64) -> Result<(), ViewError>;
 
+    /// Whether a write needs no fault any more.
+    fn is_writable(&self, unit: u64) -> bool;
+
     /// Whether a unit is visible.
     fn is_mapped(&self, unit: u64) -> bool;
 }

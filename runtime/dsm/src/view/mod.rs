@@ -67,7 +67,7 @@ pub use mechanism::{Choice, Mechanism, Missing, UnknownMechanism};
 
 use crate::node_memory::NodeMemory;
 use backend::{Access, Backend};
-use faults::table::Registration;
+use faults::table::{self, Found, Registration};
 use gate::Gate;
 use protect::Protect;
 use space::Space;
@@ -269,6 +269,29 @@ impl View {
     }
 }
 
+/// Makes the units of a range of addresses visible, as by reads or writes of all of them; whether some were not. What is
+/// outside of all views is left alone.
+///
+/// # Errors
+/// That of the resolver for the first unit that it refuses.
+pub(crate) fn prepare(bytes: Range<usize>, write: bool) -> Result<bool, FaultRefusal> {
+    let mut changed = false;
+    let mut at = bytes.start;
+    while let Some((found, first)) = Found::next(at..bytes.end) {
+        let pages = found.pages();
+        let (start, unit_bytes) = (pages.space.addresses().start, pages.space.geometry().unit());
+        let unit = (first - start) as u64 / unit_bytes;
+        changed |= pages.prepare(unit, write)?;
+        at = start + ((unit + 1) * unit_bytes) as usize;
+    }
+    Ok(changed)
+}
+
+/// Whether one of these addresses is in a view.
+pub(crate) fn any_inside(bytes: Range<usize>) -> bool {
+    table::any() && Found::next(bytes).is_some()
+}
+
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "view of {} units at {:p} by {}", self.units(), self.base(), self.mechanism)
@@ -321,6 +344,21 @@ impl Pages {
             self.backend.expect_write(unit)?;
         }
         Ok(())
+    }
+
+    /// Makes a unit visible for a read or write that takes no fault; whether it was not.
+    fn prepare(&self, unit: u64, write: bool) -> Result<bool, FaultRefusal> {
+        let there = || match write {
+            true => self.backend.is_writable(unit),
+            false => self.backend.is_mapped(unit),
+        };
+        if there() {
+            return Ok(false);
+        }
+        let address = self.space.addresses().start + (unit * self.space.geometry().unit()) as usize;
+        let access = if write { Access::Write } else { Access::Read };
+        self.fault(address, access)?;
+        Ok(true)
     }
 
     fn repair(&self, unit: u64, access: Access) -> Result<bool, ViewError> {

@@ -102,6 +102,10 @@ impl Backend for Protect {
         if self.mapped.contains(unit) { self.open_for_writing(unit) } else { Ok(()) }
     }
 
+    fn is_writable(&self, unit: u64) -> bool {
+        self.dirty.contains(unit)
+    }
+
     fn is_mapped(&self, unit: u64) -> bool {
         self.mapped.contains(unit)
     }

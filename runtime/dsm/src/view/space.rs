@@ -9,11 +9,17 @@ use std::sync::Arc;
 use kumi_net::ForkCheck;
 
 use super::error::{ViewError, failed};
+use super::faults::table::MOST_VIEWS;
 use crate::node_memory::{Geometry, NodeMemory};
 
 /// Views begin at multiples of this, so that each unit lies at a multiple of its size if that is a power of two, and page
 /// tables are used whole.
 const ALIGNMENT: usize = 2 << 20;
+
+/// Where views begin if nothing else is there, and how far apart those of one process are: 1 TiB from 32 TiB on, and
+/// 16 GiB from 128 GiB on for processors with addresses of 39 bits. Linux places programs, heaps, libraries and stacks
+/// elsewhere, and so do sanitizers of memory. So all ranks of a job get the same addresses.
+const PLACES: [(usize, usize); 2] = [(32 << 40, 1 << 40), (128 << 30, 16 << 30)];
 
 /// A mapping of a node's copy at addresses of its own. Children of the process do not have it, and core dumps leave it out.
 #[derive(Debug)]
@@ -130,14 +136,43 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Address space of that length, with nothing in it.
+/// Address space of that length, with nothing in it: at the first of [`PLACES`] that is free, otherwise anywhere.
 fn reserve_aligned(length: usize) -> Result<NonNull<u8>, ViewError> {
+    let places = PLACES.iter().flat_map(|(first, apart)| {
+        (0..MOST_VIEWS).filter_map(move |view| first.checked_add(view * apart))
+    });
+    match places.into_iter().find_map(|place| reserve_at(place, length)) {
+        Some(base) => Ok(base),
+        None => reserve_anywhere(length),
+    }
+}
+
+/// Reserves addresses from `place` on; nothing if some of them are in use or cannot be.
+fn reserve_at(place: usize, length: usize) -> Option<NonNull<u8>> {
+    let wanted = std::ptr::without_provenance_mut(place);
+    let flags = RESERVED | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the kernel maps nothing over what is there.
+    let address = unsafe { libc::mmap(wanted, length, libc::PROT_NONE, flags, -1, 0) };
+    if address == libc::MAP_FAILED {
+        return None;
+    }
+    if address != wanted {
+        // Kernels before 4.17 take the address as a wish.
+        // SAFETY: the mapping that was made above, which nobody uses.
+        unsafe { libc::munmap(address, length) };
+        return None;
+    }
+    NonNull::new(address.cast())
+}
+
+const RESERVED: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+fn reserve_anywhere(length: usize) -> Result<NonNull<u8>, ViewError> {
     let error = |error| failed("mmap")(error);
     let more =
         length.checked_add(ALIGNMENT).ok_or_else(|| error(io::ErrorKind::OutOfMemory.into()))?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping where the kernel finds room changes no memory of this process.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), more, libc::PROT_NONE, flags, -1, 0) };
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), more, libc::PROT_NONE, RESERVED, -1, 0) };
     if address == libc::MAP_FAILED {
         return Err(error(io::Error::last_os_error()));
     }

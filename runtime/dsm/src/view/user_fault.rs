@@ -220,6 +220,10 @@ impl Backend for UserFault {
         Ok(())
     }
 
+    fn is_writable(&self, unit: u64) -> bool {
+        self.mapped.contains(unit)
+    }
+
     fn is_mapped(&self, unit: u64) -> bool {
         self.mapped.contains(unit)
     }

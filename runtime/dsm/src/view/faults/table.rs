@@ -1,5 +1,6 @@
 //! The views of this process, found by address without a lock.
 
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -32,18 +33,26 @@ static SLOTS: [Slot; MOST_VIEWS] = [const {
     }
 }; MOST_VIEWS];
 
+/// Views in the table. Programs that have none are asked whether an address is in one at each of their system calls.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there are views.
+pub(in crate::view) fn any() -> bool {
+    COUNT.load(SeqCst) != 0
+}
+
 /// Held while the table changes; never in a handler.
 static CHANGES: Mutex<()> = Mutex::new(());
 
 /// A view that stays while this value exists.
-pub(super) struct Found {
+pub(in crate::view) struct Found {
     slot: &'static Slot,
     pages: *const Pages,
 }
 
 impl Found {
     /// The view in which an address is.
-    pub(super) fn at(address: usize) -> Option<Found> {
+    pub(in crate::view) fn at(address: usize) -> Option<Found> {
         SLOTS.iter().find_map(|slot| {
             if !slot.contains(address) {
                 return None;
@@ -55,7 +64,20 @@ impl Found {
         })
     }
 
-    pub(super) fn pages(&self) -> &Pages {
+    /// The first address of a range that is in a view, with that view.
+    pub(in crate::view) fn next(addresses: Range<usize>) -> Option<(Found, usize)> {
+        let mut at = addresses.start;
+        while at < addresses.end {
+            if let Some(found) = Found::at(at) {
+                return Some((found, at));
+            }
+            let starts = SLOTS.iter().map(|slot| slot.start.load(SeqCst));
+            at = starts.filter(|start| *start > at).min()?;
+        }
+        None
+    }
+
+    pub(in crate::view) fn pages(&self) -> &Pages {
         // SAFETY: not null, and the registration keeps it alive: whoever ends that first takes the address out of the slot, then
         // waits until nobody counts as a user. This value counted itself before it read the address.
         unsafe { &*self.pages }
@@ -90,6 +112,7 @@ impl Registration {
         slot.start.store(addresses.start, SeqCst);
         slot.end.store(addresses.end, SeqCst);
         slot.pages.store(Arc::as_ptr(pages).cast_mut(), SeqCst);
+        COUNT.fetch_add(1, SeqCst);
         Ok(Registration { slot, pages: Arc::clone(pages) })
     }
 
@@ -109,5 +132,6 @@ impl Registration {
         }
         self.slot.start.store(0, SeqCst);
         self.slot.end.store(0, SeqCst);
+        COUNT.fetch_sub(1, SeqCst);
     }
 }
