@@ -235,7 +235,18 @@ impl SharedMemory {
     /// [`Error::Channel`].
     pub fn set_condition(&self, condition: u32) -> Result<(), Error> {
         self.flush()?;
-        self.protocol.tell(|coherence, _| Ok(coherence.set_condition(condition)))
+        self.protocol.tell(|coherence, _| Ok(coherence.set_condition(condition)))?;
+        self.known_to_manager(condition)
+    }
+
+    /// Waits until the manager of a condition has been told. Otherwise a rank that learns of the change by other means, such as
+    /// a barrier, could change the condition first.
+    fn known_to_manager(&self, condition: u32) -> Result<(), Error> {
+        let manager = condition % self.context.ranks();
+        match manager == self.context.rank() {
+            true => Ok(()),
+            false => Ok(self.context.flush(manager)?),
+        }
     }
 
     /// Resets a condition.
@@ -243,7 +254,8 @@ impl SharedMemory {
     /// # Errors
     /// [`Error::Channel`].
     pub fn reset_condition(&self, condition: u32) -> Result<(), Error> {
-        self.protocol.tell(|coherence, _| Ok(coherence.reset_condition(condition)))
+        self.protocol.tell(|coherence, _| Ok(coherence.reset_condition(condition)))?;
+        self.known_to_manager(condition)
     }
 
     /// Waits until a condition is set.

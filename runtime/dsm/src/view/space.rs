@@ -172,7 +172,8 @@ fn reserve_anywhere(length: usize) -> Result<NonNull<u8>, ViewError> {
     let more =
         length.checked_add(ALIGNMENT).ok_or_else(|| error(io::ErrorKind::OutOfMemory.into()))?;
     // SAFETY: a new mapping where the kernel finds room changes no memory of this process.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), more, libc::PROT_NONE, RESERVED, -1, 0) };
+    let address =
+        unsafe { libc::mmap(std::ptr::null_mut(), more, libc::PROT_NONE, RESERVED, -1, 0) };
     if address == libc::MAP_FAILED {
         return Err(error(io::Error::last_os_error()));
     }
