@@ -34,6 +34,9 @@
  * A call affects other ranks only as its description says.  If a rank exits
  * with a code other than 0, or a signal kills it, the whole job ends.
  *
+ * Shared memory (kumi_dsm.h) cannot be a buffer of other functions, nor a
+ * window: they fail with SHARED_BUFFER.
+ *
  * Pointers.  A data pointer may be NULL only when its length or count is 0.
  * Arrays of a kumi_type must be aligned for that type.  An output pointer must
  * not be NULL unless its description says "or NULL".
@@ -143,7 +146,18 @@ typedef enum kumi_error {
 	KUMI_ERR_CLAIM = -50,              /* no such claim, or freed */
 	KUMI_ERR_BUSY = -51,               /* other threads are in calls */
 	KUMI_ERR_GROUP = -60,              /* no such group, or freed */
-	KUMI_ERR_DISAGREE = -61            /* members called different things */
+	KUMI_ERR_DISAGREE = -61,           /* members called different things */
+	KUMI_ERR_NOT_SHARED = -70,         /* there is no shared memory */
+	KUMI_ERR_SHARED_ALREADY = -71,     /* kumi_dsm_start() twice */
+	KUMI_ERR_NOT_HELD = -72,           /* unlock without lock */
+	KUMI_ERR_HELD_ALREADY = -73,       /* lock twice */
+	KUMI_ERR_MISMATCH = -74,           /* ranks in different barriers */
+	KUMI_ERR_ALLOCATIONS = -75,        /* ranks allocated differently */
+	KUMI_ERR_EXHAUSTED = -76,          /* shared memory is used up */
+	KUMI_ERR_OUTSIDE = -77,            /* outside of allocations */
+	KUMI_ERR_SETTING = -78,            /* a wrong KUMI_DSM_ variable */
+	KUMI_ERR_COUNTER = -79,            /* no counter of that name */
+	KUMI_ERR_SHARED_BUFFER = -80       /* a buffer in shared memory */
 } kumi_error;
 
 /* The meaning of `error` (a kumi_error), in one sentence.  Never NULL; for any

@@ -30,6 +30,17 @@ pub fn check<T>(pointer: *const T, count: usize, what: &str) -> Result<(), Failu
     Ok(())
 }
 
+/// Refuses shared memory. The library reaches for buffers while it holds locks that a page fault needs.
+pub fn not_shared(pointer: *const c_void, bytes: usize, what: &str) -> Result<(), Failure> {
+    match kumi_dsm::system_calls::is_shared(pointer.cast(), bytes) {
+        false => Ok(()),
+        true => {
+            let text = format!("{what} is in shared memory; copy it to other memory first");
+            Err(Failure::new(Code::SharedBuffer, text))
+        }
+    }
+}
+
 /// The caller's bytes, which may be a window's.
 ///
 /// # Safety
@@ -41,6 +52,7 @@ pub unsafe fn input<'a>(
     what: &str,
 ) -> Result<SharedBytes<'a>, Failure> {
     check(pointer.cast::<u8>(), length, what)?;
+    not_shared(pointer, length, what)?;
     let Some(start) = NonNull::new(pointer.cast_mut()).filter(|_| length > 0) else {
         return Ok(SharedBytes::default());
     };
@@ -58,6 +70,7 @@ pub unsafe fn output<'a>(
     what: &str,
 ) -> Result<SharedBytesMut<'a>, Failure> {
     check(pointer.cast::<u8>(), length, what)?;
+    not_shared(pointer, length, what)?;
     let Some(start) = NonNull::new(pointer).filter(|_| length > 0) else {
         return Ok(SharedBytesMut::default());
     };
@@ -101,6 +114,7 @@ pub unsafe fn elements<'a, T: Scalar>(
     what: &str,
 ) -> Result<Cow<'a, [T]>, Failure> {
     check(pointer.cast::<T>(), count, what)?;
+    not_shared(pointer, count * size_of::<T>(), what)?;
     // SAFETY: aligned, as was checked; the rest is promised by the caller.
     Ok(unsafe { context.elements(pointer.cast(), count) }?)
 }
@@ -117,6 +131,7 @@ pub unsafe fn with_elements<T: Scalar>(
     body: impl FnOnce(&mut [T]) -> Result<(), Error>,
 ) -> Result<(), Failure> {
     check(pointer.cast::<T>(), count, what)?;
+    not_shared(pointer, count * size_of::<T>(), what)?;
     // SAFETY: as in `elements`.
     Ok(unsafe { context.with_elements(pointer.cast(), count, body) }?)
 }

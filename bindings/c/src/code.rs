@@ -103,6 +103,28 @@ codes! {
     Group = -60, c"this is not a group of this rank, it was freed, or it cannot be made so";
     /// Members of a group called different collectives.
     Disagree = -61, c"another member of the group has called another collective, or with another root";
+    /// No shared memory.
+    NotShared = -70, c"there is no shared memory: call kumi_dsm_start first";
+    /// Shared memory exists.
+    SharedAlready = -71, c"the shared memory exists already: call kumi_dsm_start once";
+    /// A lock is given back that is not held.
+    NotHeld = -72, c"the lock is not held by this thread; lock it first";
+    /// A lock is taken twice.
+    HeldAlready = -73, c"this thread holds the lock already; unlock it first";
+    /// Ranks are in different barriers.
+    Mismatch = -74, c"ranks are in different barriers; all call the same in the same order";
+    /// Ranks have allocated differently.
+    Allocations = -75, c"ranks have allocated different shared memory; all allocate the same in the same order";
+    /// The shared memory is used up.
+    Exhausted = -76, c"the shared memory is used up; raise KUMI_DSM_BYTES";
+    /// Outside of what was allocated.
+    Outside = -77, c"the range is outside of what was allocated in shared memory";
+    /// A setting that cannot be.
+    Setting = -78, c"a KUMI_DSM_ variable has a value that cannot be";
+    /// No such counter.
+    Counter = -79, c"shared memory has no counter of that name";
+    /// A buffer in shared memory where that cannot be.
+    SharedBuffer = -80, c"a buffer of this function is in shared memory; copy it to other memory first";
 }
 
 /// A refused call: its number and what exactly was wrong.

@@ -13,6 +13,7 @@
 //! | `handle` | the windows, FIFOs, completions and groups that C holds |
 //! | `args` | checks of pointers, lengths, ranks and tags |
 //! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `list`, `group`, `call`, `collective`, `blocks`, `job_wide`, `fifo`, `records` | the functions |
+//! | `dsm` | memory that all ranks see |
 //! | `request`, `begin`, `wait`, `queue`, `claim` | operations that go on after their call, and their ends |
 
 mod args;
@@ -24,6 +25,7 @@ mod claim;
 mod code;
 mod collective;
 mod control;
+mod dsm;
 mod fifo;
 mod group;
 mod handle;
@@ -67,6 +69,12 @@ pub use collective::{
 pub use control::{
     kumi_error_detail, kumi_error_report, kumi_error_string, kumi_finalize, kumi_init,
     kumi_init_threads, kumi_job, kumi_node, kumi_rank, kumi_size, kumi_time, kumi_version,
+};
+pub use dsm::{
+    KumiDsmHome, kumi_dsm_allocate, kumi_dsm_at, kumi_dsm_barrier, kumi_dsm_blocks, kumi_dsm_bring,
+    kumi_dsm_end, kumi_dsm_first_touch, kumi_dsm_lock, kumi_dsm_reset_condition,
+    kumi_dsm_round_robin, kumi_dsm_set_condition, kumi_dsm_start, kumi_dsm_statistics,
+    kumi_dsm_unlock, kumi_dsm_wait, kumi_dsm_wait_condition,
 };
 pub use fifo::{
     KumiFifo, KumiSignalHandler, kumi_fifo_append, kumi_fifo_create, kumi_fifo_free,

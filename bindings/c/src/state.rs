@@ -16,6 +16,7 @@ use kumi_mem::{Context, Group};
 
 use crate::claim::KumiClaim;
 use crate::code::{Code, Failure, report};
+use crate::dsm::Shared;
 use crate::fifo::KumiFifo;
 use crate::group::{KumiGroup, Operations};
 use crate::handle::HandleTable;
@@ -25,6 +26,8 @@ use crate::window::KumiWindow;
 
 /// State between `kumi_init` and `kumi_finalize`.
 pub struct State {
+    /// The shared memory. It uses the context and no handles; other ranks wait for its end, so it ends first.
+    pub shared: Shared,
     /// The job as this rank sees it. Leaked so that windows can borrow it for
     /// as long as the state lives; [`finalise`] takes it back.
     pub context: &'static Context,
@@ -206,6 +209,7 @@ pub fn initialise(several: bool) -> Result<(), Failure> {
     };
     let context: &'static Context = Box::leak(Box::new(context));
     let state = Box::new(State {
+        shared: Shared::default(),
         context,
         fifos: HandleTable::new(Code::Fifo, several),
         windows: HandleTable::new(Code::Window, several),

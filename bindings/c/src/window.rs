@@ -5,7 +5,7 @@ use std::ptr;
 
 use kumi_mem::{Error, OnPlacement, Rights, SharedBytes, Window};
 
-use crate::args::{input, output, rank, required, store};
+use crate::args::{input, not_shared, output, rank, required, store};
 use crate::code::{Code, Failure};
 use crate::state::{State, with};
 
@@ -49,7 +49,9 @@ pub(crate) unsafe fn with_bytes(
 pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut KumiWindow) -> c_int {
     // SAFETY: promised by the caller.
     unsafe {
-        create(window, KUMI_RIGHT_ALL, |state, rights| state.context.window_with(bytes, rights))
+        create(window, KUMI_RIGHT_ALL, NO_MEMORY, |state, rights| {
+            state.context.window_with(bytes, rights)
+        })
     }
 }
 
@@ -61,10 +63,12 @@ pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut Kumi
 unsafe fn create(
     window: *mut *mut KumiWindow,
     rights: c_uint,
+    on: (*const c_void, usize),
     make: impl FnOnce(&State, Rights) -> Result<Window<'static>, Error>,
 ) -> c_int {
     with(|state| {
-        let checked = required(window, "window").and_then(|()| rights_of(rights));
+        let checked = required(window, "window").and_then(|()| not_shared(on.0, on.1, "base"));
+        let checked = checked.and_then(|()| rights_of(rights));
         let checked = checked.and_then(|rights| state.windows.room().map(|()| rights));
         let rights = match checked {
             Ok(rights) => rights,
@@ -78,6 +82,9 @@ unsafe fn create(
         unsafe { store(window, handle) }
     })
 }
+
+/// A window that is not on memory of the program's own.
+const NO_MEMORY: (*const c_void, usize) = (std::ptr::null(), 0);
 
 /// `KUMI_RIGHT_ALL` of `kumi.h`.
 const KUMI_RIGHT_ALL: c_uint = 7;
@@ -101,7 +108,9 @@ pub unsafe extern "C" fn kumi_window_create_with(
     window: *mut *mut KumiWindow,
 ) -> c_int {
     // SAFETY: promised by the caller.
-    unsafe { create(window, rights, |state, rights| state.context.window_with(bytes, rights)) }
+    unsafe {
+        create(window, rights, NO_MEMORY, |state, rights| state.context.window_with(bytes, rights))
+    }
 }
 
 /// See `kumi.h`.
@@ -122,7 +131,7 @@ pub unsafe extern "C" fn kumi_window_register(
         unsafe { state.context.window_on(base.cast(), bytes, rights) }
     };
     // SAFETY: promised by the caller.
-    unsafe { create(window, rights, make) }
+    unsafe { create(window, rights, (base, bytes), make) }
 }
 
 /// See `kumi.h`.

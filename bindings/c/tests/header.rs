@@ -5,10 +5,13 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kumi::{Code, KumiBuffer, KumiPiece, KumiReport, KumiResult, KumiSignalHandler, KumiStatus};
+use kumi::{
+    Code, KumiBuffer, KumiDsmHome, KumiPiece, KumiReport, KumiResult, KumiSignalHandler, KumiStatus,
+};
 
 /// The headers, which are one interface.
-const HEADERS: [&str; 4] = ["kumi.h", "kumi_onesided.h", "kumi_requests.h", "kumi_groups.h"];
+const HEADERS: [&str; 5] =
+    ["kumi.h", "kumi_onesided.h", "kumi_requests.h", "kumi_groups.h", "kumi_dsm.h"];
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -116,6 +119,8 @@ fn rust_type(declaration: &str) -> &'static str {
         ("double", 0, false) => "f64",
         ("void", 1, true) => "*const c_void",
         ("void", 1, false) => "*mut c_void",
+        ("void", 2, false) => "*mut *mut c_void",
+        ("kumi_dsm_home", 0, false) => "KumiDsmHome",
         ("char", 1, true) => "*const c_char",
         ("int", 1, false) => "*mut c_int",
         ("int", 1, true) => "*const c_int",
@@ -353,12 +358,35 @@ fn what_was_freed_and_what_a_child_has_is_refused() {
 }
 
 #[test]
+fn shared_memory_does_what_the_header_promises() {
+    let definitions = [
+        ("HOME_SIZE", size_of::<KumiDsmHome>()),
+        ("HOME_PAGES", offset_of!(KumiDsmHome, block_pages)),
+        ("HOME_RANK", offset_of!(KumiDsmHome, rank)),
+    ];
+    let program = compile("dsm", &definitions);
+    for mechanism in ["", "mprotect"] {
+        let mut alone = Command::new(&program);
+        let ended = run(alone.arg(mechanism).env("KUMI_SINGLETON", "1"));
+        assert_eq!(ended, (true, String::new()), "{mechanism}");
+    }
+}
+
+/// One line says what was wrong, and the process ends by SIGSEGV.
+#[test]
+fn an_access_outside_of_allocations_ends_the_process() {
+    let program = compile("dsm-outside", &[]);
+    let (good, text) = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
+    assert!(!good && text.lines().count() == 1 && text.contains("was not allocated"), "{text}");
+}
+
+#[test]
 fn the_header_is_c_plus_plus_too() {
     let folder = workplace("cxx");
     let source = folder.join("header.cc");
     std::fs::write(
         &source,
-        "#include <kumi.h>\nint main() { return kumi_version() == nullptr; }\n",
+        "#include <kumi_dsm.h>\nint main() { return kumi_version() == nullptr; }\n",
     )
     .unwrap();
     let mut compiler = Command::new("c++");
