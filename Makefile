@@ -3,6 +3,7 @@
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
 #   make grpc         calls of routines from C, C++ and Fortran: libkumi_grpc and its example
+#   make jia          shared memory for programs that were written for JIAJIA: libjia
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
 #   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
@@ -47,7 +48,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := bindings/grpc bindings/cpp bindings/fortran examples/c examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -56,7 +57,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran grpc routines PROFILE=release BUILT=yes
+	@$(MAKE) --no-print-directory c jia cpp fortran grpc routines PROFILE=release BUILT=yes
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
@@ -64,6 +65,11 @@ c: setup
 	$(call some,kumi-c)
 	@$(MAKE) --no-print-directory -C bindings/c pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 	@$(MAKE) --no-print-directory -C examples/c PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
+
+# libjia with its jia.pc.
+jia: setup
+	$(call some,kumi-jia)
+	@$(MAKE) --no-print-directory -C bindings/jia pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
 # The C++ examples and the tests of kumi.hpp, beside the C examples.
 cpp: c
@@ -120,7 +126,7 @@ test: lint
 # What the test programs run: all binaries, and the examples in C, C++ and Fortran.
 test-programs: setup
 	$(CARGO) build --workspace --all-targets --locked
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target c cpp fortran grpc PROFILE=debug BUILT=yes
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target c jia cpp fortran grpc PROFILE=debug BUILT=yes
 
 # The tests of each language against this build, side by side: the long ones come first.
 languages: python java $(LANGUAGE_FOLDERS)

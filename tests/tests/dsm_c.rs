@@ -35,7 +35,8 @@ impl Programs {
         let mut compiler = Command::new(if cpp { "c++" } else { "cc" });
         compiler.arg(if cpp { "-std=c++17" } else { "-std=c11" });
         compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
-        for folder in ["bindings/c/include", "bindings/jia/include", "bindings/cpp/include"] {
+        for binding in ["c", "cpp", "jia", "parmacs"] {
+            let folder = format!("bindings/{binding}/include");
             compiler.arg("-I").arg(repository().join(folder));
         }
         compiler.arg("-o").arg(&program).arg(repository().join(source));
@@ -44,6 +45,20 @@ impl Programs {
         let output = compiler.output().expect("a compiler");
         assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
         program.display().to_string()
+    }
+
+    /// Expands a source of `bindings/parmacs/tests` by the macros and compiles it.
+    fn compile_with_macros(&self, name: &str, options: &[&str]) -> String {
+        let folder = repository().join("bindings/parmacs");
+        let mut expander = Command::new("m4");
+        expander.arg(folder.join("kumi.m4"));
+        expander.arg(folder.join("tests").join(name).with_extension("C"));
+        let output = expander.output().expect("m4; `make setup` installs it");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let source = self.path(&format!("{name}.c"));
+        std::fs::write(&source, output.stdout).expect("the expanded source");
+        let all = [options, &["-D_GNU_SOURCE", "-lkumi", "-lm"]].concat();
+        self.compile(name, folder_of(&source), &all)
     }
 }
 
@@ -122,12 +137,48 @@ fn system_calls() {
     let cluster = TestCluster::up(2);
     for program in [kumi, jia] {
         for settings in SETTINGS {
-            let out = lines(&cluster, settings, &[&program, folder(&files)]);
+            let out = lines(&cluster, settings, &[&program, folder_of(&files)]);
             assert_eq!(out, ["system calls hold"], "{program} {settings:?}");
         }
     }
 }
 
-fn folder(path: &Path) -> &str {
+#[test]
+fn cpp() {
+    let programs = Programs::new();
+    let program = programs.compile("dsm-cpp", "bindings/cpp/tests/dsm.cpp", &["-lkumi"]);
+    let cluster = TestCluster::up(2);
+    let ranks = [0, 1, 2, 3].map(|rank| format!("rank {rank} of 4"));
+    assert_eq!(lines(&cluster, &[], &[&program]), ranks);
+}
+
+/// Programs written to the published macros: one process starts the others, which get its static data.
+#[test]
+fn parmacs() {
+    let programs = Programs::new();
+    let cluster = TestCluster::up(2);
+    for (name, said) in
+        [("lu", "LU: 4 processes, right"), ("radix", "radix: 200 turns, 100 and 100 counted, right")]
+    {
+        let program = programs.compile_with_macros(name, &["-no-pie"]);
+        for settings in SETTINGS {
+            assert_eq!(lines(&cluster, settings, &[&program, "-p4"]), [said], "{settings:?}");
+        }
+        for processes in ["-p3", "-p5"] {
+            let ended = cluster.kumi(&words(&[], &[&program, processes]));
+            assert!(ended.code() != 0 && ended.err.contains("ranks"), "{processes}: {ended:?}");
+        }
+    }
+    // Where programs are not moved, nothing is wrong with one that could be.
+    let moving = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").expect("proc");
+    if moving.trim() == "0" {
+        return;
+    }
+    let moved = programs.compile_with_macros("lu", &["-fPIE", "-pie"]);
+    let ended = cluster.kumi(&words(&[], &[&moved, "-p4"]));
+    assert!(ended.code() != 0 && ended.err.contains("-no-pie"), "{ended:?}");
+}
+
+fn folder_of(path: &Path) -> &str {
     path.to_str().expect("a name in UTF-8")
 }
