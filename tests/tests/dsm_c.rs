@@ -157,9 +157,10 @@ fn cpp() {
 fn parmacs() {
     let programs = Programs::new();
     let cluster = TestCluster::up(2);
-    for (name, said) in
-        [("lu", "LU: 4 processes, right"), ("radix", "radix: 200 turns, 100 and 100 counted, right")]
-    {
+    for (name, said) in [
+        ("lu", "LU: 4 processes, right"),
+        ("radix", "radix: 200 turns, 100 and 100 counted, right"),
+    ] {
         let program = programs.compile_with_macros(name, &["-no-pie"]);
         for settings in SETTINGS {
             assert_eq!(lines(&cluster, settings, &[&program, "-p4"]), [said], "{settings:?}");

@@ -39,6 +39,9 @@ pub unsafe extern "C" fn write(descriptor: c_int, buffer: *const c_void, bytes: 
 }
 
 /// `pread` and `pread64`.
+///
+/// # Safety
+/// As of `pread`.
 unsafe fn read_at(
     next: ReadAt,
     descriptor: c_int,
@@ -54,6 +57,9 @@ unsafe fn read_at(
 }
 
 /// `pwrite` and `pwrite64`.
+///
+/// # Safety
+/// As of `pwrite`.
 unsafe fn write_at(
     next: WriteAt,
     descriptor: c_int,
@@ -119,6 +125,9 @@ pub(crate) unsafe fn of_vector(
 }
 
 /// `readv` and `writev`.
+///
+/// # Safety
+/// As of `readv`.
 unsafe fn vector_call(
     next: Vector,
     descriptor: c_int,
