@@ -15,7 +15,7 @@
  * with -no-pie.  Variables of shared libraries (stdout, optarg, environ) stay each
  * rank's own.
  *
- * The shared memory has 1 GiB, unless KUMI_DSM_BYTES is set, and lies below 2 GiB
+ * The shared memory has 768 MiB, unless KUMI_DSM_BYTES is set, and lies below 2 GiB
  * then: such programs may keep addresses in numbers of 32 bits.
  *
  * Locks and pauses order memory as in a release consistent machine:

@@ -239,7 +239,7 @@ void kumi_parmacs_begin(void)
 	setenv("KUMI_DSM_PROTOCOL", "lazy", 0);
 	/* So much lies below 2 GiB: sources of the time of 32-bit machines
 	 * compute with addresses as numbers. */
-	setenv("KUMI_DSM_BYTES", "1G", 0);
+	setenv("KUMI_DSM_BYTES", "768M", 0);
 	kumi_parmacs_need("MAIN_INITENV", kumi_init());
 	kumi_parmacs_need("MAIN_INITENV", kumi_dsm_start());
 	kumi_parmacs.rank = kumi_rank();

@@ -136,9 +136,10 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where a short view begins if that is free: below 2 GiB, for programs that keep addresses in 32 bits.
-const LOW: usize = 1 << 30;
-const LONGEST_LOW: usize = 1 << 30;
+/// Where a short view begins if that is free, so that it ends below 2 GiB: for programs that keep addresses in 32 bits. Linux
+/// begins the heap of programs that are linked at fixed addresses anywhere in the first GiB; 256 MiB are left for it to grow.
+const LOW: usize = 1280 << 20;
+const LONGEST_LOW: usize = 768 << 20;
 
 /// Address space of that length, with nothing in it: at the first of [`PLACES`] that is free, otherwise anywhere.
 fn reserve_aligned(length: usize) -> Result<NonNull<u8>, ViewError> {
