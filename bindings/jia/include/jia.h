@@ -49,8 +49,9 @@ extern int hostc;
 /* Joins the job and makes the shared memory.  All hosts. */
 void jia_init(int argc, char **argv);
 
-/* Waits for all hosts and ends the shared memory.  A program that returns from
- * main() or calls exit(0) without it does the same. */
+/* Waits for all hosts and ends the shared memory.  The process ends with exit code
+ * 0 then, unless jia_error() is called: main() may return nothing.  A program that
+ * ends with 0 without it does the same. */
 void jia_exit(void);
 
 /* Ends the job, after jia_error() has said why. */

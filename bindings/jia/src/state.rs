@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Display;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::load::elapsed;
@@ -21,8 +21,12 @@ static JIA: RwLock<Option<Arc<Jia>>> = RwLock::new(None);
 /// This host's number, for messages of errors.
 static HOST: AtomicI32 = AtomicI32::new(-1);
 
+/// The program has called `jia_exit`, and nothing has failed since.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
 /// Says what is wrong and ends the process, which ends the job.
 pub(crate) fn fail(function: &str, what: impl Display) -> ! {
+    LEFT.store(false, Ordering::Relaxed);
     match HOST.load(Ordering::Relaxed) {
         -1 => eprintln!("{function}: {what}"),
         host => eprintln!("{function} at host {host}: {what}"),
@@ -94,10 +98,17 @@ unsafe extern "C" {
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// A program that ends well without `jia_exit` still has pages that others need.
+/// A program that ends well without `jia_exit` still has pages that others need. One that has called it has done its work:
+/// in C of that time `main` may return nothing, so its exit code is any.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     if status == 0 {
         end();
+    } else if LEFT.load(Ordering::Relaxed) {
+        // SAFETY: all streams are flushed, as the rest of this exit would do. No code of the program runs any more.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(0);
+        }
     }
 }
 
@@ -105,6 +116,7 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_exit() {
     end();
+    LEFT.store(true, Ordering::Relaxed);
 }
 
 fn end() {
@@ -122,5 +134,6 @@ fn end() {
 /// Ends the process and with it the job, after `jia_error` has said why.
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_fail() {
+    LEFT.store(false, Ordering::Relaxed);
     std::process::exit(1)
 }

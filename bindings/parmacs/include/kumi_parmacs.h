@@ -15,6 +15,9 @@
  * with -no-pie.  Variables of shared libraries (stdout, optarg, environ) stay each
  * rank's own.
  *
+ * The shared memory has 1 GiB, unless KUMI_DSM_BYTES is set, and lies below 2 GiB
+ * then: such programs may keep addresses in numbers of 32 bits.
+ *
  * Locks and pauses order memory as in a release consistent machine:
  * KUMI_DSM_PROTOCOL=lazy unless set.  Waiting in a loop for a variable to change,
  * without a macro, does not end.
@@ -31,6 +34,11 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+/* Sources take it as given. */
+#ifndef PAGE_SIZE
+#define PAGE_SIZE 4096
 #endif
 
 typedef int kumi_parmacs_barrier_variable;

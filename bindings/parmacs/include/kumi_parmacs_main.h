@@ -17,9 +17,6 @@
 extern char __data_start[], _end[];
 /* The program's own dynamic section; none in a static program. */
 extern ElfW(Dyn) _DYNAMIC[] __attribute__((weak));
-/* An address that is the same in all ranks only without -pie. */
-int main();
-
 enum {
 	/* Blocks of the pool go to the ranks in turn; pages move to who writes. */
 	KUMI_PARMACS_BLOCK_PAGES = 16,
@@ -46,7 +43,7 @@ struct kumi_parmacs_order {
 	void (*function)(void); /* none: end */
 	char *data;
 	size_t bytes;
-	int (*program)();
+	void (*program)(void); /* a function of the program, to compare where it is */
 	uint32_t number;
 };
 
@@ -115,10 +112,11 @@ static struct kumi_parmacs_kept *kumi_parmacs_keep_own(void)
 	        (char *)&kumi_parmacs, sizeof kumi_parmacs, NULL);
 	const ElfW(Rela) *relocations = NULL;
 	const ElfW(Sym) *symbols = NULL;
-	size_t bytes = 0;
+	const ElfW(Dyn) *entry;
+	size_t bytes = 0, i;
 
-	for (const ElfW(Dyn) *entry = _DYNAMIC;
-	     entry != NULL && entry->d_tag != DT_NULL; entry++) {
+	for (entry = _DYNAMIC; entry != NULL && entry->d_tag != DT_NULL;
+	     entry++) {
 		if (entry->d_tag == DT_RELA)
 			relocations = (const void *)entry->d_un.d_ptr;
 		if (entry->d_tag == DT_RELASZ)
@@ -126,7 +124,7 @@ static struct kumi_parmacs_kept *kumi_parmacs_keep_own(void)
 		if (entry->d_tag == DT_SYMTAB)
 			symbols = (const void *)entry->d_un.d_ptr;
 	}
-	for (size_t i = 0; i < bytes / sizeof *relocations; i++) {
+	for (i = 0; i < bytes / sizeof *relocations; i++) {
 		const ElfW(Rela) *one = &relocations[i];
 
 		if (ELF64_R_TYPE(one->r_info) == KUMI_PARMACS_COPY)
@@ -154,7 +152,7 @@ static void kumi_parmacs_take_data(const struct kumi_parmacs_order *order)
 	struct kumi_parmacs_kept *own;
 	char *data;
 
-	if (order->program != (int (*)())main || order->data != __data_start ||
+	if (order->program != kumi_parmacs_begin || order->data != __data_start ||
 	    order->bytes != (size_t)(_end - __data_start))
 		kumi_parmacs_fail("ranks have the program at different addresses; "
 		                  "link it with -no-pie, and the same for all",
@@ -239,6 +237,9 @@ extern int on_exit(void (*function)(int, void *), void *argument);
 void kumi_parmacs_begin(void)
 {
 	setenv("KUMI_DSM_PROTOCOL", "lazy", 0);
+	/* So much lies below 2 GiB: sources of the time of 32-bit machines
+	 * compute with addresses as numbers. */
+	setenv("KUMI_DSM_BYTES", "1G", 0);
 	kumi_parmacs_need("MAIN_INITENV", kumi_init());
 	kumi_parmacs_need("MAIN_INITENV", kumi_dsm_start());
 	kumi_parmacs.rank = kumi_rank();
@@ -266,7 +267,7 @@ void kumi_parmacs_create(void (*function)(void))
 	order.function = function;
 	order.data = __data_start;
 	order.bytes = (size_t)(_end - __data_start);
-	order.program = (int (*)())main;
+	order.program = kumi_parmacs_begin;
 	order.number = kumi_parmacs.orders++;
 	kumi_parmacs.created = rank;
 	kumi_parmacs_need("CREATE", kumi_message_send(rank, KUMI_PARMACS_TAG,
@@ -279,9 +280,9 @@ void kumi_parmacs_create(void (*function)(void))
 
 void kumi_parmacs_join(void)
 {
-	uint32_t first = kumi_parmacs.orders - (uint32_t)kumi_parmacs.created;
+	uint32_t at = kumi_parmacs.orders - (uint32_t)kumi_parmacs.created;
 
-	for (uint32_t at = first; at != kumi_parmacs.orders; at++)
+	for (; at != kumi_parmacs.orders; at++)
 		kumi_parmacs_need("WAIT_FOR_END",
 		                  kumi_dsm_wait_condition(KUMI_PARMACS_ENDED |
 		                                          at));
@@ -291,12 +292,13 @@ void kumi_parmacs_join(void)
 void kumi_parmacs_end(void)
 {
 	struct kumi_parmacs_order order;
+	int rank;
 
 	if (kumi_parmacs.pool == NULL || kumi_parmacs.rank != 0)
 		return;
 	kumi_parmacs_join();
 	memset(&order, 0, sizeof order);
-	for (int rank = 1; rank < kumi_parmacs.ranks; rank++)
+	for (rank = 1; rank < kumi_parmacs.ranks; rank++)
 		kumi_parmacs_need("MAIN_END",
 		                  kumi_message_send(rank, KUMI_PARMACS_TAG,
 		                                    &order, sizeof order));

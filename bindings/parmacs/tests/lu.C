@@ -8,8 +8,6 @@
 
 MAIN_ENV
 
-enum { PAGE_SIZE = 4096 };
-
 struct GlobalMemory {
 	double *finished;
 	int id;
@@ -172,7 +170,7 @@ int main(int argc, char *argv[])
 		                          sizeof(double))
 	rhs = (double *)G_MALLOC(n * sizeof(double))
 	Global = (struct GlobalMemory *)G_MALLOC(sizeof(struct GlobalMemory))
-	Global->finished = (double *)G_MALLOC(P * sizeof(double))
+	Global->finished = (double *)G_MALLOC(P * sizeof(double) + PAGE_SIZE)
 	BARINIT(Global->start)
 	LOCKINIT(Global->idlock)
 	Global->id = 0;

@@ -18,7 +18,7 @@ const ALIGNMENT: usize = 2 << 20;
 
 /// Where views begin if nothing else is there, and how far apart those of one process are: 1 TiB from 32 TiB on, and
 /// 16 GiB from 128 GiB on for processors with addresses of 39 bits. Linux places programs, heaps, libraries and stacks
-/// elsewhere, and so do sanitizers of memory. So all ranks of a job get the same addresses.
+/// elsewhere, and so do sanitizers of memory. So all ranks of a job get the same addresses. See also [`LOW`].
 const PLACES: [(usize, usize); 2] = [(32 << 40, 1 << 40), (128 << 30, 16 << 30)];
 
 /// A mapping of a node's copy at addresses of its own. Children of the process do not have it, and core dumps leave it out.
@@ -136,12 +136,17 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Where a short view begins if that is free: below 2 GiB, for programs that keep addresses in 32 bits.
+const LOW: usize = 1 << 30;
+const LONGEST_LOW: usize = 1 << 30;
+
 /// Address space of that length, with nothing in it: at the first of [`PLACES`] that is free, otherwise anywhere.
 fn reserve_aligned(length: usize) -> Result<NonNull<u8>, ViewError> {
     let places = PLACES.iter().flat_map(|(first, apart)| {
         (0..MOST_VIEWS).filter_map(move |view| first.checked_add(view * apart))
     });
-    match places.into_iter().find_map(|place| reserve_at(place, length)) {
+    let low = (length <= LONGEST_LOW).then_some(LOW);
+    match low.into_iter().chain(places).find_map(|place| reserve_at(place, length)) {
         Some(base) => Ok(base),
         None => reserve_anywhere(length),
     }
