@@ -2,6 +2,7 @@
 #
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
+#   make dsm          the examples of memory that all ranks share
 #   make grpc         calls of routines from C, C++ and Fortran: libkumi_grpc and its example
 #   make jia          shared memory for programs that were written for JIAJIA: libjia
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
@@ -46,9 +47,9 @@ MDBOOK_VERSION := 0.5.4
 PREFIX ?= /usr/local
 
 # Folders with tests of a language; `make test` has built what they test.
-LANGUAGE_FOLDERS := bindings/grpc bindings/cpp bindings/fortran examples/c examples/cpp examples/fortran examples/grpc
+LANGUAGE_FOLDERS := bindings/grpc bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -57,7 +58,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c jia cpp fortran grpc routines PROFILE=release BUILT=yes
+	@$(MAKE) --no-print-directory c jia dsm cpp fortran grpc routines PROFILE=release BUILT=yes
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
@@ -70,6 +71,10 @@ c: setup
 jia: setup
 	$(call some,kumi-jia)
 	@$(MAKE) --no-print-directory -C bindings/jia pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
+# The examples of shared memory, beside the C examples.
+dsm: c
+	@$(MAKE) --no-print-directory -C examples/dsm LIB=$(BIN) OUT=$(BIN)
 
 # The C++ examples and the tests of kumi.hpp, beside the C examples.
 cpp: c
@@ -126,7 +131,7 @@ test: lint
 # What the test programs run: all binaries, and the examples in C, C++ and Fortran.
 test-programs: setup
 	$(CARGO) build --workspace --all-targets --locked
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target c jia cpp fortran grpc PROFILE=debug BUILT=yes
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target c jia dsm cpp fortran grpc PROFILE=debug BUILT=yes
 
 # The tests of each language against this build, side by side: the long ones come first.
 languages: python java $(LANGUAGE_FOLDERS)

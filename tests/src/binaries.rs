@@ -44,9 +44,14 @@ fn build() -> PathBuf {
         cargo.arg("--release");
     }
     assert!(cargo.status().expect("cargo runs").success(), "cargo build failed");
-    for folder in
-        ["examples/c", "bindings/cpp", "examples/cpp", "bindings/fortran", "examples/fortran"]
-    {
+    for folder in [
+        "examples/c",
+        "examples/dsm",
+        "bindings/cpp",
+        "examples/cpp",
+        "bindings/fortran",
+        "examples/fortran",
+    ] {
         let mut make = Command::new("make");
         make.arg("-C").arg(repository().join(folder));
         for variable in ["LIB", "OUT"] {
