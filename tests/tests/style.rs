@@ -30,7 +30,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("kumi-c", &["kumi-mem"]),
     ("kumi-slot", &["kumi-call", "kumi-c"]),
     ("kumi-grpc", &["kumi-call", "kumi-idl", "kumi-rpc"]),
-    ("kumi-python", &["kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
+    ("kumi-python", &["kumi-dsm", "kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl", "kumi-call"]),
     ("kumi-docs", &["kumi", "kumi-mem", "kumi-node", "kumi-sim"]),
