@@ -55,7 +55,7 @@ fn python_programs_communicate() {
         let out = run(&cluster, &python, program, &[]).ok().out;
         out.lines().filter(|line| line.starts_with("passed ")).count()
     };
-    for (program, least) in [("ranks.py", 6), ("ranks_collectives.py", 4)] {
+    for (program, least) in [("ranks.py", 6), ("ranks_collectives.py", 4), ("ranks_shared.py", 5)] {
         let program = format!("bindings/python/tests/{program}");
         let source = std::fs::read_to_string(repository().join(&program));
         let tests = source.expect("the program").matches("\n@test\n").count();
@@ -88,6 +88,10 @@ fn python_examples_verify() {
     let out = run(&cluster, &python, "examples/python/heat.py", &size).ok().out;
     verified("heat", &out);
     run(&cluster, &python, "examples/python/heat.py", &["--size", "x"]).fails(64, &["--size"]);
+    let out = run(&cluster, &python, "examples/python/shared_heat.py", &size).ok().out;
+    verified("shared_heat", &out);
+    run(&cluster, &python, "examples/python/shared_heat.py", &["--size", "x"])
+        .fails(64, &["--size"]);
     let out = run(&cluster, &python, "examples/python/search.py", &["--bits", "10"]).ok().out;
     verified("search", &out);
     run(&cluster, &python, "examples/python/search.py", &["--bits", "0"]).fails(64, &["--bits"]);
@@ -158,6 +162,23 @@ fn an_exception_in_a_rank_ends_the_job_and_is_seen() {
     let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", script];
     let words = ["kumi.BadRankError: rank 9 does not exist in a job of 4 ranks", "rank 3"];
     cluster.kumi(&args).fails(1, &words);
+}
+
+/// A rank that fails waits for nobody at the end of its shared memory, and others that wait for its lock end with the job.
+#[test]
+fn an_exception_beside_shared_memory_ends_the_job_and_is_seen() {
+    let test = "an_exception_beside_shared_memory_ends_the_job_and_is_seen";
+    let Some(python) = interpreter(test) else { return };
+    let cluster = TestCluster::up(2);
+    let begin = "import kumi\nwith kumi.init():\n lock, me = kumi.lock(1), kumi.rank()\n";
+    let holds = " if me == 2:\n  lock.acquire(); kumi.barrier(); raise ValueError('mine')\n \
+                 kumi.barrier(); lock.acquire()";
+    let differs = " if me == 2: kumi.shared_array(1)\n kumi.barrier()";
+    for (body, words) in [(holds, "ValueError: mine"), (differs, "allocated other shared memory")] {
+        let script = format!("{begin}{body}");
+        let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", &script];
+        cluster.kumi(&args).fails(1, &[words]);
+    }
 }
 
 /// The line by which the documents show a call, as they have it.

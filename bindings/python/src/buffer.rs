@@ -4,6 +4,7 @@
 //! other ranks if it shows a window. So it is no slice but shared bytes; collectives work on a private copy of a window's.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use kumi_mem::{Context, Error, Scalar, SharedBytes, SharedBytesMut, any_overlap};
@@ -11,12 +12,21 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
 use crate::error::{Failure, wrong_type};
+use crate::private_copy::{PrivateCopy, WorkingCopy};
+use crate::shared::bring;
 
 /// Contiguous memory for reading.
-pub struct Input(PyUntypedBuffer);
+pub struct Input {
+    buffer: PyUntypedBuffer,
+    /// Its bytes, if it is shared memory: operations copy under the channel's lock, where a page fault would wait for itself.
+    copy: Option<PrivateCopy>,
+}
 
-/// Contiguous memory for writing.
-pub struct Output(PyUntypedBuffer);
+/// Contiguous memory for writing. Operations on shared memory work on a copy, which is written back at the end.
+pub struct Output {
+    buffer: PyUntypedBuffer,
+    copy: Option<WorkingCopy>,
+}
 
 impl Input {
     /// Holds the memory of `object`; `what` names it in messages.
@@ -24,15 +34,17 @@ impl Input {
     /// # Errors
     /// `TypeError` if it has no memory, or memory that cannot be copied as bytes.
     pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Input> {
-        hold(object, what).map(Input)
+        let buffer = hold(object, what)?;
+        let shared = bring(object.py(), &addresses(&buffer))?;
+        let of = |bytes| PrivateCopy::of(bytes, COPY).map_err(Failure::from);
+        let copy = shared.then(|| of(readable(&buffer))).transpose()?;
+        Ok(Input { buffer, copy })
     }
 
     /// Its bytes.
     pub fn shared(&self) -> SharedBytes<'_> {
-        let Some(start) = start(&self.0) else { return SharedBytes::default() };
-        // SAFETY: the buffer is contiguous, so that these are all its bytes, and is held while it is borrowed. Who writes
-        // them is no Rust code or uses shared bytes.
-        unsafe { SharedBytes::new(start, self.0.len_bytes()) }
+        let copy = self.copy.as_ref().map(|copy| copy.shared().shared());
+        copy.unwrap_or_else(|| readable(&self.buffer))
     }
 
     /// A copy of its bytes.
@@ -58,18 +70,32 @@ impl Output {
     /// # Errors
     /// `TypeError`, also if it is read-only.
     pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Output> {
-        let buffer = hold(object, what)?;
-        if buffer.readonly() {
-            return Err(wrong_type(format!("{what} is read-only and cannot be written to")));
+        let buffer = hold_writable(object, what)?;
+        let shared = bring(object.py(), &addresses(&buffer))?;
+        let of = |bytes| WorkingCopy::of(bytes, COPY).map_err(Failure::from);
+        let copy = shared.then(|| of(readable(&buffer))).transpose()?;
+        Ok(Output { buffer, copy })
+    }
+
+    /// As [`Output::of`], for memory that is used after the call, by whoever fills it.
+    ///
+    /// # Errors
+    /// As [`Output::of`]; `SharedMemoryError` if it is shared memory.
+    pub fn lasting(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Output> {
+        let buffer = hold_writable(object, what)?;
+        if bring(object.py(), &addresses(&buffer))? {
+            let text = format!(
+                "{what} is in the ranks' shared memory, which cannot be written to by this: \
+                 use another array, and copy it"
+            );
+            return Err(Failure::new("SharedMemoryError", text).into());
         }
-        Ok(Output(buffer))
+        Ok(Output { buffer, copy: None })
     }
 
     /// Its bytes.
     pub fn shared(&self) -> SharedBytesMut<'_> {
-        let Some(start) = start(&self.0) else { return SharedBytesMut::default() };
-        // SAFETY: as in `Input::shared`, and it may be written.
-        unsafe { SharedBytesMut::new(start, self.0.len_bytes()) }
+        self.copy.as_ref().map_or_else(|| writable(&self.buffer), WorkingCopy::shared)
     }
 
     /// Runs `body` with its bytes, or with a copy if they are a window's.
@@ -106,10 +132,42 @@ impl Output {
     /// `OverlapError`.
     pub fn check_disjoint(&self, sent: &Input) -> Result<(), Failure> {
         disjoint(
-            &[&self.0, &sent.0],
+            &[&self.buffer, &sent.buffer],
             "what is sent and what is received share memory: use two arrays",
         )
     }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(copy) = &self.copy {
+            copy.write_back(writable(&self.buffer));
+        }
+    }
+}
+
+/// The copies of shared memory, in messages.
+const COPY: &str = "a private copy of shared memory";
+
+/// A buffer's bytes.
+fn readable(buffer: &PyUntypedBuffer) -> SharedBytes<'_> {
+    let Some(start) = start(buffer) else { return SharedBytes::default() };
+    // SAFETY: the buffer is contiguous, so that these are all its bytes, and is held while it is borrowed. Who writes them is no
+    // Rust code or uses shared bytes.
+    unsafe { SharedBytes::new(start, buffer.len_bytes()) }
+}
+
+/// A buffer's bytes, of one that may be written.
+fn writable(buffer: &PyUntypedBuffer) -> SharedBytesMut<'_> {
+    let Some(start) = start(buffer) else { return SharedBytesMut::default() };
+    // SAFETY: as in `readable`, and all buffers of outputs may be written.
+    unsafe { SharedBytesMut::new(start, buffer.len_bytes()) }
+}
+
+/// Where a buffer is.
+fn addresses(buffer: &PyUntypedBuffer) -> Range<usize> {
+    let start = buffer.buf_ptr().addr();
+    start..start + buffer.len_bytes()
 }
 
 /// Where a buffer begins, unless it is empty.
@@ -122,7 +180,7 @@ fn start(buffer: &PyUntypedBuffer) -> Option<NonNull<u8>> {
 /// # Errors
 /// `OverlapError`.
 pub fn check_disjoint(outputs: &[Output]) -> Result<(), Failure> {
-    let buffers: Vec<_> = outputs.iter().map(|output| &output.0).collect();
+    let buffers: Vec<_> = outputs.iter().map(|output| &output.buffer).collect();
     disjoint(&buffers, "two of the arrays to be written to share memory")
 }
 
@@ -132,6 +190,14 @@ fn disjoint(buffers: &[&PyUntypedBuffer], text: &str) -> Result<(), Failure> {
         return Err(Failure::new("OverlapError", text));
     }
     Ok(())
+}
+
+fn hold_writable(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyUntypedBuffer> {
+    let buffer = hold(object, what)?;
+    if buffer.readonly() {
+        return Err(wrong_type(format!("{what} is read-only and cannot be written to")));
+    }
+    Ok(buffer)
 }
 
 fn hold(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyUntypedBuffer> {

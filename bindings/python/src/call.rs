@@ -384,7 +384,7 @@ pub fn lent(array: &Bound<'_, PyAny>, buffers: &mut Vec<Input>) -> PyResult<Lent
 
 /// Lends an array that gets a result. `buffers` holds it as long as it is lent.
 pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult<LentBytesMut> {
-    let output = Output::of(array, "a result")?;
+    let output = Output::lasting(array, "a result")?;
     let bytes = output.shared();
     // SAFETY: the caller holds the buffer as long as its call or transaction exists, and the array is for its
     // result.

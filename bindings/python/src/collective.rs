@@ -1,8 +1,5 @@
 //! Collectives that go on after their call has returned.
 
-use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
-
 use kumi_mem::{
     CollectiveKind, Context, Error, Group, Op, Report, RequestHandle, Scalar, SharedBytes,
     SharedBytesMut, any_overlap,
@@ -12,35 +9,9 @@ use pyo3::prelude::*;
 use crate::buffer::{Input, Output};
 use crate::error::Failure;
 use crate::group::{OfScalar, misaligned, operation, with_scalar};
+use crate::private_copy::PrivateCopy;
 use crate::request::{LentMemory, Memory, NativeRequest};
 use crate::state::State;
-
-/// A copy of a window's memory, aligned for every element that can be reduced.
-struct PrivateCopy {
-    words: Box<[AtomicU64]>,
-    bytes: usize,
-}
-
-impl PrivateCopy {
-    fn of(bytes: SharedBytes<'_>) -> Result<PrivateCopy, Error> {
-        let count = bytes.len().div_ceil(size_of::<u64>());
-        let mut words = Vec::new();
-        let what = "a private copy of a window's memory";
-        let full = |_| Error::OutOfMemory { bytes: bytes.len() as u64, what };
-        words.try_reserve_exact(count).map_err(full)?;
-        words.resize_with(count, AtomicU64::default);
-        let copy = PrivateCopy { words: words.into_boxed_slice(), bytes: bytes.len() };
-        copy.shared().copy_from(bytes);
-        Ok(copy)
-    }
-
-    fn shared(&self) -> SharedBytesMut<'_> {
-        let start = NonNull::from(&*self.words).cast::<u8>();
-        // SAFETY: the box has at least these bytes, stays while it is borrowed, and is reached as shared bytes only; its cells
-        // permit writes.
-        unsafe { SharedBytesMut::new(start, self.bytes) }
-    }
-}
 
 /// What a collective sends and receives. It works on copies of what is a window's memory, since others may write that.
 pub struct CollectiveMemory {
@@ -61,7 +32,9 @@ impl CollectiveMemory {
         }
         let copy = |bytes: SharedBytes<'_>| -> Result<_, Error> {
             let shared = context.is_shared(bytes.as_ptr(), bytes.len())?;
-            shared.then(|| PrivateCopy::of(bytes)).transpose()
+            shared
+                .then(|| PrivateCopy::of(bytes, "a private copy of a window's memory"))
+                .transpose()
         };
         let sent = send.as_ref().map(|send| copy(send.shared())).transpose()?.flatten();
         let into = receive.as_ref().map(|receive| copy(receive.shared().shared()));

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use crate::error::Failure;
 use crate::number::{maybe_name, name};
+use crate::shared;
 use crate::state::{State, current, finalise, fork, is_active, is_owner, released};
 
 /// Checks a rank number of the program.
@@ -26,10 +27,10 @@ pub fn initialise(py: Python<'_>, threads: bool) -> PyResult<()> {
     Ok(crate::state::initialise(py, threads)?)
 }
 
-/// Leaves the job.
+/// Leaves the job; if it has shared memory, with all ranks, unless this one leaves because of an error.
 #[pyfunction]
-pub fn finalize(py: Python<'_>) -> PyResult<()> {
-    Ok(finalise(py)?)
+pub fn finalize(py: Python<'_>, wait: bool) -> PyResult<()> {
+    Ok(finalise(py, wait)?)
 }
 
 /// Tells the library that this process is the child of a fork.
@@ -81,10 +82,13 @@ pub fn time() -> PyResult<f64> {
     Ok(current()?.context.time())
 }
 
-/// Returns when all ranks have called it.
+/// Returns when all ranks have called it. What they wrote to shared memory before is visible then.
 #[pyfunction]
 pub fn barrier(py: Python<'_>) -> PyResult<()> {
     let state = current()?;
+    if shared::barrier(py, &state)? {
+        return Ok(());
+    }
     Ok(released(py, || state.context.barrier()).map_err(Failure::from)?)
 }
 

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `state` | the one [`kumi_mem::Context`] of the process, and the rules for using it |
 //! | `turn` | threads that would wait for the same |
+//! | `shared` | shared memory of all ranks |
+//! | `private_copy` | copies of memory that operations cannot work on |
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | conversion of errors to exceptions |
 //! | `number` | numbers that Python passes |
@@ -33,7 +35,9 @@ mod machine;
 mod message;
 mod number;
 mod object;
+mod private_copy;
 mod request;
+mod shared;
 mod slot;
 mod state;
 mod target;
@@ -90,6 +94,11 @@ mod _native {
     use crate::request::{
         NativeRequest, collect_ends, ends_descriptor, start_atomic, start_get, start_put,
         start_receive, start_send, wait_any,
+    };
+    #[pymodule_export]
+    use crate::shared::{
+        NativeSharedBytes, shared_bring, shared_lock, shared_reset, shared_set, shared_start,
+        shared_statistics, shared_unlock, shared_wait,
     };
     #[pymodule_export]
     use crate::slot::{NativeFunction, NativeMemory, describe_routines, run_slot};

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use crate::error::{Failure, forget_cause, keep_signal};
 use crate::fifo::{FifoEntry, close_all};
 use crate::request::{Requests, must_look_again};
+use crate::shared::JobMemory;
 use crate::window::{WindowEntry, WindowOnMemory};
 
 /// Interval at which a wait checks for signals that Python handles.
@@ -30,6 +31,11 @@ pub const SLICE: Duration = Duration::from_millis(25);
 pub struct StateTable<T>(Mutex<T>);
 
 impl<T> StateTable<T> {
+    /// A table.
+    pub const fn new(contents: T) -> StateTable<T> {
+        StateTable(Mutex::new(contents))
+    }
+
     /// Locks it. Meanwhile nobody releases the interpreter's lock, waits, or drops what may run code of the program.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -60,6 +66,8 @@ pub struct State {
     pub claims: StateTable<HashMap<u64, ClaimedMessage<'static>>>,
     /// Requests whose results nobody has taken.
     pub requests: Requests,
+    /// The shared memory of all ranks.
+    pub shared: JobMemory,
     /// All threads may call.
     threads: bool,
 }
@@ -111,7 +119,7 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// This process is a fork of one with a state. Only the parent is the rank.
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// The state. If its thread ends without `finalize` it stays, because numpy arrays may still show memory of its windows.
-static STATE: StateTable<Option<Arc<State>>> = StateTable(Mutex::new(None));
+static STATE: StateTable<Option<Arc<State>>> = StateTable::new(None);
 
 thread_local! {
     /// This thread has made the state.
@@ -245,6 +253,7 @@ pub fn initialise(py: Python<'_>, threads: bool) -> Result<(), Failure> {
         groups: StateTable::default(),
         claims: StateTable::default(),
         requests: Requests::default(),
+        shared: JobMemory::default(),
         threads,
     };
     OWNER.set(true);
@@ -270,7 +279,9 @@ impl SentContext {
 }
 
 /// Frees the windows, then the context. Only for the thread that made it, and while no other thread is in a call.
-pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
+///
+/// If there is shared memory all ranks end it together, unless this one does not `wait`.
+pub fn finalise(py: Python<'_>, wait: bool) -> Result<(), Failure> {
     drop(current()?);
     if !OWNER.get() {
         let text = "kumi.finalize() is for the thread that called kumi.init()";
@@ -295,6 +306,7 @@ pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
     OWNER.set(false);
     state.requests.end(state.context);
     drop(state.requests);
+    let ended = state.shared.end(py, wait);
     drop((state.completions, state.groups, state.claims, state.fifos));
     let windows = state.windows.into_inner().into_values();
     let shown = windows.map(WindowEntry::end).filter(|shown| *shown).count();
@@ -306,5 +318,6 @@ pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
         if shown == 0 { context.finalize() } else { context.finalize_keeping_memory() }
     });
     ACTIVE.store(false, Ordering::Release);
+    ended?;
     Ok(outcome?)
 }

@@ -205,7 +205,7 @@ impl NativeWindow {
         write: bool,
         atomic: bool,
     ) -> PyResult<Self> {
-        let buffer = Output::of(memory, "memory")?;
+        let buffer = Output::lasting(memory, "memory")?;
         let bytes = buffer.shared().len();
         let held = Memory { buffer, _guard: guard };
         Self::make(memory.py(), bytes, Some(held), rights_of(read, write, atomic))

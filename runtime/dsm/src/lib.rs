@@ -35,5 +35,5 @@ pub use config::Config;
 pub use context::SharedContext;
 pub use error::Error;
 pub use kumi_coherence::{Migration, Misuse, Placement, Protocol};
-pub use shared_memory::{HeldLock, SharedMemory};
+pub use shared_memory::{Addresses, HeldLock, SharedMemory};
 pub use statistics::{Count, Statistics};

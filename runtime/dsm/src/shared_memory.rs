@@ -1,7 +1,9 @@
 //! The shared memory of a rank, for its program.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement};
 use kumi_mem::Context;
@@ -47,8 +49,34 @@ pub struct SharedMemory {
     rank_view: Arc<RankView>,
     statistics: Arc<Statistics>,
     page_bytes: u32,
+    /// The end waits for all ranks.
+    ends_together: bool,
     context: SharedContext,
 }
+
+/// The addresses of a shared memory at this rank, which stay its own as long as this exists, after its end too. Pages that are
+/// visible at the end can still be read; an access to another one ends the process then, with a line on stderr.
+pub struct Addresses {
+    rank_view: Arc<RankView>,
+    range: Range<usize>,
+}
+
+impl Addresses {
+    /// All of them.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+}
+
+impl fmt::Debug for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "addresses of {:?}", self.rank_view.view())
+    }
+}
+
+/// So long the end waits before it looks again for threads that are inside of a page fault.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// Brings pages in the thread that faults. The pager is gone when the memory is.
 struct Faults(Weak<Pager>);
@@ -58,7 +86,8 @@ impl FaultResolver for Faults {
         let gone = FaultRefusal::new("the shared memory has ended");
         let pager = self.0.upgrade().ok_or(gone)?;
         let page = u32::try_from(unit).map_err(|_| FaultRefusal::new("there is no such page"))?;
-        Ok(pager.bring(page)?)
+        // The program is in the middle of an instruction: it can answer no questions.
+        Ok(kumi_mem::uninterrupted(|| pager.bring(page))?)
     }
 }
 
@@ -124,7 +153,16 @@ impl SharedMemory {
         rank_view.view().serve(Arc::new(Faults(Arc::downgrade(&pager))));
         let releaser = Releaser::new(node, Arc::clone(&protocol), Arc::clone(&statistics));
         let page_bytes = config.page_bytes;
-        Ok(SharedMemory { pager, releaser, protocol, rank_view, statistics, page_bytes, context })
+        Ok(SharedMemory {
+            pager,
+            releaser,
+            protocol,
+            rank_view,
+            statistics,
+            page_bytes,
+            ends_together: true,
+            context,
+        })
     }
 
     /// The context whose ranks share the memory.
@@ -281,41 +319,85 @@ impl SharedMemory {
         self.releaser.flush(pages)
     }
 
+    /// The addresses of the whole memory at this rank.
+    #[must_use]
+    pub fn addresses(&self) -> Addresses {
+        let view = self.rank_view.view();
+        let start = view.base().addr();
+        let range = start..start + view.units() as usize * self.page_bytes as usize;
+        Addresses { rank_view: Arc::clone(&self.rank_view), range }
+    }
+
+    /// Ends it here. When this returns nothing uses the context any more, so a caller whose context is not for ever may end
+    /// that: threads that are inside of a page fault were waited for.
+    ///
+    /// `together` waits until all ranks end it. A rank that leaves because of an error does not wait; others that still fetch
+    /// pages from here have an error then.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::wait`]. The memory has ended all the same.
+    pub fn end(mut self, together: bool) -> Result<(), Error> {
+        let waited = if together { self.wait() } else { Ok(()) };
+        self.ends_together = false;
+        let mut pager = Arc::clone(&self.pager);
+        drop(self);
+        // Only whoever has the last reference ends it, so that its end is over when this returns.
+        while let Err(used) = Arc::try_unwrap(pager) {
+            pager = used;
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        waited
+    }
+
     /// Whether bytes at this address may be of the shared memory.
     #[must_use]
     pub fn contains(&self, address: *const u8) -> bool {
         self.rank_view.view().unit_at(address).is_some()
     }
 
-    /// Brings all pages of a range of addresses, as a system call needs that reads or writes them: the kernel takes no page
-    /// faults. Addresses outside of the memory are left alone.
+    /// The units of the memory in which some of these bytes are.
+    fn units_of(&self, start: *const u8, bytes: usize) -> Range<u64> {
+        let view = self.rank_view.view();
+        let Some(last) = bytes.checked_sub(1).map(|last| start.wrapping_add(last)) else {
+            return 0..0;
+        };
+        match (view.unit_at(start), view.unit_at(last)) {
+            (None, None) => 0..0,
+            (first, last) => first.unwrap_or(0)..last.map_or(view.units(), |unit| unit + 1),
+        }
+    }
+
+    /// Brings all pages of a range of addresses, as a system call needs that reads them: the kernel takes no page faults.
+    /// Addresses outside of the memory are left alone.
     ///
     /// # Errors
     /// As a page fault: [`Error::Misuse`] outside of allocations, [`Error::Channel`].
     pub fn bring(&self, start: *const u8, bytes: usize) -> Result<(), Error> {
-        let view = self.rank_view.view();
-        let Some(last) = bytes.checked_sub(1).map(|last| start.wrapping_add(last)) else {
-            return Ok(());
-        };
-        let units = view.units();
-        let first = view.unit_at(start).unwrap_or(0);
-        let end = view.unit_at(last).map_or(units, |unit| unit + 1);
-        if view.unit_at(start).is_none() && view.unit_at(last).is_none() {
-            return Ok(());
-        }
-        for unit in first..end {
-            if !view.is_mapped(unit) {
+        for unit in self.units_of(start, bytes) {
+            if !self.rank_view.view().is_mapped(unit) {
                 self.pager.bring(unit as u32)?;
             }
         }
         Ok(())
     }
+
+    /// As [`SharedMemory::bring`], for a system call that writes them. They may count as written, which costs a comparison.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::bring`].
+    pub fn bring_for_writing(&self, start: *mut u8, bytes: usize) -> Result<(), Error> {
+        self.bring(start, bytes)?;
+        let units = self.units_of(start, bytes);
+        Ok(self.rank_view.view().open_for_writing(units)?)
+    }
 }
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // Others may still fetch pages from here. A rank that cannot wait has lost its channel, and its job ends.
-        let _ = self.wait();
+        if self.ends_together {
+            // Others may still fetch pages from here. A rank that cannot wait has lost its channel, and its job ends.
+            let _ = self.wait();
+        }
     }
 }
 

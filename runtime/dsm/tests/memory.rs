@@ -106,3 +106,30 @@ fn a_condition_carries_what_was_written() {
         }
     });
 }
+
+/// The end leaves the context to its owner, and the addresses to whoever keeps them.
+#[test]
+fn the_end_lets_the_context_go_and_keeps_addresses() {
+    let name = "the_end_lets_the_context_go_and_keeps_addresses";
+    let job = Job { layout: &[1, 1], ..Job::default() };
+    if is_rank() {
+        let context = Arc::new(Context::init().expect("init"));
+        let config = Config::from_environment().expect("settings");
+        let memory = SharedMemory::new(Arc::clone(&context), config).expect("shared memory");
+        let array = memory.array::<u64>(5000, Placement::At(0)).expect("room");
+        array.set(context.rank() as usize, 7).expect("inside");
+        memory.barrier().expect("barrier");
+        assert_eq!([0, 1].map(|at| array.get(at).expect("inside")), [7, 7]);
+        let (addresses, start) = (memory.addresses(), array.as_ptr());
+        assert!(addresses.range().contains(&start.addr()));
+        memory.bring_for_writing(start.cast(), 5000 * 8).expect("pages");
+        memory.end(true).expect("end");
+        let context = Arc::into_inner(context).expect("nobody else has it");
+        context.finalize().expect("finalize");
+        // SAFETY: the addresses are kept, and these pages were visible.
+        assert_eq!(unsafe { start.read_volatile() }, 7);
+        drop(addresses);
+        std::process::exit(0);
+    }
+    launch(&[name, "--exact", "--nocapture", "--test-threads=1"], &job).finish();
+}

@@ -57,6 +57,7 @@ pub use collective::reduction::{Reduction, UserOp};
 pub use collective::scalar::{Op, Scalar};
 pub use collective::start::CollectiveRequest;
 pub use context::Context;
+pub use engine::interrupt::uninterrupted;
 pub use error::{Error, Refusal};
 pub use fifo::signal::Signal;
 pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, FifoRecord};

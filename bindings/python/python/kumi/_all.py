@@ -59,6 +59,7 @@ from ._errors import (
     RefusedError,
     RequestCancelledError,
     RequestListedError,
+    SharedMemoryError,
     StaleClaimError,
     StaleRequestError,
     TruncatedError,
@@ -98,6 +99,16 @@ from ._native import (
 )
 from ._regions import Region, region
 from ._requests import Request, irecv, isend, wait_all, wait_any, wait_some
+from ._shared import (
+    Condition,
+    Lock,
+    SharedArray,
+    bring,
+    condition,
+    lock,
+    shared_array,
+    shared_statistics,
+)
 from ._window import Window, window, window_on
 
 __all__ = [
@@ -120,6 +131,7 @@ __all__ = [
     "BusyError",
     "ClaimedMessage",
     "Completion",
+    "Condition",
     "FaultError",
     "Fifo",
     "FifoDamagedError",
@@ -136,6 +148,7 @@ __all__ = [
     "IoError",
     "Job",
     "KumiError",
+    "Lock",
     "Message",
     "NeverDoneError",
     "NoFifoError",
@@ -154,6 +167,8 @@ __all__ = [
     "Request",
     "RequestCancelledError",
     "RequestListedError",
+    "SharedArray",
+    "SharedMemoryError",
     "StaleClaimError",
     "StaleRequestError",
     "Status",
@@ -167,9 +182,11 @@ __all__ = [
     "alltoallv",
     "await_claim",
     "barrier",
+    "bring",
     "broadcast",
     "claim",
     "cluster_nodes",
+    "condition",
     "fence",
     "finalize",
     "flush",
@@ -179,6 +196,7 @@ __all__ = [
     "irecv",
     "isend",
     "job",
+    "lock",
     "max_record",
     "node",
     "node_load",
@@ -193,6 +211,8 @@ __all__ = [
     "same_node",
     "send",
     "sendrecv",
+    "shared_array",
+    "shared_statistics",
     "size",
     "start_allgather",
     "start_allreduce",

@@ -246,6 +246,10 @@ class UnreadError(KumiError):
     bytes: int
 
 
+class SharedMemoryError(KumiError):
+    """Shared memory cannot be had here or has ended, or the ranks do not use it alike."""
+
+
 class FaultError(KumiError):
     """Communication broke, for example because a rank has ended."""
 

@@ -25,6 +25,7 @@ __all__ = [
     "NativeMemory",
     "NativeObject",
     "NativeRequest",
+    "NativeSharedBytes",
     "NativeWindow",
     "append",
     "atomic",
@@ -65,6 +66,14 @@ __all__ = [
     "same_node",
     "send",
     "sendrecv",
+    "shared_bring",
+    "shared_lock",
+    "shared_reset",
+    "shared_set",
+    "shared_start",
+    "shared_statistics",
+    "shared_unlock",
+    "shared_wait",
     "size",
     "start_atomic",
     "start_get",
@@ -199,7 +208,7 @@ def max_record() -> int:
     """Bytes of the longest record of FIFOs and signals in this job, for all ranks."""
 
 def initialise(threads: bool) -> None: ...
-def finalize() -> None: ...
+def finalize(wait: bool) -> None: ...
 def forked() -> None: ...
 def owned() -> bool | None: ...
 def rank() -> int:
@@ -214,6 +223,18 @@ def node() -> int:
 def job() -> int:
     """The job's number, 0 for a job of one rank without a cluster."""
 
+@final
+class NativeSharedBytes:
+    def __new__(cls, bytes: int, home: str, rank: int) -> NativeSharedBytes: ...
+
+def shared_start(number: int) -> None: ...
+def shared_lock(number: int) -> None: ...
+def shared_unlock(number: int) -> None: ...
+def shared_set(number: int) -> None: ...
+def shared_reset(number: int) -> None: ...
+def shared_wait(number: int) -> None: ...
+def shared_bring(start: int, bytes: int, write: bool) -> None: ...
+def shared_statistics() -> list[tuple[str, int]]: ...
 @final
 class NativeFunction:
     def call(self, given: list[Any]) -> list[tuple[int, Any]]: ...
@@ -238,7 +259,8 @@ def time() -> float:
     """Seconds on a monotonic clock, the same for all ranks of a machine."""
 
 def barrier() -> None:
-    """Returns when all ranks have called it."""
+    """Returns when all ranks have called it. What they wrote to shared memory before (:func:`kumi.shared_array`) is visible
+    then."""
 
 def fence(rank: int | None = None) -> None:
     """Keeps the order of operations on windows at a rank, or at each rank: those that follow take effect there after

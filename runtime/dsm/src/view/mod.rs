@@ -229,6 +229,17 @@ impl View {
         self.pages.backend.map(units)
     }
 
+    /// Makes units that are visible writable for the kernel, too, which is asked to write there and takes no faults. They may count
+    /// as written then.
+    ///
+    /// # Errors
+    /// As [`View::map`].
+    pub fn open_for_writing(&self, mut units: Range<u64>) -> Result<(), ViewError> {
+        self.pages.check(&units)?;
+        let _shared = self.pages.gate.share();
+        units.try_for_each(|unit| self.pages.backend.expect_write(unit))
+    }
+
     /// Takes units out of sight, and adds those written since the last collection to `dirty`, in order. What was written stays
     /// in the node's copy. Units that are not visible do nothing.
     ///

@@ -4,6 +4,7 @@
 //! separate thread makes the waiting thread ask the program from time to time. The state of the call
 //! stays as it is meanwhile.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -32,6 +33,25 @@ struct InterruptState {
     /// Rises when the calls are to ask.
     due: AtomicU64,
     stop: AtomicBool,
+}
+
+thread_local! {
+    /// Waits of this thread do not ask the program.
+    static UNINTERRUPTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body`; waits in it do not ask the program whether to go on (see [`Context::interruptible`]). For waits in the middle of any
+/// instruction of the program, as in a page fault: it may hold what its answer needs, or be in its answer already.
+pub fn uninterrupted<R>(body: impl FnOnce() -> R) -> R {
+    /// Also after a panic.
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            UNINTERRUPTED.set(self.0);
+        }
+    }
+    let _before = Before(UNINTERRUPTED.replace(true));
+    body()
 }
 
 impl Context {
@@ -104,7 +124,8 @@ impl Context {
             }
             Ok(result)
         };
-        let Some(InterruptHook { ask, shared, .. }) = self.interrupts.get() else {
+        let hook = self.interrupts.get().filter(|_| !UNINTERRUPTED.get());
+        let Some(InterruptHook { ask, shared, .. }) = hook else {
             return self.channel.wait(wait, attempt);
         };
         let _call = ActiveCall::begin(shared);
@@ -223,6 +244,31 @@ mod tests {
         let ask = move || count.fetch_add(1, Relaxed) == 2;
         context.interruptible(SOON, ask).expect("a thread");
         (context, asked)
+    }
+
+    /// While a question is being answered, another wait of this thread asks nothing.
+    #[test]
+    fn a_wait_inside_of_an_answer_asks_nobody_if_it_is_uninterrupted() {
+        let context: &'static Context =
+            Box::leak(Box::new(Context::init_singleton().expect("singleton")));
+        let window: &'static crate::Window<'_> =
+            Box::leak(Box::new(context.window(1024).expect("window")));
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let ask = move || {
+            count.fetch_add(1, Relaxed);
+            // Raises the counter after a time in which it would be asked again.
+            let put = std::thread::spawn(|| {
+                std::thread::sleep(10 * SOON);
+                window.put_notify(0, 0, b"x", 7).expect("put");
+            });
+            uninterrupted(|| window.wait_notify(7, 1).expect("not interrupted"));
+            put.join().expect("the put");
+            true
+        };
+        context.interruptible(SOON, ask).expect("a thread");
+        assert!(matches!(window.wait_notify(0, 1), Err(Error::Interrupted)));
+        assert_eq!(asked.load(Relaxed), 1);
     }
 
     #[test]
