@@ -2,8 +2,11 @@
 
 mod support;
 
-use kumi_dsm::{Placement, SharedMemory};
-use support::{Job, start};
+use std::sync::Arc;
+
+use kumi_dsm::{Config, Placement, SharedMemory};
+use kumi_mem::Context;
+use support::{Job, is_rank, launch, start};
 
 const LAYOUTS: &[&[u32]] = &[&[1], &[2], &[1, 1], &[2, 2], &[1, 1, 1, 1], &[3, 1]];
 

@@ -7,8 +7,7 @@ mod common;
 use std::sync::Arc;
 
 #[allow(unused_imports, reason = "as above")]
-pub use common::{Job, Numbers, Running};
-use common::{is_rank, launch};
+pub use common::{Job, Numbers, Running, is_rank, launch};
 use kumi_dsm::{Config, SharedMemory};
 use kumi_mem::Context;
 
