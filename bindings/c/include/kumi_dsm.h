@@ -128,8 +128,8 @@ int kumi_dsm_wait_condition(uint32_t condition);
 int kumi_dsm_bring(const void *start, size_t bytes);
 
 /* *value becomes a counter of this rank since kumi_dsm_start(): "faults",
- * "copies found", "fetches", "pages fetched", "diffs", "diff bytes", "locks",
- * "barriers", "stale pages" or "pages homed".
+ * "copies", "fetches", "pages", "diffs", "diff_bytes", "locks", "barriers", "stale"
+ * or "homed"; `kumi stats` has the same of all ranks.
  * Errors: COUNTER (there is none of that name), NULL. */
 int kumi_dsm_statistics(const char *name, uint64_t *value);
 

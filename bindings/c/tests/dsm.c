@@ -98,6 +98,10 @@ static void synchronisation(void)
 
 static void buffers(void)
 {
+	static const char *counters[] = {"faults", "copies",     "fetches",
+	                                 "pages",  "diffs",      "diff_bytes",
+	                                 "locks",  "barriers",   "stale",
+	                                 "homed"};
 	uint64_t value = 0;
 	kumi_window *window = NULL;
 	int ends[2];
@@ -112,6 +116,8 @@ static void buffers(void)
 	EXPECT(kumi_dsm_bring(bytes, 8 << 20) == KUMI_ERR_OUTSIDE);
 	EXPECT(kumi_dsm_statistics("faults", &value) == KUMI_OK && value > 0);
 	EXPECT(kumi_dsm_statistics("fault", &value) == KUMI_ERR_COUNTER);
+	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+		EXPECT(kumi_dsm_statistics(counters[i], &value) == KUMI_OK);
 	/* What was brought is there for a call that nobody has changed. */
 	EXPECT(pipe(ends) == 0);
 	EXPECT(write(ends[1], "shared", 6) == 6);
