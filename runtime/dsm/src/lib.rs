@@ -27,6 +27,7 @@ mod rank_view;
 mod release;
 mod shared_memory;
 mod statistics;
+mod trace;
 pub mod view;
 
 pub use array::SharedArray;
