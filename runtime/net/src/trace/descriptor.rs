@@ -13,8 +13,8 @@ pub struct TraceDescriptor {
     pub events: u64,
 }
 
-/// The variable that names the ring.
-const RING: &str = "KUMI_TRACE_RING";
+/// The variable that names the ring. A job that a traced rank starts must not have it.
+pub const RING: &str = "KUMI_TRACE_RING";
 
 impl TraceDescriptor {
     /// The variable to set for the rank.

@@ -12,7 +12,7 @@ mod recorder;
 #[cfg(test)]
 mod tests;
 
-pub use descriptor::TraceDescriptor;
+pub use descriptor::{RING, TraceDescriptor};
 pub use layout::{FEWEST_EVENTS, MOST_ALLOCATIONS, MOST_EVENTS, NAME_BYTES, ring_bytes};
 pub use reader::{RingReading, TraceRing, TracedAllocation};
 pub use recorder::{Span, Tracer};

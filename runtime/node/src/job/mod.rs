@@ -12,6 +12,7 @@ mod process;
 pub mod processors;
 mod run;
 mod streams;
+pub mod traces;
 mod user;
 
 use std::cell::RefCell;
@@ -38,6 +39,7 @@ use crate::wire::NodeXdp;
 use devices::DeviceLedger;
 use processors::NumaPlaces;
 use program::Programs;
+use traces::{JobTraces, KeptTraces};
 
 pub use orphans::{ProcessTable, kill_descendants};
 
@@ -99,6 +101,8 @@ pub struct LiveJob {
     pub control: Option<JobGroups>,
     /// Process groups of its ranks; 0 once the rank is reaped.
     pub groups: Arc<Vec<AtomicI32>>,
+    /// What its ranks record, if it is traced.
+    pub traces: JobTraces,
 }
 
 impl LiveJob {
@@ -106,7 +110,7 @@ impl LiveJob {
     fn new(
         (name, fill): (String, Option<bool>),
         first: u32,
-        segment: Segment,
+        (segment, traces): (Segment, JobTraces),
         page: Option<JobPage>,
         (control, groups): (Option<JobGroups>, Arc<Vec<AtomicI32>>),
     ) -> Self {
@@ -128,6 +132,7 @@ impl LiveJob {
             may_fill,
             control,
             groups,
+            traces,
         }
     }
 
@@ -187,6 +192,8 @@ pub struct NodeServices {
     pub page: Option<Arc<NodePage>>,
     /// Jobs to be sampled.
     pub live: RefCell<BTreeMap<JobId, LiveJob>>,
+    /// Traces of jobs that are over.
+    pub kept_traces: RefCell<KeptTraces>,
 }
 
 impl NodeServices {

@@ -193,6 +193,7 @@ impl Started {
             blocked: blocked_view,
             page: share.page,
             live: RefCell::default(),
+            kept_traces: RefCell::default(),
         });
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, tree_sender);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
