@@ -308,7 +308,7 @@ impl Head {
         let node = traces::node_of(&job.record, rank)?;
         if self.samples.too_many_traces() {
             let message = "the head already reads as many traces as it can; try again";
-            return Err(refusal(RefusalKind::NotNow, message));
+            return Err(refusal(RefusalKind::NotNow, message.to_string()));
         }
         self.sample((client, user), SampleScope::Trace(id, rank, from), &BTreeSet::from([node]));
         Ok(())
