@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Fetches and diffs of an allocation from which on its placement matters.
 const FEWEST_TRANSFERS: u64 = 16;
 /// Of the pages with traffic, the share (of 100) that one node alone must use for a placement to be advised.
-const OF_ONE_NODE: u64 = 80;
+const OF_ONE_NODE: u64 = 60;
 /// Share of the ranks' time (of 100) that waiting for a lock or for late ranks must take.
 const OF_THE_TIME: u64 = 5;
 
@@ -64,20 +64,17 @@ fn placement(trace: &Trace, name: &str, pages: &[(&u32, &PageUse)]) -> Option<St
     if transfers < FEWEST_TRANSFERS {
         return None;
     }
-    let mut nodes = Vec::new();
-    for (_, page) in &moved {
+    // The home's own reads cost nothing and are not recorded; its writes are.
+    let away = moved.iter().filter(|(_, page)| {
         let home = page.home.and_then(|rank| trace.node_of(rank));
-        // The home's own reads cost nothing and are not recorded; its writes are.
-        if let [only] = page.users().into_iter().collect::<Vec<_>>()[..]
-            && home != Some(only)
-        {
-            nodes.push(only);
-        }
-    }
-    let share = percent(nodes.len() as u64, moved.len() as u64);
+        only_user(page).is_some_and(|only| home != Some(only))
+    });
+    let share = percent(away.count() as u64, moved.len() as u64);
     if share < OF_ONE_NODE {
         return None;
     }
+    // Also those that are at the right place.
+    let nodes: Vec<_> = pages.iter().filter_map(|(_, page)| only_user(page)).collect();
     let rising = nodes.is_sorted();
     let place = match (nodes.first(), rising, nodes.first() == nodes.last()) {
         (Some(node), true, true) => {
@@ -91,6 +88,12 @@ fn placement(trace: &Trace, name: &str, pages: &[(&u32, &PageUse)]) -> Option<St
     Some(format!(
         "place `{name}` {place}: {share} % of the pages that move are {what} by one node only, and their home is another"
     ))
+}
+
+/// The node that uses a page, if there is only one.
+fn only_user(page: &PageUse) -> Option<u32> {
+    let users = page.users();
+    users.first().copied().filter(|_| users.len() == 1)
 }
 
 fn false_sharing(trace: &Trace, name: &str, pages: &[(&u32, &PageUse)]) -> Option<String> {
