@@ -74,5 +74,7 @@ fn work(memory: &SharedMemory, options: &Options) -> anyhow::Result<u64> {
         }
         memory.barrier()?;
     }
-    Ok(counter.get(0)?)
+    let count = counter.get(0)?;
+    anyhow::ensure!(count == u64::from(options.rounds) * ranks as u64, "the counter is {count}");
+    Ok(count)
 }

@@ -139,7 +139,7 @@ fn imbalance(trace: &Trace, barriers: &BarrierUse) -> Option<String> {
     let often = percent(*times, barriers.passed);
     if often > 50 && trace.ranks.len() > 2 || often > 75 {
         return Some(format!(
-            "give rank {rank} less work: it comes last to {often} % of the barriers, and the others wait for it in {share} % of all ranks' time"
+            "give rank {rank} less work or nearer pages: it comes last to {often} % of the barriers, and ranks wait for late ones in {share} % of their time"
         ));
     }
     Some(format!(
@@ -227,7 +227,10 @@ mod tests {
         assert!(text[0].ends_with("use several locks"), "{text:?}");
         let pass = |begin, waited| event(TraceKind::Barrier, (begin, waited), 0);
         let text = said(&trace(vec![vec![pass(0, 100)], vec![pass(90, 10)]]));
-        assert!(text[0].starts_with("give rank 1 less work: it comes last to 100 %"), "{text:?}");
+        assert!(
+            text[0].starts_with("give rank 1 less work or nearer pages: it comes last to 100 %"),
+            "{text:?}"
+        );
     }
 
     #[test]
