@@ -48,8 +48,10 @@ pub struct Pages {
     pub partly: bool,
 }
 
-/// Who wrote a page between two barriers: nodes, and under which locks.
-type Writers = BTreeMap<(u32, u64), BTreeMap<u32, BTreeSet<Option<u32>>>>;
+/// The nodes that wrote a page between two barriers, each under these locks, or under none.
+type WritingNodes = BTreeMap<u32, BTreeSet<Option<u32>>>;
+/// By page and interval.
+type Writers = BTreeMap<(u32, u64), WritingNodes>;
 
 /// Counts what happened to each page.
 pub fn pages(trace: &Trace) -> Pages {
@@ -110,7 +112,7 @@ fn pages_in_steps(trace: &Trace, mut steps: u64) -> Pages {
 }
 
 /// Whether one lock protects the writes of all nodes: then they share what they write, and not only the page.
-fn have_a_common_lock(nodes: &BTreeMap<u32, BTreeSet<Option<u32>>>) -> bool {
+fn have_a_common_lock(nodes: &WritingNodes) -> bool {
     let mut all = nodes.values().flatten();
     let first = all.next().copied().flatten();
     first.is_some() && all.all(|lock| *lock == first)

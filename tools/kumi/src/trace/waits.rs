@@ -108,10 +108,12 @@ fn follow(lock: u32, changes: &[(u64, bool, u32)]) -> (u64, Vec<HandOver>) {
     (held, handed)
 }
 
+/// Begin and wait of a rank at a barrier, and the rank.
+type Passing = (u64, u64, u32);
+
 /// Looks at all barriers with effect on memory and without.
 pub fn barriers(trace: &Trace) -> BarrierUse {
-    // By kind and number: begin and wait of each rank.
-    let mut passed: BTreeMap<(TraceKind, u32), Vec<(u64, u64, u32)>> = BTreeMap::new();
+    let mut passed: BTreeMap<(TraceKind, u32), Vec<Passing>> = BTreeMap::new();
     let mut result = BarrierUse::default();
     for rank in &trace.ranks {
         for event in &rank.events {
