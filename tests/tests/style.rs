@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl", "kumi-call"]),
     ("kumi-docs", &["kumi", "kumi-mem", "kumi-node", "kumi-sim"]),
-    ("kumi-examples", &["kumi-mem"]),
+    ("kumi-examples", &["kumi-dsm", "kumi-mem"]),
     (
         "kumi-bench",
         &[

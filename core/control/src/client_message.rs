@@ -104,6 +104,16 @@ pub enum ClientRequest {
         /// The rank; all of the job if none is given.
         rank: Option<u32>,
     },
+    /// A sample of the node of a rank: only a part of the rank's trace, also of a job that is over. Only the job's user, the
+    /// cluster's owner and root may ask.
+    SampleTrace {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: u32,
+        /// Number of the first event.
+        from: u64,
+    },
 }
 
 /// Reply of the head to a client.

@@ -28,6 +28,7 @@ mod sample;
 pub mod stall_tolerant_clock;
 mod status;
 mod subtree;
+mod trace_sample;
 mod traffic;
 pub mod tree;
 pub mod user;

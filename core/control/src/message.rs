@@ -21,6 +21,9 @@ pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus, NodeUse};
+pub use crate::trace_sample::{
+    MOST_TRACE_EVENTS, TraceAllocation, TraceEvent, TraceKind, TraceSample,
+};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
@@ -391,6 +394,17 @@ pub enum Command {
     },
     /// All certificates that are revoked.
     Revoked(Vec<Revocation>),
+    /// Answer with `Sample`: only a part of the trace of a rank, which may be of a job that is over.
+    SampleTrace {
+        /// Returned with the answer.
+        request: u64,
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: u32,
+        /// Number of the first event.
+        from: u64,
+    },
 }
 
 /// Reports from nodes to the head.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel_sample::ChannelSample;
 use crate::message::Nanos;
+use crate::trace_sample::TraceSample;
 use crate::traffic::MessageCounts;
 
 /// Sample of a node, for `kumi top` and `kumi stats`.
@@ -22,6 +23,8 @@ pub struct NodeSample {
     pub ranks: Vec<RankSample>,
     /// Channels of ranks, if they were asked for.
     pub channels: Vec<ChannelSample>,
+    /// Traces of ranks, if they were asked for and there are some.
+    pub traces: Vec<TraceSample>,
     /// Gang switching.
     pub switching: SwitchSample,
     /// Control messages sent and received by the daemon since its start.

@@ -69,7 +69,8 @@ impl ControlMessage for Down {
                 _,
                 Command::Sample { .. }
                 | Command::SamplePeers { .. }
-                | Command::SampleChannels { .. },
+                | Command::SampleChannels { .. }
+                | Command::SampleTrace { .. },
             ) => MessageKind::Sample,
             Self::Command(..) => MessageKind::Other,
         }
@@ -92,6 +93,8 @@ mod tests {
         assert_eq!(down(Command::SamplePeers { request: 1, job }), MessageKind::Sample);
         let channels = Command::SampleChannels { request: 1, job, rank: None };
         assert_eq!(down(channels), MessageKind::Sample);
+        let trace = Command::SampleTrace { request: 1, job, rank: 0, from: 0 };
+        assert_eq!(down(trace), MessageKind::Sample);
         assert_eq!(down(Command::Kill { job }), MessageKind::Other);
         assert_eq!(Down::Clock { stamp: 1, time: ClusterTime(1) }.kind(), MessageKind::Clock);
         assert_eq!(Down::Disclosed(Vec::new()).kind(), MessageKind::Disclosure);

@@ -373,6 +373,7 @@ fn samples_of_the_subtree_come_together_or_late() {
         node: NodeId(node),
         ranks: Vec::new(),
         channels: Vec::new(),
+        traces: Vec::new(),
         machine_clock: String::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),

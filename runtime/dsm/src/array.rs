@@ -30,6 +30,7 @@ impl SharedMemory {
     ///
     /// # Errors
     /// As [`SharedMemory::allocate`].
+    #[track_caller]
     pub fn array<T: Element>(
         &self,
         length: usize,

@@ -28,6 +28,7 @@ mod release;
 mod shared_memory;
 mod statistics;
 pub mod system_calls;
+mod trace;
 pub mod view;
 
 pub use array::SharedArray;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kumi_coherence::{Home, Lookup, Misuse};
 use kumi_mem::{Rights, Window};
+use kumi_net::trace::EventKind;
 
 use crate::context::SharedContext;
 use crate::error::Error;
@@ -13,6 +14,7 @@ use crate::node_copy::NodeCopy;
 use crate::protocol::Protocol;
 use crate::rank_view::RankView;
 use crate::statistics::{Count, Statistics};
+use crate::trace::Trace;
 use crate::view::FaultRefusal;
 
 /// Most pages that are fetched or shown at once.
@@ -64,6 +66,7 @@ pub(crate) struct Pager {
     protocol: Arc<Protocol>,
     rank_view: Arc<RankView>,
     statistics: Arc<Statistics>,
+    trace: Trace,
     buffers: Buffers,
     _context: SharedContext,
 }
@@ -85,8 +88,9 @@ impl Pager {
         // SAFETY: the whole copy is mapped at its first page's address for as long as `node` has the memory, which is dropped after
         // the window. All reach these bytes as shared bytes, or at other addresses as another process would.
         let window = unsafe { context_kept.window_on(base, bytes, rights) }?;
+        let trace = Trace::new(context);
         let (buffers, _context) = (Buffers::default(), context.clone());
-        Ok(Pager { window, node, protocol, rank_view, statistics, buffers, _context })
+        Ok(Pager { window, node, protocol, rank_view, statistics, trace, buffers, _context })
     }
 
     /// Makes a page visible, and those after it if the program reads on.
@@ -134,6 +138,7 @@ impl Pager {
         }
         if twins.is_empty() {
             self.statistics.count(Count::CopiesFound, 1);
+            self.trace.note(EventKind::Found, first, 1);
             return self.rank_view.show_copies(&(first..first + 1));
         }
         let fetched = self.fetch(first, &twins, home, stamp);
@@ -149,11 +154,13 @@ impl Pager {
     /// Fetches pages from their home, of which those with a twin are merged.
     fn fetch(&self, first: u32, twins: &[bool], home: u32, stamp: u64) -> Result<(), Error> {
         let page_bytes = self.node.memory().unit().bytes() as usize;
+        let begun = self.trace.begin();
         let mut bytes = self.buffers.take();
         bytes.resize(twins.len() * page_bytes, 0);
         self.window.get(home, first as usize * page_bytes, &mut bytes)?;
         self.node.install(first, &bytes, twins, stamp)?;
         self.buffers.give(bytes);
+        self.trace.end(begun, EventKind::Fetch, (home, first, twins.len() as u64));
         self.statistics.count(Count::Fetches, 1);
         self.statistics.count(Count::PagesFetched, twins.len() as u64);
         Ok(())

@@ -10,6 +10,7 @@ use kumi_mem::{Outbox, Service, ServiceHandle};
 use crate::context::SharedContext;
 use crate::error::Error;
 use crate::node_copy::NodeCopy;
+use crate::trace::MessageTrace;
 
 /// The ticket of this thread: each thread waits for one thing at a time.
 fn ticket() -> Ticket {
@@ -24,6 +25,7 @@ fn ticket() -> Ticket {
 struct RankService {
     coherence: Coherence,
     node: Arc<NodeCopy>,
+    trace: MessageTrace,
     /// Waits that are over.
     resumed: HashMap<Ticket, Acquired>,
     /// A peer has broken the protocol, or its program differs: every call says so.
@@ -35,7 +37,9 @@ impl RankService {
         for event in events {
             match event {
                 Event::Send { to, message } => {
-                    if let Err(error) = outbox.send(to, message.encode()) {
+                    let bytes = message.encode();
+                    self.trace.sent(to, bytes.len());
+                    if let Err(error) = outbox.send(to, bytes) {
                         self.fail(to, &error.to_string());
                     }
                 }
@@ -74,6 +78,7 @@ impl RankService {
 
 impl Service for RankService {
     fn message(&mut self, from: u32, message: &[u8], outbox: &mut Outbox) {
+        self.trace.received(from, message.len());
         let taken = match Message::decode(message) {
             Ok(message) => self.coherence.receive(from, message),
             Err(error) => Err(Misuse::Peer { from, what: error.to_string() }),
@@ -111,7 +116,8 @@ impl Protocol {
         node: Arc<NodeCopy>,
     ) -> Result<Protocol, Error> {
         let (resumed, failure) = (HashMap::new(), None);
-        let service = RankService { coherence, node, resumed, failure };
+        let trace = MessageTrace::new(context);
+        let service = RankService { coherence, node, trace, resumed, failure };
         // SAFETY: the handle is kept beside a clone of the context, which is dropped after it.
         let service = unsafe { context.extended() }.serve_with(service)?;
         Ok(Protocol { service, _context: context.clone() })

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use kumi_coherence::message::push_diff;
 use kumi_coherence::{Home, PageSet};
+use kumi_net::trace::{EventKind, NO_PEER};
 
 use crate::error::Error;
 use crate::node_copy::{NodeCopy, Scratch};
 use crate::protocol::Protocol;
 use crate::statistics::{Count, Statistics};
+use crate::trace::Trace;
 
 /// Bytes of diffs that leave in one message.
 const BATCH: usize = 256 << 10;
@@ -48,6 +50,7 @@ pub(crate) struct Releaser {
     node: Arc<NodeCopy>,
     protocol: Arc<Protocol>,
     statistics: Arc<Statistics>,
+    trace: Trace,
 }
 
 impl Releaser {
@@ -55,12 +58,18 @@ impl Releaser {
         node: Arc<NodeCopy>,
         protocol: Arc<Protocol>,
         statistics: Arc<Statistics>,
+        trace: Trace,
     ) -> Releaser {
-        Releaser { node, protocol, statistics }
+        Releaser { node, protocol, statistics, trace }
     }
 
     /// Sends the diffs of pages that this rank has written and waits until they are in place, then closes the interval.
     pub(crate) fn flush(&self, pages: PageSet) -> Result<(), Error> {
+        if self.trace.is_on() {
+            for range in pages.ranges() {
+                self.trace.note(EventKind::Written, range.start, (range.end - range.start).into());
+            }
+        }
         let mut left = self.far(&pages)?;
         let mut scratch = self.node.scratch();
         while !left.is_empty() {
@@ -104,6 +113,7 @@ impl Releaser {
             if self.node.diff(page, scratch, &mut changed)? {
                 begun.push(page);
                 self.statistics.count(Count::DiffBytes, changed.len() as u64);
+                self.trace.mark(EventKind::Diff, (home, page, changed.len() as u64));
                 batches.add(home, page, &changed)?;
             } else {
                 self.node.release(page)?;
@@ -112,7 +122,9 @@ impl Releaser {
         batches.send_all()?;
         self.statistics.count(Count::Diffs, begun.len() as u64);
         if !begun.is_empty() {
+            let waits = self.trace.begin();
             self.protocol.wait_for_diffs()?;
+            self.trace.end(waits, EventKind::Flush, (NO_PEER, 0, begun.len() as u64));
         }
         begun.into_iter().try_for_each(|page| self.node.release(page))?;
         Ok(busy)

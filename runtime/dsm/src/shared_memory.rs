@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement};
 use kumi_mem::Context;
+use kumi_net::trace::{EventKind, NO_PEER};
 
 use crate::config::Config;
 use crate::context::SharedContext;
@@ -18,6 +20,7 @@ use crate::protocol::Protocol;
 use crate::rank_view::RankView;
 use crate::release::Releaser;
 use crate::statistics::{Count, Statistics};
+use crate::trace::Trace;
 use crate::view::{FaultRefusal, FaultResolver, Mechanism, View};
 
 /// Memory that all ranks of a job see, at the same addresses. All threads of a rank may use it.
@@ -48,6 +51,7 @@ pub struct SharedMemory {
     protocol: Arc<Protocol>,
     rank_view: Arc<RankView>,
     statistics: Arc<Statistics>,
+    trace: Trace,
     page_bytes: u32,
     /// The end waits for all ranks.
     ends_together: bool,
@@ -151,14 +155,18 @@ impl SharedMemory {
             Arc::clone(&statistics),
         )?);
         rank_view.view().serve(Arc::new(Faults(Arc::downgrade(&pager))));
-        let releaser = Releaser::new(node, Arc::clone(&protocol), Arc::clone(&statistics));
+        let trace = Trace::new(&context);
+        let releaser =
+            Releaser::new(node, Arc::clone(&protocol), Arc::clone(&statistics), trace.clone());
         let page_bytes = config.page_bytes;
+        trace.page_bytes(page_bytes);
         Ok(SharedMemory {
             pager,
             releaser,
             protocol,
             rank_view,
             statistics,
+            trace,
             page_bytes,
             ends_together: true,
             context,
@@ -203,8 +211,24 @@ impl SharedMemory {
     ///
     /// # Errors
     /// [`Error::Misuse`] if the memory is used up or the placement cannot be.
+    #[track_caller]
     pub fn allocate(&self, bytes: u64, placement: Placement) -> Result<*mut u8, Error> {
+        let caller = Location::caller();
+        self.allocate_named(bytes, placement, || format!("{}:{}", caller.file(), caller.line()))
+    }
+
+    /// As [`SharedMemory::allocate`], with the name that a trace shows for it. Nobody asks for the name unless the job is traced.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::allocate`].
+    pub fn allocate_named(
+        &self,
+        bytes: u64,
+        placement: Placement,
+        name: impl FnOnce() -> String,
+    ) -> Result<*mut u8, Error> {
         let pages = self.protocol.tell_with(|coherence| coherence.allocate(bytes, placement))?;
+        self.trace.allocation(&pages, name);
         Ok(self.address(&pages))
     }
 
@@ -227,7 +251,9 @@ impl SharedMemory {
     /// # Errors
     /// As [`SharedMemory::lock`].
     pub fn acquire_lock(&self, lock: u32) -> Result<(), Error> {
+        let begun = self.trace.begin();
         let acquired = self.protocol.wait(|coherence, ticket| coherence.lock(lock, ticket))?;
+        self.trace.end(begun, EventKind::Lock, (NO_PEER, lock, 0));
         self.statistics.count(Count::Locks, 1);
         self.acquired(&acquired)
     }
@@ -241,6 +267,8 @@ impl SharedMemory {
             coherence.check_held(lock, ticket).map(|()| kumi_coherence::Events::new())
         })?;
         self.flush()?;
+        // Before others can hear of it, so that the next one's wait ends later.
+        self.trace.note(EventKind::Unlock, lock, 0);
         self.protocol.tell(|coherence, ticket| coherence.unlock(lock, ticket))
     }
 
@@ -262,7 +290,9 @@ impl SharedMemory {
     }
 
     fn pass(&self, kind: BarrierKind) -> Result<(), Error> {
+        let begun = self.trace.begin();
         let acquired = self.protocol.wait(|coherence, ticket| coherence.barrier(kind, ticket))?;
+        self.trace.barrier(begun, kind);
         self.statistics.count(Count::Barriers, 1);
         self.acquired(&acquired)
     }
@@ -273,6 +303,7 @@ impl SharedMemory {
     /// [`Error::Channel`].
     pub fn set_condition(&self, condition: u32) -> Result<(), Error> {
         self.flush()?;
+        self.trace.note(EventKind::SetCondition, condition, 0);
         self.protocol.tell(|coherence, _| Ok(coherence.set_condition(condition)))?;
         self.known_to_manager(condition)
     }
@@ -301,14 +332,19 @@ impl SharedMemory {
     /// # Errors
     /// [`Error::Channel`].
     pub fn wait_condition(&self, condition: u32) -> Result<(), Error> {
+        let begun = self.trace.begin();
         let acquired = self
             .protocol
             .wait(|coherence, ticket| Ok(coherence.wait_condition(condition, ticket)))?;
+        self.trace.end(begun, EventKind::WaitCondition, (NO_PEER, condition, 0));
         self.acquired(&acquired)
     }
 
     fn acquired(&self, acquired: &Acquired) -> Result<(), Error> {
         self.statistics.count(Count::StalePages, acquired.stale.pages());
+        if acquired.stale.pages() > 0 {
+            self.trace.note(EventKind::Stale, 0, acquired.stale.pages());
+        }
         self.statistics.count(Count::PagesHomed, acquired.homed.pages());
         self.rank_view.acquire(acquired)
     }

@@ -10,6 +10,7 @@ use kumi_net::counters::Counter;
 use kumi_net::disclosure::DisclosedPages;
 use kumi_net::launch::{LaunchBlock, LaunchError, PageDescriptors};
 use kumi_net::layout::arena_bytes;
+use kumi_net::trace::{TraceDescriptor, Tracer};
 use kumi_net::xdp::XdpDescriptors;
 use kumi_net::{AttachError, Attachment, Channel, CopySource, Guard, Wait, Wire};
 use kumi_proto::frame::Frame;
@@ -71,6 +72,8 @@ pub struct Context {
     /// The group of all ranks, and the numbers of all groups.
     pub(crate) job_group: GroupState,
     pub(crate) groups: Arc<GroupNumbers>,
+    /// There if the job is traced.
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl Context {
@@ -96,6 +99,7 @@ impl Context {
         static JOINED: AtomicBool = AtomicBool::new(false);
         let pages = PageDescriptors::from_env().map_err(AttachError::from)?;
         let xdp = XdpDescriptors::from_env().map_err(AttachError::from)?;
+        let trace = TraceDescriptor::from_env().map_err(AttachError::from)?;
         if JOINED.swap(true, SeqCst) {
             return Err(AttachError::AlreadyAttached(launch.rank).into());
         }
@@ -104,17 +108,22 @@ impl Context {
         let owned = unsafe {
             launch.adopt().and_then(|own| {
                 let pages = pages.map(|both| both.adopt()).transpose()?;
-                Ok((own, pages, xdp.map(|parts| parts.adopt()).transpose()?))
+                let xdp = xdp.map(|parts| parts.adopt()).transpose()?;
+                let ring = trace.map(|ring| Ok((ring.adopt()?, ring.events))).transpose()?;
+                Ok((own, pages, xdp, ring))
             })
         };
-        let (descriptors, pages, xdp) = owned.map_err(AttachError::from)?;
+        let (descriptors, pages, xdp, ring) = owned.map_err(AttachError::from)?;
+        let tracer = ring.map(|(file, events)| Tracer::open(&file, events)).transpose()?;
         let (attachment, socket) = Attachment::attach(launch, descriptors)?;
         let pages = pages.map(|[node, job]| DisclosedPages::open(&node, &job)).transpose()?;
         let wire = match xdp {
             Some(parts) => Wire::Xdp(socket, parts),
             None => Wire::Udp(socket),
         };
-        Context::start(attachment, Some(wire), pages)
+        let mut context = Context::start(attachment, Some(wire), pages)?;
+        context.tracer = tracer.map(Arc::new);
+        Ok(context)
     }
 
     /// Joins as one of several ranks of this process, each with a thread of its own: Miri runs one process only.
@@ -174,6 +183,7 @@ impl Context {
             lends,
             failures,
             interrupts,
+            tracer: None,
         })
     }
 
@@ -227,6 +237,13 @@ impl Context {
     /// Publishes a counter of a library above, for `kumi stats` and the daemon. The channel's own counters are its own.
     pub fn publish_counter(&self, counter: Counter, value: u64) {
         self.attachment().set(counter, value);
+    }
+
+    /// Records what this rank does, if its job is traced (`kumi run --trace`).
+    #[must_use]
+    #[inline]
+    pub fn tracer(&self) -> Option<&Arc<Tracer>> {
+        self.tracer.as_ref()
     }
 
     /// Whether this process is a fork of the rank: its data are copies, and the rank's threads are not

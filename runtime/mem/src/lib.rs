@@ -50,6 +50,7 @@ mod sending;
 mod service;
 mod settling;
 mod sync;
+mod trace;
 mod window;
 
 pub use collective::kind::CollectiveKind;

@@ -27,6 +27,7 @@ pub mod spawn;
 mod sync;
 pub mod sys;
 pub mod thread_policy;
+pub mod trace;
 pub mod tracepoints;
 mod wait;
 mod wire;

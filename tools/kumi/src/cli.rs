@@ -45,6 +45,8 @@ pub enum Command {
     /// Look into a running job to find a fault
     #[command(subcommand)]
     Debug(crate::debug::DebugCommand),
+    /// Write what a traced job's ranks have recorded as a page and as JSON for Perfetto, and say what it suggests
+    Trace(crate::trace::TraceArgs),
     /// Check what this machine permits, what is missing, what that costs and how to get it
     Doctor(DoctorArgs),
     /// Demonstrate gang scheduling on a temporary cluster on this machine
@@ -371,6 +373,11 @@ pub struct RunArgs {
     /// :low, :even or :high [default: KUMI_HANDLER, or as the cluster is configured]
     #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
     pub handler: Option<String>,
+    /// Record page requests, locks, barriers and messages of the ranks for `kumi trace`; the last so many
+    /// events of each rank are kept, 1024 to 4194304 [default: KUMI_TRACE, or none; without a number 65536]
+    #[arg(long, value_name = "EVENTS", num_args = 0..=1, require_equals = true, default_missing_value = "65536",
+          value_parser = clap::value_parser!(u64).range(1024..=4_194_304))]
+    pub trace: Option<u64>,
     #[command(flatten)]
     pub resources: ResourceArgs,
     /// File of options, in TOML: its keys are the long options; those of the command line go before

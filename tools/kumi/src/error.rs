@@ -174,6 +174,24 @@ pub enum Error {
         /// The damage found.
         why: String,
     },
+    /// No trace of a job is left, or there never was one.
+    #[error(
+        "there is no trace of job {job}: start it with `kumi run --trace`; nodes keep the traces of the last jobs only"
+    )]
+    NoTrace {
+        /// The job's number.
+        job: u64,
+    },
+    /// A node did not answer a question for a trace.
+    #[error(
+        "node {node} has not told of its traces of job {job}; see `kumi cluster status`, and try again"
+    )]
+    TraceUnseen {
+        /// The job's number.
+        job: u64,
+        /// The node.
+        node: u32,
+    },
     /// The head did not answer for too long.
     #[error(
         "the head has not answered for {seconds} s; {job} may still run: when `kumi cluster status` works again, see `kumi ps`"
@@ -303,13 +321,14 @@ impl Error {
             Self::Client(error) => error.exit_code(),
             Self::Failure(failure) => failure.code,
             Self::Unexpected(_) | Self::SetUp { .. } => ExitCode::Internal,
-            Self::ChannelsUnseen { .. } => ExitCode::TryLater,
+            Self::ChannelsUnseen { .. } | Self::TraceUnseen { .. } => ExitCode::TryLater,
             Self::ChannelDamaged { .. } => ExitCode::Io,
             Self::Hosts { source: HostsError::TooMany(_), .. } => ExitCode::TooLarge,
             Self::Hosts { .. } => ExitCode::BadConfig,
-            Self::HostsUnreadable { .. } | Self::NoDirectory(_) | Self::JobNotRunning { .. } => {
-                ExitCode::NoInput
-            }
+            Self::HostsUnreadable { .. }
+            | Self::NoDirectory(_)
+            | Self::JobNotRunning { .. }
+            | Self::NoTrace { .. } => ExitCode::NoInput,
             Self::JobFile(error) => error.exit_code(),
             Self::ProgramNotFound(_) => ExitCode::ProgramNotFound,
             Self::NotExecutable { .. } => ExitCode::NotExecutable,

@@ -25,6 +25,7 @@ mod sim;
 mod stats;
 mod table;
 mod top;
+mod trace;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use cli::{Cli, Command};
@@ -117,6 +118,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
         Command::Top(args) => top::run(context, &args).await,
         Command::Stats(args) => stats::run(context, &args).await,
         Command::Debug(command) => debug::run(context, &command).await,
+        Command::Trace(args) => trace::run(context, &args).await,
         Command::Doctor(args) => doctor::run(context, &args),
         // These have their own runtime or need none; they were handled before.
         Command::Demo(_) | Command::Sim(_) | Command::Call(_) | Command::Completions(_) => Ok(()),

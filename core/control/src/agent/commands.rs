@@ -45,7 +45,8 @@ impl Agent {
             Command::Prepare(spec) => self.await_prepared(spec, nodes),
             Command::Sample { request }
             | Command::SamplePeers { request, .. }
-            | Command::SampleChannels { request, .. } => {
+            | Command::SampleChannels { request, .. }
+            | Command::SampleTrace { request, .. } => {
                 self.samples.begin(*request, self.reached(nodes), now);
             }
             Command::Forget { job } => {
@@ -108,6 +109,9 @@ impl Agent {
             }
             Command::SampleChannels { request, job, rank } => {
                 self.push(AgentAction::SampleChannels { request, job, rank });
+            }
+            Command::SampleTrace { request, job, rank, from } => {
+                self.push(AgentAction::SampleTrace { request, job, rank, from });
             }
             Command::Revoked(list) => self.push(AgentAction::Revoke(list)),
             Command::Shutdown => self.shut_down(now),

@@ -107,7 +107,8 @@ pub enum AgentEvent {
         /// The job.
         job: JobId,
     },
-    /// Outcome of [`AgentAction::Sample`], [`AgentAction::SamplePeers`] and [`AgentAction::SampleChannels`].
+    /// Outcome of [`AgentAction::Sample`], [`AgentAction::SamplePeers`], [`AgentAction::SampleChannels`] and
+    /// [`AgentAction::SampleTrace`].
     Sampled {
         /// As asked.
         request: u64,
@@ -205,6 +206,17 @@ pub enum AgentAction {
         job: JobId,
         /// The rank; all if none is given.
         rank: Option<u32>,
+    },
+    /// Look at the trace of a rank here, from an event of this number on; ends in [`AgentEvent::Sampled`].
+    SampleTrace {
+        /// Number that comes back with the sample.
+        request: u64,
+        /// The job, which may be over.
+        job: JobId,
+        /// The rank.
+        rank: u32,
+        /// Number of the first event.
+        from: u64,
     },
 }
 

@@ -72,6 +72,7 @@ mod subscribers;
 mod taken;
 mod time;
 mod timetable;
+mod traces;
 mod transfers;
 mod waiting;
 

@@ -11,6 +11,7 @@ use super::channels;
 use super::listing;
 use super::sampling::SampleScope;
 use super::shutdown::Shutdown;
+use super::traces;
 use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
 use crate::message::{
@@ -59,6 +60,9 @@ impl Head {
             ClientRequest::SamplePeers { job } => self.sample_peers(client, user, job),
             ClientRequest::SampleChannels { job, rank } => {
                 self.sample_channels(client, user, job, rank)
+            }
+            ClientRequest::SampleTrace { job, rank, from } => {
+                self.sample_trace(client, user, job, (rank, from))
             }
             ClientRequest::Configure { mode, slice, policy } => {
                 self.configure(client, user, (mode, slice), policy.as_deref())
@@ -289,6 +293,24 @@ impl Head {
         let parts = channels::parts(&job.record, rank)?;
         let nodes = parts.iter().map(|part| part.node).collect();
         self.sample((client, user), SampleScope::Channels(id, rank), &nodes);
+        Ok(())
+    }
+
+    fn sample_trace(
+        &mut self,
+        client: ClientId,
+        user: &User,
+        id: JobId,
+        (rank, from): (u32, u64),
+    ) -> Result<(), Refusal> {
+        self.permitted(user, id, "see its trace")?;
+        let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
+        let node = traces::node_of(&job.record, rank)?;
+        if self.samples.too_many_traces() {
+            let message = "the head already reads as many traces as it can; try again";
+            return Err(refusal(RefusalKind::NotNow, message.to_string()));
+        }
+        self.sample((client, user), SampleScope::Trace(id, rank, from), &BTreeSet::from([node]));
         Ok(())
     }
 

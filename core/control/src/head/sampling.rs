@@ -1,7 +1,7 @@
 //! Requests for samples of nodes, each of which answers all clients that ask while it is under way.
 //!
 //! `kumi top` and `kumi stats` ask for samples of all nodes, or of a job's nodes with its ranks'
-//! peers; `kumi debug channel` asks for channels. At most one request of each kind is under way.
+//! peers; `kumi debug channel` asks for channels, `kumi trace` for events. At most one request of each kind is under way.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -14,6 +14,9 @@ use crate::message::{Command, Nanos, NodeSample, User};
 /// How long the head waits for samples; the answer does without those that are missing.
 const PATIENCE: Nanos = 1_000_000_000;
 
+/// Most requests for parts of traces at the same time.
+const MOST_TRACES: usize = 64;
+
 /// What samples are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SampleScope {
@@ -23,6 +26,8 @@ pub(super) enum SampleScope {
     Peers(JobId),
     /// The channels of a job's ranks, or of one of them.
     Channels(JobId, Option<u32>),
+    /// The trace of a job's rank from an event of this number on.
+    Trace(JobId, u32, u64),
 }
 
 impl SampleScope {
@@ -32,6 +37,7 @@ impl SampleScope {
             Self::Nodes => Command::Sample { request },
             Self::Peers(job) => Command::SamplePeers { request, job },
             Self::Channels(job, rank) => Command::SampleChannels { request, job, rank },
+            Self::Trace(job, rank, from) => Command::SampleTrace { request, job, rank, from },
         }
     }
 }
@@ -77,6 +83,12 @@ impl SampleRequests {
         let request = SampleRequest { number, clients, awaiting, samples: Vec::new(), deadline };
         self.pending.insert(scope, request);
         number
+    }
+
+    /// Whether no more parts of traces can be asked for now: unlike other requests, these are of unlimited kinds.
+    pub(super) fn too_many_traces(&self) -> bool {
+        let of_trace = |scope: &&SampleScope| matches!(scope, SampleScope::Trace(..));
+        self.pending.keys().filter(of_trace).count() >= MOST_TRACES
     }
 
     /// Adds samples that came for the request of this number.

@@ -172,11 +172,13 @@ impl World {
             }
             AgentAction::Sample { request }
             | AgentAction::SamplePeers { request, .. }
-            | AgentAction::SampleChannels { request, .. } => {
+            | AgentAction::SampleChannels { request, .. }
+            | AgentAction::SampleTrace { request, .. } => {
                 let sample = NodeSample {
                     node: NodeId(number),
                     ranks: Vec::new(),
                     channels: Vec::new(),
+                    traces: Vec::new(),
                     machine_clock: String::new(),
                     switching: SwitchSample::default(),
                     control_messages: MessageCounts::default(),

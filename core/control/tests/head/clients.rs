@@ -225,6 +225,7 @@ fn samples_are_gathered_for_a_second() {
         node: NodeId(node),
         ranks: Vec::new(),
         channels: Vec::new(),
+        traces: Vec::new(),
         machine_clock: String::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),
@@ -255,6 +256,7 @@ fn peers_are_asked_of_the_jobs_nodes_only() {
         node: NodeId(node),
         ranks: Vec::new(),
         channels: Vec::new(),
+        traces: Vec::new(),
         machine_clock: String::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),
@@ -311,6 +313,36 @@ fn channels_are_asked_of_the_ranks_node_by_who_may() {
     let (kind, message) = why(&alone.ask(&ALICE, request));
     assert_eq!(kind, RefusalKind::BadRequest);
     assert!(message.contains("through memory"), "{message}");
+}
+
+#[test]
+fn traces_are_asked_of_the_ranks_node_by_who_may_also_when_the_job_is_over() {
+    let mut test = Test::new(3);
+    let job = test.running(2, 2);
+    let layout = test.head.records().next().unwrap().spec.layout.clone();
+    let last = layout.last().unwrap().clone();
+    let trace = |rank, from| ClientRequest::SampleTrace { job, rank, from };
+    let wanted = |request, from| Command::SampleTrace { request, job, rank: last.first, from };
+    let there = set([last.node.0]);
+    let actions = test.ask(&ALICE, trace(last.first, 0));
+    assert_eq!(commands(&actions), [(&there, &wanted(1, 0))]);
+    let refused = |actions: &[HeadAction]| match actions {
+        [HeadAction::ToClient(_, ClientReply::Refused(refused))] => refused.kind,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&test.ask(&BOB, trace(0, 0))), RefusalKind::NotPermitted);
+    assert_eq!(refused(&test.ask(&ALICE, trace(2, 0))), RefusalKind::BadRequest);
+    let unknown = ClientRequest::SampleTrace { job: JobId(99), rank: 0, from: 0 };
+    assert_eq!(refused(&test.ask(&ALICE, unknown)), RefusalKind::NoSuchJob);
+    test.report(Report::Freed { job, nodes: set(layout.iter().map(|part| part.node.0)) });
+    let actions = test.ask(&ALICE, trace(last.first, 7));
+    assert_eq!(commands(&actions), [(&there, &wanted(2, 7))]);
+    for from in 100..162 {
+        assert_eq!(commands(&test.ask(&ALICE, trace(last.first, from))).len(), 1);
+    }
+    assert_eq!(refused(&test.ask(&ALICE, trace(last.first, 1_000))), RefusalKind::NotNow);
+    let actions = test.ask(&ALICE, trace(last.first, 7));
+    assert_eq!(refused(&actions), RefusalKind::NotNow, "also those that others wait for");
 }
 
 #[test]

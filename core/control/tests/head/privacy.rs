@@ -46,6 +46,7 @@ fn sampled(test: &mut Test, user: &User, job: JobId) -> usize {
         machine_clock: String::new(),
         ranks: vec![rank],
         channels: Vec::new(),
+        traces: Vec::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),
         refused: Vec::new(),

@@ -6,6 +6,7 @@ mod match_lists;
 mod own_receives;
 pub(crate) mod parts;
 
+use kumi_net::trace::EventKind;
 use kumi_net::{CopySource, Guard, SharedBytes, SharedBytesMut, Wait};
 use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
@@ -16,6 +17,11 @@ use crate::message::mailbox::{
     MailboxEntry, MatchPattern, MessageStatus, ReceiveBuffer, Source, Tag,
 };
 
+/// What a trace says of a message that was received.
+fn told(status: &MessageStatus) -> (u32, i32, usize) {
+    (status.from, status.tag, status.len)
+}
+
 impl Context {
     /// Sends a message. Returns when it is in the channel; the data may change then.
     ///
@@ -25,7 +31,8 @@ impl Context {
     pub fn send(&self, to: u32, tag: i32, data: &[u8]) -> Result<(), Error> {
         self.check_handlers()?;
         check_tag(tag)?;
-        self.send_any(to, tag, data)
+        let told = |(): &()| (to, tag, data.len());
+        self.traced(EventKind::ProgramSend, || self.send_any(to, tag, data), told)
     }
 
     /// As [`Context::send`], of bytes that others may write meanwhile, such as those of a window.
@@ -35,7 +42,8 @@ impl Context {
     pub fn send_shared(&self, to: u32, tag: i32, data: SharedBytes<'_>) -> Result<(), Error> {
         self.check_handlers()?;
         check_tag(tag)?;
-        self.send_any(to, tag, data)
+        let told = |(): &()| (to, tag, data.len());
+        self.traced(EventKind::ProgramSend, || self.send_any(to, tag, data), told)
     }
 
     /// As [`Context::send`], with the library's own tags too.
@@ -79,7 +87,8 @@ impl Context {
         buffer: SharedBytesMut<'_>,
     ) -> Result<MessageStatus, Error> {
         self.check_handlers()?;
-        self.recv_any(self.wanted(from, tag)?, buffer)
+        let wanted = self.wanted(from, tag)?;
+        self.traced(EventKind::ProgramReceive, || self.recv_any(wanted, buffer), told)
     }
 
     /// As [`Context::recv`], with the library's own tags too.
@@ -101,10 +110,11 @@ impl Context {
         self.check_handlers()?;
         let wanted = self.wanted(from, tag)?;
         let mut posting = ReceiveGuard::new(self, wanted, ReceiveBuffer::Grown(Vec::new()));
-        match posting.finish()? {
+        let receive = || match posting.finish()? {
             (received, ReceiveBuffer::Grown(vector)) => Ok((received, vector)),
             (_, ReceiveBuffer::Lent(_)) => Err(Error::Fault("a receive came back changed".into())),
-        }
+        };
+        self.traced(EventKind::ProgramReceive, receive, |(status, _)| told(status))
     }
 
     /// Sends one message and receives another, at the same time.

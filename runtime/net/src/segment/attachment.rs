@@ -47,6 +47,11 @@ pub enum AttachError {
         "the node's pages of information are not usable ({0}): this program and the daemon must be of the same version of Kumi"
     )]
     BadPages(&'static str),
+    /// The ring of a traced rank is not usable.
+    #[error(
+        "the ring for this rank's trace is not usable: this program and the daemon must be of the same version of Kumi"
+    )]
+    BadTrace,
     /// The channel's state cannot lie where it should, or is not one to go on with.
     #[error("the memory of the rank's channel is not usable: {0}")]
     Context(#[from] ContextError),

@@ -21,7 +21,7 @@ use crate::segment::layout::{Layout, SegmentPart};
 use crate::shm::mapping::Mapping;
 
 /// The seals of every file: its length stays.
-const LENGTH: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+pub(crate) const LENGTH: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 fn os<T>(what: &'static str, ok: bool, value: T) -> Result<T, SegmentError> {
     if ok { Ok(value) } else { Err(failed(what)(io::Error::last_os_error())) }
@@ -142,13 +142,13 @@ impl SegmentFiles {
 }
 
 #[cfg(miri)]
-use crate::miri::{add_seals, memory_file, read_only};
+use crate::miri::read_only;
 #[cfg(miri)]
-pub(crate) use crate::miri::{length, seals};
+pub(crate) use crate::miri::{add_seals, length, memory_file, seals};
 
 /// A memory file of this length. Nobody but its maker's user can open it once more.
 #[cfg(not(miri))]
-fn memory_file(name: &CStr, length: usize) -> Result<OwnedFd, SegmentError> {
+pub(crate) fn memory_file(name: &CStr, length: usize) -> Result<OwnedFd, SegmentError> {
     // SAFETY: the name is a C string; the call touches nothing else.
     let raw =
         unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -197,7 +197,7 @@ pub(crate) fn seal_against_writers(file: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 #[cfg(not(miri))]
-fn add_seals(file: BorrowedFd<'_>, seals: libc::c_int) -> io::Result<()> {
+pub(crate) fn add_seals(file: BorrowedFd<'_>, seals: libc::c_int) -> io::Result<()> {
     // SAFETY: a plain system call on an open descriptor.
     let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
     if sealed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

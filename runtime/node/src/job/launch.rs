@@ -11,6 +11,7 @@ use kumi_net::disclosure::JobPage;
 use kumi_net::launch::{LaunchBlock, LocalRank, PageDescriptors};
 use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
 use kumi_net::segment::{Segment, SegmentFiles, SegmentSpec};
+use kumi_net::trace::RING;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
@@ -18,6 +19,7 @@ use super::devices::JobDevices;
 use super::process::{self, Process};
 use super::processors::RankProcessors;
 use super::shim::ShimSpec;
+use super::traces::JobTraces;
 use super::{NodeServices, limits};
 use crate::cgroup::{JobGroups, NodeGroups};
 use crate::client::refusal;
@@ -32,6 +34,7 @@ pub(super) struct JobResources {
     /// Needed until the shims have them.
     files: SegmentFiles,
     pub(super) page: Option<JobPage>,
+    pub(super) traces: JobTraces,
     pub(super) prepared: PreparedRanks,
     sockets: Vec<OwnedFd>,
     /// By local rank: its parts of AF_XDP, if it gets some.
@@ -77,6 +80,7 @@ impl JobResources {
         })
         .map_err(|error| resources("the job's segment", &error))?;
         let page = job_page(services, spec).map_err(|error| resources("the job's page", &error))?;
+        let traces = JobTraces::make(&spec.request, part)?;
         let (mut sockets, mut doorbells, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
         for _ in local_ranks {
             let (socket, port) = kumi_net::launch::bind_socket(services.address)
@@ -103,6 +107,7 @@ impl JobResources {
             segment,
             files,
             page,
+            traces,
             prepared,
             sockets,
             wires,
@@ -138,13 +143,15 @@ impl JobResources {
         launches
             .zip(wires)
             .zip(devices)
-            .map(|((launch, wire), devices)| {
+            .enumerate()
+            .map(|(local, ((launch, wire), devices))| {
                 launch
                     .to_env()
                     .into_iter()
                     .chain(pages.clone())
                     .chain(wire)
                     .chain(devices)
+                    .chain(self.traces.env(local))
                     .collect()
             })
             .collect()
@@ -174,7 +181,7 @@ impl JobResources {
         let shim = ShimSpec {
             path: program,
             args: request.args.clone(),
-            env: request.env.clone(),
+            env: request.env.iter().filter(|(name, _)| name != RING).cloned().collect(),
             rank_env: self.rank_env(services, spec, part),
             cwd: request.cwd.clone(),
             user: (spec.user.uid != own).then(|| spec.user.clone()),
@@ -237,6 +244,7 @@ impl JobResources {
         inherited.extend(files.ranks.into_iter().flatten());
         inherited.extend(self.doorbells.iter().map(AsFd::as_fd));
         inherited.extend(self.pages(services).into_iter().flatten());
+        inherited.extend(self.traces.inherited(local));
         inherited.extend(self.wires[local].iter().flat_map(RankWire::inherited));
         let stdin = input_end.as_ref().map_or(null, AsFd::as_fd);
         let start = process::SpawnRequest {

@@ -14,6 +14,7 @@ mod process;
 pub mod processors;
 mod run;
 mod streams;
+pub mod traces;
 mod user;
 
 use std::cell::RefCell;
@@ -41,6 +42,7 @@ use devices::DeviceLedger;
 use processors::NumaPlaces;
 use program::Programs;
 pub use program_cache::CacheLimits;
+use traces::{JobTraces, KeptTraces};
 
 pub use orphans::{ProcessTable, kill_descendants};
 
@@ -113,6 +115,8 @@ pub struct LiveJob {
     pub control: Option<JobGroups>,
     /// Process groups of its ranks; 0 once the rank is reaped.
     pub groups: Arc<Vec<AtomicI32>>,
+    /// What its ranks record, if it is traced.
+    pub traces: JobTraces,
 }
 
 impl LiveJob {
@@ -120,7 +124,7 @@ impl LiveJob {
     fn new(
         (name, fill, share): (String, Option<bool>, JobShare),
         first: u32,
-        segment: Segment,
+        (segment, traces): (Segment, JobTraces),
         page: Option<JobPage>,
         (control, groups): (Option<JobGroups>, Arc<Vec<AtomicI32>>),
     ) -> Self {
@@ -143,6 +147,7 @@ impl LiveJob {
             may_fill,
             control,
             groups,
+            traces,
         }
     }
 
@@ -202,6 +207,8 @@ pub struct NodeServices {
     pub page: Option<Arc<NodePage>>,
     /// Jobs to be sampled.
     pub live: RefCell<BTreeMap<JobId, LiveJob>>,
+    /// Traces of jobs that are over.
+    pub kept_traces: RefCell<KeptTraces>,
 }
 
 impl NodeServices {

@@ -182,7 +182,8 @@ impl JobTask {
         let resources = JobResources::make(services, spec, part)?;
         let shims = resources.spawn(services, spec, part, program).await;
         let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
-        let JobResources { control, devices, segment, page, prepared, wires, .. } = resources;
+        let JobResources { control, devices, segment, page, traces, prepared, wires, .. } =
+            resources;
         let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
         let share = share_of(services, spec, part);
@@ -193,8 +194,9 @@ impl JobTask {
             AtomicI32::new(rank.process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0))
         });
         let groups = Arc::new(pids.collect());
+        let memory = (segment, traces);
         let live =
-            LiveJob::new(name, part.first, segment, page, (control.clone(), Arc::clone(&groups)));
+            LiveJob::new(name, part.first, memory, page, (control.clone(), Arc::clone(&groups)));
         services.live.borrow_mut().insert(spec.job, live);
         let mut task = Self {
             services: Rc::clone(services),
@@ -546,7 +548,9 @@ impl JobTask {
             }
         }
         self.services.switcher.remove(self.job);
-        self.services.live.borrow_mut().remove(&self.job);
+        if let Some(live) = self.services.live.borrow_mut().remove(&self.job) {
+            self.services.kept_traces.borrow_mut().keep(self.job, live.traces);
+        }
         if let Some(groups) = &self.control {
             remove_groups(groups).await;
         }

@@ -390,6 +390,12 @@ impl NodeDaemon {
                 let sample = self.sampler.borrow().sample_peers(&self.services, &self.shared, job);
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
+            AgentAction::SampleTrace { request, job, rank, from } => {
+                let (services, shared) = (&self.services, &self.shared);
+                let sample =
+                    self.sampler.borrow().sample_trace(services, shared, job, (rank, from));
+                self.agent_event(AgentEvent::Sampled { request, sample });
+            }
             AgentAction::SampleChannels { request, job, rank } => {
                 let (services, shared) = (&self.services, &self.shared);
                 let sample = self.sampler.borrow().sample_channels(services, shared, job, rank);

@@ -131,6 +131,25 @@ impl Sampler {
         }
     }
 
+    /// A part of the trace of a rank, whose job may be over, and nothing else of it.
+    pub(super) fn sample_trace(
+        &self,
+        services: &NodeServices,
+        shared: &Shared,
+        job: JobId,
+        (rank, from): (u32, u64),
+    ) -> NodeSample {
+        let now = clock::monotonic();
+        let offset = shared.clock.cluster(now).0.wrapping_sub(now).cast_signed();
+        let (live, kept) = (services.live.borrow(), services.kept_traces.borrow());
+        let traces = live.get(&job).map(|live| &live.traces).or_else(|| kept.of(job));
+        let trace = traces.and_then(|traces| traces.sample(rank, from, offset));
+        NodeSample {
+            traces: trace.into_iter().collect(),
+            ..self.around(Vec::new(), services, shared)
+        }
+    }
+
     /// The switches so far, without the single ones; nanoseconds that they took, and by which they
     /// were late, together.
     pub(super) fn switches(&self, services: &NodeServices) -> (SwitchSample, [u64; 2]) {
@@ -153,6 +172,7 @@ impl Sampler {
             node: services.node,
             ranks,
             channels: Vec::new(),
+            traces: Vec::new(),
             machine_clock: self.machine_clock.clone(),
             switching: self.digest.sample(services.switcher.ring(), self.recent),
             control_messages: shared.traffic.counts(),

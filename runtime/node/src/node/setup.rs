@@ -194,6 +194,7 @@ impl Started {
             blocked,
             page: share.page,
             live: RefCell::default(),
+            kept_traces: RefCell::default(),
         });
         let events = (tree_sender, &backpressure);
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::output;
 use kumi_control::message::JobRequest;
 use kumi_node::config::{HANDLER, check_handler};
+use kumi_node::job::traces::{self, TRACE};
 pub use resources::{Bind, ResourceArgs};
 use session::{Session, Start};
 use std::collections::BTreeMap;
@@ -42,6 +43,9 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     }
     if let Some(checksum) = args.checksum {
         set(&mut env, "KUMI_CHECKSUM", checksum.word().to_owned());
+    }
+    if let Some(events) = args.trace {
+        set(&mut env, TRACE, events.to_string());
     }
     check_settings(&env)?;
     // `kumi cluster down` uses it to find ranks whose daemon and watcher were both killed.
@@ -78,9 +82,9 @@ fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
     env.push((name.to_owned(), value));
 }
 
-/// Checks the one setting for ranks that a cluster may have too: a wrong value here is found before anything
-/// starts. An empty value counts as unset.
+/// Checks settings that daemons read too: a wrong value here is found before anything starts. An empty value counts as unset.
 fn check_settings(env: &[(String, String)]) -> Result<(), Error> {
+    traces::events_wanted(env).map_err(Error::Usage)?;
     let handler = env.iter().find(|(name, value)| name == HANDLER && !value.is_empty());
     handler.map_or(Ok(()), |(_, value)| check_handler(value).map_err(Error::Usage))
 }

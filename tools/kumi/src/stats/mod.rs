@@ -355,6 +355,7 @@ mod tests {
             machine_clock: "one".into(),
             ranks: vec![rank(7, node, 100 + u64::from(node)), rank(8, node, 5)],
             channels: Vec::new(),
+            traces: Vec::new(),
             switching: SwitchSample {
                 count,
                 freeze: p(6_500),

@@ -159,6 +159,7 @@ and 5 peers with less traffic
             node: NodeId(0),
             ranks,
             channels: Vec::new(),
+            traces: Vec::new(),
             machine_clock: String::new(),
             switching: SwitchSample::default(),
             control_messages: MessageCounts::default(),

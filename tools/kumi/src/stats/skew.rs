@@ -117,6 +117,7 @@ mod tests {
             machine_clock: machine.into(),
             ranks: Vec::new(),
             channels: Vec::new(),
+            traces: Vec::new(),
             switching: SwitchSample { recent, ..SwitchSample::default() },
             control_messages: MessageCounts::default(),
             refused: Vec::new(),

@@ -310,6 +310,7 @@ pub mod tests {
             node: NodeId(0),
             ranks: vec![rank(3, 0, 1000), rank(3, 1, 250), rank(4, 0, 0), rank(4, 1, 999)],
             channels: Vec::new(),
+            traces: Vec::new(),
             machine_clock: String::new(),
             switching: SwitchSample { count: 42, ..SwitchSample::default() },
             control_messages: MessageCounts::default(),
