@@ -18,6 +18,7 @@ use crate::{idle, paths, sizes};
 pub mod defaults;
 mod devices;
 mod job;
+mod kinds;
 mod limits;
 mod node;
 mod privacy;
@@ -26,6 +27,7 @@ mod retention;
 mod users;
 pub use devices::{DeviceList, check_devices};
 pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
+pub use kinds::{ClusterKind, ModeName, WireSetting};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
 pub use privacy::{Privacy, ShowOthers};
@@ -45,39 +47,6 @@ const LEAST_DAEMON_MEMORY: u64 = 256 << 20;
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Longest cluster name, so that names of namespaces and control groups stay within their limits.
 pub const MAX_NAME: usize = 24;
-
-/// How the nodes of a cluster came to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClusterKind {
-    /// All nodes on this machine.
-    Local,
-    /// Real machines.
-    Hosts,
-}
-
-/// How processors are shared, as the file says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ModeName {
-    /// All ranks of a job together, slice by slice.
-    Gang,
-    /// As the operating systems like.
-    Os,
-}
-
-/// How ranks send packets to other nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WireSetting {
-    /// By UDP sockets.
-    #[default]
-    Udp,
-    /// Short packets by AF_XDP. A node that cannot does not start.
-    Xdp,
-    /// Short packets by AF_XDP where that can be had.
-    Auto,
-}
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use kumi_control::message::{
 };
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -22,7 +22,7 @@ use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
 use super::limits::{not_enforced, share_of};
 use super::memory_kills::{self, LOOK, MemoryKills};
-use super::shim::ShimReport;
+use super::shim::{ShimReport, read_reports};
 use super::streams::{Input, pump};
 use super::{JobCommand, JobEvent, LiveJob, NodeServices, kill_descendants};
 use crate::cgroup::JobGroups;
@@ -222,7 +222,7 @@ impl JobTask {
             running: count,
             open_pipes: 0,
         };
-        tokio::task::spawn_local(read_status(status, tell.clone()));
+        tokio::task::spawn_local(pass_reports(status, tell.clone()));
         for (index, rank) in ranks.into_iter().enumerate() {
             task.attend(index, rank, &tell);
         }
@@ -586,17 +586,9 @@ fn ended_early(rank: u32, status: RankStatus) -> Refusal {
     }
 }
 
-async fn read_status(mut status: pipe::Receiver, tell: mpsc::UnboundedSender<TaskEvent>) {
-    let mut bytes = Vec::new();
-    loop {
-        match status.read_buf(&mut bytes).await {
-            Ok(count) if count > 0 => {}
-            _ => break,
-        }
-        while let Some(report) = ShimReport::take(&mut bytes) {
-            // The job's task outlives its parts.
-            let _ = tell.send(TaskEvent::Report(report));
-        }
-    }
-    let _ = tell.send(TaskEvent::Launched);
+async fn pass_reports(status: pipe::Receiver, tell: mpsc::UnboundedSender<TaskEvent>) {
+    // The job's task outlives its parts.
+    let told = |event| drop(tell.send(event));
+    read_reports(status, |report| told(TaskEvent::Report(report))).await;
+    told(TaskEvent::Launched);
 }

@@ -17,6 +17,8 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::{AccessFlags, Gid, Pid, Uid};
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
 
 use super::processors::RankProcessors;
 use crate::client::refusal;
@@ -307,6 +309,18 @@ pub(crate) fn exec_refusal(path: &str, error: &io::Error) -> Refusal {
         _ => (RefusalKind::NotExecutable, "check the file"),
     };
     refusal(kind, format!("{path} cannot be executed: {error}; {advice}"))
+}
+
+/// Reads what shims report until none of them has the pipe any more.
+pub(super) async fn read_reports(mut status: pipe::Receiver, mut take: impl FnMut(ShimReport)) {
+    let mut bytes = Vec::new();
+    while let Ok(count) = status.read_buf(&mut bytes).await
+        && count > 0
+    {
+        while let Some(report) = ShimReport::take(&mut bytes) {
+            take(report);
+        }
+    }
 }
 
 #[cfg(test)]

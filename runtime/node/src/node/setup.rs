@@ -159,13 +159,12 @@ fn failure(code: ExitCode, what: &str) -> impl Fn(io::Error) -> Failure {
 impl Started {
     pub(super) async fn start(dir: &Path, node: NodeId, at: Option<&str>) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
-        let own = config.node(node)?.clone();
+        let (own, shared) = (config.node(node)?.clone(), Shared::default());
         let credentials = Credentials::load(dir, Identity::Node(node))?;
         let scope = own.scope()?;
         let listener = listen(on_link(own.endpoint(), scope)).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         raise_open_files();
-        let shared = Shared::default();
         let share = MachineShare::take(&config, &own, node, &shared.clock)?;
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
