@@ -37,7 +37,15 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("kumi-examples", &["kumi-dsm", "kumi-mem"]),
     (
         "kumi-bench",
-        &["kumi-call", "kumi-control", "kumi-dsm", "kumi-mem", "kumi-node", "kumi-sched", "kumi-sim"],
+        &[
+            "kumi-call",
+            "kumi-control",
+            "kumi-dsm",
+            "kumi-mem",
+            "kumi-node",
+            "kumi-sched",
+            "kumi-sim",
+        ],
     ),
     ("kumi-tests", &["kumi-skip"]),
     ("kumi-skip", &[]),
