@@ -34,7 +34,18 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kumi-grpc", &["kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-python", &["kumi-dsm", "kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),
-    ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl", "kumi-call"]),
+    (
+        "kumi",
+        &[
+            "kumi-node",
+            "kumi-control",
+            "kumi-dsm",
+            "kumi-sched",
+            "kumi-sim",
+            "kumi-idl",
+            "kumi-call",
+        ],
+    ),
     ("kumi-docs", &["kumi", "kumi-mem", "kumi-node", "kumi-sim"]),
     ("kumi-examples", &["kumi-dsm", "kumi-mem"]),
     (

@@ -5,6 +5,7 @@ use crate::cluster;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output;
+use kumi_dsm::view::Mechanism;
 use kumi_node::limits::{self, Check};
 use serde::Serialize;
 
@@ -33,6 +34,7 @@ struct CheckView<'a> {
 pub fn run(context: &Context, args: &DoctorArgs) -> Result<(), Error> {
     let mut checks = limits::checks();
     checks.extend(own_checks());
+    checks.push(shared_memory());
     let ending = cluster::certificates::warnings(context, output::wall_ms());
     checks.extend(ending.into_iter().map(certificate_check));
     let can_run = can_run(&checks);
@@ -91,6 +93,18 @@ fn own_checks() -> Vec<Check> {
             "install iproute2",
         ),
     ]
+}
+
+/// How the pages of shared memory can be brought here.
+fn shared_memory() -> Check {
+    let missing = Mechanism::best().missing;
+    Check {
+        name: "page faults by userfaultfd",
+        ok: missing.is_none(),
+        found: missing.map_or_else(|| "all that is needed".to_owned(), |what| what.to_string()),
+        cost: "shared memory is slower, and a rank has fewer scattered pages of it",
+        remedy: "use Linux 6.7 or newer, and let the container's filter of system calls pass userfaultfd",
+    }
 }
 
 /// A certificate that ends soon.
