@@ -16,6 +16,8 @@ struct Access<'a> {
     kind: &'a str,
     pages: &'a str,
     spin: &'a str,
+    /// More options of `kumi run`.
+    options: &'a [&'a str],
 }
 
 impl Access<'_> {
@@ -23,6 +25,7 @@ impl Access<'_> {
         let program = cluster::program(PROGRAM)?.display().to_string();
         let spin = format!("KUMI_SPIN={}", self.spin);
         let run = ["run", "-n", "2", "--nodes", "2", "--env", &spin, &program];
+        let run = [&run[..1], self.options, &run[1..]].concat();
         let output = cluster.kumi(&[&run[..], &[self.kind, "--pages", self.pages]].concat())?;
         cluster::number(&output, "result", PROGRAM)
     }
@@ -33,12 +36,32 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     let mut records = misses(setting, &cluster, runs)?;
     records.extend(sequential(setting, &cluster, runs)?);
     records.extend(releases(&cluster, runs)?);
+    records.extend(traced(&cluster, runs)?);
     for (figure, kind) in
         [("barrier of two ranks", "barrier"), ("lock that goes back and forth", "lock")]
     {
-        let access = Access { kind, pages: "2000", spin: "adaptive" };
+        let access = Access { kind, pages: "2000", spin: "adaptive", options: &[] };
         let ours = (0..runs).map(|_| access.measure(&cluster)).collect::<Result<Vec<_>, _>>()?;
         records.push(Record::new(figure, "us", &ours, &Peer::Nobody, Goal::None));
+    }
+    Ok(records)
+}
+
+/// The same pages while their job is traced, beside the job without a trace.
+fn traced(cluster: &Cluster, runs: usize) -> Result<Vec<Record>, BenchError> {
+    let mut records = Vec::new();
+    for (figure, kind, pages) in [
+        ("page of 4 KB by a fault, traced", "miss", PAGES),
+        ("lock that goes back and forth, traced", "lock", "2000"),
+    ] {
+        let access = |options| Access { kind, pages, spin: "infinite", options };
+        let ours: Measure<'_> = Box::new(move || access(&["--trace"][..]).measure(cluster));
+        let against = vec![PeerComparison {
+            name: Ok("the same without a trace".to_owned()),
+            goal: Goal::RatioAtMost(1.03),
+            measure: Box::new(move || access(&[][..]).measure(cluster)),
+        }];
+        records.extend(turns::measure(figure, "us", runs, ours, against)?);
     }
     Ok(records)
 }
@@ -59,7 +82,7 @@ fn misses(setting: &Setting, cluster: &Cluster, runs: usize) -> Result<Vec<Recor
     let mut records = Vec::new();
     for (figure, kind, spin, peer, goal) in ways {
         let ours: Measure<'_> =
-            Box::new(move || Access { kind, pages: PAGES, spin }.measure(cluster));
+            Box::new(move || Access { kind, pages: PAGES, spin, options: &[] }.measure(cluster));
         let against = vec![PeerComparison {
             name: Ok(format!("raw UDP, 64 B for 4 KB, {peer} ({})", peers.kernel)),
             goal: Goal::RatioAtMost(goal),
@@ -78,7 +101,8 @@ fn sequential(
     runs: usize,
 ) -> Result<Vec<Record>, BenchError> {
     let (peers, nodes) = (&setting.peers, &cluster.nodes);
-    let access = Access { kind: "sequential", pages: SEQUENTIAL_PAGES, spin: "infinite" };
+    let access =
+        Access { kind: "sequential", pages: SEQUENTIAL_PAGES, spin: "infinite", options: &[] };
     let ours: Measure<'_> = Box::new(move || access.measure(cluster));
     let against = vec![PeerComparison {
         name: Ok(format!("TCP stream ({})", peers.kernel)),
@@ -90,7 +114,7 @@ fn sequential(
 
 /// Pages that are written and released, beside the same at a rank alone.
 fn releases(cluster: &Cluster, runs: usize) -> Result<Vec<Record>, BenchError> {
-    let access = Access { kind: "release", pages: PAGES, spin: "infinite" };
+    let access = Access { kind: "release", pages: PAGES, spin: "infinite", options: &[] };
     let ours: Measure<'_> = Box::new(move || access.measure(cluster));
     let against = vec![PeerComparison {
         name: Ok("a rank alone: the write and the scan".to_owned()),

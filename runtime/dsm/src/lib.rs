@@ -16,6 +16,7 @@
 compile_error!("kumi-dsm needs Linux");
 
 mod array;
+mod caller;
 mod config;
 mod context;
 mod error;
@@ -32,6 +33,7 @@ mod trace;
 pub mod view;
 
 pub use array::SharedArray;
+pub use caller::caller_of;
 pub use config::Config;
 pub use context::SharedContext;
 pub use error::Error;
