@@ -160,7 +160,8 @@ pub unsafe extern "C" fn kumi_dsm_allocate(
     shared(|memory| {
         required(address, "address")?;
         let placement = home.placement(memory.context().ranks())?;
-        let start = memory.allocate(bytes as u64, placement)?;
+        let name = || kumi_dsm::caller_of("kumi_dsm_allocate");
+        let start = memory.allocate_named(bytes as u64, placement, name)?;
         // SAFETY: promised by the caller.
         unsafe { store(address, start.cast()) }
     })
