@@ -11,8 +11,8 @@ const char *const homes_words[] = { "matched", "careless", "round-robin",
 	                            NULL };
 
 /* What --statistics shows; the names are those of kumi_dsm_statistics(). */
-static const char *const counters[] = { "faults", "fetches", "pages fetched",
-	                                "diffs", "diff bytes", "locks" };
+static const char *const counters[] = { "faults", "fetches", "pages",
+	                                "diffs", "diff_bytes", "locks" };
 enum { COUNTERS = sizeof counters / sizeof *counters };
 
 static int joined, sharing; /* this process is a rank; it shares memory */

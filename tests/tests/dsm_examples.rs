@@ -189,7 +189,7 @@ fn careless_homes_cost_diffs_and_fetches() {
         };
         let [matched, careless, dealt] = ["matched", "careless", "round-robin"].map(with);
         for worse in [careless, dealt] {
-            let [few, many] = [&matched, &worse].map(|out| counter(out, "diff bytes "));
+            let [few, many] = [&matched, &worse].map(|out| counter(out, "diff_bytes "));
             assert!(2 * few < many, "{few} and {many} bytes of diffs\n{matched}{worse}");
         }
     }
