@@ -15,6 +15,7 @@
 #   make install      what make build has built, and what make man makes, below PREFIX=/usr/local [DESTDIR=...]
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
+#   make bench-dsm    the figures of shared memory only
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight, with all of the next line
 #   make bench-call-sites, bench-call-density, bench-call-crowd, bench-call-adapters
 #                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait, to Dask and Ray
@@ -49,7 +50,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := bindings/grpc bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -184,6 +185,9 @@ bench: bench-build
 
 bench-transport: bench-build
 	@$(TARGET)/release/kumi-bench put bulk xdp rate pages gets encryption handler footprint flood settle --peers $(TARGET)/bench/peers --out $(TARGET)/bench
+
+bench-dsm: bench-build
+	@$(TARGET)/release/kumi-bench shared --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 # The list of jobs of docs/guide/simulating.md, simulated and run on 64 nodes of this machine: 3 minutes.
 bench-reality: build
