@@ -114,7 +114,7 @@ impl Coherence {
         for (from, page) in core::mem::take(&mut self.early) {
             self.locate_for(from, page, &mut events);
         }
-        Ok((pages, self.take_own(events)))
+        Ok((pages, self.take_own(events)?))
     }
 
     /// Pages allocated so far.
@@ -130,7 +130,10 @@ impl Coherence {
     }
 
     /// Asks for the home of a page that is [`Home::Unknown`]. The wait ends when it is known.
-    pub fn locate(&mut self, page: u32, ticket: Ticket) -> Events {
+    ///
+    /// # Errors
+    /// None, as long as this rank keeps to the protocol with itself.
+    pub fn locate(&mut self, page: u32, ticket: Ticket) -> Result<Events, Misuse> {
         let mut events = Events::new();
         let first = self.locating.iter().all(|(other, _)| *other != page);
         self.locating.push((page, ticket));
@@ -174,7 +177,7 @@ impl Coherence {
         let mut events = Events::new();
         let step = self.locks.acquire(lock, ticket)?;
         self.lock_step(lock, step, Acquired::default(), &mut events);
-        Ok(self.take_own(events))
+        self.take_own(events)
     }
 
     /// Whether [`Coherence::unlock`] would be right now: ask before the diffs are sent.
@@ -195,7 +198,7 @@ impl Coherence {
         let mut events = Events::new();
         let step = self.locks.release(lock);
         self.lock_step(lock, step, Acquired::default(), &mut events);
-        Ok(self.take_own(events))
+        self.take_own(events)
     }
 
     fn lock_step(&mut self, lock: u32, step: locks::Step, acquired: Acquired, events: &mut Events) {
@@ -242,7 +245,7 @@ impl Coherence {
         }
         let step = self.barrier.arrive(ticket, call, written)?;
         self.barrier_step(step, &mut events)?;
-        Ok(self.take_own(events))
+        self.take_own(events)
     }
 
     fn barrier_step(&mut self, step: barrier::Step, events: &mut Events) -> Result<(), Misuse> {
@@ -290,7 +293,10 @@ impl Coherence {
     }
 
     /// A condition holds from now on; what this rank wrote in this epoch is visible to those who wait for it.
-    pub fn set_condition(&mut self, condition: u32) -> Events {
+    ///
+    /// # Errors
+    /// None, as long as this rank keeps to the protocol with itself.
+    pub fn set_condition(&mut self, condition: u32) -> Result<Events, Misuse> {
         let mut events = Events::new();
         let intervals = self.notices.everything();
         let message = Message::ConditionSet { condition, intervals };
@@ -299,14 +305,20 @@ impl Coherence {
     }
 
     /// A condition does not hold any more.
-    pub fn reset_condition(&mut self, condition: u32) -> Events {
+    ///
+    /// # Errors
+    /// None, as long as this rank keeps to the protocol with itself.
+    pub fn reset_condition(&mut self, condition: u32) -> Result<Events, Misuse> {
         let mut events = Events::new();
         self.send(condition % self.ranks(), Message::ConditionReset { condition }, &mut events);
         self.take_own(events)
     }
 
     /// Waits until a condition holds.
-    pub fn wait_condition(&mut self, condition: u32, ticket: Ticket) -> Events {
+    ///
+    /// # Errors
+    /// None, as long as this rank keeps to the protocol with itself.
+    pub fn wait_condition(&mut self, condition: u32, ticket: Ticket) -> Result<Events, Misuse> {
         let mut events = Events::new();
         if self.conditions.wait(condition, ticket) {
             self.send(condition % self.ranks(), Message::ConditionWait { condition }, &mut events);
@@ -325,14 +337,13 @@ impl Coherence {
     }
 
     /// Takes what this rank sent to itself.
-    fn take_own(&mut self, mut events: Events) -> Events {
+    fn take_own(&mut self, mut events: Events) -> Result<Events, Misuse> {
         while !self.own.is_empty() {
             for message in core::mem::take(&mut self.own) {
-                let taken = self.take(self.config.rank, message, &mut events);
-                debug_assert!(taken.is_ok(), "{taken:?}");
+                self.take(self.config.rank, message, &mut events)?;
             }
         }
-        events
+        Ok(events)
     }
 
     /// Takes a message of another rank.
@@ -342,7 +353,7 @@ impl Coherence {
     pub fn receive(&mut self, from: Rank, message: Message) -> Result<Events, Misuse> {
         let mut events = Events::new();
         self.take(from, message, &mut events)?;
-        Ok(self.take_own(events))
+        self.take_own(events)
     }
 
     fn take(&mut self, from: Rank, message: Message, events: &mut Events) -> Result<(), Misuse> {

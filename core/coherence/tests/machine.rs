@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kumi_coherence::message::{diffs, push_diff};
 use kumi_coherence::{
-    Acquired, BarrierKind, Coherence, Config, Event, Events, Home, Lookup, Message, PageSet,
-    PageState, Rank, diff,
+    Acquired, BarrierKind, Coherence, Config, Event, Events, Home, Lookup, Message, Migration,
+    PageSet, PageState, Placement, Protocol, Rank, diff,
 };
 
 use crate::script::{Op, PAGE, Script, Variable};
@@ -88,15 +88,21 @@ pub enum Step {
 }
 
 impl World {
+    /// A machine whose pages are all in one allocation.
     pub fn new(
         script: &Script,
-        config: impl Fn(Rank) -> Config,
-        allocate: impl Fn(&mut Coherence),
+        protocol: Protocol,
+        migration: Migration,
+        placement: Placement,
     ) -> World {
         let ranks = script.node_of.len();
         let processes = (0..ranks as Rank).map(|rank| {
-            let mut coherence = Coherence::new(config(rank));
-            allocate(&mut coherence);
+            let (node_of, pages) = (script.node_of.clone().into(), script.pages);
+            let page_bytes = PAGE as u32;
+            let config = Config { rank, node_of, protocol, migration, pages, page_bytes };
+            let mut coherence = Coherence::new(config);
+            let bytes = u64::from(pages) * PAGE as u64;
+            coherence.allocate(bytes, placement).expect("room");
             Process {
                 coherence,
                 next: 0,
@@ -245,7 +251,10 @@ impl World {
                 }
                 Op::WaitCondition(condition) => {
                     self.processes[at].waits = Waits::Grant;
-                    let events = self.processes[at].coherence.wait_condition(condition, 1);
+                    let events = self.processes[at]
+                        .coherence
+                        .wait_condition(condition, 1)
+                        .expect("kept to the protocol");
                     self.carry_out(at, events);
                 }
                 Op::Wait => {
@@ -264,7 +273,9 @@ impl World {
         let coherence = &mut process.coherence;
         let (events, waits) = match &script.ops[at][process.next] {
             Op::Unlock(lock) => (coherence.unlock(*lock, 1).expect("held"), Waits::Not),
-            Op::SetCondition(condition) => (coherence.set_condition(*condition), Waits::Not),
+            Op::SetCondition(condition) => {
+                (coherence.set_condition(*condition).expect("kept"), Waits::Not)
+            }
             _ => (coherence.barrier(BarrierKind::Memory, 1).expect("the same"), Waits::Grant),
         };
         if waits == Waits::Not {
@@ -345,7 +356,8 @@ impl World {
             Home::At(home) => home,
             Home::Unknown => {
                 self.processes[at].waits = Waits::Location;
-                let events = self.processes[at].coherence.locate(page, 1);
+                let events =
+                    self.processes[at].coherence.locate(page, 1).expect("kept to the protocol");
                 self.carry_out(at, events);
                 return false;
             }

@@ -1,10 +1,10 @@
 //! Programs without data races read what was written last, whatever the order of steps and messages.
 
-use kumi_coherence::{Coherence, Config, Migration, Placement, Protocol};
+use kumi_coherence::{Migration, Placement, Protocol};
 use proptest::prelude::*;
 
 use crate::machine::World;
-use crate::script::{PAGE, Script, scripts};
+use crate::script::{Script, scripts};
 
 /// A generator of numbers (SplitMix64), so that a case is the same wherever it runs.
 struct Numbers(u64);
@@ -20,19 +20,7 @@ impl Numbers {
 }
 
 fn run(script: &Script, protocol: Protocol, migration: Migration, placement: Placement) {
-    let config = |rank| Config {
-        rank,
-        node_of: script.node_of.clone().into(),
-        protocol,
-        migration,
-        pages: script.pages,
-        page_bytes: PAGE as u32,
-    };
-    let allocate = |coherence: &mut Coherence| {
-        let bytes = script.pages as usize * PAGE;
-        coherence.allocate(bytes as u64, placement).expect("room");
-    };
-    let mut world = World::new(script, config, allocate);
+    let mut world = World::new(script, protocol, migration, placement);
     let mut numbers = Numbers(script.seed);
     while !world.is_over(script) {
         let steps = world.steps(script);

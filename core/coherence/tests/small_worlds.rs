@@ -3,26 +3,16 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use kumi_coherence::{Coherence, Config, Migration, Placement, Protocol};
+use kumi_coherence::{Migration, Placement, Protocol};
 
 use crate::machine::World;
-use crate::script::{Op, PAGE, Script, Variable};
+use crate::script::{Op, Script, Variable};
 
 /// Goes through all orders, and returns how many states there are. States are told apart by hashes of 64 bits.
 fn explore(script: &Script, protocol: Protocol, migration: Migration) -> usize {
-    let config = |rank| Config {
-        rank,
-        node_of: script.node_of.clone().into(),
-        protocol,
-        migration,
-        pages: script.pages,
-        page_bytes: PAGE as u32,
-    };
-    let allocate = |coherence: &mut Coherence| {
-        let placement = Placement::RoundRobin { block: 1, first: 0 };
-        coherence.allocate((script.pages as usize * PAGE) as u64, placement).expect("room");
-    };
-    let (mut seen, mut open) = (HashSet::new(), vec![World::new(script, config, allocate)]);
+    let placement = Placement::RoundRobin { block: 1, first: 0 };
+    let (mut seen, mut open) =
+        (HashSet::new(), vec![World::new(script, protocol, migration, placement)]);
     while let Some(world) = open.pop() {
         let steps = world.steps(script);
         assert!(!steps.is_empty() || world.is_over(script), "no step is left: {}", world.waits());

@@ -101,7 +101,7 @@ impl Pager {
             match found.home {
                 Home::Unallocated => return Err(outside(page)),
                 Home::Unknown => {
-                    self.protocol.wait(|coherence, ticket| Ok(coherence.locate(page, ticket)))?;
+                    self.protocol.wait(|coherence, ticket| coherence.locate(page, ticket))?;
                 }
                 Home::At(_) if found.near => {
                     self.rank_view.show_home(&(page..page + found.pages))?;

@@ -116,8 +116,10 @@ impl HeldLock<'_> {
 
 impl Drop for HeldLock<'_> {
     fn drop(&mut self) {
-        // A broken channel shows itself at the next call.
-        let _ = self.memory.unlock(self.lock);
+        // Nobody is there to return it to, and others wait for this lock.
+        if let Err(error) = self.memory.unlock(self.lock) {
+            eprintln!("kumi: lock {} was not given back: {error}", self.lock);
+        }
     }
 }
 
@@ -304,7 +306,7 @@ impl SharedMemory {
     pub fn set_condition(&self, condition: u32) -> Result<(), Error> {
         self.flush()?;
         self.trace.note(EventKind::SetCondition, condition, 0);
-        self.protocol.tell(|coherence, _| Ok(coherence.set_condition(condition)))?;
+        self.protocol.tell(|coherence, _| coherence.set_condition(condition))?;
         self.known_to_manager(condition)
     }
 
@@ -323,7 +325,7 @@ impl SharedMemory {
     /// # Errors
     /// [`Error::Channel`].
     pub fn reset_condition(&self, condition: u32) -> Result<(), Error> {
-        self.protocol.tell(|coherence, _| Ok(coherence.reset_condition(condition)))?;
+        self.protocol.tell(|coherence, _| coherence.reset_condition(condition))?;
         self.known_to_manager(condition)
     }
 
@@ -333,9 +335,8 @@ impl SharedMemory {
     /// [`Error::Channel`].
     pub fn wait_condition(&self, condition: u32) -> Result<(), Error> {
         let begun = self.trace.begin();
-        let acquired = self
-            .protocol
-            .wait(|coherence, ticket| Ok(coherence.wait_condition(condition, ticket)))?;
+        let acquired =
+            self.protocol.wait(|coherence, ticket| coherence.wait_condition(condition, ticket))?;
         self.trace.end(begun, EventKind::WaitCondition, (NO_PEER, condition, 0));
         self.acquired(&acquired)
     }
