@@ -135,7 +135,7 @@ impl std::fmt::Display for Missing {
             )?,
         }
         f.write_str(
-            "; access rights take its place: a first write to a page costs about five times as much, and scattered pages count against vm.max_map_count",
+            "; access rights take its place: a first write to a page costs a signal, and scattered pages count against vm.max_map_count",
         )
     }
 }
