@@ -127,6 +127,12 @@ fn arrows_are_whole(document: &Value) {
     }
 }
 
+/// Events that a summary says to be lost.
+fn lost(shown: &str) -> u64 {
+    let count = shown.lines().find_map(|line| line.split_once(" events lost: "));
+    count.map_or(0, |(count, _)| count.parse().expect("a number"))
+}
+
 #[test]
 fn a_running_job_has_a_trace_and_a_killed_one_still() {
     let cluster = TestCluster::up(2);
@@ -136,7 +142,8 @@ fn a_running_job_has_a_trace_and_a_killed_one_still() {
     let job = cluster.wait_state("endless", "running")["job"].to_string();
     wait_for("a trace whose ring is full", || {
         let shown = cluster.kumi(&["trace", &job, "--out", &cluster.state().display().to_string()]);
-        (shown.code() == 0 && shown.out.contains(" events lost: ")).then_some(())
+        // An event that is being written counts as lost too, in a ring that is not full as well.
+        (shown.code() == 0 && lost(&shown.out) > 100).then_some(())
     });
     cluster.kumi(&["kill", &job]).ok();
     drop(running.finish());
