@@ -1,0 +1,2 @@
+//! Declarations of libfabric from its headers.
+fn main() {}

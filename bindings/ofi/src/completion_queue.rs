@@ -1,0 +1,3 @@
+//! Completion queues.
+#[derive(Debug)]
+pub struct CompletionQueue {}
