@@ -1,0 +1,5 @@
+//! Ranks in a simulated network.
+
+mod network;
+mod programs;
+mod rules;

@@ -1,0 +1,386 @@
+//! Single rules, and what others may not do.
+
+use kumi_messaging::header::{AtomicHeader, BadMessage, ExposedPiece, Header, Kind};
+use kumi_messaging::matching::Pattern;
+use kumi_messaging::{
+    Address, AtomicAccess, Direction, Failure, Limits, MESSAGE_OVERHEAD, MemoryAccess, Peek,
+    Receive, Refused, RemoteRange, Send, SendEnd,
+};
+
+use crate::network::{EAGER, Network, Part};
+
+const ANY: Pattern = Pattern { source: None, tag: 0, ignore: u64::MAX };
+
+fn address(rank: u32) -> Address {
+    Address { rank, endpoint: 0 }
+}
+
+fn send(operation: u64, to: u32, data: Vec<u8>) -> Send<Part, u64> {
+    let data = Part::new(data);
+    Send {
+        operation,
+        to: address(to),
+        data,
+        inject: false,
+        tag: Some(operation),
+        immediate: None,
+        end: SendEnd::Sent,
+    }
+}
+
+fn receive(operation: u64, room: usize) -> Receive<Part, u64> {
+    Receive {
+        operation,
+        buffer: Part::new(vec![0; room]),
+        pattern: ANY,
+        tagged: true,
+        several: None,
+    }
+}
+
+impl Network {
+    fn send(&mut self, from: u32, send: Send<Part, u64>) -> Result<(), Refused> {
+        let (messenger, port) = &mut self.ranks[from as usize];
+        messenger.send(port, 0, send)
+    }
+
+    fn receive(&mut self, at: u32, receive: Receive<Part, u64>) {
+        let (messenger, port) = &mut self.ranks[at as usize];
+        messenger.receive(port, 0, receive).unwrap();
+    }
+
+    fn access(&mut self, at: u32, access: MemoryAccess<'_, Part, u64>) -> Result<(), Refused> {
+        let (messenger, port) = &mut self.ranks[at as usize];
+        messenger.access(port, 0, access)
+    }
+
+    fn ends(&mut self, at: u32) -> Vec<(u64, Result<(), Failure>)> {
+        let ended = std::mem::take(&mut self.ranks[at as usize].1.ended);
+        ended
+            .into_iter()
+            .map(|(operation, end)| (operation, end.map(drop).map_err(|failed| failed.0)))
+            .collect()
+    }
+}
+
+fn job() -> Network {
+    Network::new(2, Limits::of_job(2), 7)
+}
+
+#[test]
+fn without_credit_a_message_is_announced_and_credit_comes_back() {
+    let credit = 2 * (8 + MESSAGE_OVERHEAD);
+    let mut job = Network::new(2, Limits { credit, announcements: 2 }, 1);
+    for number in 1..=4 {
+        job.send(0, send(number, 1, vec![number as u8; 8])).unwrap();
+    }
+    assert_eq!(
+        job.send(0, send(5, 1, vec![])),
+        Err(Refused::Again),
+        "two with credit, two announced"
+    );
+    job.run();
+    assert_eq!(job.ends(0), [(1, Ok(())), (2, Ok(()))], "the others' data is still there");
+    for number in 11..=14 {
+        job.receive(1, receive(number, 8));
+    }
+    job.run();
+    assert_eq!(job.ends(0), [(3, Ok(())), (4, Ok(()))]);
+    assert_eq!(job.ends(1).len(), 4);
+    for number in 6..=7 {
+        job.send(0, send(number, 1, vec![0; 8])).unwrap();
+    }
+    assert_eq!(job.ends(0), [(6, Ok(())), (7, Ok(()))], "the credit is there again");
+}
+
+#[test]
+fn a_matched_send_ends_when_its_message_is_received() {
+    for length in [0, 8, 1000] {
+        let mut job = job();
+        job.send(0, Send { end: SendEnd::Matched, ..send(1, 1, vec![3; length]) }).unwrap();
+        job.run();
+        assert_eq!(job.ends(0), []);
+        job.receive(1, receive(2, length));
+        job.run();
+        assert_eq!((job.ends(0), job.ends(1)), (vec![(1, Ok(()))], vec![(2, Ok(()))]));
+    }
+}
+
+#[test]
+fn a_buffer_takes_several_messages() {
+    let mut job = job();
+    let buffer = Part::new(vec![0; 200]);
+    for (number, length) in [(1, 10), (2, 100)] {
+        job.send(0, Send { tag: None, ..send(number, 1, vec![number as u8; length]) }).unwrap();
+    }
+    job.run();
+    let several =
+        Receive { buffer: buffer.clone(), tagged: false, several: Some(50), ..receive(9, 0) };
+    job.receive(1, several);
+    job.run();
+    let parts: Vec<_> = job.ranks[1]
+        .1
+        .parts
+        .iter()
+        .map(|(operation, end)| (*operation, end.unwrap().offset, end.unwrap().length))
+        .collect();
+    let mut sorted = parts.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [(9, 0, 10), (9, 10, 100)]);
+    job.send(0, Send { tag: None, ..send(3, 1, vec![3; 60]) }).unwrap();
+    job.run();
+    let (operation, end) = job.ranks[1].1.ended.pop().unwrap();
+    let info = end.unwrap();
+    assert_eq!(
+        (operation, info.offset, info.length, info.last_of_buffer),
+        (9, 110, 60, true),
+        "30 bytes are left"
+    );
+    assert_eq!(buffer.read(), [vec![1; 10], vec![2; 100], vec![3; 60], vec![0; 30]].concat());
+    job.send(0, Send { tag: None, ..send(4, 1, vec![4; 1]) }).unwrap();
+    job.run();
+    assert_eq!(job.ends(1), [], "it is not posted any more");
+}
+
+#[test]
+fn messages_are_seen_claimed_and_dropped() {
+    for length in [5, 500] {
+        let mut job = job();
+        for number in 1..=3 {
+            job.send(
+                0,
+                Send { end: SendEnd::Matched, ..send(number, 1, vec![number as u8; length]) },
+            )
+            .unwrap();
+        }
+        job.run();
+        let (messenger, port) = &mut job.ranks[1];
+        let exactly = |tag| (Pattern { tag, ignore: 0, ..ANY }, true);
+        messenger.peek(port, 0, exactly(4), 20, Peek::Look).unwrap();
+        messenger.peek(port, 0, exactly(2), 21, Peek::Look).unwrap();
+        messenger.peek(port, 0, exactly(2), 22, Peek::Claim(77)).unwrap();
+        messenger.peek(port, 0, exactly(2), 23, Peek::Look).unwrap();
+        messenger.peek(port, 0, exactly(1), 24, Peek::Discard).unwrap();
+        let buffer = Part::new(vec![0; length]);
+        messenger.receive_claimed(port, 0, 76, 25, Some(&buffer)).unwrap();
+        messenger.receive_claimed(port, 0, 77, 26, Some(&buffer)).unwrap();
+        job.run();
+        let no = Err(Failure::NoMessage);
+        assert_eq!(
+            job.ends(1),
+            [(20, no), (21, Ok(())), (22, Ok(())), (23, no), (24, Ok(())), (25, no), (26, Ok(()))]
+        );
+        assert_eq!(buffer.read(), vec![2; length]);
+        let mut sends = job.ends(0);
+        sends.sort_unstable_by_key(|send| send.0);
+        assert_eq!(sends, [(1, Ok(())), (2, Ok(()))], "the third one waits");
+    }
+}
+
+#[test]
+fn a_cancelled_receive_takes_nothing() {
+    let mut job = job();
+    job.receive(1, receive(5, 10));
+    let (messenger, port) = &mut job.ranks[1];
+    assert!(messenger.cancel(port, 0, |operation| *operation == 5));
+    assert!(!messenger.cancel(port, 0, |operation| *operation == 5));
+    job.send(0, send(1, 1, vec![1])).unwrap();
+    job.run();
+    assert_eq!(job.ends(1), [(5, Err(Failure::Cancelled))]);
+}
+
+#[test]
+fn a_closed_endpoint_ends_what_waits() {
+    let mut job = job();
+    job.send(0, Send { end: SendEnd::Matched, ..send(1, 1, vec![1]) }).unwrap();
+    job.send(0, send(2, 1, vec![1; 100])).unwrap();
+    job.run();
+    let (messenger, port) = &mut job.ranks[1];
+    messenger.receive(port, 0, Receive { tagged: false, ..receive(5, 10) }).unwrap();
+    messenger.close(port, 0);
+    job.send(0, send(3, 1, vec![1; 100])).unwrap();
+    job.run();
+    assert_eq!(job.ends(1), [(5, Err(Failure::Cancelled))]);
+    let gone = Err(Failure::NoEndpoint);
+    assert_eq!(job.ends(0), [(1, gone), (2, gone), (3, gone)]);
+    let (messenger, port) = &mut job.ranks[1];
+    assert_eq!(messenger.receive(port, 0, receive(6, 1)), Err(Refused::NoEndpoint));
+    assert_eq!(job.exposed(), 0);
+}
+
+fn access<'r>(
+    operation: u64,
+    direction: Direction,
+    local: &Part,
+    remote: &'r [RemoteRange],
+) -> MemoryAccess<'r, Part, u64> {
+    MemoryAccess {
+        operation,
+        direction,
+        peer: address(1),
+        local: local.clone(),
+        remote,
+        inject: false,
+        immediate: Some(operation),
+    }
+}
+
+#[test]
+fn registered_memory_is_written_and_read() {
+    for length in [0, 1, EAGER, EAGER + 1, 1000] {
+        let mut job = job();
+        let memory = Part::new(vec![9; 2000]);
+        job.register(1, 42, memory.clone());
+        let local = Part::new((0..length).map(|byte| byte as u8).collect());
+        let range = |address, length| RemoteRange { address, length, key: 42 };
+        let remote = [range(100, length / 3), range(1000, length - length / 3)];
+        job.access(0, access(1, Direction::Write, &local, &remote)).unwrap();
+        job.run();
+        let first = length as usize / 3;
+        let mut expected = vec![9; 2000];
+        expected[100..100 + first].copy_from_slice(&local.read()[..first]);
+        expected[1000..1000 + length as usize - first].copy_from_slice(&local.read()[first..]);
+        assert_eq!(memory.read(), expected);
+        let back = Part::new(vec![0; length as usize]);
+        job.access(0, access(2, Direction::Read, &back, &remote)).unwrap();
+        job.run();
+        assert_eq!((back.read(), job.ends(0)), (local.read(), vec![(1, Ok(())), (2, Ok(()))]));
+        let events: Vec<_> =
+            job.ranks[1].1.events.iter().map(|event| (event.direction, event.immediate)).collect();
+        let both = |direction, number| [(direction, None), (direction, Some(number))];
+        assert_eq!(events[..2], both(Direction::Write, 1), "the word comes with the last part");
+        assert_eq!(events[2..].len(), 2);
+        assert_eq!(job.exposed(), 0);
+    }
+}
+
+#[test]
+fn memory_that_is_not_registered_is_not_touched() {
+    let mut job = job();
+    let memory = Part::new(vec![9; 100]);
+    job.register(1, 42, memory.clone());
+    let local = Part::new(vec![1; 90]);
+    let range = |key, address, length| [RemoteRange { address, length, key }];
+    for (number, direction) in [(1, Direction::Write), (2, Direction::Read)] {
+        job.access(0, access(number, direction, &local, &range(41, 0, 90))).unwrap();
+        job.access(0, access(number + 10, direction, &local, &range(42, 11, 90))).unwrap();
+        job.access(0, access(number + 20, direction, &local, &range(42, u64::MAX - 3, 90)))
+            .unwrap();
+        assert_eq!(
+            job.access(0, access(9, direction, &local, &range(42, 0, 91))),
+            Err(Refused::Lengths)
+        );
+        assert_eq!(job.access(0, access(9, direction, &local, &[])), Err(Refused::Lengths));
+    }
+    job.run();
+    let no = Err(Failure::NoAccess);
+    let mut ends = job.ends(0);
+    ends.sort_unstable_by_key(|end| end.0);
+    assert_eq!(ends, [(1, no), (2, no), (11, no), (12, no), (21, no), (22, no)]);
+    assert_eq!((memory.read(), job.ranks[1].1.events.len(), job.exposed()), (vec![9; 100], 0, 0));
+}
+
+#[test]
+fn atomic_operations_return_what_was_there() {
+    let mut job = job();
+    let memory = Part::new(vec![200; 4]);
+    job.register(1, 1, memory.clone());
+    let remote = [RemoteRange { address: 1, length: 2, key: 1 }];
+    let (none, result) = (Part::new(vec![]), Part::new(vec![0; 2]));
+    let (messenger, port) = &mut job.ranks[0];
+    for (operation, op, kind) in [(1, 1, 0), (2, 1, 1), (3, 0, 0)] {
+        let atomic = AtomicHeader { datatype: 1, op, kind };
+        let result = if kind == 0 { none.clone() } else { result.clone() };
+        let operand = Part::new(vec![100, 1]);
+        let access = AtomicAccess {
+            operation,
+            atomic,
+            peer: address(1),
+            operand,
+            compare: none.clone(),
+            result,
+            remote: &remote,
+        };
+        messenger.atomic(port, 0, access).unwrap();
+    }
+    job.run();
+    assert_eq!((memory.read(), result.read()), (vec![200, 144, 202, 200], vec![44, 201]));
+    assert_eq!(job.ends(0), [(1, Ok(())), (2, Ok(())), (3, Err(Failure::NotSupported))]);
+}
+
+fn forged(header: &Header, data: &[u8]) -> Vec<u8> {
+    let (bytes, length) = header.encode();
+    [&bytes[..length], data].concat()
+}
+
+#[test]
+fn answers_of_ranks_that_were_not_asked_are_refused() {
+    let mut job = Network::new(3, Limits { credit: 0, announcements: 9 }, 7);
+    job.send(0, send(1, 1, vec![5; 10])).unwrap();
+    job.send(0, send(2, 1, vec![5; 100])).unwrap();
+    let requests: Vec<u64> = (0..2).map(|place| 1 << 32 | place).collect();
+    for (from, number) in
+        [(2, requests[0]), (2, requests[1]), (1, 7), (1, 2 << 32), (1, requests[1])]
+    {
+        let mut want = Header::new(Kind::Want, 0, 0);
+        (want.request, want.tag) = (Some(number), 1);
+        assert_eq!(
+            job.forge(from, 0, forged(&want, &[])),
+            Err(BadMessage::Request(number)),
+            "{from} {number:#x}"
+        );
+        let mut done = Header::new(Kind::Done, 0, 0);
+        done.request = Some(number);
+        if from == 2 || number == 7 {
+            assert_eq!(job.forge(from, 0, forged(&done, &[])), Err(BadMessage::Request(number)));
+        }
+    }
+    let mut data = Header::new(Kind::Data, 0, 0);
+    (data.request, data.length) = (Some(requests[0]), 1);
+    assert_eq!(
+        job.forge(1, 0, forged(&data, &[1])),
+        Err(BadMessage::Request(requests[0])),
+        "it waits for no data"
+    );
+    job.receive(1, receive(3, 100));
+    job.receive(1, receive(4, 100));
+    job.run();
+    assert_eq!(job.ends(0).len(), 2, "all is as if nothing had been said");
+}
+
+#[test]
+fn data_is_asked_for_once() {
+    let mut job = Network::new(2, Limits { credit: 0, announcements: 9 }, 7);
+    job.send(0, Send { end: SendEnd::Matched, ..send(1, 1, vec![5; 10]) }).unwrap();
+    let mut want = Header::new(Kind::Want, 0, 0);
+    (want.request, want.tag) = (Some(1 << 32), 1);
+    assert_eq!(job.forge(1, 0, forged(&want, &[])), Ok(()));
+    assert_eq!(job.forge(1, 0, forged(&want, &[])), Err(BadMessage::Request(1 << 32)));
+}
+
+#[test]
+fn lies_about_lengths_and_credit_are_refused() {
+    let mut job = Network::new(2, Limits { credit: 1000, announcements: 9 }, 7);
+    let mut eager = Header::new(Kind::Eager, 0, 0);
+    eager.length = 5;
+    assert_eq!(
+        job.forge(1, 0, forged(&eager, &[0; 4])),
+        Err(BadMessage::Length { found: 4, said: 5 })
+    );
+    eager.length = 0;
+    let kept = (0..).take_while(|_| job.forge(1, 0, forged(&eager, &[])).is_ok()).count();
+    assert_eq!(kept as u64, 1000 / MESSAGE_OVERHEAD);
+    let mut credit = Header::new(Kind::Credit, 0, 0);
+    credit.credit = 1;
+    assert_eq!(job.forge(1, 0, forged(&credit, &[])), Err(BadMessage::Returned(1)));
+    let mut announce = Header::new(Kind::Announce, 0, 0);
+    (announce.request, announce.length) = (Some(1), 10);
+    assert!(announce.exposure.add(ExposedPiece { key: 1, address: 0, length: 11 }));
+    assert_eq!(job.forge(1, 0, forged(&announce, &[])), Err(BadMessage::Exposure(1)));
+    let mut atomic = Header::new(Kind::Atomic, 0, 0);
+    (atomic.request, atomic.length) = (Some(1), 10);
+    assert_eq!(
+        job.forge(1, 0, forged(&atomic, &[0; 21])),
+        Err(BadMessage::Length { found: 21, said: 10 })
+    );
+}
