@@ -1,11 +1,29 @@
-//! The part below libfabric's objects: endpoints of this rank, over a channel's service.
+//! The part below libfabric's objects: endpoints of this rank, as a service of its channel.
 
-use std::os::fd::RawFd;
-use std::sync::Arc;
+mod atomics;
+mod memory;
+mod near;
+mod port;
+mod service;
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::counter::Counter;
+use kumi_mem::{Context, Error, Outbox, ReservedService, ServiceHandle};
+use kumi_messaging::header::AtomicHeader;
+use kumi_messaging::matching::Pattern;
+use kumi_messaging::{
+    AtomicAccess, Direction as MessageDirection, MemoryAccess, Messenger, Peek, Receive as MessageReceive, Refused, RemoteRange,
+    Send as MessageSend, SendEnd,
+};
+
 use crate::completion_queue::CompletionQueue;
+use crate::counter::Counter;
+use crate::engine::port::{Driver, Local, Pending};
+use crate::engine::service::FabricService;
+use crate::errno;
 use crate::operation::{Address, Operation, Pieces};
 
 /// A receive that is posted.
@@ -132,81 +150,339 @@ pub enum PeekAction {
 /// Errors are positive, of `rdma/fi_errno.h`.
 pub type Errno = i32;
 
-/// One for a process.
+/// Shared by all domains of the process. With the last one the rank leaves its job.
 #[derive(Debug)]
-pub struct Engine {}
-
-impl Engine {
-    /// The process's engine; made by the first call. `FI_ENODEV` if this process is no rank of a job.
-    pub fn get() -> Result<Arc<Engine>, Errno> {
-        todo!()
-    }
-    pub fn rank(&self) -> u32 {
-        todo!()
-    }
-    pub fn ranks(&self) -> u32 {
-        todo!()
-    }
-    /// A number that is the same at all ranks of the job, and different in others.
-    pub fn job(&self) -> u64 {
-        todo!()
-    }
-    pub fn open_endpoint(&self, _events: EndpointEvents) -> Result<u16, Errno> {
-        todo!()
-    }
-    /// Receives that are posted end with `FI_ECANCELED`. Sends go on.
-    pub fn close_endpoint(&self, _endpoint: u16) {
-        todo!()
-    }
-    /// `FI_EAGAIN`: too many.
-    pub fn receive(&self, _endpoint: u16, _receive: Receive) -> Result<(), Errno> {
-        todo!()
-    }
-    /// Looks for an unexpected message. Success or `FI_ENOMSG` is told through `receive.operation`.
-    pub fn peek(&self, _endpoint: u16, _receive: Receive, _action: PeekAction) -> Result<(), Errno> {
-        todo!()
-    }
-    /// Receives, or discards, the message that was claimed with this context.
-    pub fn receive_claimed(&self, _endpoint: u16, _receive: Receive, _discard: bool) -> Result<(), Errno> {
-        todo!()
-    }
-    /// Cancels a posted receive (or the newest one, or send) with this context: whether it was there. Its end is `FI_ECANCELED`.
-    pub fn cancel(&self, _endpoint: u16, _context: usize) -> bool {
-        todo!()
-    }
-    pub fn send(&self, _endpoint: u16, _send: Send) -> Result<(), Errno> {
-        todo!()
-    }
-    pub fn transfer(&self, _endpoint: u16, _transfer: Transfer) -> Result<(), Errno> {
-        todo!()
-    }
-    pub fn atomic(&self, _endpoint: u16, _atomic: Atomic) -> Result<(), Errno> {
-        todo!()
-    }
-    /// Bytes of a type, if this operation on it is there, and how many elements one call may have.
-    pub fn atomic_count(_datatype: u32, _op: u32, _kind: AtomicKind) -> Option<(usize, usize)> {
-        todo!()
-    }
-    /// The key. `FI_ENOKEY` if the one that was asked for is in use.
-    pub fn register(&self, _registration: Registration) -> Result<u64, Errno> {
-        todo!()
-    }
-    /// Waits for nobody: what is under way there fails or is over.
-    pub fn deregister(&self, _key: u64) {
-        todo!()
-    }
-    /// Drives the channel once, without waiting.
-    pub fn poll(&self) -> Result<(), Errno> {
-        todo!()
-    }
-    /// Drives the channel until `ready`, at most so long; whether it was ready. The rank counts as waiting meanwhile. `ready` must
-    /// not call the engine.
-    pub fn wait(&self, _timeout: Duration, _ready: &mut dyn FnMut() -> bool) -> Result<bool, Errno> {
-        todo!()
-    }
-    /// Bytes of a message that is copied when the call returns.
-    pub const INJECT_BYTES: usize = 4096;
+pub struct Engine {
+    /// Ends before the context.
+    handle: ManuallyDrop<ServiceHandle<'static, FabricService>>,
+    context: NonNull<Context>,
+    rank: u32,
+    ranks: u32,
+    job: u64,
 }
 
-/// Writes into an eventfd.
-pub fn ring(_fd: RawFd) {}
+// SAFETY: the context is `Sync` and `Send`, and this owns it; it is freed only by the drop of the last reference.
+unsafe impl Send for Engine {}
+// SAFETY: as above.
+unsafe impl Sync for Engine {}
+
+static ENGINE: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
+
+/// A message's receive, for the state machine.
+fn pattern(source: Option<Address>, tag: Option<(u64, u64)>) -> (Pattern, bool) {
+    // Messages without a tag have 0.
+    let (bits, ignore) = tag.unwrap_or_default();
+    (Pattern { source: source.map(address), tag: bits, ignore }, tag.is_some())
+}
+
+fn address(address: Address) -> kumi_messaging::Address {
+    kumi_messaging::Address { rank: address.rank, endpoint: address.endpoint }
+}
+
+fn ranges(remote: &[Remote]) -> impl Iterator<Item = RemoteRange> + '_ {
+    remote.iter().map(|remote| RemoteRange { address: remote.address, length: remote.length, key: remote.key })
+}
+
+fn number(kind: AtomicKind) -> u8 {
+    match kind {
+        AtomicKind::Update => atomics::UPDATE,
+        AtomicKind::Fetch => atomics::FETCH,
+        AtomicKind::CompareAndSwap => atomics::COMPARE,
+    }
+}
+
+/// The library's error, which its sentence tells on stderr.
+fn told(error: &Error) -> Errno {
+    eprintln!("kumi: {error}");
+    libc::EIO
+}
+
+impl Engine {
+    /// Bytes of a message that is copied when the call returns.
+    pub const INJECT_BYTES: usize = 4096;
+
+    /// The process's engine; made by the first call.
+    ///
+    /// # Errors
+    /// `FI_ENODEV`: this process is no rank of a job, or cannot become one; why is told on stderr.
+    pub fn get() -> Result<Arc<Engine>, Errno> {
+        let mut engine = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = engine.upgrade() {
+            return Ok(there);
+        }
+        let made = Engine::open().map_err(|error| {
+            told(&error);
+            libc::ENODEV
+        })?;
+        let made = Arc::new(made);
+        *engine = Arc::downgrade(&made);
+        Ok(made)
+    }
+
+    fn open() -> Result<Engine, Error> {
+        let context = NonNull::from(Box::leak(Box::new(Context::init()?)));
+        // SAFETY: it was leaked just now; only `drop` frees it, after all that borrows it.
+        let shared: &'static Context = unsafe { context.as_ref() };
+        let (rank, ranks) = (shared.rank(), shared.ranks());
+        let same_node = (0..ranks).map(|other| shared.same_node(other)).collect();
+        let service = FabricService { messenger: Messenger::new(ranks), local: Local::new(rank, same_node) };
+        match shared.serve_locally(ReservedService::FABRIC, service) {
+            Ok(handle) => Ok(Engine { handle: ManuallyDrop::new(handle), context, rank, ranks, job: shared.job() }),
+            Err(error) => {
+                // SAFETY: made by `Box::leak`, and nothing borrows it.
+                drop(unsafe { Box::from_raw(context.as_ptr()) });
+                Err(error)
+            }
+        }
+    }
+
+    /// This rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Ranks of the job.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// A number that is the same at all ranks of the job, and different in others.
+    #[must_use]
+    pub fn job(&self) -> u64 {
+        self.job
+    }
+
+    /// Runs `call` with the state machine, under the channel's lock.
+    #[inline]
+    fn call<T>(&self, call: impl FnOnce(&mut Messenger<Pieces, Pending>, &mut Driver<'_, '_>) -> T) -> Result<T, Errno> {
+        let run = |service: &mut FabricService, outbox: &mut Outbox<'_>| {
+            if service.local.fault.is_some() {
+                return Err(libc::EIO);
+            }
+            let (messenger, mut driver) = service.split(outbox);
+            Ok(call(messenger, &mut driver))
+        };
+        self.handle.call(run).unwrap_or_else(|error| Err(told(&error)))
+    }
+
+    /// As [`Engine::call`], for calls that may be refused.
+    #[inline]
+    fn try_call(
+        &self,
+        call: impl FnOnce(&mut Messenger<Pieces, Pending>, &mut Driver<'_, '_>) -> Result<(), Refused>,
+    ) -> Result<(), Errno> {
+        self.call(call)?.map_err(errno::of_refusal)
+    }
+
+    /// Opens an endpoint: its number.
+    ///
+    /// # Errors
+    /// `FI_EMFILE`: there were 65,536 already. `FI_EIO`: the channel failed.
+    pub fn open_endpoint(&self, events: EndpointEvents) -> Result<u16, Errno> {
+        self.call(|messenger, driver| {
+            let number = messenger.open().ok_or(libc::EMFILE)?;
+            driver.local.events.push(events);
+            Ok(number)
+        })?
+    }
+
+    /// Receives that are posted end with `FI_ECANCELED`. Sends go on.
+    pub fn close_endpoint(&self, endpoint: u16) {
+        // A channel that failed has told so before, and has nothing more to end.
+        let _ = self.call(|messenger, driver| {
+            messenger.close(driver, endpoint);
+            if let Some(events) = driver.local.events.get_mut(usize::from(endpoint)) {
+                *events = EndpointEvents::default();
+            }
+        });
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// `FI_EADDRNOTAVAIL`: no such endpoint. `FI_EIO`: the channel failed.
+    pub fn receive(&self, endpoint: u16, receive: Receive) -> Result<(), Errno> {
+        let (pattern, tagged) = pattern(receive.source, receive.tag);
+        let message = MessageReceive {
+            operation: Pending::new(receive.operation, &receive.buffer),
+            buffer: receive.buffer,
+            pattern,
+            tagged,
+            several: receive.several.map(|least| least as u64),
+        };
+        self.try_call(|messenger, driver| messenger.receive(driver, endpoint, message))
+    }
+
+    /// Looks for an unexpected message. Success or `FI_ENOMSG` is told through `receive.operation`.
+    ///
+    /// # Errors
+    /// As [`Engine::receive`].
+    pub fn peek(&self, endpoint: u16, receive: Receive, action: PeekAction) -> Result<(), Errno> {
+        let what = match action {
+            PeekAction::Peek => Peek::Look,
+            PeekAction::Claim => Peek::Claim(receive.operation.context as u64),
+            PeekAction::Discard => Peek::Discard,
+        };
+        let pattern = pattern(receive.source, receive.tag);
+        let operation = Pending::new(receive.operation, &receive.buffer);
+        self.poll()?;
+        self.try_call(|messenger, driver| messenger.peek(driver, endpoint, pattern, operation, what))
+    }
+
+    /// Receives, or drops, the message that was claimed with this context.
+    ///
+    /// # Errors
+    /// As [`Engine::receive`].
+    pub fn receive_claimed(&self, endpoint: u16, receive: Receive, discard: bool) -> Result<(), Errno> {
+        let number = receive.operation.context as u64;
+        let operation = Pending::new(receive.operation, &receive.buffer);
+        let buffer = (!discard).then_some(&receive.buffer);
+        self.try_call(|messenger, driver| messenger.receive_claimed(driver, endpoint, number, operation, buffer))
+    }
+
+    /// Cancels the oldest posted receive with this context: whether it was there. Its end is `FI_ECANCELED`.
+    #[must_use]
+    pub fn cancel(&self, endpoint: u16, context: usize) -> bool {
+        let is_it = |pending: &Pending| pending.operation.context == context;
+        self.call(|messenger, driver| messenger.cancel(driver, endpoint, is_it)).unwrap_or(false)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: there is no room now. `FI_EADDRNOTAVAIL`: no such endpoint or rank. `FI_EIO`: the channel failed.
+    pub fn send(&self, endpoint: u16, send: Send) -> Result<(), Errno> {
+        let message = MessageSend {
+            operation: Pending { operation: send.operation, base: 0 },
+            to: address(send.to),
+            data: send.data,
+            inject: send.inject,
+            tag: send.tag,
+            immediate: send.immediate,
+            end: match send.end {
+                End::Sent => SendEnd::Sent,
+                End::Delivered => SendEnd::Matched,
+            },
+        };
+        self.try_call(|messenger, driver| messenger.send(driver, endpoint, message))
+    }
+
+    /// Reads or writes memory of another rank.
+    ///
+    /// # Errors
+    /// As [`Engine::send`]; `FI_EINVAL`: memory here and there has different lengths, or too much is to be injected.
+    pub fn transfer(&self, endpoint: u16, transfer: Transfer) -> Result<(), Errno> {
+        let remote: Vec<RemoteRange> = ranges(&transfer.remote).collect();
+        let access = MemoryAccess {
+            operation: Pending { operation: transfer.operation, base: 0 },
+            direction: match transfer.direction {
+                Direction::Read => MessageDirection::Read,
+                Direction::Write => MessageDirection::Write,
+            },
+            peer: address(transfer.peer),
+            local: transfer.local,
+            remote: &remote,
+            inject: transfer.inject,
+            immediate: transfer.immediate,
+        };
+        self.try_call(|messenger, driver| messenger.access(driver, endpoint, access))
+    }
+
+    /// Applies atomic operations to memory of another rank.
+    ///
+    /// # Errors
+    /// As [`Engine::transfer`]; `FI_EOPNOTSUPP`: there is no such operation on this type, or for so many elements.
+    pub fn atomic(&self, endpoint: u16, atomic: Atomic) -> Result<(), Errno> {
+        let (size, most) = Engine::atomic_count(atomic.datatype, atomic.op, atomic.kind).ok_or(libc::EOPNOTSUPP)?;
+        let remote: Vec<RemoteRange> = ranges(&atomic.remote).collect();
+        let whole = |range: &RemoteRange| range.length.is_multiple_of(size as u64);
+        let length = remote.iter().fold(0_u64, |sum, range| sum.saturating_add(range.length));
+        if !remote.iter().all(whole) || length > (size * most) as u64 {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let access = AtomicAccess {
+            operation: Pending { operation: atomic.operation, base: 0 },
+            // There is such an operation, so both are small.
+            atomic: AtomicHeader { datatype: atomic.datatype as u8, op: atomic.op as u8, kind: number(atomic.kind) },
+            peer: address(atomic.peer),
+            operand: atomic.operand,
+            compare: atomic.compare,
+            result: atomic.result,
+            remote: &remote,
+        };
+        self.try_call(|messenger, driver| messenger.atomic(driver, endpoint, access))
+    }
+
+    /// Bytes of a type, if there is this operation on it, and how many elements one call may have.
+    #[must_use]
+    pub fn atomic_count(datatype: u32, op: u32, kind: AtomicKind) -> Option<(usize, usize)> {
+        atomics::count(u8::try_from(datatype).ok()?, u8::try_from(op).ok()?, number(kind))
+    }
+
+    /// Registers memory: its key.
+    ///
+    /// # Errors
+    /// `FI_ENOKEY`: the key that was asked for is in use. `FI_EIO`: the channel failed.
+    pub fn register(&self, registration: Registration) -> Result<u64, Errno> {
+        self.call(|_, driver| {
+            let there = &mut driver.local.registrations;
+            let key = match registration.key {
+                Some(key) if there.contains_key(&key) => return Err(errno::ENOKEY),
+                Some(key) => key,
+                None => (there.len() as u64..).find(|key| !there.contains_key(key)).ok_or(errno::ENOKEY)?,
+            };
+            there.insert(key, registration);
+            Ok(key)
+        })?
+    }
+
+    /// Ends a registration. Waits until what is under way there is over, so that the memory is the program's again.
+    pub fn deregister(&self, key: u64) {
+        // A channel that failed moves nothing any more.
+        let _ = self.call(|_, driver| driver.local.registrations.remove(&key));
+        while self.call(|messenger, _| messenger.serves(key)).unwrap_or(false) {
+            if self.wait(Duration::from_millis(1), &mut || false).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Drives the channel once, without waiting.
+    ///
+    /// # Errors
+    /// `FI_EIO`: the channel failed.
+    #[inline]
+    pub fn poll(&self) -> Result<(), Errno> {
+        self.handle.poll().map(drop).map_err(|error| told(&error))
+    }
+
+    /// Drives the channel until `ready`, at most so long; whether it was ready. The rank counts as waiting meanwhile. `ready` must
+    /// not call the engine.
+    ///
+    /// # Errors
+    /// `FI_EIO`: the channel failed.
+    pub fn wait(&self, timeout: Duration, ready: &mut dyn FnMut() -> bool) -> Result<bool, Errno> {
+        let waited = self.handle.wait_for(timeout, |service, _| {
+            (service.local.fault.is_some() || ready()).then_some(service.local.fault.is_none())
+        });
+        match waited {
+            Ok(Some(true)) => Ok(true),
+            Ok(Some(false)) => Err(libc::EIO),
+            Ok(None) => Ok(false),
+            // A handler of a signal has run.
+            Err(Error::Interrupted) => Ok(false),
+            Err(error) => Err(told(&error)),
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // SAFETY: it is not used any more.
+        unsafe { ManuallyDrop::drop(&mut self.handle) };
+        // SAFETY: made by `Box::leak`, and what borrowed it is gone.
+        drop(unsafe { Box::from_raw(self.context.as_ptr()) });
+    }
+}

@@ -3,4 +3,5 @@
 pub mod completion_queue;
 pub mod counter;
 pub mod engine;
+mod errno;
 pub mod operation;

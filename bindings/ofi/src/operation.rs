@@ -119,7 +119,7 @@ pub struct Address {
 
 /// An operation under way. Exactly one of [`Operation::succeed`] and [`Operation::fail`] is called, by any thread, with the
 /// channel's lock held. So they must not call the engine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Operation {
     /// The program's own word, `op_context`.
     pub context: usize,

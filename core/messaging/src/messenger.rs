@@ -160,6 +160,13 @@ impl<M: Memory, O> Messenger<M, O> {
         self.endpoints.get_mut(usize::from(number))?.as_mut()
     }
 
+    /// Whether data is on its way to or from memory that is registered under this key. When its registration has ended nothing new
+    /// begins, and this becomes false when the other ranks' transfers are over.
+    #[must_use]
+    pub fn serves(&self, key: u64) -> bool {
+        self.requests.values().any(|request| matches!(request, Request::Serve(serve) if serve.event.key == key))
+    }
+
     /// Whether the program may begin another operation with a rank.
     pub(crate) fn may_begin<P: Port<Memory = M, Operation = O>>(
         &mut self,

@@ -32,6 +32,11 @@ impl<T> Table<T> {
         u64::from(*generation) << 32 | u64::from(place)
     }
 
+    /// All values, in no order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().filter_map(|(_, entry)| entry.as_ref())
+    }
+
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         let (generation, entry) = self.places.get_mut(number as u32 as usize)?;
         if u64::from(*generation) == number >> 32 { entry.as_mut() } else { None }

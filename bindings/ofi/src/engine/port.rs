@@ -1,0 +1,281 @@
+//! What the state machine asks for, done by a channel.
+
+use std::collections::{HashMap, HashSet};
+
+use kumi_mem::{Error, Outbox, PutEnd, Rights, SharedBytes};
+use kumi_messaging::header::{AtomicHeader, ExposedPiece, Exposure};
+use kumi_messaging::{Direction, Failure as MessageFailure, MessageInfo, Port, RemoteEvent, TransferStart};
+
+use crate::engine::memory::{bytes, copy_in, copy_out, single};
+use crate::engine::{EndpointEvents, Registration, atomics, near};
+use crate::errno;
+use crate::operation::{Address, Failure, Operation, Piece, Pieces, Success};
+
+/// Bytes of a message that is sent before its receive is known. Longer ones to another node are worth the round trip that saves
+/// a copy; longer ones on the same node are worth a system call.
+const EAGER_FAR: u64 = 16 << 10;
+const EAGER_NEAR: u64 = 8 << 10;
+
+/// An operation of the program, and where its memory begins.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) operation: Operation,
+    pub(super) base: usize,
+}
+
+impl Pending {
+    pub(super) fn new(operation: Operation, memory: &Pieces) -> Pending {
+        let base = memory.as_slice().first().map_or(0, |piece| piece.address);
+        Pending { operation, base }
+    }
+}
+
+/// What the driver knows beside the state machine.
+#[derive(Debug)]
+pub(super) struct Local {
+    pub(super) me: u32,
+    /// By rank: it is on this node.
+    pub(super) same_node: Vec<bool>,
+    process: u32,
+    /// Processes of this node may copy each other's memory.
+    copies_allowed: bool,
+    pub(super) registrations: HashMap<u64, Registration>,
+    /// By endpoint.
+    pub(super) events: Vec<EndpointEvents>,
+    /// Transfers of which some part could not be begun.
+    pub(super) broken: HashSet<u64>,
+    /// Why nothing goes on: the channel failed, or another rank is out of order.
+    pub(super) fault: Option<String>,
+}
+
+impl Local {
+    pub(super) fn new(me: u32, same_node: Vec<bool>) -> Local {
+        Local {
+            me,
+            same_node,
+            process: std::process::id(),
+            copies_allowed: true,
+            registrations: HashMap::new(),
+            events: Vec::new(),
+            broken: HashSet::new(),
+            fault: None,
+        }
+    }
+
+    fn near(&self, rank: u32) -> bool {
+        self.same_node.get(rank as usize).copied().unwrap_or(false)
+    }
+
+    pub(super) fn failed(&mut self, what: impl std::fmt::Display) {
+        if self.fault.is_none() {
+            let text = what.to_string();
+            eprintln!("kumi: rank {} cannot communicate any more: {text}", self.me);
+            self.fault = Some(text);
+        }
+    }
+}
+
+/// A view of the driver for one call of the state machine.
+pub(super) struct Driver<'d, 'o> {
+    pub(super) local: &'d mut Local,
+    pub(super) outbox: &'d mut Outbox<'o>,
+}
+
+impl Driver<'_, '_> {
+    fn check(&mut self, result: Result<(), Error>) {
+        if let Err(error) = result {
+            self.local.failed(error);
+        }
+    }
+
+    fn tell(operation: Operation, base: usize, result: Result<MessageInfo, (MessageFailure, MessageInfo)>) {
+        match result {
+            Ok(info) => operation.succeed(success(base, &info)),
+            Err((failure, info)) => {
+                let too_long_by = match failure {
+                    MessageFailure::TooLong(excess) => usize::try_from(excess).unwrap_or(usize::MAX),
+                    _ => 0,
+                };
+                operation.fail(Failure { error: errno::of_failure(failure), known: success(base, &info), too_long_by });
+            }
+        }
+    }
+
+    /// Moves the data of a transfer by the channel: how many transfers have begun, and whether all have.
+    fn begin(&mut self, peer: u32, exposure: &Exposure, direction: Direction, memory: &Pieces, token: u64) -> (u32, bool) {
+        let (mut count, mut from) = (0, 0);
+        for exposed in exposure.pieces() {
+            let length = usize::try_from(exposed.length).unwrap_or(usize::MAX);
+            let part = memory.part(from, length);
+            let mut offset = 0;
+            for piece in part.as_slice() {
+                let begun = self.begin_piece((peer, exposed.key, offset), direction, *piece, token);
+                if let Err(error) = begun {
+                    if !matches!(error, Error::TooManyRequests { .. }) {
+                        self.local.failed(error);
+                    }
+                    return (count, false);
+                }
+                count += 1;
+                offset += piece.length as u64;
+            }
+            from += part.length();
+        }
+        (count, from == memory.length())
+    }
+
+    fn begin_piece(&mut self, (peer, key, offset): (u32, u64, u64), direction: Direction, piece: Piece, token: u64) -> Result<(), Error> {
+        let memory = bytes(piece);
+        match direction {
+            // SAFETY: the memory belongs to an operation or a registration that is not over: the state machine ends it only after
+            // it has been told of this transfer's end, and a registration that is closed waits for it.
+            Direction::Read => unsafe { self.outbox.get(peer, key, offset, memory, token) },
+            // SAFETY: as above.
+            Direction::Write => unsafe { self.outbox.put(peer, key, offset, memory.shared(), token, PutEnd::Placed) },
+        }
+    }
+}
+
+fn success(base: usize, info: &MessageInfo) -> Success {
+    let whole = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    Success {
+        length: whole(info.length),
+        buffer: base.wrapping_add(whole(info.offset)),
+        data: info.immediate,
+        tag: info.tag,
+        source: info.source.map(|source| Address { rank: source.rank, endpoint: source.endpoint }),
+        last_of_buffer: info.last_of_buffer,
+    }
+}
+
+impl Port for Driver<'_, '_> {
+    type Memory = Pieces;
+    type Operation = Pending;
+
+    #[inline]
+    fn send(&mut self, to: u32, header: &[u8], data: &Pieces) {
+        let sent = match single(data) {
+            Some(payload) => self.outbox.send_parts(to, &[header], payload),
+            None => self.outbox.send_parts(to, &[header, &copy_out(data)], SharedBytes::default()),
+        };
+        self.check(sent);
+    }
+
+    fn send_bytes(&mut self, to: u32, header: &[u8], data: &[u8]) {
+        let sent = self.outbox.send_parts(to, &[header, data], SharedBytes::default());
+        self.check(sent);
+    }
+
+    #[inline]
+    fn eager_bytes(&self, to: u32) -> u64 {
+        if self.local.near(to) { EAGER_NEAR } else { EAGER_FAR }
+    }
+
+    #[inline]
+    fn has_room(&self, to: u32) -> bool {
+        self.outbox.is_free(to)
+    }
+
+    fn copy_out(&mut self, from: &Pieces) -> Vec<u8> {
+        copy_out(from)
+    }
+
+    fn copy_in(&mut self, bytes: &[u8], into: &Pieces) {
+        copy_in(bytes, into);
+    }
+
+    fn expose(&mut self, memory: &Pieces, direction: Direction) -> Exposure {
+        let rights = match direction {
+            Direction::Read => Rights { read: true, ..Rights::NONE },
+            Direction::Write => Rights { write: true, ..Rights::NONE },
+        };
+        let mut exposure = Exposure::new(self.local.process);
+        for piece in memory.as_slice() {
+            // SAFETY: the memory belongs to an operation that is not over before the exposure ends.
+            let key = unsafe { self.outbox.register(bytes(*piece), rights) };
+            // Without a key the other rank's transfer is refused, unless it copies by itself; the operation then fails.
+            let key = key.unwrap_or_default();
+            exposure.add(ExposedPiece { key, address: piece.address as u64, length: piece.length as u64 });
+        }
+        exposure
+    }
+
+    fn conceal(&mut self, exposure: &Exposure) {
+        for piece in exposure.pieces() {
+            self.outbox.deregister(piece.key);
+        }
+    }
+
+    fn transfer(&mut self, peer: u32, exposure: &Exposure, direction: Direction, memory: &Pieces, token: u64) -> TransferStart {
+        // Another rank must not name this process: it would write where it likes.
+        let other = peer == self.local.me || exposure.process != self.local.process;
+        if self.local.near(peer) && self.local.copies_allowed && other {
+            match near::copy(exposure, direction, memory) {
+                Ok(()) => return TransferStart::Done,
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+                    self.local.copies_allowed = false;
+                }
+                Err(_) => return TransferStart::Failed,
+            }
+        }
+        match self.begin(peer, exposure, direction, memory, token) {
+            (0, false) => TransferStart::Failed,
+            (0, true) => TransferStart::Done,
+            (count, all) => {
+                if !all {
+                    self.local.broken.insert(token);
+                }
+                TransferStart::Pending(count)
+            }
+        }
+    }
+
+    fn registered(&mut self, key: u64, address: u64, length: u64, direction: Direction) -> Option<Pieces> {
+        let registration = self.local.registrations.get(&key)?;
+        let allowed = match direction {
+            Direction::Read => registration.remote_read,
+            Direction::Write => registration.remote_write,
+        };
+        let base = registration.pieces.as_slice().first().map_or(0, |piece| piece.address as u64);
+        let offset = if registration.by_address { address.checked_sub(base)? } else { address };
+        let inside = offset.checked_add(length)? <= registration.pieces.length() as u64;
+        // Both are no more than a length here.
+        (allowed && inside).then(|| registration.pieces.part(offset as usize, length as usize))
+    }
+
+    fn atomic(&mut self, operation: &AtomicHeader, memory: &Pieces, operands: &[u8]) -> Option<Vec<u8>> {
+        let AtomicHeader { datatype, op, kind } = *operation;
+        let before = copy_out(memory);
+        let after = atomics::apply(datatype, op, kind, &before, operands)?;
+        copy_in(&after, memory);
+        Some(before)
+    }
+
+    #[inline]
+    fn ended(&mut self, pending: Pending, result: Result<MessageInfo, (MessageFailure, MessageInfo)>) {
+        Self::tell(pending.operation, pending.base, result);
+    }
+
+    fn received_part(&mut self, pending: &Pending, result: Result<MessageInfo, (MessageFailure, MessageInfo)>) {
+        Self::tell(pending.operation.clone(), pending.base, result);
+    }
+
+    fn remote_event(&mut self, event: &RemoteEvent) {
+        let counter = self.local.registrations.get(&event.key).and_then(|registration| registration.counter.as_ref());
+        let endpoint = self.local.events.get(usize::from(event.endpoint));
+        let (of_endpoint, flags) = match event.direction {
+            Direction::Write => (endpoint.and_then(|events| events.remote_write.as_ref()), errno::REMOTE_WRITE),
+            Direction::Read => (endpoint.and_then(|events| events.remote_read.as_ref()), 0),
+        };
+        for counter in counter.into_iter().filter(|_| flags != 0).chain(of_endpoint) {
+            counter.add(1);
+        }
+        let queue = endpoint.and_then(|events| events.receive_queue.clone());
+        if let (Some(data), true) = (event.immediate, flags != 0) {
+            let operation = Operation { context: 0, flags, completion: true, queue, counter: None };
+            let source = Address { rank: event.source.rank, endpoint: event.source.endpoint };
+            let length = usize::try_from(event.length).unwrap_or(usize::MAX);
+            operation.succeed(Success { length, data: Some(data), source: Some(source), ..Success::default() });
+        }
+    }
+}
