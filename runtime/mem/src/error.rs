@@ -297,6 +297,12 @@ pub enum Error {
         /// The message of the panic.
         text: String,
     },
+    /// A reserved service that this rank serves already.
+    #[error("service {service} is served already: end that one before")]
+    ServiceTaken {
+        /// The service's number.
+        service: u16,
+    },
     /// A message to a service that is too long. It was not sent.
     #[error("a message of {length} bytes to a service is too long: send at most {most} at once")]
     ServiceMessageTooLong {

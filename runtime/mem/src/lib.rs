@@ -71,11 +71,14 @@ pub use message::mailbox::{MessageStatus, Source, Tag};
 pub use request::queue::{CompletionEntry, CompletionQueue};
 pub use request::scope::{OwnedRequest, Request, RequestScope};
 pub use request::{Atomic, Outcome, PutEnd, PutOptions, Report, RequestHandle};
-pub use service::{Outbox, SERVICE_MESSAGE_BYTES, Service, ServiceHandle};
+pub use service::{
+    ArrivedMessage, Outbox, ReservedService, SERVICE_MESSAGE_BYTES, Service, ServiceHandle,
+};
 pub use window::Window;
 pub use window::completion::{Completion, OnPlacement};
 pub use window::overlap::any_overlap;
 pub use window::pieces::Piece;
+pub use window::registered::RegisteredMemory;
 pub use window::strided::Strided;
 pub use window::table::Rights;
 pub use window::typed::{AtomicElement, Element, TypedWindow};

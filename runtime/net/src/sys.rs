@@ -169,20 +169,27 @@ pub(crate) fn timespec(microseconds: u64) -> libc::timespec {
 }
 
 /// Blocks until one of the descriptors is readable or a signal comes; which of them are. The first is
-/// a doorbell, which is silenced. -1 stands for none.
-pub(crate) fn wait_readable<const N: usize>(descriptors: [RawFd; N]) -> [bool; N] {
+/// a doorbell, which is silenced. -1 stands for none. After so many microseconds it ends by itself.
+pub(crate) fn wait_readable<const N: usize>(
+    descriptors: [RawFd; N],
+    most: Option<u64>,
+) -> [bool; N] {
     #[cfg(miri)]
     {
-        std::thread::sleep(crate::miri::NAP);
+        std::thread::sleep(most.map_or(crate::miri::NAP, |most| {
+            crate::miri::NAP.min(std::time::Duration::from_micros(most))
+        }));
         silence(descriptors[0]);
         return [false; N];
     }
     #[cfg(not(miri))]
     {
         let mut list = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        // SAFETY: the list is ours and outlives the call. Every result means the same to the caller:
-        // look again.
-        unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, -1) };
+        let most = most.map(timespec);
+        let most = most.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: list and time are ours and outlive the call; no signals are masked. Every result means the same to the
+        // caller: look again.
+        unsafe { libc::ppoll(list.as_mut_ptr(), N as libc::nfds_t, most, std::ptr::null()) };
         let readable = list.map(|entry| entry.revents != 0);
         if readable[0] {
             silence(descriptors[0]);

@@ -111,6 +111,16 @@ impl Context {
     pub(crate) fn await_only<R>(
         &self,
         wait: Wait,
+        attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        self.await_until(wait, None, attempt)
+    }
+
+    /// The same; `attempt` is also called when the clock has reached `latest`, and ends the wait then.
+    pub(crate) fn await_until<R>(
+        &self,
+        wait: Wait,
+        latest: Option<u64>,
         mut attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
     ) -> Result<R, Error> {
         let mut counted = CountedWait { context: self, counts: false };
@@ -126,12 +136,12 @@ impl Context {
         };
         let hook = self.interrupts.get().filter(|_| !UNINTERRUPTED.get());
         let Some(InterruptHook { ask, shared, .. }) = hook else {
-            return self.channel.wait(wait, attempt);
+            return self.channel.wait_with(wait, latest, attempt);
         };
         let _call = ActiveCall::begin(shared);
         let mut asked = shared.due.load(Relaxed);
         loop {
-            let done = self.channel.wait(wait, |guard| match attempt(guard)? {
+            let done = self.channel.wait_with(wait, latest, |guard| match attempt(guard)? {
                 Some(result) => Ok(Some(Some(result))),
                 None if shared.due.load(Relaxed) != asked => Ok(Some(None)),
                 None => Ok::<_, Error>(None),

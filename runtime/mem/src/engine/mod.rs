@@ -193,8 +193,8 @@ impl Engine {
             Frame::MulticastAppendDone(done) => {
                 self.multicast_append_done(attachment, from, &done).map(|()| Delivery::Taken)
             }
-            Frame::Service(first) => self.services.first(from, first),
-            Frame::ServicePart { data } => self.services.part(from, data),
+            Frame::Service(first) => self.service_first(from, first),
+            Frame::ServicePart { data } => self.service_part(from, data),
             request => Ok(self.serve(attachment, from, &request)),
         }
     }
@@ -503,8 +503,7 @@ impl Handler for Engine {
             }
         }
         self.multicasts.hand_out(&mut full, send)?;
-        self.services.hand_out(most, &mut full, send)?;
-        self.send_queued(most, &full, send)
+        self.hand_out_queued(most, &mut full, send)
     }
 
     fn owes_answers(&self) -> bool {

@@ -8,7 +8,7 @@ pub(crate) mod progress;
 pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod scope;
-mod start;
+pub(crate) mod start;
 pub(crate) mod table;
 mod wait;
 mod wait_some;

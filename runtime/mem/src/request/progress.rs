@@ -169,6 +169,9 @@ impl Engine {
                 self.completion_queues.request_ended(number, Some(entry));
             }
             ReportTo::Schedule(schedule, order) => self.step_ended((schedule, order), place, end),
+            ReportTo::Service(number, word) => {
+                self.transfer_ended((number, word), request.target, end);
+            }
             ReportTo::Handle | ReportTo::Nobody => {}
         }
     }
@@ -282,7 +285,10 @@ impl Engine {
                 self.completions.request_ended(number, Ok(Outcome::Cancelled));
             }
             ReportTo::Queue(number, _) => self.completion_queues.request_ended(number, None),
-            ReportTo::Handle | ReportTo::Nobody | ReportTo::Schedule(..) => {}
+            ReportTo::Handle
+            | ReportTo::Nobody
+            | ReportTo::Schedule(..)
+            | ReportTo::Service(..) => {}
         }
         let (to, unsent) = (request.target.rank, request.unsent);
         match std::mem::replace(&mut request.pending, PendingRequest::Dropped) {

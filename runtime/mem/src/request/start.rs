@@ -364,7 +364,11 @@ impl Context {
 }
 
 /// Sends what there is room for, and queues the rest.
-fn send_or_queue(guard: &mut Guard<'_, Engine>, to: Rank, mut unsent: Unsent) -> Result<(), Error> {
+pub(crate) fn send_or_queue(
+    guard: &mut Guard<'_, Engine>,
+    to: Rank,
+    mut unsent: Unsent,
+) -> Result<(), Error> {
     let (place, most) = (unsent.request, guard.max_frame(to));
     let sent = guard.handler().outgoing.is_free(to)
         && unsent.send(to, most, &mut |to, head, data| guard.send_parts(to, head, &[data]))?;
@@ -373,11 +377,16 @@ fn send_or_queue(guard: &mut Guard<'_, Engine>, to: Rank, mut unsent: Unsent) ->
         engine.departed(place);
         return Ok(guard.transmit_soon(to)?);
     }
-    if let Some(request) = engine.requests.get_mut(place) {
+    queue(engine, to, unsent);
+    Ok(guard.transmit()?)
+}
+
+/// Queues what has not left of a request.
+pub(crate) fn queue(engine: &mut Engine, to: Rank, unsent: Unsent) {
+    if let Some(request) = engine.requests.get_mut(unsent.request) {
         request.unsent = true;
     }
     engine.outgoing.add(to, unsent);
-    Ok(guard.transmit()?)
 }
 
 impl Engine {
@@ -388,7 +397,10 @@ impl Engine {
         match report {
             ReportTo::Counter(number) => self.completions.request_begun(number),
             ReportTo::Queue(number, _) => self.completion_queues.request_begun(number),
-            ReportTo::Handle | ReportTo::Nobody | ReportTo::Schedule(..) => {}
+            ReportTo::Handle
+            | ReportTo::Nobody
+            | ReportTo::Schedule(..)
+            | ReportTo::Service(..) => {}
         }
         Ok(place)
     }

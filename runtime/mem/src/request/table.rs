@@ -66,6 +66,8 @@ pub(crate) enum ReportTo {
     Queue(u64, u64),
     /// The schedule at this place of the table, whose step it is; with its order among the round's receives.
     Schedule(u32, u32),
+    /// The service with this number, whose transfer it is; with the service's word.
+    Service(u16, u64),
 }
 
 /// The bytes of a window that an operation names, for its errors.

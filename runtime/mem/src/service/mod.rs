@@ -1,12 +1,19 @@
 //! Services: state machines of a library above, which take messages of other ranks in whichever thread drives the channel. So
 //! they serve other ranks while the program computes.
 
+pub(crate) mod arrived;
+mod engine;
+mod local;
+pub(crate) mod outbox;
 pub(crate) mod table;
+mod transfer;
+pub(crate) mod unsent;
 
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
+use std::time::Duration;
 
 use kumi_net::{Guard, Wait};
 use kumi_proto::Rank;
@@ -15,6 +22,10 @@ use crate::collective;
 use crate::context::{AwaitedCleanup, Context};
 use crate::engine::Engine;
 use crate::error::Error;
+pub use crate::service::arrived::ArrivedMessage;
+pub use crate::service::local::ReservedService;
+pub use crate::service::outbox::Outbox;
+use crate::service::outbox::Way;
 use crate::service::table::Panic;
 
 /// Bytes of the longest message to a service.
@@ -34,46 +45,29 @@ pub trait Service: Any + Send {
     /// A panic ends the service at this rank: what this call has sent is forgotten, and further messages are dropped. The
     /// program's next call that reports panics of signal handlers returns [`Error::ServicePanicked`], and so does every later
     /// call by the service's handle.
-    fn message(&mut self, from: u32, message: &[u8], outbox: &mut Outbox);
-}
+    fn message(&mut self, from: u32, message: &[u8], outbox: &mut Outbox<'_>);
 
-/// Messages that a service sends, in their order.
-#[derive(Debug)]
-pub struct Outbox {
-    ranks: u32,
-    messages: Vec<ServiceMessage>,
-}
-
-#[derive(Debug)]
-pub(crate) struct ServiceMessage {
-    to: Rank,
-    data: Vec<u8>,
-}
-
-impl Outbox {
-    fn new(ranks: u32) -> Outbox {
-        Outbox { ranks, messages: Vec::new() }
+    /// Takes a message that came in one frame, or from this rank, from where it lies. True: it is taken. False:
+    /// [`Service::message`] gets a copy of it. The rules are those of [`Service::message`].
+    fn arrived(
+        &mut self,
+        from: u32,
+        message: &ArrivedMessage<'_>,
+        outbox: &mut Outbox<'_>,
+    ) -> bool {
+        let _ = (from, message, outbox);
+        false
     }
 
-    /// Sends a message to the same service at a rank. It leaves when the call that has this outbox returns, or as soon as there
-    /// is room afterwards. One to the own rank is taken before that call's caller goes on.
-    ///
-    /// What finds no room is kept without a bound. So a service that answers what it is asked bounds how much others ask at a time.
-    ///
-    /// # Errors
-    /// [`Error::BadRank`], [`Error::ServiceMessageTooLong`]. Nothing is sent then.
-    pub fn send(&mut self, to: u32, message: Vec<u8>) -> Result<(), Error> {
-        if to >= self.ranks {
-            return Err(Error::BadRank { rank: to, ranks: self.ranks });
-        }
-        if message.len() > SERVICE_MESSAGE_BYTES {
-            let (length, most) = (message.len(), SERVICE_MESSAGE_BYTES);
-            return Err(Error::ServiceMessageTooLong { length, most });
-        }
-        self.messages.push(ServiceMessage { to, data: message });
-        Ok(())
+    /// A transfer that this service began with this token ([`Outbox::get`], [`Outbox::put`]) has ended. Its memory is the
+    /// service's again. If it was refused: [`Error::Refused`]. The rules are those of [`Service::message`].
+    fn transferred(&mut self, token: u64, result: Result<(), Error>, outbox: &mut Outbox<'_>) {
+        let _ = (token, result, outbox);
     }
 }
+
+/// Reserved services have numbers from here on.
+pub(crate) const RESERVED_FROM: u16 = 0xfff0;
 
 /// A service of this rank, for all threads of the program. When it is dropped the service is gone here, and messages that come
 /// for it are dropped. So synchronise before, if others expect answers.
@@ -148,17 +142,27 @@ impl<S: Service> ServiceHandle<'_, S> {
     ///
     /// # Errors
     /// [`Error::ServicePanicked`] if the service has panicked before; [`Error::Fault`], [`Error::Io`].
-    pub fn call<T>(&self, call: impl FnOnce(&mut S, &mut Outbox) -> T) -> Result<T, Error> {
+    pub fn call<T>(&self, call: impl FnOnce(&mut S, &mut Outbox<'_>) -> T) -> Result<T, Error> {
         let mut guard = self.context.channel.lock()?;
-        let engine = guard.handler();
-        engine.check_fault()?;
-        let result = engine.services.call(self.number, call, |_| true)?;
-        if result.is_ok() {
-            guard.answer()?;
-        }
+        let result = self.call_locked(&mut guard, call)?;
         // The panic goes on when others can have the channel.
         drop(guard);
         Ok(result.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    fn call_locked<T>(
+        &self,
+        guard: &mut Guard<'_, Engine>,
+        call: impl FnOnce(&mut S, &mut Outbox<'_>) -> T,
+    ) -> Result<Result<T, Panic>, Error> {
+        guard.handler().check_fault()?;
+        let mut outbox = Outbox::new(Way::Channel(guard.lend()), self.number);
+        let result = outbox.call(call);
+        if matches!(result, Ok(Ok(_))) {
+            outbox.engine().services.changed(self.number);
+        }
+        outbox.finish()?;
+        result
     }
 
     /// Waits until `ready` returns a value. It is asked at once, and again whenever the service may have changed: a message has
@@ -176,7 +180,7 @@ impl<S: Service> ServiceHandle<'_, S> {
     pub fn wait<T>(
         &self,
         ranks: &[u32],
-        mut ready: impl FnMut(&mut S, &mut Outbox) -> Option<T>,
+        mut ready: impl FnMut(&mut S, &mut Outbox<'_>) -> Option<T>,
     ) -> Result<T, Error> {
         ranks.iter().try_for_each(|rank| self.context.check_rank(*rank))?;
         let over = AwaitedCleanup(self.context);
@@ -190,23 +194,58 @@ impl<S: Service> ServiceHandle<'_, S> {
         result.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
+    /// As [`Self::wait`] for anybody, but none after `timeout`. The rank waits meanwhile as in any other wait: it is idle, and
+    /// sleeps when that pays.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn wait_for<T>(
+        &self,
+        timeout: Duration,
+        mut ready: impl FnMut(&mut S, &mut Outbox<'_>) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let timeout = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+        let latest = kumi_net::sys::now().saturating_add(timeout);
+        let over = AwaitedCleanup(self.context);
+        let mut seen = None;
+        let result = self.context.await_until(Wait::Frames, Some(latest), |guard| {
+            guard.handler().await_ranks(&[]);
+            let asked = self.ask(guard, &mut seen, &mut ready)?;
+            let late = asked.is_none() && kumi_net::sys::now() >= latest;
+            Ok(asked.map(Some).or_else(|| late.then_some(None)))
+        });
+        drop(over);
+        let result = result?;
+        Ok(result.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))))
+    }
+
     /// Asks `ready` as long as it changes the service itself, unless nothing has changed since it was asked last.
     fn ask<T>(
         &self,
         guard: &mut Guard<'_, Engine>,
         seen: &mut Option<u64>,
-        mut ready: impl FnMut(&mut S, &mut Outbox) -> Option<T>,
+        mut ready: impl FnMut(&mut S, &mut Outbox<'_>) -> Option<T>,
     ) -> Result<Option<Result<T, Panic>>, Error> {
         let mut asked = None;
-        let services = &mut guard.handler().services;
+        let mut outbox = Outbox::new(Way::Channel(guard.lend()), self.number);
         while asked.is_none() {
-            let changes = Some(services.changes(self.number));
+            let changes = Some(outbox.engine().services.changes(self.number));
             if std::mem::replace(seen, changes) == changes {
                 break;
             }
-            asked = services.call(self.number, &mut ready, Option::is_some)?.transpose();
+            match outbox.call(&mut ready).map(Result::transpose) {
+                Ok(result) => asked = result,
+                Err(error) => {
+                    outbox.finish()?;
+                    return Err(error);
+                }
+            }
+            if matches!(asked, Some(Ok(_))) {
+                outbox.engine().services.changed(self.number);
+            }
+            outbox.hand_on();
         }
-        guard.answer()?;
+        outbox.finish()?;
         Ok(asked)
     }
 }
@@ -216,6 +255,7 @@ impl<S: Service> Drop for ServiceHandle<'_, S> {
         // Without the lock the channel is broken or this process is a fork: nobody serves here any more.
         let Ok(mut guard) = self.context.channel.lock() else { return };
         let service = guard.handler().services.remove(self.number);
+        guard.handler().release_transfers(self.number);
         drop(guard);
         // Its own end may take long, and may use the context.
         drop(service);

@@ -1,36 +1,46 @@
-//! The engine's part in services: messages that come are put together and given to their service, and what services send waits
-//! here until it has left.
+//! The services of a rank, messages to them of which parts are still to come, and what they have sent or begun.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use kumi_net::{AnswerSender, ChannelError, CopySource, Delivery, SharedBytes};
+use kumi_net::{CopySource, Delivery};
 use kumi_proto::Rank;
-use kumi_proto::frame::{
-    FrameHeader, SERVICE_BYTES, SERVICE_PART_BYTES, ServiceMessage as FirstPart,
-};
+use kumi_proto::frame::ServiceMessage as FirstPart;
 
-use crate::engine::PlainFrame;
-use crate::error::{Error, panic_text};
+use crate::error::Error;
 use crate::fifo::signal::HandlerFailures;
-use crate::service::{Outbox, SERVICE_MESSAGE_BYTES, Service, ServiceMessage};
+use crate::service::outbox::ServiceMessage;
+use crate::service::unsent::UnsentMessages;
+use crate::service::{RESERVED_FROM, ReservedService, SERVICE_MESSAGE_BYTES, Service};
 
 /// Most bytes that are made room for because of what a message says about itself.
 const TRUSTED: usize = 64 << 10;
+/// Reserved numbers.
+const RESERVED: usize = (u16::MAX - RESERVED_FROM) as usize + 1;
 
 /// What a panic carries.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// A service of this rank.
 struct Entry {
-    service: Box<dyn Service>,
+    /// Not here while it runs.
+    service: Option<Box<dyn Service>>,
     /// How often something but a wait that goes on may have changed it.
     changes: u64,
     /// What it or a caller said in a panic: its state may be half of one, so nothing is given to it any more.
     failed: Option<String>,
+}
+
+/// A reserved number at this rank.
+#[derive(Default)]
+enum ReservedPlace {
+    /// It will perhaps be served: messages wait with their senders.
+    #[default]
+    NotYet,
+    Here(Entry),
+    Gone,
 }
 
 /// A message of another rank of which parts are still to come.
@@ -41,51 +51,22 @@ struct PartialMessage {
     data: Vec<u8>,
 }
 
-/// A message that has not left, or not all of it.
+/// The end of a transfer that its service has not been told of.
 #[derive(Debug)]
-struct UnsentMessage {
-    service: u16,
-    data: Vec<u8>,
-    sent: usize,
-    /// Its first part has left.
-    begun: bool,
+pub(crate) struct EndedTransfer {
+    pub(crate) service: u16,
+    pub(crate) token: u64,
+    pub(crate) result: Result<(), Error>,
 }
 
-impl UnsentMessage {
-    /// The header of the next frame of at most `most` bytes, and how many bytes of data it has.
-    fn next_frame(&self, most: usize) -> (FrameHeader, usize) {
-        let rest = self.data.len() - self.sent;
-        if self.begun {
-            return (
-                PlainFrame::ServicePart { data: &[] }.header(),
-                rest.min(most - SERVICE_PART_BYTES),
-            );
-        }
-        // No message is longer than [`SERVICE_MESSAGE_BYTES`].
-        let (service, total) = (self.service, self.data.len() as u32);
-        let first = PlainFrame::Service(FirstPart { service, total, data: &[] });
-        (first.header(), rest.min(most - SERVICE_BYTES))
-    }
-
-    /// Sends as many frames as there is room for; true when all have left.
-    fn send(
-        &mut self,
-        to: Rank,
-        most: usize,
-        send: &mut AnswerSender<'_>,
-    ) -> Result<bool, ChannelError> {
-        loop {
-            let (header, length) = self.next_frame(most);
-            let part = &self.data[self.sent..self.sent + length];
-            if !send(to, &[&header, part], SharedBytes::default())? {
-                return Ok(false);
-            }
-            (self.sent, self.begun) = (self.sent + length, true);
-            if self.sent == self.data.len() {
-                return Ok(true);
-            }
-        }
-    }
+/// A frame of a service, as far as it can be acted on.
+pub(crate) enum TakenPart<S> {
+    /// A whole message, which came in one frame.
+    Whole(S),
+    /// The last part of a message to this service, which is here.
+    Joined(u16, Vec<u8>),
+    /// Nothing more is to be done.
+    Done(Delivery),
 }
 
 /// See the module.
@@ -93,16 +74,26 @@ impl UnsentMessage {
 pub(crate) struct ServiceTable {
     /// By number. A service that is gone leaves its place empty, and no other gets its number.
     entries: Vec<Option<Entry>>,
+    reserved: [ReservedPlace; RESERVED],
     /// This rank, and how many there are.
-    me: Rank,
-    ranks: u32,
+    pub(crate) me: Rank,
+    pub(crate) ranks: u32,
     /// Messages of other ranks that are not here whole: one of a rank at most.
     partial: HashMap<Rank, PartialMessage>,
-    /// By target, in their order. No queue is empty.
-    unsent: BTreeMap<Rank, VecDeque<UnsentMessage>>,
+    pub(crate) unsent: UnsentMessages,
+    /// Room for the messages of a service that runs.
+    pub(super) sending: Vec<ServiceMessage>,
+    /// Transfers that have ended, in the order of their ends.
+    pub(crate) ended: VecDeque<EndedTransfer>,
     /// Room for a message that lies where others may write.
-    scratch: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
     failures: Arc<HandlerFailures>,
+}
+
+impl Entry {
+    fn new(service: Box<dyn Service>) -> Entry {
+        Entry { service: Some(service), changes: 0, failed: None }
+    }
 }
 
 impl ServiceTable {
@@ -116,60 +107,114 @@ impl ServiceTable {
     /// # Errors
     /// [`Error::TooManyServices`].
     pub(crate) fn add(&mut self, service: Box<dyn Service>) -> Result<u16, Error> {
-        let number = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyServices)?;
-        self.entries.push(Some(Entry { service, changes: 0, failed: None }));
+        let number = u16::try_from(self.entries.len()).ok();
+        let number = number.filter(|number| *number < RESERVED_FROM);
+        let number = number.ok_or(Error::TooManyServices)?;
+        self.entries.push(Some(Entry::new(service)));
         Ok(number)
+    }
+
+    /// Serves a reserved number from here on.
+    ///
+    /// # Errors
+    /// [`Error::ServiceTaken`] if it is served already.
+    pub(crate) fn add_reserved(
+        &mut self,
+        number: ReservedService,
+        service: Box<dyn Service>,
+    ) -> Result<u16, Error> {
+        let ReservedService(service_number) = number;
+        let place = &mut self.reserved[usize::from(service_number - RESERVED_FROM)];
+        if matches!(place, ReservedPlace::Here(_)) {
+            return Err(Error::ServiceTaken { service: service_number });
+        }
+        *place = ReservedPlace::Here(Entry::new(service));
+        Ok(service_number)
     }
 
     /// Takes a service away. What it has sent still leaves; what comes for it is dropped.
     pub(crate) fn remove(&mut self, number: u16) -> Option<Box<dyn Service>> {
-        self.entries.get_mut(usize::from(number))?.take().map(|entry| entry.service)
+        self.ended.retain(|transfer| transfer.service != number);
+        let entry = match self.reserved_place(number) {
+            Some(place) => match std::mem::replace(place, ReservedPlace::Gone) {
+                ReservedPlace::Here(entry) => Some(entry),
+                ReservedPlace::NotYet | ReservedPlace::Gone => None,
+            },
+            None => self.entries.get_mut(usize::from(number))?.take(),
+        };
+        entry?.service
     }
 
     /// Whether this rank has any service.
     pub(crate) fn any(&self) -> bool {
-        self.entries.iter().any(Option::is_some)
+        let reserved = |place: &ReservedPlace| matches!(place, ReservedPlace::Here(_));
+        self.entries.iter().any(Option::is_some) || self.reserved.iter().any(reserved)
     }
 
-    /// Something waits to be sent.
+    /// Something waits to be sent or told.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
-        !self.unsent.is_empty()
+        self.unsent.any() || !self.ended.is_empty()
     }
 
-    /// First part of a message. An error is the sender's fault.
-    pub(crate) fn first(
+    #[inline]
+    fn reserved_place(&mut self, number: u16) -> Option<&mut ReservedPlace> {
+        let place = number.checked_sub(RESERVED_FROM)?;
+        Some(&mut self.reserved[usize::from(place)])
+    }
+
+    #[inline]
+    fn entry(&mut self, number: u16) -> Option<&mut Entry> {
+        if number < RESERVED_FROM {
+            return self.entries.get_mut(usize::from(number))?.as_mut();
+        }
+        match self.reserved_place(number)? {
+            ReservedPlace::Here(entry) => Some(entry),
+            ReservedPlace::NotYet | ReservedPlace::Gone => None,
+        }
+    }
+
+    /// Takes the first part of a message, unless it is whole. An error is the sender's fault.
+    #[inline]
+    pub(crate) fn first<S: CopySource>(
         &mut self,
         from: Rank,
-        FirstPart { service, total, data }: FirstPart<impl CopySource>,
-    ) -> Result<Delivery, String> {
+        FirstPart { service, total, data }: FirstPart<S>,
+    ) -> Result<TakenPart<S>, String> {
         let total = total as usize;
-        if self.partial.contains_key(&from) {
+        if !self.partial.is_empty() && self.partial.contains_key(&from) {
             return Err("a message to a service began inside of another one".into());
         }
         if total > SERVICE_MESSAGE_BYTES {
             return Err(format!("a message of {total} bytes to a service"));
         }
-        if usize::from(service) >= self.entries.len() {
-            return Err(format!("a message to service {service}, which there is not"));
+        match self.reserved_place(service) {
+            Some(ReservedPlace::NotYet) => return Ok(TakenPart::Done(Delivery::Full)),
+            Some(ReservedPlace::Here(_) | ReservedPlace::Gone) => {}
+            None => self.check_number(service)?,
         }
-        if data.len() < total {
-            let mut kept = Vec::with_capacity(total.min(TRUSTED));
-            data.append_to(&mut kept);
-            self.partial.insert(from, PartialMessage { service, total, data: kept });
-            return Ok(Delivery::Taken);
+        if data.len() >= total {
+            return Ok(TakenPart::Whole(data));
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        if scratch.len() < total {
-            scratch.resize(total, 0);
+        let mut kept = Vec::with_capacity(total.min(TRUSTED));
+        data.append_to(&mut kept);
+        self.partial.insert(from, PartialMessage { service, total, data: kept });
+        Ok(TakenPart::Done(Delivery::Taken))
+    }
+
+    fn check_number(&self, service: u16) -> Result<(), String> {
+        if usize::from(service) < self.entries.len() {
+            return Ok(());
         }
-        self.deliver(service, from, data.private(&mut scratch[..total]));
-        self.scratch = scratch;
-        Ok(Delivery::Taken)
+        Err(format!("a message to service {service}, which there is not"))
     }
 
     /// Next part of the pair's message. An error is the sender's fault.
-    pub(crate) fn part(&mut self, from: Rank, data: impl CopySource) -> Result<Delivery, String> {
+    pub(crate) fn part<S: CopySource>(
+        &mut self,
+        from: Rank,
+        data: S,
+    ) -> Result<TakenPart<S>, String> {
         let Some(partial) = self.partial.get_mut(&from) else {
             return Err("a part of no message to a service".into());
         };
@@ -180,116 +225,65 @@ impl ServiceTable {
         if partial.data.len() == partial.total
             && let Some(whole) = self.partial.remove(&from)
         {
-            self.deliver(whole.service, from, &whole.data);
+            return Ok(TakenPart::Joined(whole.service, whole.data));
         }
-        Ok(Delivery::Taken)
+        Ok(TakenPart::Done(Delivery::Taken))
     }
 
-    /// Gives a service a message, and those that it sends to this rank.
-    fn deliver(&mut self, number: u16, from: Rank, message: &[u8]) {
-        let sent = self.run(number, from, message);
-        self.send(number, sent);
-    }
-
-    /// Runs a service for one message: what it sends. A panic ends the service and is told by the program's next call.
-    fn run(&mut self, number: u16, from: Rank, message: &[u8]) -> Vec<ServiceMessage> {
-        let entry = self.entries.get_mut(usize::from(number)).and_then(Option::as_mut);
-        let Some(entry) = entry.filter(|entry| entry.failed.is_none()) else { return Vec::new() };
-        let mut outbox = Outbox::new(self.ranks);
-        let service = &mut entry.service;
-        let told = || service.message(from, message, &mut outbox);
-        entry.changes += 1;
-        match catch_unwind(AssertUnwindSafe(told)) {
-            Ok(()) => outbox.messages,
-            Err(panic) => {
-                let text = panic_text(&*panic);
-                self.failures.add_service(number, &text);
-                entry.failed = Some(text);
-                // A part of what it was about to say is not to be acted on.
-                Vec::new()
-            }
-        }
-    }
-
-    /// Takes what a service sends: to others it waits for its way, and to this rank it is there at once.
-    fn send(&mut self, number: u16, messages: Vec<ServiceMessage>) {
-        let mut left = VecDeque::from(messages);
-        while let Some(ServiceMessage { to, data }) = left.pop_front() {
-            if to == self.me {
-                left.extend(self.run(number, to, &data));
-                continue;
-            }
-            let unsent = UnsentMessage { service: number, data, sent: 0, begun: false };
-            self.unsent.entry(to).or_default().push_back(unsent);
-        }
-    }
-
-    /// How often the service may have changed.
-    pub(crate) fn changes(&self, number: u16) -> u64 {
-        let entry = self.entries.get(usize::from(number)).and_then(Option::as_ref);
-        entry.map_or(0, |entry| entry.changes)
-    }
-
-    /// Calls the program with a service. `changed` says by the result whether others that wait are to look again. After a
-    /// panic, which the caller lets go on, the service is of no use any more.
+    /// Takes a service out to run it. Give it back by [`ServiceTable::ran`].
     ///
     /// # Errors
-    /// [`Error::ServicePanicked`] if it is of no use.
-    pub(crate) fn call<S: Service, T>(
-        &mut self,
-        number: u16,
-        call: impl FnOnce(&mut S, &mut Outbox) -> T,
-        changed: impl FnOnce(&T) -> bool,
-    ) -> Result<Result<T, Panic>, Error> {
-        let entry = self.entries.get_mut(usize::from(number)).and_then(Option::as_mut);
-        let Some(entry) = entry else { return Err(no_service()) };
+    /// [`Error::ServicePanicked`] if it is of no use; [`Error::Fault`] if it is not here.
+    #[inline]
+    pub(super) fn run(&mut self, number: u16) -> Result<Box<dyn Service>, Error> {
+        let Some(entry) = self.entry(number) else { return Err(no_service()) };
         if let Some(text) = &entry.failed {
             return Err(Error::ServicePanicked { service: number, text: text.clone() });
         }
-        let service: &mut dyn Any = &mut *entry.service;
-        let Some(service) = service.downcast_mut::<S>() else { return Err(no_service()) };
-        let mut outbox = Outbox::new(self.ranks);
-        match catch_unwind(AssertUnwindSafe(|| call(service, &mut outbox))) {
-            Ok(result) => {
-                entry.changes += u64::from(changed(&result));
-                self.send(number, outbox.messages);
-                Ok(Ok(result))
-            }
-            Err(panic) => {
-                entry.changes += 1;
-                entry.failed = Some(panic_text(&*panic));
-                Ok(Err(panic))
-            }
+        entry.service.take().ok_or_else(no_service)
+    }
+
+    /// A service has run; what it said in a panic.
+    #[inline]
+    pub(super) fn ran(&mut self, number: u16, service: Box<dyn Service>, failed: Option<String>) {
+        if let Some(entry) = self.entry(number) {
+            entry.service = Some(service);
+            entry.changes += u64::from(failed.is_some());
+            entry.failed = failed;
         }
     }
 
-    /// Sends what there is room for, but not to ranks in `full`, to which those come that have no more room.
-    pub(crate) fn hand_out(
-        &mut self,
-        most: usize,
-        full: &mut Vec<Rank>,
-        send: &mut AnswerSender<'_>,
-    ) -> Result<(), ChannelError> {
-        let mut result = Ok(());
-        self.unsent.retain(|to, queue| {
-            while result.is_ok()
-                && !full.contains(to)
-                && let Some(message) = queue.front_mut()
-            {
-                match message.send(*to, most, send) {
-                    Ok(true) => drop(queue.pop_front()),
-                    Ok(false) => full.push(*to),
-                    Err(error) => result = Err(error),
-                }
-            }
-            !queue.is_empty()
-        });
-        result
+    /// # Errors
+    /// As [`ServiceTable::run`].
+    pub(super) fn check(&mut self, number: u16) -> Result<(), Error> {
+        match self.entry(number).map(|entry| entry.failed.as_ref()) {
+            Some(None) => Ok(()),
+            Some(Some(text)) => Err(Error::ServicePanicked { service: number, text: text.clone() }),
+            None => Err(no_service()),
+        }
+    }
+
+    /// Whoever waits for the service is to look again.
+    #[inline]
+    pub(super) fn changed(&mut self, number: u16) {
+        if let Some(entry) = self.entry(number) {
+            entry.changes += 1;
+        }
+    }
+
+    /// The program's next call that reports panics of signal handlers tells of this one.
+    pub(super) fn tell_panic(&self, number: u16, text: &str) {
+        self.failures.add_service(number, text);
+    }
+
+    /// How often the service may have changed.
+    pub(crate) fn changes(&mut self, number: u16) -> u64 {
+        self.entry(number).map_or(0, |entry| entry.changes)
     }
 }
 
 /// A handle keeps its service, of its type, until it is dropped.
-fn no_service() -> Error {
+pub(super) fn no_service() -> Error {
     Error::Fault("a service is gone before its handle: this is a mistake in kumi-mem".into())
 }
 
@@ -299,6 +293,7 @@ impl fmt::Debug for ServiceTable {
             .field("services", &self.entries.len())
             .field("partial", &self.partial)
             .field("unsent", &self.unsent)
+            .field("ended", &self.ended)
             .finish_non_exhaustive()
     }
 }

@@ -118,7 +118,7 @@ impl Context {
         };
         let unshared = made.as_ref().map(|memory| UnsharedWindow(self, *memory));
         let (keys, sizes) = self.share_window(made.ok(), mine)?;
-        let memory = made.map_err(|reason| self.refuses(reason))?;
+        let memory = made.map_err(|reason| reason.at(self.rank()))?;
         // From here on the window itself removes it.
         if let Ok(unshared) = unshared {
             std::mem::forget(unshared);
@@ -128,10 +128,6 @@ impl Context {
         mapped[self.attachment().local()] = MappedPiece::own(self.attachment(), memory).into();
         let (idle_calls, ports) = (AtomicU32::new(0), Mutex::default());
         Ok(Window { context: self, keys, memory, sizes, mapped, idle_calls, ports })
-    }
-
-    fn refuses(&self, reason: WindowRefusal) -> Error {
-        Error::WindowRefused { rank: self.rank(), reason: WindowRefusal::text(reason as u64) }
     }
 
     /// Tells the others name and size of the own piece, and learns theirs; when this has succeeded, all ranks know all.

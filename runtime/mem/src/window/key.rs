@@ -14,11 +14,30 @@ const PRIVATE: u64 = 1 << SLOT_BITS;
 const READABLE: u64 = 1 << (SLOT_BITS + 1);
 /// The bits below are not random.
 const RANDOM_FROM: u32 = SLOT_BITS + 2;
+/// The name of registered memory, which is no window's.
+const REGISTERED: u64 = PRIVATE | READABLE;
+/// Its place has more bits than a slot; the others are here.
+const PLACE_BITS: u32 = 12;
+/// Most registered memory at a time.
+pub(crate) const MOST_REGISTERED: u32 = 1 << (SLOT_BITS + PLACE_BITS);
 
 /// The owner's slot.
 #[inline]
 pub(crate) fn slot(key: WindowKey) -> usize {
     key as usize % WINDOWS
+}
+
+/// Whether it names registered memory.
+#[inline]
+pub(crate) fn is_registered(key: WindowKey) -> bool {
+    key & REGISTERED == REGISTERED
+}
+
+/// The owner's place of registered memory.
+#[inline]
+pub(crate) fn registered_place(key: WindowKey) -> usize {
+    let high = key >> RANDOM_FROM & ((1 << PLACE_BITS) - 1);
+    slot(key) | (high as usize) << SLOT_BITS
 }
 
 /// Whether the memory lies outside of the segment.
@@ -73,6 +92,13 @@ impl RandomSource {
         }
     }
 
+    /// A new key for registered memory at a place below [`MOST_REGISTERED`].
+    pub(crate) fn registered_key(&mut self, place: u32) -> io::Result<WindowKey> {
+        let random = self.draw()? >> (RANDOM_FROM + PLACE_BITS) << (RANDOM_FROM + PLACE_BITS);
+        let high = u64::from(place >> SLOT_BITS) << RANDOM_FROM;
+        Ok(random | high | REGISTERED | u64::from(place) % WINDOWS as u64)
+    }
+
     fn draw(&mut self) -> io::Result<u64> {
         match self {
             RandomSource::System => kumi_net::sys::random(),
@@ -89,6 +115,21 @@ impl RandomSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_registered_memory_carry_its_place() {
+        let mut random = RandomSource::Seeded(3);
+        for place in [0, 1, 255, 256, 0x1_2345, MOST_REGISTERED - 1] {
+            let [one, other] = [(); 2].map(|()| random.registered_key(place).expect("random"));
+            assert_ne!(one, other);
+            for key in [one, other] {
+                assert_eq!(registered_place(key), place as usize);
+                assert!(is_registered(key) && is_private(key));
+            }
+        }
+        let window = random.key(5, ArenaKind::Private).expect("random");
+        assert!(!is_registered(window));
+    }
 
     #[test]
     fn keys_carry_slot_and_place_and_differ() {

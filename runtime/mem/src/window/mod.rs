@@ -9,6 +9,7 @@ mod list;
 pub(crate) mod mapped_piece;
 pub(crate) mod overlap;
 pub(crate) mod pieces;
+pub(crate) mod registered;
 pub(crate) mod strided;
 pub(crate) mod table;
 mod transfer;

@@ -10,9 +10,10 @@ use kumi_net::layout::{ArenaKind, NOTIFIES, PAGE, SharedLines, WINDOWS, page_up}
 use kumi_net::{Attachment, CopySource, SharedBytesMut};
 use kumi_proto::frame::{NO_WINDOW, WindowKey};
 
-use crate::error::Refusal;
-use crate::window::key::{RandomSource, is_open, is_private, place, slot};
+use crate::error::{Error, Refusal};
+use crate::window::key::{RandomSource, is_open, is_private, is_registered, place, slot};
 use crate::window::pieces::ByteLayout;
+use crate::window::registered::RegisteredTable;
 
 /// Rights of other ranks in a window.
 ///
@@ -106,6 +107,16 @@ unsafe impl Send for WindowMemory {}
 unsafe impl Sync for WindowMemory {}
 
 impl WindowMemory {
+    /// Memory of the program's own.
+    pub(crate) fn own(
+        base: NonNull<u8>,
+        length: usize,
+        rights: Rights,
+        key: WindowKey,
+    ) -> WindowMemory {
+        WindowMemory { base, length, rights, key, offset: None }
+    }
+
     /// Its bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> SharedBytesMut<'_> {
@@ -129,7 +140,9 @@ pub(crate) struct WindowTable {
     slots: Vec<Option<WindowSlot>>,
     /// Where the search for a free slot begins: one that was freed is not used again soon.
     next: usize,
-    random: RandomSource,
+    pub(super) random: RandomSource,
+    /// Memory that has a key and is no window.
+    pub(super) registered: RegisteredTable,
     /// Free ranges of each arena, in pages' multiples: start and length.
     free: [BTreeMap<usize, usize>; 3],
 }
@@ -153,9 +166,16 @@ pub(crate) enum WindowRefusal {
     Arguments = 7,
     /// The system gives no memory that is private to the process.
     Private = 8,
+    /// There are [`MOST_REGISTERED`](super::key::MOST_REGISTERED) pieces of registered memory.
+    Registrations = 9,
 }
 
 impl WindowRefusal {
+    /// As an error of this rank.
+    pub(crate) fn at(self, rank: u32) -> Error {
+        Error::WindowRefused { rank, reason: WindowRefusal::text(self as u64) }
+    }
+
     /// Decodes the number that a rank has sent.
     pub(crate) fn text(number: u64) -> &'static str {
         match number {
@@ -173,6 +193,7 @@ impl WindowRefusal {
             8 => {
                 "its system gives no memory file for a window without rights: raise the limit of open files there, or give a right"
             }
+            9 => "it has registered 1,048,576 pieces of memory already: end some",
             _ => "for a reason that this version does not know",
         }
     }
@@ -182,7 +203,7 @@ impl WindowTable {
     pub(crate) fn new(arena_bytes: usize, random: RandomSource) -> WindowTable {
         let slots = (0..WINDOWS).map(|_| None).collect();
         let free = std::array::from_fn(|_| BTreeMap::from([(0, arena_bytes)]));
-        WindowTable { slots, next: 0, random, free }
+        WindowTable { slots, next: 0, random, registered: RegisteredTable::default(), free }
     }
 
     /// Makes a window and shows it to the node. Its memory reads as zeros, and lies in the arena for its rights.
@@ -218,15 +239,9 @@ impl WindowTable {
             None if length == 0 => NonNull::<u64>::dangling().cast(),
             None => return Err(WindowRefusal::Memory),
         };
-        let end = base.addr().get().checked_add(length);
-        if isize::try_from(length).is_err() || end.is_none() {
-            return Err(WindowRefusal::Memory);
-        }
-        if rights.atomic && length > 0 && !base.cast::<u64>().is_aligned() {
-            return Err(WindowRefusal::Alignment);
-        }
+        check_lent(base, length, rights)?;
         let key = self.key(ArenaKind::Private)?;
-        Ok(self.publish(attachment, WindowMemory { base, length, rights, key, offset: None }))
+        Ok(self.publish(attachment, WindowMemory::own(base, length, rights, key)))
     }
 
     /// A key in a free slot.
@@ -277,7 +292,7 @@ impl WindowTable {
             is_private(slot.memory.key)
                 || (mapped.len() > 1 && keys.iter().any(|key| !is_open(*key)))
         };
-        self.slots.iter().flatten().any(by_frames)
+        self.registered.any() || self.slots.iter().flatten().any(by_frames)
     }
 
     /// Takes a window away. Its memory goes back to the system, if it came from there.
@@ -287,7 +302,8 @@ impl WindowTable {
         key: WindowKey,
     ) -> std::io::Result<()> {
         let slot = slot(key);
-        let Some(memory) = self.find(key).ok().copied() else { return Ok(()) };
+        let window = self.find(key).ok().copied().filter(|_| !is_registered(key));
+        let Some(memory) = window else { return Ok(()) };
         self.slots[slot] = None;
         attachment.own().windows[slot].key.store(NO_WINDOW, SeqCst);
         let pages = pages(memory.length);
@@ -327,15 +343,19 @@ impl WindowTable {
         free.insert(start, bytes);
     }
 
-    /// The window of this name, and of no other.
+    /// The window or registered memory of this name, and of no other.
     pub(crate) fn find(&self, key: WindowKey) -> Result<&WindowMemory, Refusal> {
-        let memory = self.slots[slot(key)].as_ref().map(|slot| &slot.memory);
+        let memory = match is_registered(key) {
+            true => self.registered.at(key),
+            false => self.slots[slot(key)].as_ref().map(|slot| &slot.memory),
+        };
         memory.filter(|memory| memory.key == key).ok_or(Refusal::Window)
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &WindowMemory> {
-        self.slots.iter().flatten().map(|slot| &slot.memory)
+        let windows = self.slots.iter().flatten().map(|slot| &slot.memory);
+        windows.chain(self.registered.all())
     }
 
     /// The range of a window that somebody wants to use.
@@ -361,7 +381,8 @@ impl WindowTable {
         data: impl CopySource,
     ) -> Result<(), Refusal> {
         let to = self.access(key, shape.start(), shape.span(), Access::Write)?;
-        if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
+        // Registered memory has no counters.
+        if notify.is_some_and(|notify| notify as usize >= NOTIFIES || is_registered(key)) {
             return Err(Refusal::Notify);
         }
         shape.scatter(to, data);
@@ -371,6 +392,22 @@ impl WindowTable {
         }
         Ok(())
     }
+}
+
+/// Checks memory of the program's own.
+pub(crate) fn check_lent(
+    base: NonNull<u8>,
+    length: usize,
+    rights: Rights,
+) -> Result<(), WindowRefusal> {
+    let end = base.addr().get().checked_add(length);
+    if isize::try_from(length).is_err() || end.is_none() {
+        return Err(WindowRefusal::Memory);
+    }
+    if rights.atomic && length > 0 && !base.cast::<u64>().is_aligned() {
+        return Err(WindowRefusal::Alignment);
+    }
+    Ok(())
 }
 
 fn pages(length: usize) -> usize {

@@ -448,14 +448,17 @@ impl<H: Handler> ChannelCore<H> {
 
     /// Writes the counters by which a cut is judged, and what is as cheap, into the context.
     pub(crate) fn publish(&self, attachment: &Attachment) {
-        let mut delivered = self.ring_delivered;
-        if let Some(remote) = &self.remote {
-            delivered += remote.endpoint.counters().delivered;
-        }
+        let delivered = self.delivered();
         publish_sent(attachment, self.ring_sent, self.remote.as_ref());
         attachment.set(Counter::Unread, self.handler.unread());
         attachment.set(Counter::Refused, self.handler.refused());
         tell_delivered(&attachment.own().counters[Counter::Delivered as usize], delivered);
+    }
+
+    /// Frames taken so far.
+    pub(crate) fn delivered(&self) -> u64 {
+        let remote = self.remote.as_ref().map_or(0, |remote| remote.endpoint.counters().delivered);
+        self.ring_delivered + remote
     }
 
     /// Reads the clock.

@@ -60,7 +60,7 @@ impl<'c, H: Handler> Guard<'c, H> {
 
     /// The same right for a shorter time, in which this guard cannot be used.
     #[inline]
-    pub(crate) fn lend(&mut self) -> Guard<'_, H> {
+    pub fn lend(&mut self) -> Guard<'_, H> {
         Guard { shared: self.shared, owns_lock: false, _not_send: PhantomData }
     }
 
@@ -91,6 +91,12 @@ impl<H: Handler> Guard<'_, H> {
     /// The layer above.
     pub fn handler(&mut self) -> &mut H {
         &mut self.core().handler
+    }
+
+    /// The layer above, to look at.
+    #[must_use]
+    pub fn handler_ref(&self) -> &H {
+        &self.core_ref().handler
     }
 
     /// Queues one frame made of the parts; false if there is no room now. To another node it leaves
@@ -145,6 +151,13 @@ impl<H: Handler> Guard<'_, H> {
     ) -> Result<usize, ChannelError> {
         let (core, attachment) = self.parts();
         core.send_remote_run(attachment, to, count, write)
+    }
+
+    /// Whether a rank is on this node: what is sent to it is there at once, and needs no [`Guard::transmit`].
+    #[inline]
+    #[must_use]
+    pub fn is_near(&self, to: u32) -> bool {
+        self.shared.attachment.local_of(to).is_some()
     }
 
     /// How much long data goes to a rank of another node now. A run is worth waiting for: filling every slot as soon as

@@ -9,6 +9,7 @@ pub(crate) mod handover;
 pub(crate) mod landing;
 mod late_reads;
 pub(crate) mod lock;
+mod polling;
 pub mod priority;
 mod protocol;
 mod serving;
@@ -307,6 +308,20 @@ impl<H: Handler> Channel<H> {
     pub fn wait<R, E: From<ChannelError>>(
         &self,
         wait: Wait,
+        attempt: impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
+    ) -> Result<R, E> {
+        self.wait_with(wait, None, attempt)
+    }
+
+    /// As [`Channel::wait`]; `attempt` is also called when the clock of [`crate::sys::now`] has reached `latest`, and may then
+    /// give something that ends the wait.
+    ///
+    /// # Errors
+    /// As [`Channel::wait`].
+    pub fn wait_with<R, E: From<ChannelError>>(
+        &self,
+        wait: Wait,
+        latest: Option<u64>,
         mut attempt: impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
     ) -> Result<R, E> {
         let mut guard = self.lock()?;
@@ -323,22 +338,23 @@ impl<H: Handler> Channel<H> {
             if let Some(result) = attempt(&mut guard.lend())? {
                 return Ok(result);
             }
-            guard.park(wait, looks)?;
+            guard.park(wait, looks, latest)?;
             looks += 1;
         }
         let _driving = guard.begin_driving();
-        self.drive(&mut guard, wait, attempt)
+        self.drive(&mut guard, (wait, latest), attempt)
     }
 
     /// Drives the channel until `attempt` gives something, which it has not done before.
     fn drive<R, E: From<ChannelError>>(
         &self,
         guard: &mut Guard<'_, H>,
-        wait: Wait,
+        (wait, latest): (Wait, Option<u64>),
         mut attempt: impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
     ) -> Result<R, E> {
         let limit = self.limit(&mut guard.core().waits.spin);
         let mut waiting = WaitFlags::new(&self.shared.attachment, wait, limit.yields);
+        waiting.latest = latest;
         loop {
             let result = attempt(&mut guard.lend())?;
             if let Some(result) = result {
@@ -377,7 +393,7 @@ impl<H: Handler> Channel<H> {
                         waiting.over(&mut guard.core().waits.spin);
                         return Ok(result);
                     }
-                    guard.sleep(&mut waiting, None);
+                    guard.sleep(&mut waiting, latest);
                     guard.tell_parked();
                     continue;
                 }

@@ -4,6 +4,7 @@
 use crate::channel::core::Handler;
 use crate::channel::guard::Guard;
 use crate::channel::{ChannelError, Shared};
+use crate::sys;
 use crate::wait::Wait;
 use crate::wait::spin::{AdaptiveSpin, SpinMode};
 
@@ -22,11 +23,18 @@ pub(crate) struct WaitState {
     pub(crate) driven: bool,
     /// So many others wait meanwhile.
     parked: usize,
+    /// Polls until the next look at the socket.
+    pub(crate) polls: u32,
 }
 
 impl WaitState {
     pub(crate) fn new() -> WaitState {
-        WaitState { spin: AdaptiveSpin::new(SpinMode::Blind, 1, 1), driven: false, parked: 0 }
+        WaitState {
+            spin: AdaptiveSpin::new(SpinMode::Blind, 1, 1),
+            driven: false,
+            parked: 0,
+            polls: 0,
+        }
     }
 }
 
@@ -94,13 +102,20 @@ impl<'c, H: Handler> Guard<'c, H> {
         }
     }
 
-    /// Waits until the thread that drives tells of news, or drives no more.
-    pub(crate) fn park(&mut self, wait: Wait, looks: u32) -> Result<(), ChannelError> {
+    /// Waits until the thread that drives tells of news, or drives no more, or it is `latest`.
+    pub(crate) fn park(
+        &mut self,
+        wait: Wait,
+        looks: u32,
+        latest: Option<u64>,
+    ) -> Result<(), ChannelError> {
         let most = match wait {
             Wait::Frames => None,
             // Room in a ring and counters come without frames.
             Wait::Room | Wait::Counter { .. } => Some((LOOKS[0] << looks.min(10)).min(LOOKS[1])),
         };
+        let left = latest.map(|latest| latest.saturating_sub(sys::now()));
+        let most = left.map_or(most, |left| Some(most.map_or(left, |most| most.min(left))));
         let news = self.shared.handover.news();
         self.core().waits.parked += 1;
         self.shared.leave();

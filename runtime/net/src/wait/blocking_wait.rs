@@ -46,7 +46,7 @@ impl BlockingWait {
             }
         }
         let [one, other] = wire;
-        if sys::wait_readable([bell, self.timer.as_raw_fd(), one, other])[1] {
+        if sys::wait_readable([bell, self.timer.as_raw_fd(), one, other], None)[1] {
             sys::silence(self.timer.as_raw_fd());
         }
     }

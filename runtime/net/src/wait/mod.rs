@@ -137,6 +137,9 @@ impl<H: Handler> Guard<'_, H> {
         if core.deadline().is_some_and(|deadline| deadline <= now) {
             return Some(WaitEvent::Deadline);
         }
+        if waiting.latest.is_some_and(|latest| latest <= now) {
+            return Some(WaitEvent::Turn);
+        }
         let why = limit.ends(waiting.spun(now), core.handler.awaits())?;
         waiting.why(why);
         Some(WaitEvent::Bound)
@@ -172,7 +175,10 @@ impl<H: Handler> Guard<'_, H> {
                 match &mut core.remote {
                     Some(remote) => remote.blocking_wait.sleep(bell, remote.wire.sleep_on(), until),
                     // Without packets there are no deadlines.
-                    None => drop(sys::wait_readable([bell])),
+                    None => {
+                        let most = until.map(|until| until.saturating_sub(sys::now()));
+                        let _ = sys::wait_readable([bell], most);
+                    }
                 }
             },
         );
@@ -200,6 +206,8 @@ pub(crate) struct WaitFlags<'p> {
     spins: u32,
     next_try: u32,
     yields: bool,
+    /// When the wait is asked again whatever has come.
+    pub(crate) latest: Option<u64>,
 }
 
 impl<'p> WaitFlags<'p> {
@@ -218,6 +226,7 @@ impl<'p> WaitFlags<'p> {
             spins: 0,
             next_try: ROOM_SPINS,
             yields,
+            latest: None,
         }
     }
 

@@ -1,6 +1,12 @@
 //! Tests of one rank's services, with frames of ranks that there are not.
 
+use kumi_net::SharedBytes;
+
 use super::*;
+use crate::engine::Engine;
+use crate::error::panic_text;
+use crate::service::outbox::{Outbox, Way};
+use crate::window::key::RandomSource;
 
 /// This rank, and how many there are.
 const ME: Rank = 2;
@@ -24,17 +30,61 @@ impl Service for Relay {
     }
 }
 
-fn table(services: u16) -> ServiceTable {
-    let mut table = ServiceTable::default();
+/// The engine of a rank with services.
+struct TestRank(Engine);
+
+impl TestRank {
+    fn first(&mut self, from: Rank, first: FirstPart<&[u8]>) -> Result<Delivery, String> {
+        self.0.service_first(from, first)
+    }
+
+    fn part(&mut self, from: Rank, data: &[u8]) -> Result<Delivery, String> {
+        self.0.service_part(from, data)
+    }
+
+    fn call<T>(
+        &mut self,
+        number: u16,
+        call: impl FnOnce(&mut Relay, &mut Outbox<'_>) -> T,
+    ) -> Result<Result<T, Panic>, Error> {
+        let mut outbox = Outbox::new(Way::Engine(&mut self.0), number);
+        let result = outbox.call(call);
+        outbox.finish_later();
+        result
+    }
+
+    fn outbox(&mut self) -> Outbox<'_> {
+        Outbox::new(Way::Engine(&mut self.0), 0)
+    }
+}
+
+impl std::ops::Deref for TestRank {
+    type Target = ServiceTable;
+
+    fn deref(&self) -> &ServiceTable {
+        &self.0.services
+    }
+}
+
+impl std::ops::DerefMut for TestRank {
+    fn deref_mut(&mut self) -> &mut ServiceTable {
+        &mut self.0.services
+    }
+}
+
+fn table(services: u16) -> TestRank {
+    let mut engine = Engine::new(1 << 20, 1 << 20, RandomSource::Seeded(1));
+    (engine.me, engine.longest) = (ME, 100);
+    let table = &mut engine.services;
     table.join(ME, RANKS, Arc::default());
     for number in 0..services {
         assert_eq!(table.add(Box::new(Relay::default())).expect("a number"), number);
     }
-    table
+    TestRank(engine)
 }
 
-fn come(table: &mut ServiceTable, number: u16) -> Vec<(Rank, Vec<u8>)> {
-    let taken = table.call(number, |relay: &mut Relay, _| std::mem::take(&mut relay.0), |_| false);
+fn come(table: &mut TestRank, number: u16) -> Vec<(Rank, Vec<u8>)> {
+    let taken = table.call(number, |relay: &mut Relay, _| std::mem::take(&mut relay.0));
     taken.expect("a service").expect("no panic")
 }
 
@@ -43,7 +93,7 @@ fn first(service: u16, total: u32, data: &[u8]) -> FirstPart<&[u8]> {
 }
 
 /// Hands out frames of at most `most` bytes, as many as there is `room` for by rank: (rank, kind, data) of each.
-fn sent(table: &mut ServiceTable, most: usize, room: [usize; 4]) -> Vec<(Rank, u8, Vec<u8>)> {
+fn sent(table: &mut TestRank, most: usize, room: [usize; 4]) -> Vec<(Rank, u8, Vec<u8>)> {
     let (mut frames, mut room) = (Vec::new(), room);
     let mut send = |to: Rank, parts: &[&[u8]], _: SharedBytes<'_>| {
         if room[to as usize] == 0 {
@@ -55,7 +105,7 @@ fn sent(table: &mut ServiceTable, most: usize, room: [usize; 4]) -> Vec<(Rank, u
         frames.push((to, frame[0], parts[1].to_vec()));
         Ok(true)
     };
-    table.hand_out(most, &mut Vec::new(), &mut send).expect("sent");
+    table.unsent.hand_out(most, &mut Vec::new(), &mut send).expect("sent");
     frames
 }
 
@@ -130,7 +180,7 @@ fn messages_leave_in_order_as_there_is_room_and_a_full_way_holds_up_no_other() {
             outbox.send(to, data.into()).expect("a rank");
         }
     };
-    table.call(0, send, |()| true).expect("a service").expect("no panic");
+    table.call(0, send).expect("a service").expect("no panic");
     let frame = |to, kind, data: &[u8]| (to, kind, data.to_vec());
     let frames = sent(&mut table, 12, [1, 9, 9, 9]);
     assert_eq!(frames, [frame(0, 24, b"abcd"), frame(1, 24, b"othe"), frame(1, 25, b"r")]);
@@ -147,9 +197,9 @@ fn messages_leave_in_order_as_there_is_room_and_a_full_way_holds_up_no_other() {
 fn ranks_that_are_full_already_get_nothing() {
     let mut table = table(1);
     let send = |_: &mut Relay, outbox: &mut Outbox| outbox.send(3, vec![1]).expect("a rank");
-    table.call(0, send, |()| true).expect("a service").expect("no panic");
+    table.call(0, send).expect("a service").expect("no panic");
     let mut never = |_: Rank, _: &[&[u8]], _: SharedBytes<'_>| panic!("nothing may be sent");
-    table.hand_out(100, &mut vec![3], &mut never).expect("nothing sent");
+    table.unsent.hand_out(100, &mut vec![3], &mut never).expect("nothing sent");
     assert!(table.owes());
 }
 
@@ -161,7 +211,7 @@ fn messages_to_the_own_rank_are_there_at_once_and_in_order() {
             outbox.send(ME, data.to_vec()).expect("a rank");
         }
     };
-    table.call(0, send, |()| true).expect("a service").expect("no panic");
+    table.call(0, send).expect("a service").expect("no panic");
     let own = |data: &[u8]| (ME, data.to_vec());
     assert_eq!(
         come(&mut table, 0),
@@ -179,13 +229,27 @@ fn a_service_answers_whoever_drives() {
 
 #[test]
 fn an_outbox_refuses_what_cannot_be_sent() {
-    let mut outbox = Outbox::new(RANKS);
+    let mut table = table(1);
+    let mut outbox = table.outbox();
     let result = outbox.send(4, vec![]);
     assert!(matches!(result, Err(Error::BadRank { rank: 4, ranks: 4 })));
     let result = outbox.send(0, vec![0; SERVICE_MESSAGE_BYTES + 1]);
     assert!(matches!(result, Err(Error::ServiceMessageTooLong { length: 16_777_217, .. })));
-    outbox.send(0, vec![0; SERVICE_MESSAGE_BYTES]).expect("as long as may be");
-    assert_eq!(outbox.messages.len(), 1);
+    let payload = vec![0; SERVICE_MESSAGE_BYTES];
+    let result = outbox.send_parts(0, &[b"x"], shared(&payload));
+    assert!(matches!(result, Err(Error::ServiceMessageTooLong { length: 16_777_217, .. })));
+    assert!(outbox.is_free(0));
+    outbox.send(0, payload).expect("as long as may be");
+    assert!(!outbox.is_free(0) && outbox.is_free(1));
+    outbox.finish_later();
+    drop(outbox);
+    assert!(!table.unsent.is_free(0) && table.unsent.is_free(1));
+}
+
+/// Private bytes, which nobody writes.
+fn shared(bytes: &[u8]) -> SharedBytes<'_> {
+    // SAFETY: borrowed for the result's life, by a shared reference.
+    unsafe { SharedBytes::new(std::ptr::NonNull::from(bytes).cast(), bytes.len()) }
 }
 
 fn panicked<T>(result: &Result<T, Error>, said: &str) -> bool {
@@ -198,7 +262,7 @@ fn a_panic_ends_a_service_and_no_other() {
     table.first(0, first(0, 1, b"!")).expect("whole");
     table.first(0, first(0, 4, b"\x01out")).expect("dropped");
     assert_eq!(sent(&mut table, 100, [9; 4]), [], "half of what it would have said");
-    let result = table.call(0, |_: &mut Relay, _| (), |()| true);
+    let result = table.call(0, |_: &mut Relay, _| ());
     assert!(panicked(&result.map(drop), "told to"));
     table.first(0, first(1, 4, b"good")).expect("whole");
     assert_eq!(come(&mut table, 1), [(0, b"good".to_vec())]);
@@ -211,21 +275,19 @@ fn a_panic_of_a_call_goes_on_and_ends_the_service() {
         outbox.send(0, b"lost".to_vec()).expect("a rank");
         panic!("in a call");
     };
-    let panic = table.call(0, call, |()| true).expect("a service").expect_err("a panic");
+    let panic = table.call(0, call).expect("a service").expect_err("a panic");
     assert_eq!(panic_text(&*panic), "in a call");
     assert!(!table.owes());
-    let result = table.call(0, |_: &mut Relay, _| (), |()| true);
+    let result = table.call(0, |_: &mut Relay, _| ());
     assert!(panicked(&result.map(drop), "in a call"));
 }
 
 #[test]
 fn what_may_have_changed_a_service_is_counted() {
     let mut table = table(1);
-    let changed = |table: &mut ServiceTable, changed| {
-        table.call(0, |_: &mut Relay, _| (), |()| changed).expect("a service").expect("no panic");
-        table.changes(0)
-    };
-    assert_eq!((changed(&mut table, false), changed(&mut table, true)), (0, 1));
+    table.call(0, |_: &mut Relay, _| ()).expect("a service").expect("no panic");
+    assert_eq!(table.changes(0), 0, "the caller says");
+    table.changed(0);
     table.first(0, first(0, 2, b"a")).expect("first");
     assert_eq!(table.changes(0), 1, "half a message is none");
     table.part(0, &b"b"[..]).expect("part");
