@@ -1,6 +1,7 @@
 //! The part below libfabric's objects: endpoints of this rank, as a service of its channel.
 
 mod atomics;
+mod calls;
 mod memory;
 mod near;
 mod port;
@@ -15,140 +16,18 @@ use kumi_mem::{Context, Error, Outbox, ReservedService, ServiceHandle};
 use kumi_messaging::header::AtomicHeader;
 use kumi_messaging::matching::Pattern;
 use kumi_messaging::{
-    AtomicAccess, Direction as MessageDirection, MemoryAccess, Messenger, Peek, Receive as MessageReceive, Refused, RemoteRange,
-    Send as MessageSend, SendEnd,
+    AtomicAccess, Direction as MessageDirection, MemoryAccess, Messenger, Peek,
+    Receive as MessageReceive, Refused, RemoteRange, Send as MessageSend, SendEnd,
 };
 
-use crate::completion_queue::CompletionQueue;
-use crate::counter::Counter;
+pub use crate::engine::calls::{
+    Atomic, AtomicKind, Direction, End, EndpointEvents, Errno, PeekAction, Receive, Registration,
+    Remote, Send, Transfer,
+};
 use crate::engine::port::{Driver, Local, Pending};
 use crate::engine::service::FabricService;
 use crate::errno;
 use crate::operation::{Address, Operation, Pieces};
-
-/// A receive that is posted.
-#[derive(Debug)]
-pub struct Receive {
-    pub operation: Operation,
-    pub buffer: Pieces,
-    /// From this endpoint only.
-    pub source: Option<Address>,
-    /// The tag and the bits of it that do not count; none: a message without a tag (`FI_MSG`).
-    pub tag: Option<(u64, u64)>,
-    /// The buffer takes messages until less than so many bytes are left (`FI_MULTI_RECV`).
-    pub several: Option<usize>,
-}
-
-/// When a send or write is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Its memory may be used again (`FI_INJECT_COMPLETE`, `FI_TRANSMIT_COMPLETE`).
-    Sent,
-    /// The other side has it, in the memory of a receive (`FI_DELIVERY_COMPLETE`, `FI_MATCH_COMPLETE`).
-    Delivered,
-}
-
-/// A message that is to be sent.
-#[derive(Debug)]
-pub struct Send {
-    pub operation: Operation,
-    pub to: Address,
-    pub data: Pieces,
-    /// The memory is the program's again when the call returns (`FI_INJECT`).
-    pub inject: bool,
-    pub tag: Option<u64>,
-    pub immediate: Option<u64>,
-    pub end: End,
-}
-
-/// Memory of another rank: the key of a registration there, and pieces of it by offset (or address, for keys that were
-/// registered so).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remote {
-    pub address: u64,
-    pub length: u64,
-    pub key: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    Read,
-    Write,
-}
-
-/// A read or write of another rank's memory.
-#[derive(Debug)]
-pub struct Transfer {
-    pub operation: Operation,
-    pub direction: Direction,
-    pub peer: Address,
-    pub local: Pieces,
-    /// Together as long as `local`.
-    pub remote: Vec<Remote>,
-    pub inject: bool,
-    /// Told to the target's queue (`FI_REMOTE_CQ_DATA`).
-    pub immediate: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtomicKind {
-    Update,
-    Fetch,
-    CompareAndSwap,
-}
-
-/// Atomic operations on elements of another rank's memory.
-#[derive(Debug)]
-pub struct Atomic {
-    pub operation: Operation,
-    pub kind: AtomicKind,
-    pub peer: Address,
-    /// `enum fi_datatype`, checked by the engine.
-    pub datatype: u32,
-    /// `enum fi_op`, checked by the engine.
-    pub op: u32,
-    pub operand: Pieces,
-    pub compare: Pieces,
-    pub result: Pieces,
-    /// Lengths in bytes. Together as long as `operand` (or `result` of an atomic read).
-    pub remote: Vec<Remote>,
-}
-
-/// Memory that others may use.
-#[derive(Debug)]
-pub struct Registration {
-    pub pieces: Pieces,
-    pub remote_read: bool,
-    pub remote_write: bool,
-    /// The key that the program chose; none: the engine draws one.
-    pub key: Option<u64>,
-    /// Others name bytes by their address here, not from the beginning of the memory.
-    pub by_address: bool,
-    /// Counts what others write there (`FI_RMA_EVENT`).
-    pub counter: Option<Arc<Counter>>,
-}
-
-/// Where an endpoint tells what it was not asked for: immediate data of writes, and writes and reads by others that count.
-#[derive(Debug, Clone, Default)]
-pub struct EndpointEvents {
-    pub receive_queue: Option<Arc<CompletionQueue>>,
-    pub remote_write: Option<Arc<Counter>>,
-    pub remote_read: Option<Arc<Counter>>,
-}
-
-/// What PEEK found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeekAction {
-    /// Look only.
-    Peek,
-    /// The message is taken out and waits for a receive with the same `context` (`FI_PEEK | FI_CLAIM`).
-    Claim,
-    /// The message is dropped (`FI_PEEK | FI_DISCARD`).
-    Discard,
-}
-
-/// Errors are positive, of `rdma/fi_errno.h`.
-pub type Errno = i32;
 
 /// Shared by all domains of the process. With the last one the rank leaves its job.
 #[derive(Debug)]
@@ -162,7 +41,7 @@ pub struct Engine {
 }
 
 // SAFETY: the context is `Sync` and `Send`, and this owns it; it is freed only by the drop of the last reference.
-unsafe impl Send for Engine {}
+unsafe impl std::marker::Send for Engine {}
 // SAFETY: as above.
 unsafe impl Sync for Engine {}
 
@@ -180,7 +59,11 @@ fn address(address: Address) -> kumi_messaging::Address {
 }
 
 fn ranges(remote: &[Remote]) -> impl Iterator<Item = RemoteRange> + '_ {
-    remote.iter().map(|remote| RemoteRange { address: remote.address, length: remote.length, key: remote.key })
+    remote.iter().map(|remote| RemoteRange {
+        address: remote.address,
+        length: remote.length,
+        key: remote.key,
+    })
 }
 
 fn number(kind: AtomicKind) -> u8 {
@@ -225,9 +108,16 @@ impl Engine {
         let shared: &'static Context = unsafe { context.as_ref() };
         let (rank, ranks) = (shared.rank(), shared.ranks());
         let same_node = (0..ranks).map(|other| shared.same_node(other)).collect();
-        let service = FabricService { messenger: Messenger::new(ranks), local: Local::new(rank, same_node) };
+        let service =
+            FabricService { messenger: Messenger::new(ranks), local: Local::new(rank, same_node) };
         match shared.serve_locally(ReservedService::FABRIC, service) {
-            Ok(handle) => Ok(Engine { handle: ManuallyDrop::new(handle), context, rank, ranks, job: shared.job() }),
+            Ok(handle) => Ok(Engine {
+                handle: ManuallyDrop::new(handle),
+                context,
+                rank,
+                ranks,
+                job: shared.job(),
+            }),
             Err(error) => {
                 // SAFETY: made by `Box::leak`, and nothing borrows it.
                 drop(unsafe { Box::from_raw(context.as_ptr()) });
@@ -256,7 +146,10 @@ impl Engine {
 
     /// Runs `call` with the state machine, under the channel's lock.
     #[inline]
-    fn call<T>(&self, call: impl FnOnce(&mut Messenger<Pieces, Pending>, &mut Driver<'_, '_>) -> T) -> Result<T, Errno> {
+    fn call<T>(
+        &self,
+        call: impl FnOnce(&mut Messenger<Pieces, Pending>, &mut Driver<'_, '_>) -> T,
+    ) -> Result<T, Errno> {
         let run = |service: &mut FabricService, outbox: &mut Outbox<'_>| {
             if service.local.fault.is_some() {
                 return Err(libc::EIO);
@@ -328,18 +221,27 @@ impl Engine {
         let pattern = pattern(receive.source, receive.tag);
         let operation = Pending::new(receive.operation, &receive.buffer);
         self.poll()?;
-        self.try_call(|messenger, driver| messenger.peek(driver, endpoint, pattern, operation, what))
+        self.try_call(|messenger, driver| {
+            messenger.peek(driver, endpoint, pattern, operation, what)
+        })
     }
 
     /// Receives, or drops, the message that was claimed with this context.
     ///
     /// # Errors
     /// As [`Engine::receive`].
-    pub fn receive_claimed(&self, endpoint: u16, receive: Receive, discard: bool) -> Result<(), Errno> {
+    pub fn receive_claimed(
+        &self,
+        endpoint: u16,
+        receive: Receive,
+        discard: bool,
+    ) -> Result<(), Errno> {
         let number = receive.operation.context as u64;
         let operation = Pending::new(receive.operation, &receive.buffer);
         let buffer = (!discard).then_some(&receive.buffer);
-        self.try_call(|messenger, driver| messenger.receive_claimed(driver, endpoint, number, operation, buffer))
+        self.try_call(|messenger, driver| {
+            messenger.receive_claimed(driver, endpoint, number, operation, buffer)
+        })
     }
 
     /// Cancels the oldest posted receive with this context: whether it was there. Its end is `FI_ECANCELED`.
@@ -395,7 +297,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::transfer`]; `FI_EOPNOTSUPP`: there is no such operation on this type, or for so many elements.
     pub fn atomic(&self, endpoint: u16, atomic: Atomic) -> Result<(), Errno> {
-        let (size, most) = Engine::atomic_count(atomic.datatype, atomic.op, atomic.kind).ok_or(libc::EOPNOTSUPP)?;
+        let (size, most) = Engine::atomic_count(atomic.datatype, atomic.op, atomic.kind)
+            .ok_or(libc::EOPNOTSUPP)?;
         let remote: Vec<RemoteRange> = ranges(&atomic.remote).collect();
         let whole = |range: &RemoteRange| range.length.is_multiple_of(size as u64);
         let length = remote.iter().fold(0_u64, |sum, range| sum.saturating_add(range.length));
@@ -405,7 +308,11 @@ impl Engine {
         let access = AtomicAccess {
             operation: Pending { operation: atomic.operation, base: 0 },
             // There is such an operation, so both are small.
-            atomic: AtomicHeader { datatype: atomic.datatype as u8, op: atomic.op as u8, kind: number(atomic.kind) },
+            atomic: AtomicHeader {
+                datatype: atomic.datatype as u8,
+                op: atomic.op as u8,
+                kind: number(atomic.kind),
+            },
             peer: address(atomic.peer),
             operand: atomic.operand,
             compare: atomic.compare,
@@ -431,7 +338,9 @@ impl Engine {
             let key = match registration.key {
                 Some(key) if there.contains_key(&key) => return Err(errno::ENOKEY),
                 Some(key) => key,
-                None => (there.len() as u64..).find(|key| !there.contains_key(key)).ok_or(errno::ENOKEY)?,
+                None => (there.len() as u64..)
+                    .find(|key| !there.contains_key(key))
+                    .ok_or(errno::ENOKEY)?,
             };
             there.insert(key, registration);
             Ok(key)

@@ -164,7 +164,9 @@ impl<M: Memory, O> Messenger<M, O> {
     /// begins, and this becomes false when the other ranks' transfers are over.
     #[must_use]
     pub fn serves(&self, key: u64) -> bool {
-        self.requests.values().any(|request| matches!(request, Request::Serve(serve) if serve.event.key == key))
+        self.requests
+            .values()
+            .any(|request| matches!(request, Request::Serve(serve) if serve.event.key == key))
     }
 
     /// Whether the program may begin another operation with a rank.

@@ -216,7 +216,13 @@ fn for_type(datatype: u8, query: &Query<'_>) -> Option<Vec<u8>> {
 
 /// Applies an operation: what replaces `before`. None: there is no such operation for this type, or the lengths are wrong.
 /// `operands`: one for each element, none for reads; then a compare value for each, if the operation compares.
-pub(super) fn apply(datatype: u8, op: u8, kind: u8, before: &[u8], operands: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn apply(
+    datatype: u8,
+    op: u8,
+    kind: u8,
+    before: &[u8],
+    operands: &[u8],
+) -> Option<Vec<u8>> {
     if kind > COMPARE || (kind == UPDATE && op == READ) {
         return None;
     }
@@ -247,15 +253,33 @@ mod tests {
         assert_eq!(results, expected.map(Some));
         assert_eq!(of_i32(2, UPDATE, i32::MAX, &[1]), Some(i32::MIN), "sums wrap");
         assert_eq!(of_i32(READ, FETCH, 5, &[]), Some(5));
-        assert_eq!((of_i32(READ, UPDATE, 5, &[1]), of_i32(12, FETCH, 5, &[1]), of_i32(2, COMPARE, 5, &[1, 1])), (None, None, None));
+        assert_eq!(
+            (
+                of_i32(READ, UPDATE, 5, &[1]),
+                of_i32(12, FETCH, 5, &[1]),
+                of_i32(2, COMPARE, 5, &[1, 1])
+            ),
+            (None, None, None)
+        );
     }
 
     #[test]
     fn exchanges_compare_in_the_manual_s_order() {
-        for (op, replaced) in [(12, [false, true, false]), (13, [true, false, true]), (14, [true, true, false]), (15, [true, false, false]), (16, [false, true, true]), (17, [false, false, true])] {
+        for (op, replaced) in [
+            (12, [false, true, false]),
+            (13, [true, false, true]),
+            (14, [true, true, false]),
+            (15, [true, false, false]),
+            (16, [false, true, true]),
+            (17, [false, false, true]),
+        ] {
             for (compare, replaced) in [4, 5, 6].into_iter().zip(replaced) {
                 let expected = if replaced { 9 } else { 5 };
-                assert_eq!(of_i32(op, COMPARE, 5, &[9, compare]), Some(expected), "{op} with {compare}");
+                assert_eq!(
+                    of_i32(op, COMPARE, 5, &[9, compare]),
+                    Some(expected),
+                    "{op} with {compare}"
+                );
             }
         }
         assert_eq!(of_i32(18, COMPARE, 0b0101, &[0b0011, 0b0110]), Some(0b0011));
@@ -263,14 +287,29 @@ mod tests {
 
     #[test]
     fn floats_and_complex_numbers_have_theirs() {
-        let f64s = |values: &[f64]| values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>();
-        assert_eq!(apply(9, 3, UPDATE, &f64s(&[1.5, 2.0]), &f64s(&[2.0, 4.0])), Some(f64s(&[3.0, 8.0])));
-        assert_eq!(apply(11, 3, FETCH, &f64s(&[1.0, 2.0]), &f64s(&[3.0, 4.0])), Some(f64s(&[-5.0, 10.0])));
+        let f64s = |values: &[f64]| {
+            values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>()
+        };
+        assert_eq!(
+            apply(9, 3, UPDATE, &f64s(&[1.5, 2.0]), &f64s(&[2.0, 4.0])),
+            Some(f64s(&[3.0, 8.0]))
+        );
+        assert_eq!(
+            apply(11, 3, FETCH, &f64s(&[1.0, 2.0]), &f64s(&[3.0, 4.0])),
+            Some(f64s(&[-5.0, 10.0]))
+        );
         for op in [6, 7, 9] {
-            assert_eq!((count(9, op, UPDATE), count(11, op, UPDATE)), (None, None), "no bits: {op}");
+            assert_eq!(
+                (count(9, op, UPDATE), count(11, op, UPDATE)),
+                (None, None),
+                "no bits: {op}"
+            );
         }
         assert_eq!((count(11, 0, UPDATE), count(11, 12, COMPARE)), (None, Some((16, 256))));
-        assert_eq!((count(9, 18, COMPARE), count(12, 2, UPDATE), count(7, 18, COMPARE)), (None, None, Some((8, 512))));
+        assert_eq!(
+            (count(9, 18, COMPARE), count(12, 2, UPDATE), count(7, 18, COMPARE)),
+            (None, None, Some((8, 512)))
+        );
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::operation::{Piece, Pieces};
 
 /// A piece as bytes that may be read and written.
 pub(super) fn bytes(piece: Piece) -> SharedBytesMut<'static> {
-    let start = NonNull::new(std::ptr::with_exposed_provenance_mut(piece.address)).unwrap_or(NonNull::dangling());
+    let start = NonNull::new(std::ptr::with_exposed_provenance_mut(piece.address))
+        .unwrap_or(NonNull::dangling());
     // SAFETY: the program has given this memory to an operation or a registration that is not over (the module's first lines); no
     // Rust reference to it is made in this library. A piece without an address has no bytes (`Pieces` leaves such out, and
     // `bytes_of` is not asked for them).
@@ -122,7 +123,8 @@ mod tests {
 
     fn pieces(memory: &mut [u8], parts: &[(usize, usize)]) -> Pieces {
         let start = memory.as_mut_ptr().expose_provenance();
-        let piece = |(from, length): &(usize, usize)| Piece { address: start + from, length: *length };
+        let piece =
+            |(from, length): &(usize, usize)| Piece { address: start + from, length: *length };
         Pieces::from_pieces(parts.iter().map(piece)).unwrap()
     }
 

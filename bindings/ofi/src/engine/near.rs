@@ -18,8 +18,12 @@ pub(super) fn copy(exposure: &Exposure, direction: Direction, memory: &Pieces) -
     let total = memory.length();
     let mut moved = 0;
     while moved < total {
-        let near: Vec<libc::iovec> =
-            memory.part(moved, total - moved).as_slice().iter().map(|piece| vector(piece.address, piece.length)).collect();
+        let near: Vec<libc::iovec> = memory
+            .part(moved, total - moved)
+            .as_slice()
+            .iter()
+            .map(|piece| vector(piece.address, piece.length))
+            .collect();
         let far = remaining(exposure, moved as u64);
         let count = call(exposure.process, direction, &near, &far)?;
         if count == 0 {
@@ -46,16 +50,26 @@ fn remaining(exposure: &Exposure, mut skipped: u64) -> Vec<libc::iovec> {
     rest.filter(|vector| vector.iov_len > 0).collect()
 }
 
-fn call(process: u32, direction: Direction, near: &[libc::iovec], far: &[libc::iovec]) -> io::Result<usize> {
-    let process = libc::pid_t::try_from(process).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+fn call(
+    process: u32,
+    direction: Direction,
+    near: &[libc::iovec],
+    far: &[libc::iovec],
+) -> io::Result<usize> {
+    let process =
+        libc::pid_t::try_from(process).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let (near_count, far_count) = (near.len() as libc::c_ulong, far.len() as libc::c_ulong);
     let moved = match direction {
         // SAFETY: the vectors are as many as said. The kernel writes memory that the program has given to this operation, which is
         // not over, and to which there is no Rust reference.
-        Direction::Read => unsafe { libc::process_vm_readv(process, near.as_ptr(), near_count, far.as_ptr(), far_count, 0) },
+        Direction::Read => unsafe {
+            libc::process_vm_readv(process, near.as_ptr(), near_count, far.as_ptr(), far_count, 0)
+        },
         // SAFETY: as above, but it reads that memory. What it writes belongs to another process; if it is this one's, the rank
         // itself has exposed it for writing.
-        Direction::Write => unsafe { libc::process_vm_writev(process, near.as_ptr(), near_count, far.as_ptr(), far_count, 0) },
+        Direction::Write => unsafe {
+            libc::process_vm_writev(process, near.as_ptr(), near_count, far.as_ptr(), far_count, 0)
+        },
     };
     usize::try_from(moved).map_err(|_| io::Error::last_os_error())
 }
@@ -79,7 +93,8 @@ mod tests {
         for (from, length) in [(0, 5), (10, 7)] {
             assert!(exposure.add(ExposedPiece { key: 0, address: (far_at + from) as u64, length }));
         }
-        let pieces = [Piece { address: near_at, length: 8 }, Piece { address: near_at + 10, length: 2 }];
+        let pieces =
+            [Piece { address: near_at, length: 8 }, Piece { address: near_at + 10, length: 2 }];
         let memory = Pieces::from_pieces(pieces).unwrap();
         copy(&exposure, Direction::Read, &memory).unwrap();
         assert_eq!(near[..12], [0, 1, 2, 3, 4, 10, 11, 12, 0, 0, 13, 14]);
@@ -94,9 +109,15 @@ mod tests {
         let memory = Pieces::one(address(&mut near), 8);
         let mut exposure = Exposure::new(std::process::id());
         assert!(exposure.add(ExposedPiece { key: 0, address: 8, length: 8 }));
-        assert_eq!(copy(&exposure, Direction::Read, &memory).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+        assert_eq!(
+            copy(&exposure, Direction::Read, &memory).unwrap_err().raw_os_error(),
+            Some(libc::EFAULT)
+        );
         let nobody = Exposure::new(u32::MAX);
-        assert_eq!(copy(&nobody, Direction::Read, &memory).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert_eq!(
+            copy(&nobody, Direction::Read, &memory).unwrap_err().raw_os_error(),
+            Some(libc::ESRCH)
+        );
         // Fewer bytes than are wanted.
         let short = Exposure::new(std::process::id());
         assert!(copy(&short, Direction::Read, &memory).is_err());

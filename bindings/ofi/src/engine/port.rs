@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use kumi_mem::{Error, Outbox, PutEnd, Rights, SharedBytes};
 use kumi_messaging::header::{AtomicHeader, ExposedPiece, Exposure};
-use kumi_messaging::{Direction, Failure as MessageFailure, MessageInfo, Port, RemoteEvent, TransferStart};
+use kumi_messaging::{
+    Direction, Failure as MessageFailure, MessageInfo, Port, RemoteEvent, TransferStart,
+};
 
 use crate::engine::memory::{bytes, copy_in, copy_out, single};
 use crate::engine::{EndpointEvents, Registration, atomics, near};
@@ -88,21 +90,38 @@ impl Driver<'_, '_> {
         }
     }
 
-    fn tell(operation: Operation, base: usize, result: Result<MessageInfo, (MessageFailure, MessageInfo)>) {
+    fn tell(
+        operation: Operation,
+        base: usize,
+        result: Result<MessageInfo, (MessageFailure, MessageInfo)>,
+    ) {
         match result {
             Ok(info) => operation.succeed(success(base, &info)),
             Err((failure, info)) => {
                 let too_long_by = match failure {
-                    MessageFailure::TooLong(excess) => usize::try_from(excess).unwrap_or(usize::MAX),
+                    MessageFailure::TooLong(excess) => {
+                        usize::try_from(excess).unwrap_or(usize::MAX)
+                    }
                     _ => 0,
                 };
-                operation.fail(Failure { error: errno::of_failure(failure), known: success(base, &info), too_long_by });
+                operation.fail(Failure {
+                    error: errno::of_failure(failure),
+                    known: success(base, &info),
+                    too_long_by,
+                });
             }
         }
     }
 
     /// Moves the data of a transfer by the channel: how many transfers have begun, and whether all have.
-    fn begin(&mut self, peer: u32, exposure: &Exposure, direction: Direction, memory: &Pieces, token: u64) -> (u32, bool) {
+    fn begin(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        direction: Direction,
+        memory: &Pieces,
+        token: u64,
+    ) -> (u32, bool) {
         let (mut count, mut from) = (0, 0);
         for exposed in exposure.pieces() {
             let length = usize::try_from(exposed.length).unwrap_or(usize::MAX);
@@ -124,14 +143,22 @@ impl Driver<'_, '_> {
         (count, from == memory.length())
     }
 
-    fn begin_piece(&mut self, (peer, key, offset): (u32, u64, u64), direction: Direction, piece: Piece, token: u64) -> Result<(), Error> {
+    fn begin_piece(
+        &mut self,
+        (peer, key, offset): (u32, u64, u64),
+        direction: Direction,
+        piece: Piece,
+        token: u64,
+    ) -> Result<(), Error> {
         let memory = bytes(piece);
         match direction {
             // SAFETY: the memory belongs to an operation or a registration that is not over: the state machine ends it only after
             // it has been told of this transfer's end, and a registration that is closed waits for it.
             Direction::Read => unsafe { self.outbox.get(peer, key, offset, memory, token) },
             // SAFETY: as above.
-            Direction::Write => unsafe { self.outbox.put(peer, key, offset, memory.shared(), token, PutEnd::Placed) },
+            Direction::Write => unsafe {
+                self.outbox.put(peer, key, offset, memory.shared(), token, PutEnd::Placed)
+            },
         }
     }
 }
@@ -185,17 +212,19 @@ impl Port for Driver<'_, '_> {
     }
 
     fn expose(&mut self, memory: &Pieces, direction: Direction) -> Exposure {
-        let rights = match direction {
-            Direction::Read => Rights { read: true, ..Rights::NONE },
-            Direction::Write => Rights { write: true, ..Rights::NONE },
-        };
+        let (read, write) = (direction == Direction::Read, direction == Direction::Write);
+        let rights = Rights { read, write, atomic: false };
         let mut exposure = Exposure::new(self.local.process);
         for piece in memory.as_slice() {
             // SAFETY: the memory belongs to an operation that is not over before the exposure ends.
             let key = unsafe { self.outbox.register(bytes(*piece), rights) };
             // Without a key the other rank's transfer is refused, unless it copies by itself; the operation then fails.
             let key = key.unwrap_or_default();
-            exposure.add(ExposedPiece { key, address: piece.address as u64, length: piece.length as u64 });
+            exposure.add(ExposedPiece {
+                key,
+                address: piece.address as u64,
+                length: piece.length as u64,
+            });
         }
         exposure
     }
@@ -206,7 +235,14 @@ impl Port for Driver<'_, '_> {
         }
     }
 
-    fn transfer(&mut self, peer: u32, exposure: &Exposure, direction: Direction, memory: &Pieces, token: u64) -> TransferStart {
+    fn transfer(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        direction: Direction,
+        memory: &Pieces,
+        token: u64,
+    ) -> TransferStart {
         // Another rank must not name this process: it would write where it likes.
         let other = peer == self.local.me || exposure.process != self.local.process;
         if self.local.near(peer) && self.local.copies_allowed && other {
@@ -230,7 +266,13 @@ impl Port for Driver<'_, '_> {
         }
     }
 
-    fn registered(&mut self, key: u64, address: u64, length: u64, direction: Direction) -> Option<Pieces> {
+    fn registered(
+        &mut self,
+        key: u64,
+        address: u64,
+        length: u64,
+        direction: Direction,
+    ) -> Option<Pieces> {
         let registration = self.local.registrations.get(&key)?;
         let allowed = match direction {
             Direction::Read => registration.remote_read,
@@ -243,7 +285,12 @@ impl Port for Driver<'_, '_> {
         (allowed && inside).then(|| registration.pieces.part(offset as usize, length as usize))
     }
 
-    fn atomic(&mut self, operation: &AtomicHeader, memory: &Pieces, operands: &[u8]) -> Option<Vec<u8>> {
+    fn atomic(
+        &mut self,
+        operation: &AtomicHeader,
+        memory: &Pieces,
+        operands: &[u8],
+    ) -> Option<Vec<u8>> {
         let AtomicHeader { datatype, op, kind } = *operation;
         let before = copy_out(memory);
         let after = atomics::apply(datatype, op, kind, &before, operands)?;
@@ -252,19 +299,33 @@ impl Port for Driver<'_, '_> {
     }
 
     #[inline]
-    fn ended(&mut self, pending: Pending, result: Result<MessageInfo, (MessageFailure, MessageInfo)>) {
+    fn ended(
+        &mut self,
+        pending: Pending,
+        result: Result<MessageInfo, (MessageFailure, MessageInfo)>,
+    ) {
         Self::tell(pending.operation, pending.base, result);
     }
 
-    fn received_part(&mut self, pending: &Pending, result: Result<MessageInfo, (MessageFailure, MessageInfo)>) {
+    fn received_part(
+        &mut self,
+        pending: &Pending,
+        result: Result<MessageInfo, (MessageFailure, MessageInfo)>,
+    ) {
         Self::tell(pending.operation.clone(), pending.base, result);
     }
 
     fn remote_event(&mut self, event: &RemoteEvent) {
-        let counter = self.local.registrations.get(&event.key).and_then(|registration| registration.counter.as_ref());
+        let counter = self
+            .local
+            .registrations
+            .get(&event.key)
+            .and_then(|registration| registration.counter.as_ref());
         let endpoint = self.local.events.get(usize::from(event.endpoint));
         let (of_endpoint, flags) = match event.direction {
-            Direction::Write => (endpoint.and_then(|events| events.remote_write.as_ref()), errno::REMOTE_WRITE),
+            Direction::Write => {
+                (endpoint.and_then(|events| events.remote_write.as_ref()), errno::REMOTE_WRITE)
+            }
             Direction::Read => (endpoint.and_then(|events| events.remote_read.as_ref()), 0),
         };
         for counter in counter.into_iter().filter(|_| flags != 0).chain(of_endpoint) {
@@ -275,7 +336,12 @@ impl Port for Driver<'_, '_> {
             let operation = Operation { context: 0, flags, completion: true, queue, counter: None };
             let source = Address { rank: event.source.rank, endpoint: event.source.endpoint };
             let length = usize::try_from(event.length).unwrap_or(usize::MAX);
-            operation.succeed(Success { length, data: Some(data), source: Some(source), ..Success::default() });
+            operation.succeed(Success {
+                length,
+                data: Some(data),
+                source: Some(source),
+                ..Success::default()
+            });
         }
     }
 }

@@ -16,7 +16,10 @@ pub(super) struct FabricService {
 
 impl FabricService {
     /// The state machine, and a driver for a call of it.
-    pub(super) fn split<'d, 'o>(&'d mut self, outbox: &'d mut Outbox<'o>) -> (&'d mut Messenger<Pieces, Pending>, Driver<'d, 'o>) {
+    pub(super) fn split<'d, 'o>(
+        &'d mut self,
+        outbox: &'d mut Outbox<'o>,
+    ) -> (&'d mut Messenger<Pieces, Pending>, Driver<'d, 'o>) {
         (&mut self.messenger, Driver { local: &mut self.local, outbox })
     }
 
@@ -34,7 +37,12 @@ impl Service for FabricService {
     }
 
     #[inline]
-    fn arrived(&mut self, from: u32, message: &ArrivedMessage<'_>, outbox: &mut Outbox<'_>) -> bool {
+    fn arrived(
+        &mut self,
+        from: u32,
+        message: &ArrivedMessage<'_>,
+        outbox: &mut Outbox<'_>,
+    ) -> bool {
         self.take(from, &InPlace(message), outbox);
         true
     }
