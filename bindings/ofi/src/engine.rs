@@ -27,7 +27,7 @@ pub use crate::engine::calls::{
 use crate::engine::port::{Driver, Local, Pending};
 use crate::engine::service::FabricService;
 use crate::errno;
-use crate::operation::{Address, Operation, Pieces};
+use crate::operation::{Address, Pieces};
 
 /// Shared by all domains of the process. With the last one the rank leaves its job.
 #[derive(Debug)]

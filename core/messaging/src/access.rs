@@ -87,7 +87,7 @@ impl<M: Memory, O> Messenger<M, O> {
             let mut header = Header::new(Kind::Write, access.peer.endpoint, endpoint);
             (header.tag, header.address, header.length) = (range.key, range.address, range.length);
             header.immediate = access.immediate.filter(|_| place + 1 == remote.len());
-            self.access_part(port, (to, group), header, access.direction, part, longest);
+            self.access_part(port, (to, group), header, access.direction, &part, longest);
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl<M: Memory, O> Messenger<M, O> {
         (to, group): (u32, u64),
         mut header: Header,
         direction: Direction,
-        part: M,
+        part: &M,
         longest: u64,
     ) {
         let long = header.length > longest;
@@ -108,7 +108,7 @@ impl<M: Memory, O> Messenger<M, O> {
             Direction::Read => (Kind::Read, long.then_some(Direction::Write)),
         };
         header.kind = kind;
-        let exposure = exposed.map(|direction| port.expose(&part, direction));
+        let exposure = exposed.map(|direction| port.expose(part, direction));
         header.exposure = exposure.unwrap_or_default();
         let into = (kind == Kind::Read && !long).then(|| part.clone());
         header.request = Some(self.requests.add(Request::Access(AccessPart {
@@ -118,7 +118,7 @@ impl<M: Memory, O> Messenger<M, O> {
             into,
         })));
         match kind {
-            Kind::Write => self.transmit(port, to, header, &part),
+            Kind::Write => self.transmit(port, to, header, part),
             _ => self.transmit_bytes(port, to, header, &[]),
         }
     }
@@ -166,7 +166,7 @@ impl<M: Memory, O> Messenger<M, O> {
     pub(crate) fn part_is_over<P: Port<Memory = M, Operation = O>>(
         &mut self,
         port: &mut P,
-        part: AccessPart<M>,
+        part: &AccessPart<M>,
         failure: Option<Failure>,
     ) {
         if let Some(exposure) = &part.exposure {
@@ -228,7 +228,7 @@ impl<M: Memory, O> Messenger<M, O> {
         };
         message.copy_to(begin, &memory);
         let event = event(from, header, Direction::Write);
-        self.served(port, Serve { request, event, pending: 0, failed: false });
+        self.served(port, &Serve { request, event, pending: 0, failed: false });
         Ok(())
     }
 
@@ -287,7 +287,7 @@ impl<M: Memory, O> Messenger<M, O> {
     pub(crate) fn served<P: Port<Memory = M, Operation = O>>(
         &mut self,
         port: &mut P,
-        serve: Serve,
+        serve: &Serve,
     ) {
         if !serve.failed {
             port.remote_event(&serve.event);

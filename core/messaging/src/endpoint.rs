@@ -158,7 +158,7 @@ impl<M: Memory, O> Messenger<M, O> {
             None => queues.posted.post(pattern, Posted::One { operation, buffer }),
             Some((source, _, message)) => {
                 let (into, destination) = one(operation, &buffer, message.info);
-                self.take(port, source.rank, message, into, destination);
+                self.take(port, source.rank, message, &into, destination);
             }
         }
         Ok(())
@@ -180,7 +180,7 @@ impl<M: Memory, O> Messenger<M, O> {
             let Some((into, destination, used_up)) = self.part(number, message.info) else {
                 return Ok(());
             };
-            self.take(port, source.rank, message, into, destination);
+            self.take(port, source.rank, message, &into, destination);
             if used_up {
                 return Ok(());
             }
@@ -235,7 +235,7 @@ impl<M: Memory, O> Messenger<M, O> {
         port: &mut P,
         from: u32,
         message: Unexpected,
-        into: M,
+        into: &M,
         destination: Destination<O>,
     ) {
         match message.body {
@@ -244,7 +244,7 @@ impl<M: Memory, O> Messenger<M, O> {
                 self.pull(port, (from, request), &exposure, into, destination);
             }
             Body::Here(bytes) => {
-                port.copy_in(&bytes, &into);
+                port.copy_in(&bytes, into);
                 self.give_room_back(port, from, bytes.len() as u64);
                 if let Some(request) = message.request {
                     self.tell_end(port, from, request, Status::Good);
@@ -311,7 +311,7 @@ impl<M: Memory, O> Messenger<M, O> {
             }
             Peek::Discard => {
                 if let Some((source, _, message)) = queues.unexpected.take(pattern) {
-                    self.drop_message(port, source.rank, message, Status::Good);
+                    self.drop_message(port, source.rank, &message, Status::Good);
                 }
             }
         }
@@ -340,11 +340,11 @@ impl<M: Memory, O> Messenger<M, O> {
         match buffer {
             Some(buffer) => {
                 let (into, destination) = one(operation, buffer, message.info);
-                self.take(port, source.rank, message, into, destination);
+                self.take(port, source.rank, message, &into, destination);
             }
             None => {
                 let info = message.info;
-                self.drop_message(port, source.rank, message, Status::Good);
+                self.drop_message(port, source.rank, &message, Status::Good);
                 port.ended(operation, Ok(info));
             }
         }
@@ -355,7 +355,7 @@ impl<M: Memory, O> Messenger<M, O> {
         &mut self,
         port: &mut P,
         from: u32,
-        message: Unexpected,
+        message: &Unexpected,
         status: Status,
     ) {
         if let Body::Here(bytes) = &message.body {
@@ -421,11 +421,11 @@ impl<M: Memory, O> Messenger<M, O> {
             let (posted, unexpected) = (queues.posted.drain(), queues.unexpected.drain());
             posted.into_iter().for_each(|posted| self.cancelled(port, posted));
             unexpected.for_each(|(source, _, message)| {
-                self.drop_message(port, source.rank, message, Status::NoEndpoint)
+                self.drop_message(port, source.rank, &message, Status::NoEndpoint);
             });
         }
         for (_, source, message) in endpoint.claimed {
-            self.drop_message(port, source.rank, message, Status::NoEndpoint);
+            self.drop_message(port, source.rank, &message, Status::NoEndpoint);
         }
     }
 }

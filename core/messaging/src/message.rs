@@ -201,7 +201,7 @@ impl<M: Memory, O> Messenger<M, O> {
             Some(found) => {
                 let (into, destination) =
                     self.destination(header.endpoint, header.tagged, found, info);
-                self.pull(port, (from, request), &header.exposure, into, destination);
+                self.pull(port, (from, request), &header.exposure, &into, destination);
             }
             None => {
                 let body = Body::There(header.exposure);
@@ -221,7 +221,7 @@ impl<M: Memory, O> Messenger<M, O> {
         port: &mut P,
         (from, request): (u32, u64),
         exposure: &Exposure,
-        into: M,
+        into: &M,
         destination: Destination<O>,
     ) {
         let length = destination.message_length();
@@ -241,7 +241,7 @@ impl<M: Memory, O> Messenger<M, O> {
         }
         let token = self.requests.add(Request::Pull(pull));
         if exposed {
-            let start = port.transfer(from, exposure, Direction::Read, &into, token);
+            let start = port.transfer(from, exposure, Direction::Read, into, token);
             return self.transfer_began(port, token, start);
         }
         let mut header = Header::new(Kind::Want, 0, 0);

@@ -272,7 +272,7 @@ impl<M: Memory, O> Messenger<M, O> {
     fn transfers_are_over<P: Port<Memory = M, Operation = O>>(&mut self, port: &mut P, token: u64) {
         match self.requests.remove(token) {
             Some(Request::Pull(pull)) => self.pulled(port, pull),
-            Some(Request::Serve(serve)) => self.served(port, serve),
+            Some(Request::Serve(serve)) => self.served(port, &serve),
             _ => {}
         }
     }
@@ -299,7 +299,7 @@ impl<M: Memory, O> Messenger<M, O> {
         let failure = Status::failure(header.status);
         match self.requests.remove(number) {
             Some(Request::Send(send)) => self.send_is_over(port, send, failure),
-            Some(Request::Access(part)) => self.part_is_over(port, part, failure),
+            Some(Request::Access(part)) => self.part_is_over(port, &part, failure),
             _ => {}
         }
         Ok(())
@@ -340,7 +340,7 @@ impl<M: Memory, O> Messenger<M, O> {
                 if let Some(into) = &part.into {
                     message.copy_to(begin, into);
                 }
-                self.part_is_over(port, part, None);
+                self.part_is_over(port, &part, None);
             }
             _ => {}
         }
