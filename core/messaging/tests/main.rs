@@ -1,5 +1,6 @@
-//! Ranks in a simulated network.
+//! Ranks in a simulated network, and hostile ones.
 
+mod fuzzed;
 mod network;
 mod programs;
 mod rules;
