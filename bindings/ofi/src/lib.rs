@@ -1,7 +1,36 @@
 //! `libkumi-fi.so`: a provider by which programs of libfabric, and so stock MPI, use channels.
 
+pub mod abi;
+pub mod address;
+pub mod address_vector;
+mod errno;
+mod arguments;
+mod atomics;
+mod av;
+mod binding;
+mod cntr;
+mod completion;
 pub mod completion_queue;
 pub mod counter;
+mod cq;
+mod domain;
+pub mod doorbell;
+mod endpoint;
 pub mod engine;
-mod errno;
+mod eq;
+mod errors;
+pub mod event_queue;
+mod fabric;
+mod getinfo;
+pub mod idle;
+pub mod info;
+mod messages;
+mod mr;
+mod objects;
 pub mod operation;
+mod poll;
+pub mod provider;
+mod rma;
+mod tagged;
+mod texts;
+mod waits;
