@@ -3,7 +3,6 @@
 pub mod abi;
 pub mod address;
 pub mod address_vector;
-mod errno;
 mod arguments;
 mod atomics;
 mod av;
@@ -18,6 +17,7 @@ pub mod doorbell;
 mod endpoint;
 pub mod engine;
 mod eq;
+mod errno;
 mod errors;
 pub mod event_queue;
 mod fabric;
