@@ -108,7 +108,12 @@ pub unsafe fn open(
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: `fi_close` gives an open object that nobody uses any more.
-    status(|| unsafe { objects::withdraw::<Domain>(fid, |domain| domain.users.none()) }.map(drop))
+    status(|| {
+        // SAFETY: as above.
+        unsafe { objects::withdraw::<Domain>(fid, |domain| domain.users.none()) }.map(drop)?;
+        Engine::release_unused();
+        Ok(())
+    })
 }
 
 /// An event queue is taken, though a domain has no events. Registrations are over when their call returns (no `FI_REG_MR`).

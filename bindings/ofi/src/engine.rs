@@ -9,7 +9,7 @@ mod service;
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kumi_mem::{Context, Error, Outbox, ReservedService, ServiceHandle};
@@ -45,7 +45,8 @@ unsafe impl std::marker::Send for Engine {}
 // SAFETY: as above.
 unsafe impl Sync for Engine {}
 
-static ENGINE: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
+/// There from the first question about the fabric until the last domain closes, or the library is unloaded.
+static ENGINE: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
 
 /// A message's receive, for the state machine.
 fn pattern(source: Option<Address>, tag: Option<(u64, u64)>) -> (Pattern, bool) {
@@ -90,16 +91,25 @@ impl Engine {
     /// `FI_ENODEV`: this process is no rank of a job, or cannot become one; why is told on stderr.
     pub fn get() -> Result<Arc<Engine>, Errno> {
         let mut engine = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = engine.upgrade() {
-            return Ok(there);
+        if let Some(there) = &*engine {
+            return Ok(Arc::clone(there));
         }
         let made = Engine::open().map_err(|error| {
             told(&error);
             libc::ENODEV
         })?;
         let made = Arc::new(made);
-        *engine = Arc::downgrade(&made);
+        *engine = Some(Arc::clone(&made));
         Ok(made)
+    }
+
+    /// A domain is closed, or the library is unloaded. If nobody else has the engine the rank waits until what it has sent has arrived,
+    /// and leaves its job's communication.
+    pub fn release_unused() {
+        let mut engine = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
+        if engine.as_ref().is_some_and(|engine| Arc::strong_count(engine) == 1) {
+            *engine = None;
+        }
     }
 
     fn open() -> Result<Engine, Error> {

@@ -34,13 +34,13 @@ pub unsafe extern "C" fn getinfo(
         let engine = Engine::get().map_err(of_no_job)?;
         let own = Own { rank: engine.rank(), ranks: engine.ranks(), job: engine.job() };
         // SAFETY: both are strings or NULL, as libfabric promises.
-        let named = unsafe { own.named(node, service) }?;
+        let named = unsafe { own.named(node, service, flags & abi::FI_SOURCE != 0) }?;
         let asked = flags & abi::FI_PROV_ATTR_ONLY == 0 && !hints.is_null();
         // SAFETY: the hints are there, and readable during this call.
         let hints = if asked { Some(unsafe { own.read_hints(&*hints) }?) } else { None };
         let offer = info::offer(version, hints.as_ref().map(|(hints, _)| hints))?;
         let given = named.filter(|_| flags & abi::FI_SOURCE == 0).or(hints.and_then(|(_, to)| to));
-        let own_name = named.is_none_or(|address| address.rank == own.rank) && service.is_null();
+        let own_name = named.is_none_or(|address| address.rank == own.rank);
         if flags & abi::FI_SOURCE != 0 && !own_name {
             return Err(FI_ENODATA);
         }
@@ -63,21 +63,26 @@ struct Own {
 }
 
 impl Own {
-    /// A node is named by its rank, a service by an endpoint's number.
+    /// A node is named by its rank, a service by an endpoint's number. The number of an own endpoint is not the program's choice:
+    /// as a source, a service is a wish that is not kept, which the endpoint's name then shows.
     ///
     /// # Safety
     /// Both are strings or NULL.
-    unsafe fn named(&self, node: *const c_char, service: *const c_char) -> Answer<Option<Address>> {
+    unsafe fn named(
+        &self,
+        node: *const c_char,
+        service: *const c_char,
+        source: bool,
+    ) -> Answer<Option<Address>> {
         // SAFETY: as promised.
         let (node, service) = unsafe { (text(node), text(service)) };
         let Some(node) = node else {
-            // The number of an own endpoint cannot be chosen.
-            return if service.is_some() { Err(FI_ENODATA) } else { Ok(None) };
+            return if service.is_some() && !source { Err(FI_ENODATA) } else { Ok(None) };
         };
         let rank = number::<u32>(node).filter(|rank| *rank < self.ranks).ok_or(FI_ENODATA)?;
         let endpoint = match service {
-            Some(service) => number::<u16>(service).ok_or(FI_ENODATA)?,
-            None => 0,
+            Some(service) if !source => number::<u16>(service).ok_or(FI_ENODATA)?,
+            _ => 0,
         };
         Ok(Some(Address { rank, endpoint }))
     }

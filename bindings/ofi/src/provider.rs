@@ -48,7 +48,9 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
 }
 
 /// The core unloads nothing that we would have to end before: the process's engine ends with the process.
-unsafe extern "C" fn cleanup() {}
+unsafe extern "C" fn cleanup() {
+    crate::engine::Engine::release_unused();
+}
 
 /// A core refuses providers that were made for less than its own version.
 fn core_version() -> u32 {
