@@ -13,6 +13,8 @@ pub type Status = c_int;
 pub const SUCCESS: Status = 0;
 pub const ERR_NOT_FOUND: Status = -46;
 pub const ERR_NOT_SUPPORTED: Status = -47;
+/// The name is another's.
+pub const ERR_DUPLICATE_KEY: Status = -53;
 pub const ERR_OUT_OF_RESOURCE: Status = -29;
 /// A function of the module has done what it was asked for and does not call back.
 pub const OPERATION_SUCCEEDED: Status = -157;

@@ -2,7 +2,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-use crate::ffi::{self, Data, DataArray, Envar, Info, KEY_BYTES, NSPACE_BYTES, Proc, Value};
+use crate::ffi::{
+    self, Data, DataArray, Envar, Info, KEY_BYTES, NSPACE_BYTES, Proc, PublishedData, Value,
+};
 
 /// Copies a text into a field of fixed size; what is too long is cut off. It ends with a zero.
 fn fill<const N: usize>(text: &str) -> [c_char; N] {
@@ -79,6 +81,45 @@ impl InfoList {
     pub fn parts(&mut self) -> (*mut Info, usize) {
         (self.infos.as_mut_ptr(), self.infos.len())
     }
+}
+
+/// A published name with its value, for the library; neither is ever freed.
+pub fn published(name: &str, value: &str) -> PublishedData {
+    let value = CString::new(value.split('\0').next().unwrap_or_default()).unwrap_or_default();
+    let data = Data { string: value.into_raw() };
+    PublishedData {
+        owner: process("", u32::MAX),
+        key: fill::<KEY_BYTES>(name),
+        value: Value { kind: ffi::STRING, data },
+    }
+}
+
+/// The names and texts among attributes, without the directives of PMIx.
+///
+/// # Safety
+/// There are so many, or the pointer is null; texts end with a zero.
+pub unsafe fn texts(infos: *const Info, count: usize) -> Vec<(String, String)> {
+    if infos.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: as the caller says.
+    let infos = unsafe { std::slice::from_raw_parts(infos, count) };
+    let pair = |info: &Info| {
+        let name = text_of(&info.key);
+        let is_text = info.value.kind == ffi::STRING && !name.starts_with("pmix.");
+        // SAFETY: a value of this kind is a text or null.
+        is_text.then(|| (name, unsafe { text_in(info.value.data.string) }))
+    };
+    infos.iter().filter_map(pair).collect()
+}
+
+/// A text of the library.
+///
+/// # Safety
+/// As for [`copied`].
+pub unsafe fn text_in(text: *const c_char) -> String {
+    // SAFETY: as the caller says.
+    unsafe { copied(text) }.to_string_lossy().into_owned()
 }
 
 /// Copies a text that the library allocated.

@@ -4,9 +4,8 @@
 //! thread that decides. That thread answers through the functions that came with the question.
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,7 +14,7 @@ use kumi_pmi::message::{ServedJob, ServedNode};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::ffi::{self, Module, Proc, Status};
-use crate::info::{InfoList, copied, process, text_of};
+use crate::info::{InfoList, copied, process, published, text_in, texts};
 use crate::library::Pmix;
 
 /// A question whose answer is a status.
@@ -29,6 +28,32 @@ pub struct ModexReply(Option<ffi::ModexCallback>, *mut c_void);
 unsafe impl Send for OpReply {}
 // SAFETY: as above.
 unsafe impl Send for ModexReply {}
+
+/// A question for the value of a name.
+#[derive(Debug)]
+pub struct LookupReply(Option<ffi::LookupCallback>, *mut c_void);
+
+// SAFETY: as above.
+unsafe impl Send for LookupReply {}
+
+impl LookupReply {
+    /// The name has this value.
+    pub fn answer(self, name: &str, value: &str) {
+        let Some(call) = self.0 else { return };
+        // The library may read it later and does not say when it has: names are few, and this process ends with its job.
+        let found = Box::leak(Box::new(published(name, value)));
+        // SAFETY: the function and its argument came together, and are used once. What it reads lives as long as the process.
+        unsafe { call(ffi::SUCCESS, found, 1, self.1) };
+    }
+
+    /// There is none.
+    pub fn refuse(self, status: Status) {
+        if let Some(call) = self.0 {
+            // SAFETY: as above, without a value.
+            unsafe { call(status, std::ptr::null_mut(), 0, self.1) };
+        }
+    }
+}
 
 impl OpReply {
     pub fn answer(self, status: Status) {
@@ -91,6 +116,21 @@ pub enum Event {
         data: Option<Vec<u8>>,
     },
     SpawnRefused(u32),
+    Publish {
+        rank: u32,
+        name: String,
+        value: String,
+        reply: OpReply,
+    },
+    Lookup {
+        name: String,
+        reply: LookupReply,
+    },
+    Unpublish {
+        rank: u32,
+        name: String,
+        reply: OpReply,
+    },
 }
 
 /// Questions of the library's threads.
@@ -339,9 +379,9 @@ fn module() -> Module {
         abort: Some(aborted),
         fence: Some(fence),
         direct_modex: Some(direct_modex),
-        publish: None,
-        lookup: None,
-        unpublish: None,
+        publish: Some(publish),
+        lookup: Some(lookup),
+        unpublish: Some(unpublish),
         spawn: Some(spawn),
         others: [None; 64],
     }
@@ -451,6 +491,69 @@ unsafe extern "C" fn direct_modex(
     // SAFETY: the library passes a process.
     guarded(|| {
         push(Event::Modex { rank: unsafe { rank_of(wanted) }, reply: ModexReply(call, data) });
+    })
+}
+
+/// Names go one by one, with texts as values: MPI publishes nothing else.
+unsafe extern "C" fn publish(
+    client: *const Proc,
+    infos: *const ffi::Info,
+    count: usize,
+    call: Option<ffi::OpCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library passes so many attributes, which nobody changes during the call.
+    let pairs = unsafe { texts(infos, count) };
+    let [(name, value)] = &pairs[..] else { return ffi::ERR_NOT_SUPPORTED };
+    guarded(|| {
+        let (name, value) = (name.clone(), value.clone());
+        // SAFETY: the library passes a process.
+        let rank = unsafe { rank_of(client) };
+        push(Event::Publish { rank, name, value, reply: OpReply(call, data) });
+    })
+}
+
+/// The only text of a list.
+///
+/// # Safety
+/// It is null or a list of texts that ends with null.
+unsafe fn only(list: *mut *mut c_char) -> Option<String> {
+    if list.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller says: the first is a text or null, and then the second, too.
+    unsafe {
+        if (*list).is_null() || !(*list.add(1)).is_null() { None } else { Some(text_in(*list)) }
+    }
+}
+
+unsafe extern "C" fn lookup(
+    _client: *const Proc,
+    keys: *mut *mut c_char,
+    _infos: *const ffi::Info,
+    _count: usize,
+    call: Option<ffi::LookupCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library passes such a list.
+    let Some(name) = (unsafe { only(keys) }) else { return ffi::ERR_NOT_SUPPORTED };
+    guarded(|| push(Event::Lookup { name, reply: LookupReply(call, data) }))
+}
+
+unsafe extern "C" fn unpublish(
+    client: *const Proc,
+    keys: *mut *mut c_char,
+    _infos: *const ffi::Info,
+    _count: usize,
+    call: Option<ffi::OpCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library passes such a list.
+    let Some(name) = (unsafe { only(keys) }) else { return ffi::ERR_NOT_SUPPORTED };
+    guarded(|| {
+        // SAFETY: the library passes a process.
+        let rank = unsafe { rank_of(client) };
+        push(Event::Unpublish { rank, name, reply: OpReply(call, data) });
     })
 }
 

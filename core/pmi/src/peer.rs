@@ -84,6 +84,21 @@ pub enum PeerMessage {
     },
 }
 
+impl PeerMessage {
+    /// Its bytes; none if it cannot be encoded.
+    #[must_use]
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        postcard::to_allocvec(self).ok()
+    }
+
+    /// The message in these bytes.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (message, rest) = postcard::take_from_bytes(bytes).ok()?;
+        rest.is_empty().then_some(message)
+    }
+}
+
 /// The names of a job, kept by the server of its first node.
 #[derive(Debug, Default)]
 pub struct Names {

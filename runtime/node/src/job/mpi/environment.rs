@@ -55,6 +55,8 @@ pub fn settings(setting: MpiSetting, provider: Option<&Path>) -> Vec<(String, St
         }
     }
     if setting.library.pmi() {
+        // Otherwise it wonders which of the protocols it is to speak.
+        set("MPIR_CVAR_PMI_VERSION", "1");
         for (name, value) in mpich(setting.fabric) {
             set(name, value);
         }

@@ -1,16 +1,24 @@
 //! The event loop: the daemon, ranks that speak PMI, and the library with ranks that speak PMIx.
 
-use std::collections::HashMap;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+mod daemon;
+mod peers;
+mod pmi_ranks;
 
-use kumi_pmi::frame::{self, FrameBuffer, FrameError};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use kumi_pmi::frame::FrameError;
 use kumi_pmi::message::{Exchange, FromServer, ServedJob, ToServer};
+use kumi_pmi::peer::Question;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::pmix::{self, Env, Event, ModexReply};
 use crate::{ffi, library};
+use daemon::Daemon;
+use peers::{Asker, Peers};
+use pmi_ranks::PmiRanks;
 
 /// Why the server ended.
 #[derive(Debug, thiserror::Error)]
@@ -23,22 +31,24 @@ pub enum ServerError {
     NoJob,
 }
 
-/// Longest piece read at once, in bytes.
-const PIECE: usize = 64 << 10;
-/// The group of all ranks by PMIx.
+/// The group of all ranks by PMI, and that by PMIx.
+const ALL_BY_PMI: u64 = 0;
 const ALL_BY_PMIX: u64 = 1;
+
+/// What a rank hears that wants more ranks.
+const NO_SPAWN: &str = "MPI_Comm_spawn is refused: a job keeps the ranks that it began with; start all of them with `kumi run -n`";
 
 /// Serves until the daemon closes its end.
 ///
 /// # Errors
 /// The daemon cannot be understood any more.
 pub fn run(control: OwnedFd) -> Result<(), ServerError> {
-    let mut daemon = Daemon { stream: UnixStream::from(control), buffer: FrameBuffer::default() };
+    let mut daemon = Daemon::new(control);
     let job = loop {
         if !daemon.read()? {
             return Ok(());
         }
-        match daemon.buffer.take()? {
+        match daemon.take()? {
             Some(ToServer::Job(job)) => break job,
             Some(_) => return Err(ServerError::NoJob),
             None => {}
@@ -49,7 +59,17 @@ pub fn run(control: OwnedFd) -> Result<(), ServerError> {
         Err(failure) => return daemon.send(&FromServer::Failed(failure)),
     };
     daemon.send(&FromServer::Ready { env, without_pmix })?;
-    Server { daemon, job, pmix, counts: HashMap::new(), fences: HashMap::new() }.run()
+    let server = Server {
+        ranks: PmiRanks::new(&job),
+        peers: Peers::new(job.place),
+        began: Instant::now(),
+        daemon,
+        job,
+        pmix,
+        counts: HashMap::new(),
+        fences: HashMap::new(),
+    };
+    server.run()
 }
 
 /// What a server begins with.
@@ -74,31 +94,14 @@ fn start(job: &ServedJob) -> Result<Started, String> {
     }
 }
 
-/// The daemon's end.
-struct Daemon {
-    stream: UnixStream,
-    buffer: FrameBuffer,
-}
-
-impl Daemon {
-    /// Reads what there is; false at the end.
-    fn read(&mut self) -> io::Result<bool> {
-        let mut piece = [0; PIECE];
-        let count = self.stream.read(&mut piece)?;
-        self.buffer.extend(&piece[..count]);
-        Ok(count > 0)
-    }
-
-    fn send(&mut self, message: &FromServer) -> Result<(), ServerError> {
-        Ok(self.stream.write_all(&frame::encode(message)?)?)
-    }
-}
-
 struct Server {
     daemon: Daemon,
     job: ServedJob,
+    ranks: PmiRanks,
+    peers: Peers,
     pmix: Option<pmix::Server>,
-    /// Exchanges of each group so far.
+    began: Instant,
+    /// Exchanges by PMIx of each group so far.
     counts: HashMap<u64, u32>,
     fences: HashMap<Exchange, ModexReply>,
 }
@@ -106,44 +109,85 @@ struct Server {
 impl Server {
     fn run(mut self) -> Result<(), ServerError> {
         loop {
-            if self.wait()? {
+            let Waiting { daemon, ranks } = self.wait()?;
+            if daemon {
                 if !self.daemon.read()? {
                     return Ok(());
                 }
-                while let Some(message) = self.daemon.buffer.take()? {
+                while let Some(message) = self.daemon.take()? {
                     self.from_daemon(message)?;
                 }
             }
+            for local in ranks {
+                self.from_rank(local)?;
+            }
             self.from_pmix()?;
+            for (to, message) in self.peers.due(self.now_ms()) {
+                self.daemon.relay(to, &message)?;
+            }
         }
     }
 
-    /// Waits until somebody wants something. Returns whether the daemon does.
-    fn wait(&self) -> io::Result<bool> {
-        let mut fds = vec![PollFd::new(self.daemon.stream.as_fd(), PollFlags::POLLIN)];
-        fds.extend(pmix::wake().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        match poll(&mut fds, PollTimeout::NONE) {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Waits until somebody wants something.
+    fn wait(&self) -> io::Result<Waiting> {
+        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut fds = vec![readable(self.daemon.as_fd())];
+        let open: Vec<_> = self.ranks.open().collect();
+        fds.extend(open.iter().map(|&(_, fd)| readable(fd)));
+        fds.extend(pmix::wake().map(readable));
+        let timeout = self.peers.next_ms().map_or(PollTimeout::NONE, |at| {
+            let wait = at.saturating_sub(self.now_ms()).saturating_add(1);
+            PollTimeout::try_from(wait.min(60_000)).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(fds[0].any().unwrap_or(false))
+        let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+        let ranks = open.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
+        Ok(Waiting {
+            daemon: is_ready(&fds[0]),
+            ranks: ranks.map(|(&(local, _), _)| local).collect(),
+        })
     }
 
     fn from_daemon(&mut self, message: ToServer) -> Result<(), ServerError> {
         match message {
             ToServer::Job(_) => Err(ServerError::NoJob),
+            ToServer::Exchanged { exchange, data } if exchange.group == ALL_BY_PMI => {
+                self.ranks.exchanged(&data);
+                self.serve_ranks()
+            }
             ToServer::Exchanged { exchange, data } => {
                 if let Some(reply) = self.fences.remove(&exchange) {
                     reply.answer(Ok(data.concat()));
                 }
                 Ok(())
             }
-            ToServer::Relayed { .. } => Ok(()),
+            ToServer::Relayed { from, data } => self.relayed(from, &data),
             ToServer::Ended { rank } => {
                 self.from_pmix()?;
+                if let Some(local) = self.local(rank) {
+                    self.hear_out(local)?;
+                }
                 self.daemon.send(&FromServer::Ended { rank })
             }
         }
+    }
+
+    fn local(&self, rank: u32) -> Option<usize> {
+        let local = rank.checked_sub(self.job.own()?.first)?;
+        usize::try_from(local).ok()
+    }
+
+    /// The number of a local rank among all.
+    fn rank(&self, local: usize) -> u32 {
+        let first = self.job.own().map_or(0, |own| own.first);
+        first.saturating_add(u32::try_from(local).unwrap_or(u32::MAX))
     }
 
     fn from_pmix(&mut self) -> Result<(), ServerError> {
@@ -169,14 +213,27 @@ impl Server {
                 reply.answer(ffi::SUCCESS);
             }
             Event::Fence { ranks, data, reply } => self.fence(&ranks, data, reply)?,
-            Event::Modex { reply, .. } => reply.answer(Err(ffi::ERR_NOT_FOUND)),
-            Event::Data { .. } => {}
-            Event::SpawnRefused(rank) => {
-                let text = "MPI_Comm_spawn is refused: a job keeps the ranks that it began with; start all of them with `kumi run -n`".to_owned();
-                self.daemon.send(&FromServer::Note { rank, text })?;
+            Event::Modex { rank, reply } => match self.job.place_of(rank) {
+                Some(to) => self.ask(to, Question::Told { rank }, Asker::Modex(reply))?,
+                None => reply.answer(Err(ffi::ERR_NOT_FOUND)),
+            },
+            Event::Data { request, data } => self.told(request, data)?,
+            Event::Publish { rank: owner, name, value, reply } => {
+                self.ask(0, Question::Publish { owner, name, value }, Asker::Op(reply))?;
             }
+            Event::Lookup { name, reply } => {
+                self.ask(0, Question::Lookup { name: name.clone() }, Asker::Lookup(name, reply))?;
+            }
+            Event::Unpublish { rank: owner, name, reply } => {
+                self.ask(0, Question::Unpublish { owner, name }, Asker::Op(reply))?;
+            }
+            Event::SpawnRefused(rank) => self.refuse_spawn(rank)?,
         }
         Ok(())
+    }
+
+    fn refuse_spawn(&mut self, rank: u32) -> Result<(), ServerError> {
+        self.daemon.send(&FromServer::Note { rank, text: NO_SPAWN.to_owned() })
     }
 
     fn fence(
@@ -200,6 +257,12 @@ impl Server {
     }
 }
 
+/// Who wants something.
+struct Waiting {
+    daemon: bool,
+    ranks: Vec<usize>,
+}
+
 /// The name of a group of ranks, the same on all nodes: FNV-1a of their numbers, ascending.
 fn group_of(ranks: &[u32]) -> u64 {
     let mut ranks = ranks.to_vec();
@@ -211,4 +274,17 @@ fn group_of(ranks: &[u32]) -> u64 {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let bytes = ranks.iter().flat_map(|rank| rank.to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, mix).max(ALL_BY_PMIX + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_names_that_their_order_does_not_change() {
+        assert_eq!(group_of(&[]), ALL_BY_PMIX);
+        assert_eq!(group_of(&[3, 1, 3]), group_of(&[1, 3]));
+        assert_ne!(group_of(&[1, 3]), group_of(&[1, 2]));
+        assert!(group_of(&[0]) > ALL_BY_PMIX);
+    }
 }
