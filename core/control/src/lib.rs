@@ -15,6 +15,7 @@ mod channel_sample;
 mod client_message;
 pub mod clock;
 pub mod disclosure;
+pub mod exchange;
 pub mod head;
 mod idle_report;
 mod key;

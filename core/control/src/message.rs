@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::channel_sample::{ChannelPeer, ChannelReading, ChannelSample, ChannelState};
 pub use crate::client_message::{ClientReply, ClientRequest};
 pub use crate::disclosure::NodeFacts;
+pub use crate::exchange::{Contribution, ExchangeId, ExchangeReport, RelayReport};
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
@@ -29,7 +30,7 @@ pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 10;
+pub const CONTROL_VERSION: u32 = 11;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -199,6 +200,8 @@ pub enum RankStatus {
     Signalled(u8),
     /// The kernel killed it because its job had used up this many bytes of memory on its node.
     OutOfMemory(u64),
+    /// It ended with code 0 after it had begun to use MPI and without finishing that: others may wait for it.
+    NotFinalized,
 }
 
 impl RankStatus {
@@ -405,6 +408,23 @@ pub enum Command {
         /// Number of the first event.
         from: u64,
     },
+    /// All nodes have contributed to this exchange.
+    Exchanged {
+        /// Which.
+        id: ExchangeId,
+        /// A contribution of each node, ascending.
+        parts: Vec<Contribution>,
+    },
+    /// A message of another node of the job.
+    Relayed {
+        /// The job.
+        job: JobId,
+        /// The other node.
+        from: NodeId,
+        /// The message.
+        #[serde(with = "crate::bytes")]
+        data: Vec<u8>,
+    },
 }
 
 /// Reports from nodes to the head.
@@ -479,6 +499,10 @@ pub enum Report {
     },
     /// Whether a job has something to do on some nodes.
     Idle(IdleReport),
+    /// Contributions of nodes to an exchange, combined on the way up.
+    Exchange(ExchangeReport),
+    /// A message of a node for another node of the same job.
+    Relay(RelayReport),
 }
 
 /// A standard output stream.

@@ -127,6 +127,8 @@ pub fn of_rank(status: RankStatus) -> u8 {
         RankStatus::Signalled(signal) => 128u8.saturating_add(signal),
         // As the kernel ends it: by SIGKILL.
         RankStatus::OutOfMemory(_) => 137,
+        // Its own code says success, which it was not.
+        RankStatus::NotFinalized => 1,
     }
 }
 

@@ -312,6 +312,41 @@ impl Checksum {
     }
 }
 
+/// MPI library of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MpiChoice {
+    /// The one that the program is linked with; for scripts any
+    Auto,
+    /// Open MPI
+    Openmpi,
+    /// MPICH or Intel MPI
+    Mpich,
+    /// None
+    None,
+}
+
+/// What messages of an MPI program go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FabricChoice {
+    /// Kumi's channels
+    Kumi,
+    /// The library's own TCP
+    Tcp,
+    /// The library's own shared memory, on one node
+    Shm,
+}
+
+impl FabricChoice {
+    /// The value of `KUMI_FABRIC` for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Kumi => "kumi",
+            Self::Tcp => "tcp",
+            Self::Shm => "shm",
+        }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnOff {
@@ -378,6 +413,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "EVENTS", num_args = 0..=1, require_equals = true, default_missing_value = "65536",
           value_parser = clap::value_parser!(u64).range(1024..=4_194_304))]
     pub trace: Option<u64>,
+    /// MPI library of the program: auto looks at the program; none starts it as any other program [default: KUMI_MPI, or
+    /// auto]
+    #[arg(long, value_name = "LIBRARY", value_enum)]
+    pub mpi: Option<MpiChoice>,
+    /// What messages of an MPI program go over: kumi, or the library's own tcp, or on one node its shm, to compare
+    /// [default: KUMI_FABRIC, or kumi]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub fabric: Option<FabricChoice>,
     #[command(flatten)]
     pub resources: ResourceArgs,
     /// File of options, in TOML: its keys are the long options; those of the command line go before

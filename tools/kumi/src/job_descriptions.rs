@@ -41,6 +41,9 @@ pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
                      give it more with --mem-per-rank, or run it on more nodes",
                     table::bytes(*bytes)
                 ),
+                RankStatus::NotFinalized => format!(
+                    "{place} ended between MPI_Init and MPI_Finalize; others may have waited for it"
+                ),
             }
         }
         Outcome::Refused(refusal) => table::printable(&refusal.message),
@@ -86,6 +89,9 @@ fn ended(outcome: &Outcome) -> String {
         }
         Outcome::RankFailed { rank, status: RankStatus::OutOfMemory(_), .. } => {
             format!("out of memory (rank {rank})")
+        }
+        Outcome::RankFailed { rank, status: RankStatus::NotFinalized, .. } => {
+            format!("not finalized (rank {rank})")
         }
         Outcome::Refused(refusal) if refusal.kind == RefusalKind::NotNow => "withdrawn".to_owned(),
         Outcome::Refused(_) => "refused".to_owned(),

@@ -222,6 +222,7 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
                     view.kind = "out_of_memory";
                     view.signal = Some(9);
                 }
+                RankStatus::NotFinalized => view.kind = "not_finalized",
             }
         }
         Outcome::Refused(refusal) => {

@@ -54,7 +54,9 @@ impl Agent {
                     self.subtree.routes_mut().job_ends(node, *job, true);
                 }
                 self.reports.forget(*job, nodes);
+                self.exchanges.forget(*job);
             }
+            Command::Exchanged { id, .. } => self.exchange_passes(*id),
             _ => {}
         }
     }
@@ -112,6 +114,12 @@ impl Agent {
             }
             Command::SampleTrace { request, job, rank, from } => {
                 self.push(AgentAction::SampleTrace { request, job, rank, from });
+            }
+            Command::Exchanged { id, parts } => self.exchanged(id, parts),
+            Command::Relayed { job, from, data } => {
+                if self.jobs.phase(job) == Some(LocalPhase::Started) {
+                    self.push(AgentAction::Relayed { job, from, data });
+                }
             }
             Command::Revoked(list) => self.push(AgentAction::Revoke(list)),
             Command::Shutdown => self.shut_down(now),

@@ -11,6 +11,7 @@
 //! as long as it is, and repeated likewise.
 
 mod commands;
+mod exchanges;
 mod local_jobs;
 mod output;
 mod reports;
@@ -26,12 +27,14 @@ use kumi_sched::{JobId, NodeId, Timetable};
 
 use crate::lease::Lease;
 use crate::message::{
-    Command, ContentHash, Down, Hop, JobSpec, Nanos, NodeDescription, NodeSample, NodeSet,
-    PreparedRanks, RankAddress, RankStatus, Refusal, Report, Revocation, Stream, Up,
+    Command, ContentHash, Contribution, Down, ExchangeId, Hop, JobSpec, Nanos, NodeDescription,
+    NodeSample, NodeSet, PreparedRanks, RankAddress, RankStatus, Refusal, Report, Revocation,
+    Stream, Up,
 };
 use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
 
+use exchanges::Exchanges;
 use local_jobs::LocalJobs;
 use output::{OutputQueue, RankOutput};
 use retained_reports::RetainedReports;
@@ -123,6 +126,24 @@ pub enum AgentEvent {
         job: JobId,
         /// Nothing to do.
         idle: bool,
+    },
+    /// This node's part of a job contributes to an exchange.
+    Exchange {
+        /// Which.
+        id: ExchangeId,
+        /// All nodes that take part.
+        members: NodeSet,
+        /// What it contributes.
+        data: Vec<u8>,
+    },
+    /// This node's part of a job has a message for another node of the job.
+    Relay {
+        /// The job.
+        job: JobId,
+        /// The other node.
+        to: NodeId,
+        /// The message.
+        data: Vec<u8>,
     },
 }
 
@@ -218,6 +239,22 @@ pub enum AgentAction {
         /// Number of the first event.
         from: u64,
     },
+    /// An exchange to which this node contributed is over.
+    Exchanged {
+        /// Which.
+        id: ExchangeId,
+        /// A contribution of each node, ascending.
+        parts: Vec<Contribution>,
+    },
+    /// A message of another node of the job.
+    Relayed {
+        /// The job.
+        job: JobId,
+        /// The other node.
+        from: NodeId,
+        /// The message.
+        data: Vec<u8>,
+    },
 }
 
 /// The state machine of a node's daemon.
@@ -232,6 +269,7 @@ pub struct Agent {
     reports: RetainedReports,
     output: OutputQueue,
     samples: SampleRequests,
+    exchanges: Exchanges,
     lease: Lease,
     generation: u64,
     /// Shutting down: when to stop waiting for the children to go.
@@ -258,6 +296,7 @@ impl Agent {
             reports: RetainedReports::default(),
             output: OutputQueue::default(),
             samples: SampleRequests::default(),
+            exchanges: Exchanges::default(),
             lease: Lease::new(),
             generation: 0,
             stopping: None,
@@ -291,6 +330,8 @@ impl Agent {
             AgentEvent::Freed { job } => self.freed(job),
             AgentEvent::Sampled { request, sample } => self.sampled(request, sample),
             AgentEvent::Idle { job, idle } => self.idle(job, idle),
+            AgentEvent::Exchange { id, members, data } => self.contribute(id, members, data),
+            AgentEvent::Relay { job, to, data } => self.relay(job, to, data),
         }
         self.check_lease(now);
         while let Some(report) = self.samples.take_due(now) {

@@ -31,7 +31,9 @@ impl Report {
             | Self::Detached(_)
             | Self::Output { .. }
             | Self::Samples { .. }
-            | Self::Idle(_) => None,
+            | Self::Idle(_)
+            | Self::Exchange(_)
+            | Self::Relay(_) => None,
         }
     }
 }
@@ -164,6 +166,8 @@ impl Agent {
                 let nodes = self.subtree.routes().among(link, &report.nodes);
                 self.report_idle(report.job, &nodes, report.idle);
             }
+            Report::Exchange(report) => self.child_exchange(link, report),
+            Report::Relay(relayed) => self.report(Report::Relay(relayed)),
         }
     }
 
@@ -199,6 +203,7 @@ impl Agent {
             self.send_idle_if_complete(job);
         }
         self.reports.drop_empty();
+        self.drop_exchanges_of(nodes);
     }
 }
 
@@ -217,6 +222,7 @@ impl Agent {
             self.reports.repeat_preparation(job);
             self.send_answers(job);
         }
+        self.repeat_exchanges();
         for report in self.output.take(self.node()) {
             self.report(report);
         }

@@ -326,6 +326,7 @@ impl Head {
         job.parts.clear();
         job.input.clear();
         self.idle.forget_job(id);
+        let bytes = bytes + self.exchanges.forget(id);
         self.quota.refund(uid, 1, bytes);
         self.enter(id, &JobState::Ended(outcome.clone()));
         self.actions.push(HeadAction::EndSpool { job: id, outcome });

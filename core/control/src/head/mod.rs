@@ -12,6 +12,7 @@
 //! | `subscribers` | clients that wait for news of jobs |
 //! | `sampling` | requests for samples |
 //! | `idle` | jobs that have nothing to do |
+//! | `exchanges` | what the nodes of a job tell each other |
 //! | `waiting` | when waiting jobs are withdrawn, and what their followers know |
 //! | `quota` | memory kept for each user |
 //! | `revocations` | certificates that are revoked |
@@ -48,6 +49,7 @@ mod actions;
 mod admission;
 mod capacity;
 mod channels;
+mod exchanges;
 mod idle;
 mod job;
 mod job_table;
@@ -91,6 +93,7 @@ pub use crate::tree::LinkId;
 
 use actions::ActionQueue;
 pub use capacity::MOST_DEVICE_NAMES;
+use exchanges::Exchanges;
 use idle::IdleJobs;
 use job_table::JobTable;
 pub use job_table::Retention;
@@ -255,6 +258,7 @@ pub struct Head {
     subscribers: Subscribers,
     samples: SampleRequests,
     idle: IdleJobs,
+    exchanges: Exchanges,
     waiting: WaitingJobs,
     quota: Quota,
     keys: KeyGenerator,
@@ -295,6 +299,7 @@ impl Head {
             subscribers: Subscribers::default(),
             samples: SampleRequests::default(),
             idle: IdleJobs::default(),
+            exchanges: Exchanges::default(),
             waiting: WaitingJobs::default(),
             quota: Quota::new(config.max_jobs_per_user),
             keys: KeyGenerator::new(seed),

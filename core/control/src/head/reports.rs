@@ -53,6 +53,8 @@ impl Head {
             }
             Report::Samples { request, nodes } => self.samples.add(request, nodes),
             Report::Idle(report) => self.idle_report(link, &report),
+            Report::Exchange(report) => self.exchange(link, report),
+            Report::Relay(report) => self.relay(link, report),
         }
     }
 

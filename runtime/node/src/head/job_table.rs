@@ -1,6 +1,6 @@
 //! Durable job table of the head: SQLite, one row for each job.
 //!
-//! A table of one of the two versions before is brought up to date when it is opened.
+//! A table of one of the three versions before is brought up to date when it is opened.
 
 mod version_8;
 mod version_9;
@@ -234,8 +234,12 @@ type OldRecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
 
 /// What reads records of a table of this version, if it is an earlier one that is still known.
 fn reader_of(found: u32) -> Option<OldRecordReader> {
-    let readers: [(u32, OldRecordReader); 2] =
-        [(version_8::VERSION, version_8::read), (version_9::VERSION, version_9::read)];
+    let readers: [(u32, OldRecordReader); 3] = [
+        (version_8::VERSION, version_8::read),
+        (version_9::VERSION, version_9::read),
+        // Records of version 10 are as those of now.
+        (10, |bytes| postcard::from_bytes(bytes)),
+    ];
     readers.into_iter().find(|&(control, _)| found == version(control)).map(|(_, read)| read)
 }
 

@@ -16,6 +16,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
 use super::devices::JobDevices;
+use super::mpi::environment::is_foreign;
+use super::mpi::{MpiLaunch, ServerProcess};
 use super::process::{self, Process};
 use super::processors::RankProcessors;
 use super::shim::ShimSpec;
@@ -35,6 +37,8 @@ pub(super) struct JobResources {
     files: SegmentFiles,
     pub(super) page: Option<JobPage>,
     pub(super) traces: JobTraces,
+    /// Of an MPI program.
+    pub(super) mpi: Option<MpiLaunch>,
     pub(super) prepared: PreparedRanks,
     sockets: Vec<OwnedFd>,
     /// By local rank: its parts of AF_XDP, if it gets some.
@@ -47,6 +51,8 @@ pub(super) struct ShimProcesses {
     pub(super) ranks: Vec<RankProcess>,
     pub(super) go: pipe::Sender,
     pub(super) status: pipe::Receiver,
+    /// That of an MPI program.
+    pub(super) server: Option<ServerProcess>,
 }
 
 /// A process that is or becomes a rank, and the ends of its streams.
@@ -56,7 +62,7 @@ pub(super) struct RankProcess {
     pub(super) outputs: [pipe::Receiver; 2],
 }
 
-fn resources(what: &str, error: &dyn std::fmt::Display) -> Refusal {
+pub(super) fn resources(what: &str, error: &dyn std::fmt::Display) -> Refusal {
     let message = format!("the node cannot make {what}: {error}; see `kumi doctor` there");
     refusal(RefusalKind::NoResources, message)
 }
@@ -81,6 +87,7 @@ impl JobResources {
         .map_err(|error| resources("the job's segment", &error))?;
         let page = job_page(services, spec).map_err(|error| resources("the job's page", &error))?;
         let traces = JobTraces::make(&spec.request, part)?;
+        let mpi = MpiLaunch::make(services, spec, part)?;
         let (mut sockets, mut doorbells, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
         for _ in local_ranks {
             let (socket, port) = kumi_net::launch::bind_socket(services.address)
@@ -108,6 +115,7 @@ impl JobResources {
             files,
             page,
             traces,
+            mpi,
             prepared,
             sockets,
             wires,
@@ -152,6 +160,7 @@ impl JobResources {
                     .chain(wire)
                     .chain(devices)
                     .chain(self.traces.env(local))
+                    .chain(self.mpi.iter().flat_map(|mpi| mpi.env(part, local, spec.request.ranks)))
                     .collect()
             })
             .collect()
@@ -181,7 +190,8 @@ impl JobResources {
         let shim = ShimSpec {
             path: program,
             args: request.args.clone(),
-            env: request.env.iter().filter(|(name, _)| name != RING).cloned().collect(),
+            settings: self.mpi.as_ref().map(MpiLaunch::settings).unwrap_or_default(),
+            env: self.inherited_env(&request.env),
             rank_env: self.rank_env(services, spec, part),
             cwd: request.cwd.clone(),
             user: (spec.user.uid != own).then(|| spec.user.clone()),
@@ -193,12 +203,18 @@ impl JobResources {
             daemon: std::process::id(),
             go: go_end.as_raw_fd(),
             status: status_end.as_raw_fd(),
+            variables: self.mpi.as_ref().map(MpiLaunch::variables),
+            server: false,
         };
         let file = spec_file(&shim).map_err(failed)?;
         let null = File::open("/dev/null").map_err(failed)?;
         let folder = self.control.as_ref().map(|groups| groups.main().open_folder());
         let folder = folder.transpose().map_err(failed)?;
         let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
+        let begin = |mpi: &MpiLaunch| {
+            mpi.start_server(services, &shim, (status_end.as_fd(), null.as_fd()), folder.as_ref())
+        };
+        let server = self.mpi.as_ref().map(begin).transpose().map_err(failed)?;
         let mut ranks: Vec<RankProcess> = Vec::new();
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
@@ -216,7 +232,13 @@ impl JobResources {
                 }
             }
         }
-        Ok(ShimProcesses { ranks, go, status })
+        Ok(ShimProcesses { ranks, go, status, server })
+    }
+
+    /// The environment of the user, without what only a launcher may say.
+    fn inherited_env(&self, env: &[(String, String)]) -> Vec<(String, String)> {
+        let foreign = |name: &str| self.mpi.is_some() && is_foreign(name);
+        env.iter().filter(|(name, _)| name != RING && !foreign(name)).cloned().collect()
     }
 
     /// Starts one shim. `shared` are descriptors that all ranks inherit, the spec's first.
@@ -246,6 +268,7 @@ impl JobResources {
         inherited.extend(self.pages(services).into_iter().flatten());
         inherited.extend(self.traces.inherited(local));
         inherited.extend(self.wires[local].iter().flat_map(RankWire::inherited));
+        inherited.extend(self.mpi.iter().flat_map(|mpi| mpi.inherited(local)));
         let stdin = input_end.as_ref().map_or(null, AsFd::as_fd);
         let start = process::SpawnRequest {
             executable: &services.executable,
@@ -313,12 +336,12 @@ fn job_page(services: &NodeServices, spec: &JobSpec) -> io::Result<Option<JobPag
     services.page.as_ref().map(make).transpose()
 }
 
-fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
+pub(super) fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
     let (sender, receiver) = pipe::pipe()?;
     Ok((receiver, sender.into_blocking_fd()?))
 }
 
-fn spec_file(shim: &ShimSpec) -> io::Result<OwnedFd> {
+pub(super) fn spec_file(shim: &ShimSpec) -> io::Result<OwnedFd> {
     let bytes = postcard::to_allocvec(shim).map_err(io::Error::other)?;
     let file = memfd_create(c"kumi-rank", MFdFlags::MFD_CLOEXEC)?;
     let mut file = File::from(file);

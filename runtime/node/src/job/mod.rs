@@ -9,6 +9,8 @@ pub mod devices;
 mod launch;
 mod limits;
 mod memory_kills;
+pub mod mpi;
+mod mpi_task;
 mod orphans;
 mod process;
 pub mod processors;
@@ -26,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use kumi_control::agent::AgentEvent;
-use kumi_control::message::{ContentHash, JobSpec, RankAddress, Refusal};
+use kumi_control::message::{ContentHash, Contribution, ExchangeId, JobSpec, RankAddress, Refusal};
 use kumi_net::disclosure::{JobPage, NodePage};
 use kumi_net::segment::Segment;
 use kumi_sched::{JobId, NodeId};
@@ -73,6 +75,10 @@ pub enum JobCommand {
     Input(Vec<u8>),
     /// Kill and free.
     Kill,
+    /// An exchange of the MPI program's servers is over.
+    Exchanged(ExchangeId, Vec<Contribution>),
+    /// A message of the MPI program's server on another node.
+    Relayed(NodeId, Vec<u8>),
 }
 
 /// What a job has of the node.
@@ -167,6 +173,8 @@ impl LiveJob {
 pub struct NodeServices {
     /// This node.
     pub node: NodeId,
+    /// Names of all nodes, by number.
+    pub node_names: Vec<String>,
     /// Where ranks' sockets bind: a free port of this address, with its interface where it needs one.
     pub address: SocketAddr,
     /// Largest UDP payload that the node's interface takes unfragmented, in bytes.

@@ -22,7 +22,9 @@ use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
 use super::limits::{not_enforced, share_of};
 use super::memory_kills::{self, LOOK, MemoryKills};
-use super::shim::{ShimReport, read_reports};
+use super::mpi::{MpiParts, ServerProcess};
+use super::mpi_task::MpiTask;
+use super::shim::{SERVER, ShimReport, read_reports};
 use super::streams::{Input, pump};
 use super::{JobCommand, JobEvent, LiveJob, NodeServices, kill_descendants};
 use crate::cgroup::JobGroups;
@@ -33,7 +35,7 @@ use crate::switch::{IdlePriority, MOST_RANKS, SliceMeter, Stopper, SwitchedJob};
 use crate::wire::JobWires;
 
 /// Event from a part of a job for its task.
-enum TaskEvent {
+pub(super) enum TaskEvent {
     Report(ShimReport),
     /// No shim has the status pipe any more: all are programs, or gone.
     Launched,
@@ -142,9 +144,9 @@ async fn unless_killed<T>(
 }
 
 /// A job that has processes.
-struct JobTask {
-    services: Rc<NodeServices>,
-    job: kumi_sched::JobId,
+pub(super) struct JobTask {
+    pub(super) services: Rc<NodeServices>,
+    pub(super) job: kumi_sched::JobId,
     first: u32,
     /// Its control groups.
     control: Option<JobGroups>,
@@ -157,6 +159,8 @@ struct JobTask {
     go: Option<pipe::Sender>,
     parts: mpsc::UnboundedReceiver<TaskEvent>,
     tell: mpsc::UnboundedSender<TaskEvent>,
+    /// Of an MPI program.
+    pub(super) mpi: Option<MpiTask>,
     addresses: kumi_control::message::PreparedRanks,
     wires: JobWires,
     /// Shims that are not ready yet.
@@ -164,8 +168,8 @@ struct JobTask {
     prepared: bool,
     started: bool,
     launched: bool,
-    killed: bool,
-    failed: Option<Refusal>,
+    pub(super) killed: bool,
+    pub(super) failed: Option<Refusal>,
     /// Exits that came before the start was reported.
     early: Vec<(usize, RankStatus)>,
     running: usize,
@@ -182,14 +186,14 @@ impl JobTask {
         let resources = JobResources::make(services, spec, part)?;
         let shims = resources.spawn(services, spec, part, program).await;
         let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
-        let JobResources { control, devices, segment, page, traces, prepared, wires, .. } =
+        let JobResources { control, devices, segment, page, traces, prepared, wires, mpi, .. } =
             resources;
         let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
         let share = share_of(services, spec, part);
         let name = (spec.request.name.clone(), spec.request.resources.fill, share);
         let (tell, parts) = mpsc::unbounded_channel();
-        let ShimProcesses { ranks, go, status } = shims;
+        let ShimProcesses { ranks, go, status, server } = shims;
         let pids = ranks.iter().map(|rank| {
             AtomicI32::new(rank.process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0))
         });
@@ -210,6 +214,7 @@ impl JobTask {
             go: Some(go),
             parts,
             tell: tell.clone(),
+            mpi: None,
             addresses: prepared,
             wires,
             unready: count,
@@ -225,6 +230,9 @@ impl JobTask {
         tokio::task::spawn_local(pass_reports(status, tell.clone()));
         for (index, rank) in ranks.into_iter().enumerate() {
             task.attend(index, rank, &tell);
+        }
+        if let (Some(mpi), Some(server)) = (mpi, server) {
+            task.attend_server(mpi.into_parts(spec), spec, server, &tell);
         }
         if let Some(note) = not_enforced(services, spec) {
             task.say(note).await;
@@ -243,15 +251,7 @@ impl JobTask {
         }
         let rank = self.rank(index);
         for (stream, pipe) in [Stream::Out, Stream::Err].into_iter().zip(outputs) {
-            self.open_pipes += 1;
-            let (services, tell, job) = (Rc::clone(&self.services), tell.clone(), self.job);
-            tokio::task::spawn_local(async move {
-                if let Err(error) = pump(services, job, rank, stream, pipe).await {
-                    tracing::error!(%job, rank, %error, "output of a rank could not be read");
-                }
-                // The job's task outlives its parts.
-                let _ = tell.send(TaskEvent::Closed);
-            });
+            self.read_output(rank, stream, pipe, tell);
         }
         let (groups, services, tell) =
             (Arc::clone(&self.groups), Rc::clone(&self.services), tell.clone());
@@ -268,6 +268,39 @@ impl JobTask {
         });
     }
 
+    /// Starts the task that reads a pipe, as output of this rank.
+    fn read_output(
+        &mut self,
+        rank: u32,
+        stream: Stream,
+        pipe: pipe::Receiver,
+        tell: &mpsc::UnboundedSender<TaskEvent>,
+    ) {
+        self.open_pipes += 1;
+        let (services, tell, job) = (Rc::clone(&self.services), tell.clone(), self.job);
+        tokio::task::spawn_local(async move {
+            if let Err(error) = pump(services, job, rank, stream, pipe).await {
+                tracing::error!(%job, rank, %error, "output of a rank could not be read");
+            }
+            // The job's task outlives its parts.
+            let _ = tell.send(TaskEvent::Closed);
+        });
+    }
+
+    /// Starts the tasks that talk with the MPI program's server.
+    fn attend_server(
+        &mut self,
+        parts: MpiParts,
+        spec: &JobSpec,
+        server: ServerProcess,
+        tell: &mpsc::UnboundedSender<TaskEvent>,
+    ) {
+        let ServerProcess { process, output } = server;
+        self.read_output(self.first, Stream::Err, output, tell);
+        self.await_one_more();
+        self.mpi = Some(MpiTask::start(parts, spec, &self.services, process));
+    }
+
     fn rank(&self, index: usize) -> u32 {
         self.first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
     }
@@ -275,11 +308,12 @@ impl JobTask {
     async fn run(mut self, mut orders: JobCommands) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while self.running > 0 {
+        while self.running > 0 || self.awaits_standings() {
             tokio::select! {
                 // A rank that has ended is heard of before the next look.
                 biased;
                 Some(part) = self.parts.recv() => self.part(part).await,
+                Some(message) = MpiTask::next(&mut self.mpi) => self.server_says(message).await,
                 order = orders.recv() => match order {
                     Some(order) => self.order(order).await,
                     None => {
@@ -305,20 +339,34 @@ impl JobTask {
 
     async fn part(&mut self, part: TaskEvent) {
         match part {
-            TaskEvent::Report(ShimReport { result: Ok(()), .. }) => {
-                self.unready = self.unready.saturating_sub(1);
-                if self.unready == 0 && !self.prepared && self.failed.is_none() {
-                    self.prepared = true;
-                    let (job, result) = (self.job, Ok(self.addresses.clone()));
-                    self.services.tell(AgentEvent::Prepared { job, result }).await;
-                }
-            }
+            TaskEvent::Report(ShimReport { local: SERVER, result: Ok(()) }) => {}
+            TaskEvent::Report(ShimReport { result: Ok(()), .. }) => self.one_ready().await,
             TaskEvent::Report(ShimReport { result: Err(refused), .. }) => self.fail(refused).await,
             TaskEvent::Launched => self.launched().await,
             TaskEvent::Exited(index, status) => self.exited(index, status).await,
             TaskEvent::Silent(index, status) => self.fail_silently(index, status).await,
             TaskEvent::Closed => self.open_pipes = self.open_pipes.saturating_sub(1),
         }
+    }
+
+    /// A shim or the MPI program's server is ready.
+    pub(super) async fn one_ready(&mut self) {
+        self.unready = self.unready.saturating_sub(1);
+        if self.unready == 0 && !self.prepared && self.failed.is_none() {
+            self.prepared = true;
+            let (job, result) = (self.job, Ok(self.addresses.clone()));
+            self.services.tell(AgentEvent::Prepared { job, result }).await;
+        }
+    }
+
+    /// One more is to be ready before the job is prepared.
+    pub(super) fn await_one_more(&mut self) {
+        self.unready += 1;
+    }
+
+    /// Whether the job goes on as far as this node knows.
+    pub(super) fn goes_on(&self) -> bool {
+        self.failed.is_none() && !self.killed
     }
 
     /// A rank ended before it was ready and did not say why.
@@ -330,7 +378,7 @@ impl JobTask {
     }
 
     /// A rank cannot be started, so none is.
-    async fn fail(&mut self, refused: Refusal) {
+    pub(super) async fn fail(&mut self, refused: Refusal) {
         if self.failed.is_some() || self.killed {
             return;
         }
@@ -394,10 +442,16 @@ impl JobTask {
         }
     }
 
-    async fn tell_exit(&self, index: usize, status: RankStatus) {
-        // How a rank ends that is killed says nothing; the job is told of as a whole.
-        if self.failed.is_none() && !self.killed {
-            let rank = self.rank(index);
+    async fn tell_exit(&mut self, index: usize, status: RankStatus) {
+        let rank = self.rank(index);
+        if self.goes_on() && !self.asks_standing(rank, status).await {
+            self.tell_end(rank, status).await;
+        }
+    }
+
+    /// How a rank ends that is killed says nothing; the job is told of as a whole.
+    pub(super) async fn tell_end(&self, rank: u32, status: RankStatus) {
+        if self.goes_on() {
             self.services.tell(AgentEvent::RankExited { job: self.job, rank, status }).await;
         }
     }
@@ -416,12 +470,19 @@ impl JobTask {
                 }
             }
             JobCommand::Kill => self.kill(),
+            JobCommand::Exchanged(id, parts) => self.exchanged(id, parts),
+            JobCommand::Relayed(from, data) => self.relayed(from, data),
         }
     }
 
     /// Tells the user something, among what the lowest rank here writes to its standard error.
     async fn say(&self, text: String) {
-        let (job, rank, stream, data) = (self.job, self.first, Stream::Err, text.into_bytes());
+        self.say_of(self.first, text).await;
+    }
+
+    /// The same, among what this rank writes.
+    pub(super) async fn say_of(&self, rank: u32, text: String) {
+        let (job, stream, data) = (self.job, Stream::Err, text.into_bytes());
         self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
     }
 
@@ -528,6 +589,7 @@ impl JobTask {
             tracing::error!(job = %self.job, %error, "the control group could not be killed");
         }
         self.signal(Signal::SIGKILL as u8);
+        self.kill_server();
     }
 
     /// All ranks have ended: kills what they left, takes in their last output and removes the rest.
@@ -555,6 +617,7 @@ impl JobTask {
             remove_groups(groups).await;
         }
         self.devices = None;
+        self.end_mpi().await;
     }
 
     async fn sweep(&self) {

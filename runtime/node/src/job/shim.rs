@@ -34,6 +34,8 @@ pub struct ShimSpec {
     pub args: Vec<String>,
     /// The environment, without what is added for each rank.
     pub env: Vec<(String, String)>,
+    /// Settings that go before the environment, which may have others.
+    pub settings: Vec<(String, String)>,
     /// Added for each local rank.
     pub rank_env: Vec<Vec<(String, String)>>,
     /// Working directory.
@@ -56,7 +58,15 @@ pub struct ShimSpec {
     pub go: RawFd,
     /// Writing end of the pipe for [`ShimReport`]s.
     pub status: RawFd,
+    /// A file with more variables of each local rank, which is complete when the go comes.
+    pub variables: Option<RawFd>,
+    /// It becomes no rank but the server of an MPI program: it says so by the number [`SERVER`], and runs on all processors of
+    /// the job.
+    pub server: bool,
 }
+
+/// Local rank by which the shim of an MPI program's server reports.
+pub const SERVER: u32 = u32::MAX;
 
 /// Report of a shim before it executes the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +129,7 @@ struct Ready {
     local: u32,
     go: File,
     status: File,
+    variables: Option<File>,
 }
 
 /// Opens an inherited descriptor anew, to be closed on exec, and closes the inherited one.
@@ -139,7 +150,10 @@ fn prepare(spec: RawFd, local: u32) -> Result<Ready, ExitCode> {
     let status =
         take(spec.status, OpenOptions::new().write(true)).map_err(|_| ExitCode::Internal)?;
     let go = take(spec.go, OpenOptions::new().read(true)).map_err(|_| ExitCode::Internal)?;
-    let mut ready = Ready { spec, local, go, status };
+    let variables = spec.variables.map(|fd| take(fd, OpenOptions::new().read(true)));
+    let variables = variables.transpose().map_err(|_| ExitCode::Internal)?;
+    let local = if spec.server { SERVER } else { local };
+    let mut ready = Ready { spec, local, go, status, variables };
     let result = ready.become_user();
     let failed = result.is_err();
     ready.report(result);
@@ -165,7 +179,10 @@ impl Ready {
         // Before its processors are set: a group of version 1 gives it all of its own.
         join_legacy(&spec.to_join)
             .map_err(|error| internal("join its control groups of version 1", &error))?;
-        bind(&spec.processors.of_rank(self.place()))?;
+        match spec.server {
+            true => bind(spec.processors.of_job())?,
+            false => bind(&spec.processors.of_rank(self.place()))?,
+        }
         kumi_net::priority::set_nice(spec.nice)
             .map_err(|error| internal("set its nice value", &error))?;
         process_limits::be_ordinary_for_oom()
@@ -203,6 +220,13 @@ impl Ready {
             self.report(Err(internal("set its limits", &error)));
             return ExitCode::Internal;
         }
+        let late = match self.late_variables() {
+            Ok(late) => late,
+            Err(error) => {
+                self.report(Err(internal("read its variables", &error)));
+                return ExitCode::Internal;
+            }
+        };
         let spec = &self.spec;
         let mut command = Command::new(&spec.path);
         if let Some((name, rest)) = spec.args.split_first() {
@@ -210,7 +234,9 @@ impl Ready {
         }
         let rank_env = spec.rank_env.get(self.place());
         command.env_clear().env("OMP_NUM_THREADS", spec.processors.each().to_string());
+        command.envs(spec.settings.iter().map(|(k, v)| (k, v)));
         command.envs(spec.env.iter().map(|(k, v)| (k, v)));
+        command.envs(late);
         command.envs(rank_env.into_iter().flatten().map(|(k, v)| (k, v)));
         // Bound to some, a rank cannot see by itself whether it shares them with others.
         command.env("KUMI_PROCESSORS", spec.processors.shared().max(1).to_string());
@@ -218,6 +244,18 @@ impl Ready {
         let refused = exec_refusal(&spec.path.display().to_string(), &error);
         self.report(Err(refused));
         ExitCode::Internal
+    }
+}
+
+impl Ready {
+    /// This rank's part of the file of variables.
+    fn late_variables(&mut self) -> io::Result<Vec<(String, String)>> {
+        let (place, mut bytes) = (self.place(), Vec::new());
+        let Some(file) = &mut self.variables else { return Ok(Vec::new()) };
+        file.read_to_end(&mut bytes)?;
+        let all: Vec<Vec<(String, String)>> =
+            postcard::from_bytes(&bytes).map_err(io::Error::other)?;
+        Ok(all.into_iter().nth(place).unwrap_or_default())
     }
 }
 

@@ -372,6 +372,12 @@ impl NodeDaemon {
             AgentAction::Signal { job, signal } => self.order(job, JobCommand::Signal(signal)),
             AgentAction::Input { job, data } => self.order(job, JobCommand::Input(data)),
             AgentAction::Kill { job } => self.kill(job),
+            AgentAction::Exchanged { id, parts } => {
+                self.order(id.job, JobCommand::Exchanged(id, parts));
+            }
+            AgentAction::Relayed { job, from, data } => {
+                self.order(job, JobCommand::Relayed(from, data));
+            }
             AgentAction::Apply(timetable) => {
                 self.idle_monitor.set_timetable(&self.services, &timetable);
                 self.fill_monitor.set_timetable(&self.services, &timetable);

@@ -173,6 +173,7 @@ impl Started {
         let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
             node,
+            node_names: config.nodes.iter().map(|node| node.name.clone()).collect(),
             address: on_link(SocketAddr::new(own.address, 0), scope),
             max_datagram: max_datagram(&config, node, scope),
             xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),

@@ -1,8 +1,10 @@
 //! `kumi run`: submits a job and follows it to its end.
 
+mod elf;
 mod input;
 pub mod job_file;
 mod lines;
+mod mpi;
 mod program;
 mod resources;
 pub mod session;
@@ -48,6 +50,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         set(&mut env, TRACE, events.to_string());
     }
     check_settings(&env)?;
+    mpi::prepare(&mut env, &place, args.mpi, args.fabric)?;
     // `kumi cluster down` uses it to find ranks whose daemon and watcher were both killed.
     set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
     let request = JobRequest {

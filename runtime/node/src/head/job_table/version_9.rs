@@ -10,8 +10,8 @@ use serde::Deserialize;
 /// Version that is read here.
 pub(super) const VERSION: u32 = 9;
 
-// Records changed once since. What changes again needs a step of its own.
-const _: () = assert!(CONTROL_VERSION == VERSION + 1);
+// Records changed once since: version 11 adds only a way how ranks end. What changes again needs a step of its own.
+const _: () = assert!(CONTROL_VERSION == VERSION + 2);
 
 #[derive(Deserialize)]
 pub(super) struct User {

@@ -1,0 +1,274 @@
+//! Whether a program is an MPI program, and of which library.
+
+use crate::cli::{FabricChoice, MpiChoice};
+use crate::error::Error;
+use kumi_node::job::mpi::setting::{FABRIC, Fabric, MPI, MpiLibrary, MpiSetting};
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::elf;
+
+/// Most libraries that are looked at for one program.
+const MOST_LIBRARIES: usize = 512;
+/// Folders where the loader looks.
+const FOLDERS: [&str; 7] = [
+    "/usr/local/lib",
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+/// Libraries of every program, which need no MPI.
+const COMMON: [&str; 9] = [
+    "libc.so.",
+    "libm.so.",
+    "libdl.so.",
+    "librt.so.",
+    "libpthread.so.",
+    "libgcc_s.so.",
+    "libstdc++.so.",
+    "libgfortran.so.",
+    "ld-linux",
+];
+/// Programs that load MPI libraries as they run.
+const INTERPRETERS: [&str; 9] =
+    ["python", "pypy", "julia", "Rscript", "perl", "ruby", "octave", "lua", "java"];
+
+/// What a library's name says.
+fn by_name(name: &str) -> Option<MpiLibrary> {
+    const OPEN_MPI: [&str; 6] = [
+        "libmpi.so.40",
+        "libmpi_cxx.so.40",
+        "libmpi_mpifh.so.40",
+        "libmpi_use",
+        "liboshmem.so",
+        "libpmix.so.",
+    ];
+    const MPICH: [&str; 7] = [
+        "libmpi.so.12",
+        "libmpich",
+        "libmpifort.so.12",
+        "libmpicxx.so.12",
+        "libmpi.so.0",
+        "libpmi.so.",
+        "libpmi2.so.",
+    ];
+    let starts = |names: &[&str]| names.iter().any(|start| name.starts_with(start));
+    if starts(&OPEN_MPI) {
+        Some(MpiLibrary::OpenMpi)
+    } else if starts(&MPICH) {
+        Some(MpiLibrary::Mpich)
+    } else {
+        // The binary interface of MPI 5, which each library has.
+        name.starts_with("libmpi_abi.so").then_some(MpiLibrary::Any)
+    }
+}
+
+/// What was found out about a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Found {
+    library: Option<MpiLibrary>,
+    /// An MPICH that can send by UCX only.
+    ucx_only: Option<PathBuf>,
+}
+
+/// Looks at a program and the libraries that it is linked with.
+fn look_at(program: &Path, library_path: &str) -> Found {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    if is_script(program) || INTERPRETERS.iter().any(|start| name.starts_with(start)) {
+        return Found { library: Some(MpiLibrary::Any), ucx_only: None };
+    }
+    let mut found = Found::default();
+    let (mut seen, mut waiting) = (BTreeSet::new(), vec![program.to_owned()]);
+    while let Some(file) = waiting.pop() {
+        let needs = elf::needs(&file);
+        let folders = folders(&file, &needs.folders, library_path);
+        for name in needs.libraries {
+            let library = by_name(&name);
+            found.library = found.library.or(library);
+            let common = COMMON.iter().any(|start| name.starts_with(start));
+            if common || seen.len() >= MOST_LIBRARIES || !seen.insert(name.clone()) {
+                continue;
+            }
+            let Some(path) =
+                folders.iter().map(|folder| folder.join(&name)).find(|at| at.is_file())
+            else {
+                continue;
+            };
+            if library == Some(MpiLibrary::Mpich) && has_only_ucx(&path) {
+                found.ucx_only = Some(path.clone());
+            }
+            // Of an MPI library itself all is known.
+            if library.is_none() {
+                waiting.push(path);
+            }
+        }
+        if found.library.is_some() {
+            break;
+        }
+    }
+    found
+}
+
+fn has_only_ucx(library: &Path) -> bool {
+    let needs = elf::needs(library).libraries;
+    let has = |start: &str| needs.iter().any(|name| name.starts_with(start));
+    has("libucp.so") && !has("libfabric.so")
+}
+
+/// Folders where the loader looks for what `file` needs.
+fn folders(file: &Path, own: &[String], library_path: &str) -> Vec<PathBuf> {
+    let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let origin = real.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+    let own =
+        own.iter().map(|folder| folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
+    let path = library_path.split(':').map(str::to_owned);
+    let fixed = FOLDERS.iter().map(|&folder| folder.to_owned());
+    own.chain(path).chain(fixed).filter(|folder| !folder.is_empty()).map(PathBuf::from).collect()
+}
+
+fn is_script(program: &Path) -> bool {
+    let mut start = [0; 2];
+    let read = std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *b"#!"
+}
+
+/// Puts into the environment how the program is started, if it may be an MPI program. What the command line says goes before
+/// what the environment says, and that before what the program looks like.
+///
+/// # Errors
+/// Its messages cannot go as they are to go.
+pub fn prepare(
+    env: &mut Vec<(String, String)>,
+    program: &Path,
+    mpi: Option<MpiChoice>,
+    fabric: Option<FabricChoice>,
+) -> Result<(), Error> {
+    if let Some(fabric) = fabric {
+        super::set(env, FABRIC, fabric.word().to_owned());
+    }
+    let value =
+        |name: &str| env.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
+    let said = value(MPI).filter(|said| !said.is_empty() && *said != "auto");
+    let chosen = match mpi {
+        Some(MpiChoice::None) => Some("none"),
+        Some(MpiChoice::Openmpi) => Some(MpiLibrary::OpenMpi.word()),
+        Some(MpiChoice::Mpich) => Some(MpiLibrary::Mpich.word()),
+        Some(MpiChoice::Auto) => None,
+        None => said,
+    };
+    let chosen = chosen.map(str::to_owned);
+    let mut ucx_only = None;
+    if chosen.as_deref() != Some("none") {
+        let found = look_at(program, value("LD_LIBRARY_PATH").unwrap_or_default());
+        let chosen = chosen.or_else(|| found.library.map(|library| library.word().to_owned()));
+        ucx_only = found.ucx_only;
+        env.retain(|(name, _)| name != MPI);
+        if let Some(chosen) = chosen {
+            super::set(env, MPI, chosen);
+        }
+    } else {
+        env.retain(|(name, _)| name != MPI);
+    }
+    let setting = MpiSetting::of(env).map_err(Error::Usage)?;
+    match (setting, ucx_only) {
+        (Some(setting), Some(library)) => over_ucx(env, setting.fabric, &library),
+        _ => Ok(()),
+    }
+}
+
+/// Debian's MPICH can send by UCX, and by nothing else.
+fn over_ucx(env: &mut Vec<(String, String)>, fabric: Fabric, library: &Path) -> Result<(), Error> {
+    let transports = match fabric {
+        Fabric::Kumi => {
+            return Err(Error::Usage(format!(
+                "the program's MPICH ({}) can send by UCX only and not through Kumi; use an MPICH with libfabric (`pip install mpich`) or Open MPI, or --fabric=tcp",
+                library.display()
+            )));
+        }
+        Fabric::Tcp => "tcp,self",
+        Fabric::Shm => "shm,self",
+    };
+    for (name, value) in [("MPIR_CVAR_CH4_NETMOD", "ucx"), ("UCX_TLS", transports)] {
+        if env.iter().all(|(other, _)| other != name) {
+            super::set(env, name, value.to_owned());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Compiles a library or program that needs others, all in one folder.
+    fn link(folder: &Path, name: &str, needed: &[&str]) -> PathBuf {
+        let source = folder.join("source.c");
+        std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let mut cc = Command::new("cc");
+        cc.current_dir(folder).args(["-o", name, "source.c", "-Wl,--no-as-needed"]);
+        if name.contains(".so") {
+            cc.args(["-shared", "-fPIC", &format!("-Wl,-soname,{name}")]);
+        }
+        cc.args(needed).arg("-Wl,-rpath,$ORIGIN");
+        assert!(cc.status().unwrap().success());
+        folder.join(name)
+    }
+
+    #[test]
+    fn a_program_is_known_by_its_libraries() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        let library = |program: &Path| look_at(program, "").library;
+        link(at, "libmpi.so.40", &[]);
+        link(at, "libmpi.so.12", &[]);
+        link(at, "libsolver.so.1", &["./libmpi.so.40"]);
+        let plain = link(at, "plain", &[]);
+        assert_eq!(library(&plain), None);
+        assert_eq!(library(&link(at, "a", &["./libmpi.so.40"])), Some(MpiLibrary::OpenMpi));
+        assert_eq!(library(&link(at, "b", &["./libmpi.so.12"])), Some(MpiLibrary::Mpich));
+        assert_eq!(library(&link(at, "c", &["./libsolver.so.1"])), Some(MpiLibrary::OpenMpi));
+        let script = at.join("script");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        assert_eq!(library(&script), Some(MpiLibrary::Any));
+        assert_eq!(library(Path::new("/usr/bin/python3")), Some(MpiLibrary::Any));
+        assert_eq!(library(Path::new("/bin/true")), None);
+    }
+
+    #[test]
+    fn an_mpich_that_cannot_send_through_kumi_gets_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        link(at, "libucp.so.0", &[]);
+        link(at, "libmpich.so.12", &["./libucp.so.0"]);
+        let program = link(at, "program", &["./libmpich.so.12"]);
+        let run = |fabric| {
+            let mut env = Vec::new();
+            prepare(&mut env, &program, None, Some(fabric)).map(|()| env)
+        };
+        let error = run(FabricChoice::Kumi).unwrap_err();
+        assert!(error.to_string().contains("UCX only") && error.exit_code() == 64, "{error}");
+        let env = run(FabricChoice::Tcp).unwrap();
+        assert!(env.contains(&("UCX_TLS".to_owned(), "tcp,self".to_owned())), "{env:?}");
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_environment_and_that_before_the_program() {
+        let run = |said: Option<&str>, choice| {
+            let mut env: Vec<_> =
+                said.map(|said| (MPI.to_owned(), said.to_owned())).into_iter().collect();
+            prepare(&mut env, Path::new("/bin/true"), choice, None).map(|()| env)
+        };
+        let word = |word: &str| vec![(MPI.to_owned(), word.to_owned())];
+        assert_eq!(run(None, None).unwrap(), []);
+        assert_eq!(run(Some("mpich"), None).unwrap(), word("mpich"));
+        assert_eq!(run(Some("mpich"), Some(MpiChoice::Openmpi)).unwrap(), word("openmpi"));
+        assert_eq!(run(Some("mpich"), Some(MpiChoice::None)).unwrap(), []);
+        assert_eq!(run(Some("auto"), None).unwrap(), []);
+        assert!(run(Some("lam"), None).is_err());
+    }
+}
