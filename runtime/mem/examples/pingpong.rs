@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
 
 use common::{Job, is_rank, launch};
-use kumi_mem::{Context, Source, Tag};
+use kumi_mem::{
+    ArrivedMessage, Context, Outbox, ReservedService, Service, SharedBytes, Source, Tag,
+};
 
 const ROUNDS: u64 = 200;
 const BATCHES: usize = 300;
@@ -71,10 +73,69 @@ fn rank(context: &Context) {
         half.push(begin.elapsed().as_secs_f64() * 1e6 / (2.0 * ROUNDS as f64));
     }
     report(me, "send/recv 8 B", &mut half);
+    service(context);
     bulk(context);
     if me == 0 {
         println!("{:?}", context.counters());
     }
+}
+
+/// Counts messages, and takes their words.
+#[derive(Default)]
+struct Counting {
+    count: u64,
+    word: [u8; 8],
+}
+
+impl Service for Counting {
+    fn message(&mut self, _: u32, _: &[u8], _: &mut Outbox<'_>) {
+        panic!("all are taken where they lie");
+    }
+
+    fn arrived(&mut self, _: u32, message: &ArrivedMessage<'_>, _: &mut Outbox<'_>) -> bool {
+        message.copy_prefix(&mut self.word);
+        self.count += 1;
+        true
+    }
+}
+
+/// Messages to a service, which the program polls for.
+fn service(context: &Context) {
+    let (me, other) = (context.rank(), 1 - context.rank());
+    let service = context.serve_locally(ReservedService::TEST, Counting::default());
+    let service = service.expect("service");
+    let word = [7; 8];
+    let mut count = 0;
+    let send = |_: &mut Counting, outbox: &mut Outbox<'_>| {
+        outbox.send_parts(other, &[&word], SharedBytes::default()).expect("sent");
+    };
+    let take = |count: u64| {
+        while service.poll_then(|service, _| service.count).expect("poll") < count {}
+    };
+    context.barrier().expect("barrier");
+    for calls in [false, true] {
+        let mut half = Vec::new();
+        for _ in 0..BATCHES {
+            let begin = Instant::now();
+            for _ in 0..ROUNDS {
+                count += 1;
+                if me == 1 {
+                    take(count);
+                }
+                if calls {
+                    service.call(send).expect("service");
+                } else {
+                    assert!(service.try_send(other, &word, SharedBytes::default()).expect("sent"));
+                }
+                if me == 0 {
+                    take(count);
+                }
+            }
+            half.push(begin.elapsed().as_secs_f64() * 1e6 / (2.0 * ROUNDS as f64));
+        }
+        report(me, if calls { "service, call 8 B" } else { "service, try_send 8 B" }, &mut half);
+    }
+    context.barrier().expect("barrier");
 }
 
 fn bulk(context: &Context) {

@@ -17,6 +17,16 @@ pub(crate) fn light_fence() {
     compiler_fence(SeqCst);
 }
 
+/// A full fence right after an atomic exchange, which is one itself where this says nothing.
+#[inline(always)]
+pub(crate) fn fence_after_exchange() {
+    if cfg!(all(target_arch = "x86_64", not(miri))) {
+        compiler_fence(SeqCst);
+    } else {
+        fence(SeqCst);
+    }
+}
+
 /// The fence of the side that runs seldom: a fence in all threads of this process, made by the system. False if it makes none.
 pub(crate) fn heavy_fence() -> bool {
     // Miri knows neither the call nor, between threads, the fences that compilers alone obey.

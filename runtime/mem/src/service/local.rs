@@ -60,6 +60,7 @@ impl<S: Service> ServiceHandle<'_, S> {
         payload: SharedBytes<'_>,
     ) -> Result<bool, Error> {
         let mut guard = self.context.channel.lock()?;
+        guard.expect_send(to);
         let engine = guard.handler();
         engine.check_fault()?;
         engine.services.check(self.number)?;

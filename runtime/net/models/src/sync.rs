@@ -29,6 +29,10 @@ pub(crate) fn light_fence() {
     fence(SeqCst);
 }
 
+pub(crate) fn fence_after_exchange() {
+    fence(SeqCst);
+}
+
 pub(crate) fn heavy_fence() -> bool {
     fence(SeqCst);
     true

@@ -26,6 +26,7 @@ models! {
     threads_of_a_program_pass_the_lock_on
     a_thread_that_does_not_drive_is_told_the_news
     both_ways_round
+    a_mark_that_was_left
     two_senders_wake_a_sleeper
     room_wakes_the_producer
     records_of_two_senders

@@ -114,7 +114,9 @@ pub(crate) struct ChannelCore<H> {
     pub(crate) handler: H,
     pub(crate) remote: Option<RemoteRanks>,
     outgoing: Vec<Option<Producer>>,
-    incoming: Vec<Option<Consumer>>,
+    pub(crate) incoming: Vec<Option<Consumer>>,
+    /// The ring that had frames last.
+    pub(crate) hot: Option<usize>,
     /// Rings whose next record the handler had no room for.
     pub(crate) stalled: Vec<usize>,
     /// Rings that were left before they were empty, to look first whether the wait is over.
@@ -216,6 +218,16 @@ impl<H: Handler> ChannelCore<H> {
         Ok(queued)
     }
 
+    /// See [`crate::Guard::expect_send`].
+    #[inline]
+    pub(crate) fn expect_send(&self, attachment: &Attachment, to: Rank) {
+        if let Some(local) = attachment.local_of(to)
+            && let Some(ring) = &self.outgoing[local]
+        {
+            ring.expect_push();
+        }
+    }
+
     /// Everything sent to this rank of this node has been taken.
     pub(crate) fn drained(&self, local: usize) -> bool {
         self.outgoing[local].as_ref().is_none_or(Producer::drained)
@@ -252,7 +264,11 @@ impl<H: Handler> ChannelCore<H> {
         result
     }
 
-    fn drain_ring(&mut self, attachment: &Attachment, local: usize) -> Result<(), ChannelError> {
+    pub(crate) fn drain_ring(
+        &mut self,
+        attachment: &Attachment,
+        local: usize,
+    ) -> Result<(), ChannelError> {
         let me = attachment.local();
         let from = attachment.rank() - me as u32 + local as u32;
         let ring = self.incoming[local].get_or_insert_with(|| {
@@ -290,6 +306,7 @@ impl<H: Handler> ChannelCore<H> {
             change.end();
         }
         if taken > 0 {
+            self.hot = Some(local);
             self.publish(attachment);
             attachment.wake_for_room(local);
         }
@@ -551,7 +568,7 @@ fn push<S: CopySource>(
     if !pushed {
         return Ok(false);
     }
-    attachment.lines(local).wake.mark(me);
+    ring.left_marked = attachment.lines(local).wake.mark(me, ring.left_marked);
     if local != me {
         attachment.wake(local);
     }

@@ -160,6 +160,13 @@ impl<H: Handler> Guard<'_, H> {
         self.shared.attachment.local_of(to).is_some()
     }
 
+    /// A short frame to a rank follows at once: has the memory that it is written to come here meanwhile.
+    #[inline]
+    pub fn expect_send(&mut self, to: u32) {
+        let (core, attachment) = self.parts();
+        core.expect_send(attachment, to);
+    }
+
     /// How much long data goes to a rank of another node now. A run is worth waiting for: filling every slot as soon as
     /// an ack frees it makes ever shorter runs, and as many acks.
     ///

@@ -25,6 +25,8 @@ pub(crate) struct WaitState {
     parked: usize,
     /// Polls until the next look at the socket.
     pub(crate) polls: u32,
+    /// Polls that have found frames in the same ring, one after another.
+    pub(crate) in_a_row: u32,
 }
 
 impl WaitState {
@@ -34,6 +36,7 @@ impl WaitState {
             driven: false,
             parked: 0,
             polls: 0,
+            in_a_row: 0,
         }
     }
 }
@@ -139,7 +142,10 @@ impl<'c, H: Handler> Guard<'c, H> {
     pub(crate) fn disarm(&mut self) {
         let shared = self.shared;
         let core = self.core();
-        core.update_clock();
+        // Nobody else looks at the time.
+        if core.remote.is_some() {
+            core.update_clock();
+        }
         if core.armed {
             core.armed = false;
             if let Some(wait_set) = shared.wait_set.get() {

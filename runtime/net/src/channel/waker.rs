@@ -43,7 +43,7 @@ impl<H: Handler> WakeTarget for Shared<H> {
     fn serve(&self) {
         let me = self.attachment.local();
         // A main thread that spins looks at its rings; nothing lies in the one to itself.
-        self.attachment.own_lines().wake.mark(me);
+        self.attachment.own_lines().wake.mark(me, false);
         self.attachment.wake(me);
         if let Some(wait_set) = self.wait_set.get() {
             self.handover.request(wait_set);

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::layout::{Sleep, Wake};
-use crate::sync::fence;
+use crate::sync::{AtomicU64, fence, fence_after_exchange};
 
 impl Sleep {
     /// Blocks the sleeper unless it finds `anything_there`. The caller has called [`Sleep::announce_sleep`] before.
@@ -81,10 +81,31 @@ impl Sleep {
 }
 
 impl Wake {
-    /// Says that something lies in the ring from this local rank.
+    /// Says that something lies in the ring from this local rank. Whether it was said already.
+    ///
+    /// `left`: it was so the last time, so the owner may leave the mark where it is. Then this looks first, and the line stays
+    /// with both. The owner takes marks away before it looks into the rings, and this looks at the mark after the record was
+    /// written. So one of them sees the other.
     #[inline]
-    pub(crate) fn mark(&self, from: usize) {
-        self.pending[from / 64].fetch_or(1 << (from % 64), SeqCst);
+    pub(crate) fn mark(&self, from: usize, left: bool) -> bool {
+        let (word, bit) = (&self.pending[from / 64], 1 << (from % 64));
+        if left {
+            fence(SeqCst);
+            if word.load(Relaxed) & bit != 0 {
+                return true;
+            }
+        }
+        word.fetch_or(bit, SeqCst) & bit != 0
+    }
+
+    /// As [`Wake::any`], but for the ring from this local rank.
+    #[inline]
+    pub(crate) fn any_but(&self, words: usize, from: usize) -> bool {
+        let others = |(index, word): (usize, &AtomicU64)| {
+            let bit = if index == from / 64 { 1 << (from % 64) } else { 0 };
+            word.load(Relaxed) & !bit != 0
+        };
+        self.pending[..words].iter().enumerate().any(others)
     }
 
     /// Whether something may lie in one of the rings; `words` of the marks are looked at.
@@ -97,6 +118,12 @@ impl Wake {
     #[inline]
     pub(crate) fn take(&self, word: usize) -> u64 {
         let word = &self.pending[word];
-        if word.load(Relaxed) == 0 { 0 } else { word.swap(0, SeqCst) }
+        if word.load(Relaxed) == 0 {
+            return 0;
+        }
+        let marks = word.swap(0, SeqCst);
+        // A sender that still saw a mark here has written before what the looks find.
+        fence_after_exchange();
+        marks
     }
 }

@@ -61,6 +61,31 @@ fn offset(position: u64, size: usize) -> usize {
     (position as usize) & (size - 1)
 }
 
+/// Asks for a line that is about to be written.
+#[inline]
+fn prefetch_to_write(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint; it changes nothing and cannot fault.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line,
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
+}
+
+/// Asks for a line that is about to be read. Miri knows no such instruction.
+#[inline]
+fn prefetch(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint; it reads nothing that the program sees and cannot fault.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
+}
+
 fn padded(bytes: usize) -> usize {
     (bytes + (WORD - 1)) & !(WORD - 1)
 }
@@ -86,6 +111,8 @@ pub(crate) struct Producer {
     data: SharedBytesMut<'static>,
     tail: u64,
     known_head: u64,
+    /// The consumer leaves the mark of this ring, since it looks at the tail: see [`Wake::mark`](crate::layout::Wake::mark).
+    pub(crate) left_marked: bool,
 }
 
 /// The consumer's end. It writes its position and nothing else.
@@ -114,7 +141,7 @@ impl Producer {
         let known_head = positions.head().load(Acquire);
         // An earlier user of this memory may have left nonsense there; a word's multiple keeps accesses aligned and inside.
         let tail = positions.tail().load(Relaxed) & !(WORD as u64 - 1);
-        Producer { positions, data, tail, known_head }
+        Producer { positions, data, tail, known_head, left_marked: false }
     }
 
     /// The bytes that are to be written.
@@ -162,6 +189,13 @@ impl Producer {
         true
     }
 
+    /// Asks for the lines that the next record is written to, so that their transfers overlap what is done before.
+    #[inline]
+    pub(crate) fn expect_push(&self) {
+        prefetch_to_write(self.data.as_ptr().wrapping_add(offset(self.tail, self.data.len())));
+        prefetch_to_write(self.positions.tail.as_ptr().cast());
+    }
+
     fn has_room(&mut self, bytes: usize) -> bool {
         let fits = |head: u64, tail: u64, size: usize| {
             let used = tail.wrapping_sub(head);
@@ -196,6 +230,14 @@ impl Consumer {
         let record = self.data.slice(offset, bytes);
         reads(record.as_ptr(), bytes);
         record
+    }
+
+    /// Whether there is a record that is not consumed, as of some moment. Asks for the record's first line at the same time, so
+    /// that its transfer overlaps that of the tail.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        prefetch(self.data.as_ptr().wrapping_add(offset(self.head, self.data.len())));
+        self.positions.tail().load(Acquire) != self.head
     }
 
     /// The next record, without consuming it. The producer does not write it until [`Consumer::consume`]; one that breaks

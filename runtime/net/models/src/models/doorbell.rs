@@ -53,7 +53,7 @@ impl Rank {
 fn deliver(producer: &mut Producer, value: u8, to: &Rank) -> bool {
     let pushed = producer.push(&[], &[&[value; 8][..]]);
     if pushed {
-        to.wake.mark(0);
+        producer.left_marked = to.wake.mark(0, producer.left_marked);
         to.wake();
     }
     pushed
@@ -74,6 +74,33 @@ pub fn both_ways_round() {
         });
         let mut seen = 0;
         while seen < 2 {
+            let found = rank.drain(&mut consumer, seen);
+            seen += found;
+            if found == 0 {
+                rank.sleep.announce_sleep(false);
+                rank.sleep(|| false);
+            }
+        }
+        thread.join().expect("the sender ends");
+    });
+}
+
+/// A rank that looks at its ring by itself, leaves the mark, and waits in the end; and one that finds the mark left.
+pub fn a_mark_that_was_left() {
+    explore(3, || {
+        let memory = Memory::<64>::new(0);
+        let rank = Arc::new(Rank::new());
+        rank.wake.mark(0, false);
+        let mut consumer = memory.consumer();
+        let (peer, ring) = (Arc::clone(&rank), Arc::clone(&memory));
+        let thread = thread::spawn(move || {
+            let mut producer = ring.producer();
+            producer.left_marked = true;
+            assert!(deliver(&mut producer, 0, &peer));
+        });
+        // As `Guard::poll`.
+        let mut seen = u8::from(consumer.has_more() && take(&mut consumer, 0, 8));
+        while seen < 1 {
             let found = rank.drain(&mut consumer, seen);
             seen += found;
             if found == 0 {

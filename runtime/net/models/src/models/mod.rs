@@ -8,7 +8,9 @@ mod queue;
 mod ring;
 mod turns;
 
-pub use doorbell::{both_ways_round, room_wakes_the_producer, two_senders_wake_a_sleeper};
+pub use doorbell::{
+    a_mark_that_was_left, both_ways_round, room_wakes_the_producer, two_senders_wake_a_sleeper,
+};
 pub use handover::{
     a_request_is_served, a_request_is_served_while_main_comes_and_goes,
     a_thread_that_does_not_drive_is_told_the_news, rings_are_served_from_now_on,

@@ -44,6 +44,7 @@ impl<H: Handler> ChannelCore<H> {
             remote,
             outgoing: (0..local).map(|_| None).collect(),
             incoming: (0..local).map(|_| None).collect(),
+            hot: None,
             stalled: Vec::new(),
             unfinished: Vec::new(),
             ring_sent: 0,
