@@ -16,7 +16,7 @@ use crate::operation::{Address, Failure, Operation, Piece, Pieces, Success};
 /// Bytes of a message that is sent before its receive is known. Longer ones to another node are worth the round trip that saves
 /// a copy; longer ones on the same node are worth a system call.
 const EAGER_FAR: u64 = 16 << 10;
-const EAGER_NEAR: u64 = 8 << 10;
+const EAGER_NEAR: u64 = 4 << 10;
 
 /// An operation of the program, and where its memory begins.
 #[derive(Debug)]
