@@ -51,7 +51,7 @@ fn main() {
         .derive_debug(false)
         .derive_default(true)
         .rust_edition(bindgen::RustEdition::Edition2024)
-        .rust_target(bindgen::RustTarget::stable(85, 0).ok().expect("bindgen knows edition 2024"))
+        .rust_target(bindgen::RustTarget::stable(85, 0).unwrap_or_else(|error| panic!("{error}")))
         .generate()
         .unwrap_or_else(|error| {
             panic!("libfabric's headers in {} cannot be read: {error}", folder.display())

@@ -30,6 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kumi-interpose", &["kumi-dsm"]),
     ("kumi-c", &["kumi-mem", "kumi-dsm", "kumi-interpose"]),
     ("kumi-jia", &["kumi-mem", "kumi-dsm", "kumi-interpose"]),
+    ("kumi-ofi", &["kumi-mem"]),
     ("kumi-slot", &["kumi-call", "kumi-c"]),
     ("kumi-grpc", &["kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-python", &["kumi-dsm", "kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
