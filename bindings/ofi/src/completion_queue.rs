@@ -152,11 +152,12 @@ impl CompletionQueue {
         self.doorbell.as_ref().map(Doorbell::descriptor)
     }
 
-    /// Whether a program may sleep on the descriptor now: nothing is there, and it becomes readable with the next entry.
+    /// Whether a program may sleep on the descriptor now: nothing is there, and it becomes readable with the next entry. A
+    /// signal is taken: it keeps the program awake once.
     pub fn may_sleep(&self) -> bool {
         // Entries come under the lock and ring after it: what comes later finds the bell cleared.
         let entries = self.entries();
-        if !entries.is_empty() || self.is_signalled() {
+        if !entries.is_empty() || self.take_signal() {
             return false;
         }
         if let Some(doorbell) = &self.doorbell {
@@ -223,6 +224,8 @@ mod tests {
         assert!(queue.may_sleep());
         queue.signal();
         assert!(!queue.may_sleep());
+        assert!(queue.may_sleep());
+        queue.signal();
         assert!(queue.take_signal());
         assert!(!queue.take_signal());
     }

@@ -283,9 +283,10 @@ static void waiting(struct world *world)
 	ANSWERS(fi_close(&set->fid), 0);
 
 	ANSWERS(fi_cq_signal(world->cq), 0);
-	ANSWERS(fi_trywait(world->fabric, &queue, 1), -FI_EAGAIN);
 	ANSWERS(fi_cq_sread(world->cq, &entry, 1, NULL, -1), -FI_EAGAIN);
 	ANSWERS(fi_cq_sread(world->cq, &entry, 1, NULL, 1), -FI_EAGAIN);
+	ANSWERS(fi_cq_signal(world->cq), 0);
+	ANSWERS(fi_trywait(world->fabric, &queue, 1), -FI_EAGAIN);
 	ANSWERS(fi_trywait(world->fabric, &queue, 1), 0);
 }
 
