@@ -214,6 +214,34 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_several_threads_come_once_each() {
+        let queue = CompletionQueue::new(8, true).unwrap();
+        let mut seen = vec![0; 4000];
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                let queue = &queue;
+                scope.spawn(move || {
+                    (0..1000).for_each(|next| queue.push(success(first * 1000 + next)))
+                });
+            }
+            let mut latest = [None; 4];
+            let mut left = seen.len();
+            while left > 0 {
+                if let Taken::Entries(count) = queue.take(7, |_, entry| {
+                    seen[entry.context] += 1;
+                    let thread = entry.context / 1000;
+                    assert!(latest[thread] < Some(entry.context), "in each thread's order");
+                    latest[thread] = Some(entry.context);
+                }) {
+                    left -= count;
+                }
+            }
+        });
+        assert!(seen.iter().all(|times| *times == 1));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
     fn a_program_may_sleep_only_on_an_empty_queue() {
         let queue = CompletionQueue::new(8, true).unwrap();
         assert!(queue.descriptor().is_some());
