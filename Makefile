@@ -5,6 +5,7 @@
 #   make dsm          the examples of memory that all ranks share
 #   make grpc         calls of routines from C, C++ and Fortran: libkumi_grpc and its example
 #   make jia          shared memory for programs that were written for JIAJIA: libjia
+#   make ofi          the provider of libfabric, by which stock MPI uses channels: libkumi-fi.so
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
 #   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
@@ -48,9 +49,9 @@ MDBOOK_VERSION := 0.5.4
 PREFIX ?= /usr/local
 
 # Folders with tests of a language; `make test` has built what they test.
-LANGUAGE_FOLDERS := bindings/grpc bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
+LANGUAGE_FOLDERS := bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -59,7 +60,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c jia dsm cpp fortran grpc routines PROFILE=release BUILT=yes
+	@$(MAKE) --no-print-directory c jia ofi dsm cpp fortran grpc routines PROFILE=release BUILT=yes
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
@@ -72,6 +73,11 @@ c: setup
 jia: setup
 	$(call some,kumi-jia)
 	@$(MAKE) --no-print-directory -C bindings/jia pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
+# The provider of libfabric under the name and in the folder where its loader looks.
+ofi: setup
+	$(call some,kumi-ofi)
+	@$(MAKE) --no-print-directory -C bindings/ofi library PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
 # The examples of shared memory, beside the C examples.
 dsm: c
@@ -132,7 +138,7 @@ test: lint
 # What the test programs run: all binaries, and the examples in C, C++ and Fortran.
 test-programs: setup
 	$(CARGO) build --workspace --all-targets --locked
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target c jia dsm cpp fortran grpc PROFILE=debug BUILT=yes
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target c jia ofi dsm cpp fortran grpc PROFILE=debug BUILT=yes
 
 # The tests of each language against this build, side by side: the long ones come first.
 languages: python java $(LANGUAGE_FOLDERS)
@@ -170,8 +176,9 @@ man:
 # installations of their own, in bindings/.
 install:
 	@test -x $(BIN)/kumi -a -f $(TARGET)/man/kumi.1 || { echo "run make build man first" >&2; exit 1; }
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/kumi/fabric share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d)
 	install -m 755 $(addprefix $(BIN)/,kumi kumid kumi-call-slot) $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(BIN)/fabric/libkumi-fi.so $(DESTDIR)$(PREFIX)/lib/kumi/fabric/
 	install -m 644 $(TARGET)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 $(TARGET)/completions/kumi.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kumi
 	install -m 644 $(TARGET)/completions/_kumi $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kumi

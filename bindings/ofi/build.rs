@@ -19,6 +19,10 @@ const HEADERS: [&str; 11] = [
     "fi_tagged.h",
 ];
 
+/// Version of the headers. Programs of all later versions know these layouts as the beginning of theirs; the other way round
+/// we would read behind what an older program has.
+const VERSION: (u32, u32) = (1, 17);
+
 /// Flags are 64 bits wide in all calls, so their names are, too. Errors are `int`.
 #[derive(Debug)]
 struct Kinds;
@@ -35,7 +39,10 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=KUMI_LIBFABRIC_INCLUDE");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libkumi-fi.so");
+    // libfabric unloads providers when the program ends, while threads of the channel still run their code.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     let folder = include_folder();
+    check_version(&folder);
     let text: String = HEADERS.iter().map(|name| format!("#include <rdma/{name}>\n")).collect();
     let declarations = bindgen::Builder::default()
         .header_contents("libfabric.h", &text)
@@ -51,7 +58,7 @@ fn main() {
         .derive_debug(false)
         .derive_default(true)
         .rust_edition(bindgen::RustEdition::Edition2024)
-        .rust_target(bindgen::RustTarget::stable(85, 0).ok().expect("bindgen knows edition 2024"))
+        .rust_target(bindgen::RustTarget::stable(85, 0).unwrap_or_else(|error| panic!("{error}")))
         .generate()
         .unwrap_or_else(|error| {
             panic!("libfabric's headers in {} cannot be read: {error}", folder.display())
@@ -75,4 +82,26 @@ fn include_folder() -> PathBuf {
 
 fn has_provider_header(folder: &Path) -> bool {
     folder.join("rdma/fabric.h").is_file() && folder.join("rdma/providers/fi_prov.h").is_file()
+}
+
+fn check_version(folder: &Path) {
+    let header = folder.join("rdma/fabric.h");
+    println!("cargo:rerun-if-changed={}", header.display());
+    let text = std::fs::read_to_string(&header)
+        .unwrap_or_else(|error| panic!("{}: {error}", header.display()));
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name));
+        line.and_then(|rest| rest.trim().parse::<u32>().ok()).unwrap_or(0)
+    };
+    let found = (number("FI_MAJOR_VERSION"), number("FI_MINOR_VERSION"));
+    assert!(
+        found == VERSION,
+        "libfabric's headers in {} are of version {}.{}, but the provider is made from those of {}.{}: name a folder with \
+         them in KUMI_LIBFABRIC_INCLUDE (programs and libfabric itself may be of any later version)",
+        folder.display(),
+        found.0,
+        found.1,
+        VERSION.0,
+        VERSION.1
+    );
 }

@@ -152,11 +152,12 @@ impl CompletionQueue {
         self.doorbell.as_ref().map(Doorbell::descriptor)
     }
 
-    /// Whether a program may sleep on the descriptor now: nothing is there, and it becomes readable with the next entry.
+    /// Whether a program may sleep on the descriptor now: nothing is there, and it becomes readable with the next entry. A
+    /// signal is taken: it keeps the program awake once.
     pub fn may_sleep(&self) -> bool {
         // Entries come under the lock and ring after it: what comes later finds the bell cleared.
         let entries = self.entries();
-        if !entries.is_empty() || self.is_signalled() {
+        if !entries.is_empty() || self.take_signal() {
             return false;
         }
         if let Some(doorbell) = &self.doorbell {
@@ -213,6 +214,34 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_several_threads_come_once_each() {
+        let queue = CompletionQueue::new(8, true).unwrap();
+        let mut seen = vec![0; 4000];
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                let queue = &queue;
+                scope.spawn(move || {
+                    (0..1000).for_each(|next| queue.push(success(first * 1000 + next)))
+                });
+            }
+            let mut latest = [None; 4];
+            let mut left = seen.len();
+            while left > 0 {
+                if let Taken::Entries(count) = queue.take(7, |_, entry| {
+                    seen[entry.context] += 1;
+                    let thread = entry.context / 1000;
+                    assert!(latest[thread] < Some(entry.context), "in each thread's order");
+                    latest[thread] = Some(entry.context);
+                }) {
+                    left -= count;
+                }
+            }
+        });
+        assert!(seen.iter().all(|times| *times == 1));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
     fn a_program_may_sleep_only_on_an_empty_queue() {
         let queue = CompletionQueue::new(8, true).unwrap();
         assert!(queue.descriptor().is_some());
@@ -223,6 +252,8 @@ mod tests {
         assert!(queue.may_sleep());
         queue.signal();
         assert!(!queue.may_sleep());
+        assert!(queue.may_sleep());
+        queue.signal();
         assert!(queue.take_signal());
         assert!(!queue.take_signal());
     }

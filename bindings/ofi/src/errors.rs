@@ -62,7 +62,11 @@ pub fn caught<T>(body: impl FnOnce() -> Answer<T>) -> Answer<T> {
 /// From now on a panic of this library is one line on standard error.
 pub fn tell_panics_in_one_line() {
     set_hook(Box::new(|panic| {
-        let text = panic.payload_as_str().unwrap_or("no reason").replace('\n', " ");
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let reason =
+            text.or(payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason");
+        let text = reason.replace('\n', " ");
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         eprintln!("kumi: a mistake in libkumi-fi.so ({place}): {text}; please report it");
     }));

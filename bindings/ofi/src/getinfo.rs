@@ -230,3 +230,83 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
 fn number<T: std::str::FromStr>(text: &CStr) -> Option<T> {
     text.to_str().ok()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Own = Own { rank: 2, ranks: 4, job: 7 };
+
+    fn named(node: Option<&CStr>, service: Option<&CStr>) -> Answer<Option<Address>> {
+        let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: both are strings or NULL.
+        unsafe { OWN.named(pointer(node), pointer(service)) }
+    }
+
+    #[test]
+    fn a_peer_is_named_by_rank_and_endpoint() {
+        assert_eq!(named(None, None), Ok(None));
+        assert_eq!(named(Some(c"3"), None), Ok(Some(Address { rank: 3, endpoint: 0 })));
+        assert_eq!(named(Some(c"0"), Some(c"9")), Ok(Some(Address { rank: 0, endpoint: 9 })));
+        for (node, service) in [
+            (Some(c"4"), None),
+            (Some(c"host"), None),
+            (Some(c"1"), Some(c"70000")),
+            (None, Some(c"1")),
+        ] {
+            assert_eq!(named(node, service), Err(FI_ENODATA), "{node:?} {service:?}");
+        }
+    }
+
+    #[test]
+    fn hints_with_addresses_are_for_ranks_of_the_job() {
+        let address = |rank, job| address::encode(Address { rank, endpoint: 1 }, job);
+        let read = |source: [u8; 16], peer: [u8; 16], length| {
+            let hints = fi_info {
+                src_addr: source.as_ptr().cast_mut().cast(),
+                src_addrlen: length,
+                dest_addr: peer.as_ptr().cast_mut().cast(),
+                dest_addrlen: 16,
+                ..fi_info::default()
+            };
+            // SAFETY: the addresses have sixteen bytes, all else is NULL.
+            unsafe { OWN.read_hints(&hints) }.map(|(_, peer)| peer)
+        };
+        assert_eq!(
+            read(address(2, 7), address(3, 7), 16),
+            Ok(Some(Address { rank: 3, endpoint: 1 }))
+        );
+        assert_eq!(read(address(1, 7), address(3, 7), 16), Err(FI_ENODATA), "not the own rank");
+        assert_eq!(read(address(2, 7), address(3, 8), 16), Err(FI_ENODATA), "another job");
+        assert_eq!(read(address(2, 7), address(3, 7), 8), Err(FI_ENODATA), "too short");
+    }
+
+    #[test]
+    fn an_answer_is_memory_of_its_own_with_zeroes_behind() {
+        let offer = info::offer(abi::version(1, 17), None).unwrap();
+        let answer =
+            OWN.build(abi::version(1, 17), &offer, Some(Address { rank: 1, endpoint: 0 })).unwrap();
+        // SAFETY: all of it was made by `build`, with the zeroes behind it, and is freed once.
+        unsafe {
+            let info = answer.read();
+            assert_eq!(CStr::from_ptr((*info.domain_attr).name), info::NAME);
+            assert_eq!((info.src_addrlen, info.dest_addrlen), (16, 16));
+            assert!((*info.fabric_attr).prov_name.is_null());
+            let behind = info.domain_attr.add(1).cast::<[u8; ROOM_FOR_NEWER]>().read_unaligned();
+            assert_eq!(behind, [0; ROOM_FOR_NEWER]);
+            for name in [(*info.domain_attr).name, (*info.fabric_attr).name] {
+                libc::free(name.cast());
+            }
+            let pieces: [*mut libc::c_void; 7] = [
+                info.src_addr,
+                info.dest_addr,
+                info.tx_attr.cast(),
+                info.rx_attr.cast(),
+                info.ep_attr.cast(),
+                info.domain_attr.cast(),
+                info.fabric_attr.cast(),
+            ];
+            pieces.into_iter().chain([answer.cast()]).for_each(|piece| libc::free(piece));
+        }
+    }
+}

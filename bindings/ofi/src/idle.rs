@@ -12,6 +12,8 @@ use crate::engine::{Engine, Errno};
 
 /// Reads further apart than this have something between them.
 const GAP: Duration = Duration::from_micros(2);
+/// After a pause the caches are cold, so the program's own loop takes longer: by an eighth of the pause, at most this.
+const COLD_GAP: Duration = Duration::from_micros(50);
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Pauses are short for so long, ...
 const FRESH: Duration = Duration::from_millis(100);
@@ -69,13 +71,21 @@ pub struct Idle {
     events: u64,
     /// The next pause.
     pause: Duration,
+    /// How far from the latest read the next one may begin.
+    gap: Duration,
 }
 
 impl Idle {
     /// No read yet.
     #[must_use]
     pub const fn new() -> Idle {
-        Idle { since: Duration::ZERO, latest: Duration::ZERO, events: u64::MAX, pause: FIRST_PAUSE }
+        Idle {
+            since: Duration::ZERO,
+            latest: Duration::ZERO,
+            events: u64::MAX,
+            pause: FIRST_PAUSE,
+            gap: GAP,
+        }
     }
 
     /// A read began and ended at these times and found nothing, after `events` events of the process. Gives how long the thread
@@ -87,10 +97,11 @@ impl Idle {
         ended: Duration,
         events: u64,
     ) -> Option<Duration> {
-        if events != self.events || begun.saturating_sub(self.latest) > GAP {
-            *self = Idle { since: begun, latest: ended, events, pause: FIRST_PAUSE };
+        if events != self.events || begun.saturating_sub(self.latest) > self.gap {
+            *self = Idle { since: begun, events, ..Idle::new() };
         }
         self.latest = ended;
+        self.gap = GAP;
         let idle = ended.saturating_sub(self.since);
         if idle < bounds.spin? {
             return None;
@@ -98,6 +109,7 @@ impl Idle {
         let limit = if idle < FRESH { FRESH_PAUSE.min(bounds.longest) } else { bounds.longest };
         let pause = self.pause.min(limit);
         self.pause = (pause * 2).min(bounds.longest);
+        self.gap = GAP + (pause / 8).min(COLD_GAP);
         Some(pause)
     }
 
@@ -225,7 +237,23 @@ mod tests {
         assert_eq!(idle.empty(bounds, us(273), us(274), 1), None);
         assert_eq!(idle.empty(bounds, us(275), us(400), 1), Some(us(50)));
         idle.paused(us(450));
-        assert_eq!(idle.empty(bounds, us(453), us(454), 1), None);
+        assert_eq!(idle.empty(bounds, us(459), us(460), 1), None);
+    }
+
+    #[test]
+    fn the_first_read_after_a_pause_may_be_late() {
+        let bounds = Bounds::default();
+        let mut idle = Idle::new();
+        idle.empty(bounds, us(0), us(1), 0);
+        assert_eq!(idle.empty(bounds, us(2), us(120), 0), Some(us(50)));
+        idle.paused(us(170));
+        assert_eq!(idle.empty(bounds, us(178), us(179), 0), Some(us(100)));
+        idle.paused(us(279));
+        assert_eq!(
+            idle.empty(bounds, us(294), us(295), 0),
+            None,
+            "later than an eighth of the pause"
+        );
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub unsafe fn state<'a, S: Class, F>(fid: *mut F) -> Answer<&'a S> {
     }
     // SAFETY: only objects that `publish::<S>` made have this table, and the caller promises that it is open. The reference
     // is to the second part only, which the program does not know.
-    Ok(unsafe { &*(&raw const (*fid.cast::<Object<S>>()).state) })
+    Ok(unsafe { &(*fid.cast::<Object<S>>()).state })
 }
 
 /// Takes an object back from the program, which must not use it any more. It is dropped by the caller, unless `may_close` fails.

@@ -4,24 +4,29 @@ fn asked(caps: u64) -> Hints {
     Hints { caps, named_so: true, ..Hints::default() }
 }
 
-/// As Open MPI 4.1.4 asks for its messages.
+fn completions(msg_order: u64) -> (fi_tx_attr, fi_rx_attr) {
+    let tx = fi_tx_attr { op_flags: FI_COMPLETION, msg_order, ..Default::default() };
+    (
+        tx,
+        fi_rx_attr {
+            op_flags: FI_COMPLETION,
+            msg_order: msg_order & FI_ORDER_SAS,
+            ..Default::default()
+        },
+    )
+}
+
+/// As Open MPI 4.1.4 asks for its messages (recorded).
 fn open_mpi_4() -> Hints {
+    let (tx, rx) = completions(FI_ORDER_SAS);
     Hints {
-        tx: Some(fi_tx_attr {
-            op_flags: FI_COMPLETION,
-            msg_order: FI_ORDER_SAS,
-            ..Default::default()
-        }),
-        rx: Some(fi_rx_attr {
-            op_flags: FI_COMPLETION,
-            msg_order: FI_ORDER_SAS,
-            ..Default::default()
-        }),
+        tx: Some(tx),
+        rx: Some(rx),
         ep: Some(fi_ep_attr { type_: FI_EP_RDM, ..Default::default() }),
         domain: Some(fi_domain_attr {
             threading: FI_THREAD_DOMAIN,
-            av_type: FI_AV_MAP,
             resource_mgmt: FI_RM_ENABLED,
+            av_type: FI_AV_MAP,
             cq_data_size: 4,
             ..Default::default()
         }),
@@ -29,22 +34,49 @@ fn open_mpi_4() -> Hints {
     }
 }
 
-fn mpich_5() -> Hints {
+/// As Open MPI 5.0.11 asks for memory of others, at its second try (recorded).
+fn open_mpi_5_memory() -> Hints {
+    let (mut tx, rx) = completions(0);
+    tx.op_flags |= FI_DELIVERY_COMPLETE;
+    tx.iov_limit = 1;
     Hints {
-        tx: Some(fi_tx_attr {
-            op_flags: FI_DELIVERY_COMPLETE | FI_COMPLETION,
-            msg_order: FI_ORDER_SAS,
+        tx: Some(tx),
+        rx: Some(fi_rx_attr { iov_limit: 1, ..rx }),
+        ep: Some(fi_ep_attr { type_: FI_EP_RDM, ..Default::default() }),
+        domain: Some(fi_domain_attr {
+            threading: FI_THREAD_DOMAIN,
+            mr_mode: 0x270,
+            ..Default::default()
+        }),
+        ..asked(FI_RMA | FI_ATOMIC)
+    }
+}
+
+/// As MPICH 5.0.2 asks when it has seen the provider (recorded).
+fn mpich_5() -> Hints {
+    let accumulates =
+        FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+    let (mut tx, rx) = completions(FI_ORDER_SAS | accumulates);
+    tx.op_flags |= FI_DELIVERY_COMPLETE;
+    Hints {
+        tx: Some(tx),
+        rx: Some(rx),
+        ep: Some(fi_ep_attr {
+            type_: FI_EP_RDM,
+            mem_tag_format: 0x00c0_0000_7fff_ffff,
             ..Default::default()
         }),
         domain: Some(fi_domain_attr {
             threading: FI_THREAD_DOMAIN,
             control_progress: FI_PROGRESS_MANUAL,
             data_progress: FI_PROGRESS_MANUAL,
+            resource_mgmt: FI_RM_ENABLED,
             av_type: FI_AV_TABLE,
-            mr_mode: (FI_MR_ENDPOINT | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR) as i32,
+            mr_mode: FI_MR_ENDPOINT as i32,
+            cq_data_size: 4,
             ..Default::default()
         }),
-        ..asked(FI_MSG | FI_MULTI_RECV | FI_RMA | FI_TAGGED | FI_DIRECTED_RECV)
+        ..asked(0x0b18_0000_0001_3f1e)
     }
 }
 
@@ -65,10 +97,14 @@ fn open_mpi_4_gets_tagged_messages_both_ways() {
 fn open_mpi_5_is_refused_memory_of_devices_and_gets_the_rest() {
     let mut hints = open_mpi_4();
     hints.caps |= FI_MSG | FI_HMEM;
+    hints.domain.as_mut().unwrap().mr_mode = (FI_MR_ALLOCATED | FI_MR_HMEM) as i32;
     assert_eq!(offer(abi::version(1, 18), Some(&hints)).err(), Some(FI_ENODATA));
     hints.caps &= !FI_HMEM;
-    let offer = offer(abi::version(1, 18), Some(&hints)).unwrap();
-    assert_eq!(offer.caps & KINDS, FI_TAGGED | FI_MSG);
+    let messages = offer(abi::version(1, 18), Some(&hints)).unwrap();
+    assert_eq!(messages.caps & KINDS, FI_TAGGED | FI_MSG);
+    let memory = offer(abi::version(1, 18), Some(&open_mpi_5_memory())).unwrap();
+    assert_eq!(memory.caps & (KINDS | OF_MEMORY), FI_RMA | FI_ATOMIC | OF_MEMORY);
+    assert_eq!(memory.domain.mr_mode, FI_MR_ENDPOINT as i32);
 }
 
 #[test]
@@ -83,7 +119,8 @@ fn mpich_5_asks_first_for_anything_and_then_gets_what_it_asks() {
     assert_eq!(given.domain.data_progress, FI_PROGRESS_MANUAL);
     assert_eq!(given.domain.av_type, FI_AV_TABLE);
     assert_eq!(given.domain.mr_mode, FI_MR_ENDPOINT as i32);
-    assert_ne!(given.tx.op_flags & FI_DELIVERY_COMPLETE, 0);
+    assert_eq!(given.tx.op_flags, FI_DELIVERY_COMPLETE | FI_COMPLETION);
+    assert_eq!(given.ep.mem_tag_format, mpich_5().ep.unwrap().mem_tag_format);
     assert_eq!(given.caps & OF_MEMORY, OF_MEMORY);
 }
 
