@@ -88,7 +88,8 @@ impl<S: Service> ServiceHandle<'_, S> {
     }
 
     /// Takes what has arrived and sends what is due, without waiting: for a program that calls this again and again. True if
-    /// something was taken. Where only ranks of this node send, the network is looked at once in 16 calls.
+    /// this call has taken something. Other threads, the library's own among them, may have taken what the program waits for:
+    /// look at the service, whatever this says. Where only ranks of this node send, the network is looked at once in 16 calls.
     ///
     /// # Errors
     /// [`Error::Fault`], [`Error::Io`].

@@ -95,8 +95,9 @@ impl RandomSource {
     /// A new key for registered memory at a place below [`MOST_REGISTERED`].
     pub(crate) fn registered_key(&mut self, place: u32) -> io::Result<WindowKey> {
         let random = self.draw()? >> (RANDOM_FROM + PLACE_BITS) << (RANDOM_FROM + PLACE_BITS);
-        let high = u64::from(place >> SLOT_BITS) << RANDOM_FROM;
-        Ok(random | high | REGISTERED | u64::from(place) % WINDOWS as u64)
+        let (high, low) =
+            (u64::from(place >> SLOT_BITS) << RANDOM_FROM, u64::from(place) % WINDOWS as u64);
+        Ok(random | high | REGISTERED | low)
     }
 
     fn draw(&mut self) -> io::Result<u64> {

@@ -295,3 +295,72 @@ fn what_may_have_changed_a_service_is_counted() {
     table.first(0, first(0, 1, b"!")).expect("whole");
     assert_eq!(table.changes(0), 3, "who waits is told of the panic");
 }
+
+#[test]
+fn a_reserved_number_waits_for_its_service_and_drops_what_comes_after_it() {
+    let (mut table, number) = (table(1), ReservedService::TEST);
+    let ReservedService(reserved) = number;
+    let deliveries = |table: &mut TestRank| {
+        let whole = table.first(0, first(reserved, 1, b"w"));
+        // The other rank's first part makes no message that its next frames could be parts of.
+        let begun = table.first(1, first(reserved, 2, b"b"));
+        (whole.expect("no fault"), begun.expect("no fault"))
+    };
+    assert_eq!(deliveries(&mut table), (Delivery::Full, Delivery::Full));
+    assert!(table.partial.is_empty());
+    let served = table.add_reserved(number, Box::new(Relay::default())).expect("free");
+    assert_eq!(served, reserved);
+    let again = table.add_reserved(number, Box::new(Relay::default()));
+    assert!(matches!(again, Err(Error::ServiceTaken { service }) if service == reserved));
+    assert_eq!(deliveries(&mut table), (Delivery::Taken, Delivery::Taken));
+    table.part(1, b"c").expect("part");
+    assert_eq!(come(&mut table, reserved), [(0, b"w".to_vec()), (1, b"bc".to_vec())]);
+    assert!(table.any() && table.remove(0).is_some() && table.any());
+    assert!(table.remove(reserved).is_some() && !table.any());
+    assert!(table.remove(reserved).is_none());
+    assert_eq!(deliveries(&mut table), (Delivery::Taken, Delivery::Taken), "dropped");
+    table.part(1, b"c").expect("dropped");
+    table.add_reserved(number, Box::new(Relay::default())).expect("free again");
+    assert_eq!(come(&mut table, reserved), []);
+}
+
+#[test]
+fn parts_go_out_as_one_message_and_its_memory_is_used_again() {
+    let mut table = table(1);
+    for round in 0..3 {
+        let send = |_: &mut Relay, outbox: &mut Outbox<'_>| {
+            outbox.send_parts(1, &[b"ab", b"", b"c"], shared(b"def")).expect("a rank");
+            outbox.send(1, b"behind".to_vec()).expect("a rank");
+        };
+        table.call(0, send).expect("a service").expect("no panic");
+        let message = |data: &[u8]| (1, 24, data.to_vec());
+        assert_eq!(sent(&mut table, 100, [9; 4]), [message(b"abcdef"), message(b"behind")]);
+        let spare = table.unsent.buffer();
+        assert!(spare.capacity() > 0 && spare.is_empty(), "in round {round}");
+        table.unsent.give_back(spare);
+    }
+}
+
+#[test]
+fn ends_of_transfers_are_told_to_their_service_only_while_it_is_there() {
+    let mut table = table(1);
+    let end = |token| EndedTransfer { service: 0, token, result: Ok(()) };
+    table.ended.push_back(end(1));
+    assert!(table.owes());
+    assert!(table.remove(0).is_some());
+    assert!(!table.owes() && table.ended.is_empty());
+    table.ended.push_back(end(2));
+    assert_eq!(sent_by_engine(&mut table), 0);
+    assert!(!table.owes(), "nobody is told");
+}
+
+/// Frames that the engine hands out.
+fn sent_by_engine(table: &mut TestRank) -> usize {
+    let mut frames = 0;
+    let mut send = |_: Rank, _: &[&[u8]], _: SharedBytes<'_>| {
+        frames += 1;
+        Ok(true)
+    };
+    table.0.hand_out_queued(100, &mut Vec::new(), &mut send).expect("sent");
+    frames
+}
