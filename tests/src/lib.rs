@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod command;
 pub mod faults;
 pub mod machine;
+pub mod mpi;
 pub mod scribbler;
 pub mod source;
 pub mod tutorial;
