@@ -54,13 +54,14 @@ fn sorted(text: &str) -> Vec<&str> {
 
 #[test]
 fn open_mpi_programs_start_on_one_two_and_four_nodes() {
-    let Some(program) = program("open_mpi_programs_start_on_one_two_and_four_nodes") else { return };
+    let Some(program) = program("open_mpi_programs_start_on_one_two_and_four_nodes") else {
+        return;
+    };
     let cluster = TestCluster::up(4);
     for (nodes, local) in [("1", 4), ("2", 2), ("4", 1)] {
         let out = run(&cluster, nodes, &[&program]).ok().out;
-        let expected = (0..4).map(|rank| {
-            format!("rank {rank} of 4, sum 4, {local} on its node, known as {rank}")
-        });
+        let expected = (0..4)
+            .map(|rank| format!("rank {rank} of 4, sum 4, {local} on its node, known as {rank}"));
         assert_eq!(sorted(&out), expected.collect::<Vec<_>>(), "{nodes} nodes");
     }
     let out = cluster.kumi(&["run", "-n", "2", "--nodes", "1", "--fabric=shm", &program]).ok().out;
@@ -74,7 +75,8 @@ fn the_rank_that_ends_an_mpi_program_is_named() {
     let Some(program) = program("the_rank_that_ends_an_mpi_program_is_named") else { return };
     let cluster = TestCluster::up(2);
     let aborted = run(&cluster, "2", &[&program, "abort"]);
-    aborted.fails(7, &["rank 3 called MPI_Abort with code 7", "rank 3 on node1 exited with code 7"]);
+    aborted
+        .fails(7, &["rank 3 called MPI_Abort with code 7", "rank 3 on node1 exited with code 7"]);
     let left = run(&cluster, "2", &[&program, "leave"]);
     left.fails(1, &["rank 3 on node1 ended between MPI_Init and MPI_Finalize"]);
     for (signal, code) in [("9", 137), ("11", 139)] {

@@ -29,8 +29,14 @@ fn facts() -> Vec<(&'static str, i64)> {
         ("offsetof(pmix_data_array_t, array)", number(offset_of!(DataArray, array))),
         ("sizeof(pmix_byte_object_t)", number(size_of::<ByteObject>())),
         ("sizeof(pmix_server_module_t) <= MODULE", 1),
-        ("offsetof(pmix_server_module_t, client_connected)", number(offset_of!(Module, client_connected))),
-        ("offsetof(pmix_server_module_t, client_finalized)", number(offset_of!(Module, client_finalized))),
+        (
+            "offsetof(pmix_server_module_t, client_connected)",
+            number(offset_of!(Module, client_connected)),
+        ),
+        (
+            "offsetof(pmix_server_module_t, client_finalized)",
+            number(offset_of!(Module, client_finalized)),
+        ),
         ("offsetof(pmix_server_module_t, abort)", number(offset_of!(Module, abort))),
         ("offsetof(pmix_server_module_t, fence_nb)", number(offset_of!(Module, fence))),
         ("offsetof(pmix_server_module_t, direct_modex)", number(offset_of!(Module, direct_modex))),
@@ -66,7 +72,9 @@ fn declarations_agree_with_the_header() {
     };
     let folder_of_test = tempfile::tempdir().expect("a folder");
     let source = folder_of_test.path().join("facts.c");
-    let mut text = "#include <pmix_server.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n".to_owned();
+    let mut text =
+        "#include <pmix_server.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
+            .to_owned();
     for (expression, _) in facts() {
         text += &format!("    printf(\"%lld\\n\", (long long)({expression}));\n");
     }
