@@ -177,8 +177,8 @@ man:
 install:
 	@test -x $(BIN)/kumi -a -f $(TARGET)/man/kumi.1 || { echo "run make build man first" >&2; exit 1; }
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/kumi/fabric share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d)
-	install -m 755 $(addprefix $(BIN)/,kumi kumid kumi-call-slot) $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(BIN)/fabric/libkumi-fi.so $(DESTDIR)$(PREFIX)/lib/kumi/fabric/
+	install -m 755 $(addprefix $(BIN)/,kumi kumid kumi-call-slot kumi-pmi-server) $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(TARGET)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 $(TARGET)/completions/kumi.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kumi
 	install -m 644 $(TARGET)/completions/_kumi $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kumi

@@ -1,5 +1,6 @@
 /* An MPI program that begins and ends in the way that its argument names. */
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +63,10 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 7);
     else if (!strcmp(how, "leave") && last)
         exit(0);
-    else if (!strcmp(how, "crash") && last)
-        abort();
+    else if (!strcmp(how, "signal") && last)
+        raise(atoi(argv[2]));
+    else if (!strcmp(how, "folder") && last)
+        printf("%s\n", getenv("PMIX_SERVER_TMPDIR"));
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
     return 0;

@@ -2,7 +2,7 @@
 
 use crate::cluster::JobDefaultArgs;
 use crate::parse;
-use crate::run::ResourceArgs;
+use crate::run::{FabricChoice, MpiChoice, ResourceArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kumi_control::message::WaitLimit;
 use kumi_sched::SliceLength;
@@ -308,41 +308,6 @@ impl Checksum {
         match self {
             Self::Headers => "headers",
             Self::All => "all",
-        }
-    }
-}
-
-/// MPI library of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum MpiChoice {
-    /// The one that the program is linked with; for scripts any
-    Auto,
-    /// Open MPI
-    Openmpi,
-    /// MPICH or Intel MPI
-    Mpich,
-    /// None
-    None,
-}
-
-/// What messages of an MPI program go over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FabricChoice {
-    /// Kumi's channels
-    Kumi,
-    /// The library's own TCP
-    Tcp,
-    /// The library's own shared memory, on one node
-    Shm,
-}
-
-impl FabricChoice {
-    /// The value of `KUMI_FABRIC` for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Kumi => "kumi",
-            Self::Tcp => "tcp",
-            Self::Shm => "shm",
         }
     }
 }

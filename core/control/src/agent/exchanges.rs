@@ -6,17 +6,22 @@
 //! lost them, or was restarted, has them again.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
 use super::{Agent, AgentAction};
-use crate::exchange::{Contribution, ExchangeId, ExchangeReport, MOST_GROUPS, RelayReport};
-use crate::message::{NodeSet, Report};
+use crate::exchange::{
+    Contribution, ExchangeId, ExchangeReport, MOST_EXCHANGE, MOST_GROUPS, RelayReport, bytes_of,
+};
+use crate::message::{NodeSet, Refusal, RefusalKind, Report};
 use crate::tree::LinkId;
 
 /// Exchanges kept of a group: the last that is over, the next, and one that a node began meanwhile.
 const MOST_OF_GROUP: usize = 3;
+/// Most bytes kept of a job.
+const MOST_BYTES: usize = 3 * MOST_EXCHANGE;
 
 /// One exchange.
 #[derive(Debug)]
@@ -52,8 +57,11 @@ impl Exchanges {
         self.jobs.get_mut(&id.job)?.get_mut(&id.group)?.get_mut(&id.number)
     }
 
-    /// Keeps contributions. Returns false if there are more exchanges of the job than there can be.
+    /// Keeps contributions. Returns false if there are more of the job than there can be.
     fn keep(&mut self, id: ExchangeId, members: NodeSet, parts: Vec<Contribution>) -> bool {
+        if self.bytes(id.job) + bytes_of(&parts) > MOST_BYTES {
+            return false;
+        }
         let groups = self.jobs.entry(id.job).or_default();
         if groups.len() >= MOST_GROUPS && !groups.contains_key(&id.group) {
             return false;
@@ -70,6 +78,12 @@ impl Exchanges {
             kept.parts.insert(node, data);
         }
         true
+    }
+
+    fn bytes(&self, job: JobId) -> usize {
+        let groups = self.jobs.get(&job).into_iter().flat_map(BTreeMap::values);
+        let parts = groups.flat_map(BTreeMap::values).flat_map(|kept| kept.parts.values());
+        parts.map(Vec::len).sum()
     }
 
     /// What is not sent yet, once all that `here` says can contribute have.
@@ -153,12 +167,21 @@ impl Agent {
         if members.len() == 1 && members.contains(node) {
             return self.push(AgentAction::Exchanged { id, parts });
         }
-        if self.jobs.is_live(id.job) && self.exchanges.keep(id, members, parts) {
-            if let Some(kept) = self.exchanges.get_mut(id) {
-                kept.awaited = true;
-            }
-            self.send_exchange_if_complete(id);
+        if !self.jobs.is_live(id.job) {
+            return;
         }
+        if !self.exchanges.keep(id, members, parts) {
+            let message = format!(
+                "the ranks of job {} exchange more at a time than may be; run it with fewer ranks",
+                id.job
+            );
+            let refusal = Refusal { kind: RefusalKind::TooLarge, message };
+            return self.answer(id.job, Err(refusal));
+        }
+        if let Some(kept) = self.exchanges.get_mut(id) {
+            kept.awaited = true;
+        }
+        self.send_exchange_if_complete(id);
     }
 
     fn send_exchange_if_complete(&mut self, id: ExchangeId) {

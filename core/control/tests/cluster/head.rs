@@ -74,6 +74,7 @@ fn command_kind(command: &Command) -> &'static str {
         Command::Kill { .. } => "Kill",
         Command::Timetable(_) => "Timetable",
         Command::Forget { .. } => "Forget",
+        Command::Exchanged { .. } => "Exchanged",
         Command::Lease { .. } => "Lease",
         _ => "other commands",
     }
@@ -85,6 +86,7 @@ fn report_kind(report: &Report) -> &'static str {
         Report::Prepared { .. } => "Prepared",
         Report::ProgramWanted { .. } => "ProgramWanted",
         Report::Freed { .. } => "Freed",
+        Report::Exchange(_) => "Exchange",
         Report::Output { .. } => "Output",
         _ => "other reports",
     }

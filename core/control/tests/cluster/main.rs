@@ -6,6 +6,7 @@
 
 mod check;
 mod clients;
+mod exchanges;
 mod head;
 mod links;
 mod nodes;

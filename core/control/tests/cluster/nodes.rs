@@ -29,7 +29,7 @@ pub struct NodeSim {
 }
 
 pub struct Local {
-    spec: JobSpec,
+    pub spec: JobSpec,
     pub alive: BTreeSet<u32>,
     pub started: bool,
     killed: bool,
@@ -37,6 +37,9 @@ pub struct Local {
     /// Its ranks wait, and how often that has changed.
     pub idle: bool,
     stirs: u64,
+    /// Exchanges that the node has got.
+    pub exchanged: u32,
+    pub started_at: Option<u64>,
 }
 
 impl NodeSim {
@@ -141,7 +144,7 @@ impl World {
         }
     }
 
-    fn later(&mut self, number: u32, low: u64, high: u64, event: AgentEvent) {
+    pub fn later(&mut self, number: u32, low: u64, high: u64, event: AgentEvent) {
         let incarnation = self.nodes[number as usize].incarnation;
         self.soon(low, high, Event::Driver { node: number, incarnation, event });
     }
@@ -187,6 +190,8 @@ impl World {
                 self.later(number, MS, 3 * MS, AgentEvent::Sampled { request, sample });
             }
             AgentAction::Shutdown => self.node_stops(number),
+            AgentAction::Exchanged { id, parts } => self.exchanged(number, id, &parts),
+            AgentAction::Relayed { .. } => {}
         }
     }
 
@@ -205,6 +210,8 @@ impl World {
             waits_for_program: !has_program,
             idle: false,
             stirs: 0,
+            exchanged: 0,
+            started_at: None,
         };
         assert!(self.node(number).jobs.insert(job, local).is_none(), "prepared twice");
         if !has_program {
@@ -266,9 +273,11 @@ impl World {
     }
 
     fn start(&mut self, number: u32, job: JobId, addresses: &[RankAddress]) {
+        let now = self.now;
         let local = self.node(number).jobs.get_mut(&job).expect("start of a prepared job");
         assert!(!local.started && !local.killed, "job {job} started in a wrong state");
         local.started = true;
+        local.started_at = Some(now);
         let ranks: Vec<u32> = local.alive.iter().copied().collect();
         assert_eq!(addresses.len() as u32, local.spec.request.ranks);
         let plan = self.plan_of(job);
@@ -290,6 +299,7 @@ impl World {
             self.stirs_later(number, job);
         }
         self.later(number, 0, MS, AgentEvent::Started { job, result: Ok(()) });
+        self.contribute(number, job);
     }
 
     fn stirs_later(&mut self, number: u32, job: JobId) {
@@ -343,6 +353,10 @@ impl World {
         fails: bool,
     ) {
         if !self.nodes[number as usize].alive(incarnation) {
+            return;
+        }
+        let exit = Event::RankExits { node: number, incarnation, job, rank, fails };
+        if !fails && self.exchanges_first(number, job, exit) {
             return;
         }
         let Some(local) = self.node(number).jobs.get_mut(&job) else { return };

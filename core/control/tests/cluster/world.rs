@@ -11,6 +11,7 @@ use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 
 use crate::check::Ledger;
 use crate::clients::{Client, ROOT};
+use crate::exchanges::EXCHANGES;
 use crate::head::HeadSim;
 use crate::links::{Connection, End};
 use crate::nodes::NodeSim;
@@ -232,6 +233,7 @@ impl World {
         self.calm_down();
         self.advance(LEASE + GRACE + 2_000 * MS);
         self.check_settled();
+        self.check_exchanges();
         let before = self.messages_but_leases();
         self.advance(1_200 * MS);
         assert_eq!(before, self.messages_but_leases(), "switching sends no message");
@@ -270,6 +272,8 @@ impl World {
                 ("Freed", children),
                 ("Forget", children),
                 ("Timetable", 2 * children),
+                ("Exchange", u64::from(EXCHANGES) * children),
+                ("Exchanged", u64::from(EXCHANGES) * children),
             ]);
             if first {
                 // Those that lacked the program answer one by one, as they have it.

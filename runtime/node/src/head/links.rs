@@ -51,9 +51,12 @@ impl Links {
         self.gossip.link_down(LinkPeer::Child(link));
     }
 
-    /// Queues a command for nodes below `link`; of a link that is down nothing is sent.
+    /// Queues a command for nodes below `link`; of a link that is down nothing is sent. A message from one node of a job to
+    /// another, of which there may be any number, waits for no slow link: who sent it asks again.
     pub(super) fn send(&self, link: LinkId, nodes: NodeSet, command: Command) {
-        if let Some(outbox) = self.outboxes.get(&link) {
+        let relayed = matches!(command, Command::Relayed { .. });
+        let has_room = |outbox: &&Outbox| !relayed || outbox.queued() < MAX_QUEUED;
+        if let Some(outbox) = self.outboxes.get(&link).filter(has_room) {
             outbox.send(&Down::Command(nodes, command));
         }
     }

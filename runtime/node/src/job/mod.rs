@@ -4,6 +4,7 @@ pub mod program;
 mod program_cache;
 pub mod shim;
 
+mod admission;
 mod cleanup;
 pub mod devices;
 mod launch;

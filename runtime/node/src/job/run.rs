@@ -17,6 +17,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
+use super::admission::{LaunchAborted, find_program};
 use super::cleanup::{destroy, remove_groups};
 use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
@@ -46,22 +47,10 @@ pub(super) enum TaskEvent {
     Silent(usize, RankStatus),
 }
 
-/// Reason for which a job did not start.
-enum LaunchAborted {
-    Refused(Refusal),
-    Killed,
-}
-
-impl From<Refusal> for LaunchAborted {
-    fn from(refused: Refusal) -> Self {
-        Self::Refused(refused)
-    }
-}
-
 /// How long after the end of a shim its report is waited for.
 const REPORT_LAG: Duration = Duration::from_millis(20);
 
-type JobCommands = mpsc::UnboundedReceiver<JobCommand>;
+pub(super) type JobCommands = mpsc::UnboundedReceiver<JobCommand>;
 
 pub(super) async fn run(
     services: Rc<NodeServices>,
@@ -83,62 +72,6 @@ pub(super) async fn run(
             services.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
             // Fails only when the daemon is about to end.
             let _ = services.events.send(JobEvent::Gone(job)).await;
-        }
-    }
-}
-
-/// Checks the request, finds out who the user is here, and finds the file to run, asking for it if this node lacks it.
-async fn find_program(
-    services: &NodeServices,
-    spec: &mut JobSpec,
-    orders: &mut JobCommands,
-) -> Result<(NodeRanks, std::path::PathBuf), LaunchAborted> {
-    let bad = |what: &str| refusal(RefusalKind::BadRequest, format!("the job cannot run: {what}"));
-    let part = spec.layout.iter().find(|part| part.node == services.node && part.count > 0);
-    let part = part.ok_or_else(|| bad("it has no rank on this node"))?;
-    let end = part.first.checked_add(part.count).filter(|&end| end <= spec.request.ranks);
-    if end.is_none() {
-        return Err(bad("its layout is beyond its number of ranks").into());
-    }
-    let part = part.clone();
-    spec.user = unless_killed(services.identify(&spec.user), orders).await??;
-    let mut asked = false;
-    loop {
-        let finding = services.programs.borrow().find(&spec.request.program, &spec.user);
-        if let Some(path) = unless_killed(finding, orders).await? {
-            return Ok((part, path));
-        }
-        if asked {
-            let message = "the program was sent and is gone from the node's cache; run it again";
-            return Err(refusal(RefusalKind::Internal, message).into());
-        }
-        asked = true;
-        let hash = spec.request.program.hash;
-        services.tell(AgentEvent::ProgramNeeded { job: spec.job, hash }).await;
-        loop {
-            match orders.recv().await {
-                Some(JobCommand::Program(which, result)) if which == hash => break result?,
-                Some(JobCommand::Kill) | None => return Err(LaunchAborted::Killed),
-                Some(_) => {}
-            }
-        }
-    }
-}
-
-/// Looks for a program, which may take long, unless the job is killed meanwhile.
-async fn unless_killed<T>(
-    finding: impl Future<Output = T>,
-    orders: &mut JobCommands,
-) -> Result<T, LaunchAborted> {
-    let mut finding = std::pin::pin!(finding);
-    loop {
-        tokio::select! {
-            biased;
-            found = &mut finding => return Ok(found),
-            order = orders.recv() => match order {
-                Some(JobCommand::Kill) | None => return Err(LaunchAborted::Killed),
-                Some(_) => {}
-            },
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::output;
 use kumi_control::message::JobRequest;
 use kumi_node::config::{HANDLER, check_handler};
 use kumi_node::job::traces::{self, TRACE};
+pub use mpi::{FabricChoice, MpiChoice};
 pub use resources::{Bind, ResourceArgs};
 use session::{Session, Start};
 use std::collections::BTreeMap;

@@ -1,13 +1,48 @@
 //! Whether a program is an MPI program, and of which library.
 
-use crate::cli::{FabricChoice, MpiChoice};
 use crate::error::Error;
+use clap::ValueEnum;
 use kumi_node::job::mpi::setting::{FABRIC, Fabric, MPI, MpiLibrary, MpiSetting};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::elf;
+
+/// MPI library of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MpiChoice {
+    /// The one that the program is linked with; for scripts any
+    Auto,
+    /// Open MPI
+    Openmpi,
+    /// MPICH or Intel MPI
+    Mpich,
+    /// None
+    None,
+}
+
+/// What messages of an MPI program go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FabricChoice {
+    /// Kumi's channels
+    Kumi,
+    /// The library's own TCP
+    Tcp,
+    /// The library's own shared memory, on one node
+    Shm,
+}
+
+impl FabricChoice {
+    /// The value of `KUMI_FABRIC` for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Kumi => "kumi",
+            Self::Tcp => "tcp",
+            Self::Shm => "shm",
+        }
+    }
+}
 
 /// Most libraries that are looked at for one program.
 const MOST_LIBRARIES: usize = 512;

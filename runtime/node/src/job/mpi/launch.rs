@@ -169,14 +169,9 @@ impl MpiLaunch {
         let (go, mut goes) = io::pipe()?;
         goes.write_all(&[1])?;
         let argument = self.control_end.as_raw_fd().to_string();
-        let user = |name: &str| shim.env.iter().find(|(other, _)| other == name).cloned();
-        let env = ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR", "KUMI_LIBPMIX"]
-            .into_iter()
-            .filter_map(user);
-        let mca = shim.env.iter().filter(|(name, _)| name.starts_with("PMIX_MCA_")).cloned();
         let spec = ShimSpec {
             args: vec![SERVER.to_owned(), argument],
-            env: env.chain(mca).collect(),
+            env: server_env(&shim.env),
             rank_env: Vec::new(),
             cwd: "/".to_owned(),
             path,
@@ -222,6 +217,16 @@ pub(in crate::job) struct MpiParts {
     pub(super) control: UnixStream,
     pub(super) variables: File,
     pub(super) folder: MpiFolder,
+}
+
+/// Environment of a server, from that of its job.
+fn server_env(job: &[(String, String)]) -> Vec<(String, String)> {
+    const PASSED: [&str; 5] = ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR", "KUMI_LIBPMIX"];
+    let passed = |name: &str| PASSED.contains(&name) || name.starts_with("PMIX_MCA_");
+    let own = job.iter().filter(|(name, _)| passed(name)).cloned();
+    // The library looks for graphics cards otherwise, which takes longer than all else.
+    let quick = [("HWLOC_COMPONENTS", "linux,stop"), ("HWLOC_PLUGINS_PATH", "/nonexistent")];
+    own.chain(quick.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
 
 /// The folder with this program and the server.

@@ -8,6 +8,8 @@ use kumi_control::message::{
 };
 use kumi_sched::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
 
+mod exchanges;
+
 const MS: u64 = 1_000_000;
 const JOB: JobId = JobId(4);
 const LEFT: LinkId = LinkId(1);

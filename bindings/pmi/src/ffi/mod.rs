@@ -218,3 +218,6 @@ pub type DmodexRequestFn =
     unsafe extern "C" fn(*const Proc, Option<DmodexCallback>, *mut c_void) -> Status;
 pub type GenerateFn = unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status;
 pub type ErrorStringFn = unsafe extern "C" fn(Status) -> *const c_char;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Exchanges at an agent: combined, repeated and forgotten.
+
+use super::*;
+use kumi_control::message::{Contribution, ExchangeId, ExchangeReport};
+
+const EXCHANGE: ExchangeId = ExchangeId { job: JOB, group: 1, number: 0 };
+
+fn part(node: u32) -> Contribution {
+    Contribution { node: NodeId(node), data: vec![node as u8] }
+}
+
+fn parts(nodes: impl IntoIterator<Item = u32>, repeated: bool) -> Report {
+    let parts = nodes.into_iter().map(part).collect();
+    Report::Exchange(ExchangeReport { id: EXCHANGE, members: set(0..4), parts, repeated })
+}
+
+fn contribution() -> AgentEvent {
+    AgentEvent::Exchange { id: EXCHANGE, members: set(0..4), data: vec![0] }
+}
+
+#[test]
+fn contributions_of_a_subtree_go_up_together() {
+    let mut test = Test::running();
+    assert_eq!(test.child(LEFT, parts([1, 3], false)), []);
+    assert_eq!(test.event(contribution()), []);
+    assert_eq!(test.child(RIGHT, parts([2], false)), [up(parts(0..4, false))]);
+    let whole = Command::Exchanged { id: EXCHANGE, parts: (0..4).map(part).collect() };
+    let actions = test.command(set(0..4), whole.clone());
+    let own = AgentAction::Exchanged { id: EXCHANGE, parts: (0..4).map(part).collect() };
+    assert_eq!(
+        actions,
+        [
+            AgentAction::ToChild(LEFT, set([1, 3]), whole.clone()),
+            AgentAction::ToChild(RIGHT, set([2]), whole.clone()),
+            own,
+        ]
+    );
+    let again = test.command(set([0]), whole);
+    assert_eq!(again, [], "the node has it");
+}
+
+#[test]
+fn nobody_waits_for_a_node_that_left_or_says_it_again() {
+    let mut test = Test::running();
+    test.event(contribution());
+    test.child(LEFT, parts([1, 3], false));
+    let actions = test.event(AgentEvent::ChildDown(RIGHT));
+    assert!(actions.contains(&up(parts([0, 1, 3], false))), "{actions:?}");
+    test.event(AgentEvent::ChildUp(RIGHT));
+    test.child(RIGHT, Report::Attached(vec![description(2)]));
+    assert_eq!(test.child(RIGHT, parts([2], true)), [up(parts([2], true))]);
+    // A node speaks for itself only.
+    assert_eq!(test.child(RIGHT, parts([1], true)), []);
+}
+
+#[test]
+fn a_new_parent_hears_all_contributions_that_somebody_may_miss() {
+    let mut test = Test::running();
+    test.event(contribution());
+    test.child(LEFT, parts([1, 3], false));
+    test.event(AgentEvent::ParentDown);
+    let actions = test.event(AgentEvent::ParentUp);
+    assert!(actions.contains(&up(parts([0, 1, 3], true))), "{actions:?}");
+    assert_eq!(test.child(RIGHT, parts([2], false)), [up(parts([2], false))]);
+    // Over, and a restarted head may not know it.
+    let whole = Command::Exchanged { id: EXCHANGE, parts: (0..4).map(part).collect() };
+    test.command(set(0..4), whole.clone());
+    test.event(AgentEvent::ParentDown);
+    let actions = test.event(AgentEvent::ParentUp);
+    assert!(actions.contains(&up(parts(0..4, true))), "{actions:?}");
+    // Once the next one is over all have this one.
+    let next = ExchangeId { number: 1, ..EXCHANGE };
+    test.event(AgentEvent::Exchange { id: next, members: set(0..4), data: vec![0] });
+    test.command(set(0..4), Command::Exchanged { id: next, parts: Vec::new() });
+    test.event(AgentEvent::ParentDown);
+    let actions = test.event(AgentEvent::ParentUp);
+    assert!(!actions.contains(&up(parts(0..4, true))), "{actions:?}");
+    // Nothing of it is left when the job is over.
+    test.command(set(0..4), Command::Forget { job: JOB });
+    test.event(AgentEvent::ParentDown);
+    let actions = test.event(AgentEvent::ParentUp);
+    assert!(!actions.iter().any(|a| matches!(a, AgentAction::ToParent(Report::Exchange(_)))));
+}
+
+#[test]
+fn an_exchange_of_one_node_needs_nobody() {
+    let mut test = Test::running();
+    let actions =
+        test.event(AgentEvent::Exchange { id: EXCHANGE, members: set([0]), data: vec![0] });
+    assert_eq!(actions, [AgentAction::Exchanged { id: EXCHANGE, parts: vec![part(0)] }]);
+}
+
+#[test]
+fn more_contributions_than_may_be_end_the_job() {
+    let mut test = Test::running();
+    let mut told = Vec::new();
+    for group in 0..200 {
+        let id = ExchangeId { group, ..EXCHANGE };
+        told.extend(test.event(AgentEvent::Exchange { id, members: set(0..4), data: vec![0] }));
+    }
+    let refused = |action: &AgentAction| matches!(action, AgentAction::ToParent(Report::Prepared { nodes, .. }) if nodes[0].result.is_err());
+    assert!(told.iter().any(refused), "{told:?}");
+}
