@@ -240,7 +240,15 @@ mod tests {
     fn named(node: Option<&CStr>, service: Option<&CStr>) -> Answer<Option<Address>> {
         let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
         // SAFETY: both are strings or NULL.
-        unsafe { OWN.named(pointer(node), pointer(service)) }
+        unsafe { OWN.named(pointer(node), pointer(service), false) }
+    }
+
+    #[test]
+    fn the_number_of_an_own_endpoint_is_not_the_program_s_choice() {
+        // SAFETY: a string, and NULL.
+        let source = |node: *const c_char| unsafe { OWN.named(node, c"9228".as_ptr(), true) };
+        assert_eq!(source(std::ptr::null()), Ok(None));
+        assert_eq!(source(c"2".as_ptr()), Ok(Some(Address { rank: 2, endpoint: 0 })));
     }
 
     #[test]

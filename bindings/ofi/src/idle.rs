@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Errno};
 
-/// Reads further apart than this have something between them.
-const GAP: Duration = Duration::from_micros(2);
+/// The clock is looked at once in so many empty reads, since it takes as long as a read.
+const READS: u32 = 16;
+/// If so many reads take longer than this there is something between them: 2 us for each.
+const GAP: Duration = Duration::from_micros(2 * READS as u64);
 /// After a pause the caches are cold, so the program's own loop takes longer: by an eighth of the pause, at most this.
 const COLD_GAP: Duration = Duration::from_micros(50);
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
@@ -63,9 +65,11 @@ fn microseconds(text: &str) -> Option<Duration> {
 /// The empty reads of one thread that follow each other. Times are since any fixed instant.
 #[derive(Debug, Clone, Copy)]
 pub struct Idle {
-    /// When the first one began.
+    /// Reads since the clock was looked at.
+    reads: u32,
+    /// When it was looked at first.
     since: Duration,
-    /// When the latest one ended.
+    /// When it was looked at last.
     latest: Duration,
     /// Number of events at that time.
     events: u64,
@@ -80,6 +84,7 @@ impl Idle {
     #[must_use]
     pub const fn new() -> Idle {
         Idle {
+            reads: 0,
             since: Duration::ZERO,
             latest: Duration::ZERO,
             events: u64::MAX,
@@ -88,21 +93,28 @@ impl Idle {
         }
     }
 
-    /// A read began and ended at these times and found nothing, after `events` events of the process. Gives how long the thread
-    /// should pause, if it should; [`Idle::paused`] follows.
-    pub fn empty(
-        &mut self,
-        bounds: Bounds,
-        begun: Duration,
-        ended: Duration,
-        events: u64,
-    ) -> Option<Duration> {
-        if events != self.events || begun.saturating_sub(self.latest) > self.gap {
-            *self = Idle { since: begun, events, ..Idle::new() };
+    /// A read found nothing, after `events` events of the process; whether the clock is to be looked at ([`Idle::empty`]).
+    #[inline]
+    pub fn count(&mut self, events: u64) -> bool {
+        if events != self.events {
+            *self = Idle { events, ..Idle::new() };
         }
-        self.latest = ended;
+        self.reads += 1;
+        if self.reads < READS {
+            return false;
+        }
+        self.reads = 0;
+        true
+    }
+
+    /// So many reads found nothing, and now it is `now`. Gives how long the thread should pause, if it should; [`Idle::paused`] follows.
+    pub fn empty(&mut self, bounds: Bounds, now: Duration) -> Option<Duration> {
+        if now.saturating_sub(self.latest) > self.gap {
+            *self = Idle { since: now, events: self.events, ..Idle::new() };
+        }
+        self.latest = now;
         self.gap = GAP;
-        let idle = ended.saturating_sub(self.since);
+        let idle = now.saturating_sub(self.since);
         if idle < bounds.spin? {
             return None;
         }
@@ -174,15 +186,15 @@ fn now() -> Duration {
 /// # Errors
 /// The channel's.
 pub fn progress(engine: &Engine, mut found: impl FnMut() -> bool) -> Result<(), Errno> {
-    let begun = now();
     engine.poll()?;
     if found() {
         return Ok(());
     }
     let events = events();
     let mut idle = IDLE.get();
-    let pause = idle.empty(configure()?, begun, now(), events);
-    if let Some(pause) = pause {
+    if idle.count(events)
+        && let Some(pause) = idle.empty(configure()?, now())
+    {
         engine.wait(pause, &mut || self::events() != events || found())?;
         idle.paused(now());
     }
@@ -201,13 +213,15 @@ mod tests {
     /// Reads of 500 ns at once after each other, until `end`; the pauses with the times when they begin.
     fn pauses(bounds: Bounds, end: Duration) -> Vec<(Duration, Duration)> {
         let mut idle = Idle::new();
-        let mut now = us(1000);
+        let start = us(1000);
+        let mut now = start;
         let mut pauses = Vec::new();
         while now < end {
-            let ended = now + Duration::from_nanos(500);
-            now = ended;
-            if let Some(pause) = idle.empty(bounds, ended - Duration::from_nanos(500), ended, 3) {
-                pauses.push((ended - us(1000), pause));
+            now += Duration::from_nanos(500);
+            if idle.count(3)
+                && let Some(pause) = idle.empty(bounds, now)
+            {
+                pauses.push((now - start, pause));
                 now += pause;
                 idle.paused(now);
             }
@@ -218,7 +232,11 @@ mod tests {
     #[test]
     fn pauses_begin_after_the_spin_and_grow() {
         let pauses = pauses(Bounds::default(), Duration::from_millis(300));
-        assert_eq!(pauses[0], (us(100), us(50)));
+        assert_eq!(
+            pauses[0],
+            (us(112), us(50)),
+            "the clock is looked at every 8 us, first after 8"
+        );
         let lengths: Vec<Duration> = pauses.iter().map(|(_, length)| *length).collect();
         assert_eq!(lengths[1..6], [us(100), us(200), us(400), us(800), us(1000)]);
         assert!(pauses.iter().all(|(at, length)| *at >= FRESH || *length <= FRESH_PAUSE));
@@ -226,32 +244,45 @@ mod tests {
     }
 
     #[test]
-    fn an_event_or_something_else_between_begins_anew() {
-        let bounds = Bounds::default();
+    fn the_clock_is_looked_at_once_in_so_many_reads_without_an_event() {
         let mut idle = Idle::new();
-        assert_eq!(idle.empty(bounds, us(0), us(1), 0), None);
-        assert_eq!(idle.empty(bounds, us(2), us(120), 0), Some(us(50)));
-        idle.paused(us(170));
-        assert_eq!(idle.empty(bounds, us(171), us(172), 0), Some(us(100)));
-        idle.paused(us(272));
-        assert_eq!(idle.empty(bounds, us(273), us(274), 1), None);
-        assert_eq!(idle.empty(bounds, us(275), us(400), 1), Some(us(50)));
-        idle.paused(us(450));
-        assert_eq!(idle.empty(bounds, us(459), us(460), 1), None);
+        let looks = (0..3 * READS).filter(|_| idle.count(1)).count();
+        assert_eq!(looks, 3);
+        (0..READS - 1).for_each(|_| assert!(!idle.count(1)));
+        assert!(!idle.count(2), "an event begins anew");
+        assert_eq!((0..READS).filter(|_| idle.count(2)).count(), 1);
     }
 
     #[test]
-    fn the_first_read_after_a_pause_may_be_late() {
+    fn an_event_or_something_else_between_begins_anew() {
         let bounds = Bounds::default();
         let mut idle = Idle::new();
-        idle.empty(bounds, us(0), us(1), 0);
-        assert_eq!(idle.empty(bounds, us(2), us(120), 0), Some(us(50)));
-        idle.paused(us(170));
-        assert_eq!(idle.empty(bounds, us(178), us(179), 0), Some(us(100)));
-        idle.paused(us(279));
+        assert_eq!(idle.empty(bounds, us(1)), None);
+        assert_eq!(idle.empty(bounds, us(30)), None);
+        let at = |idle: &mut Idle, from: u64, to: u64| {
+            (from..to).step_by(20).find_map(|now| idle.empty(bounds, us(now)))
+        };
+        assert_eq!(at(&mut idle, 50, 200), Some(us(50)));
+        assert_eq!(idle.empty(bounds, us(1000)), None, "the program did something else");
+        assert_eq!(at(&mut idle, 1020, 1090), None);
+        assert_eq!(at(&mut idle, 1100, 1200), Some(us(50)));
+        idle.count(1);
+        assert_eq!(idle.empty(bounds, us(1120)), None, "there was an event");
+    }
+
+    #[test]
+    fn the_first_reads_after_a_pause_may_be_late() {
+        let bounds = Bounds { spin: Some(Duration::ZERO), ..Bounds::default() };
+        let mut idle = Idle::new();
+        assert_eq!(idle.empty(bounds, us(100)), Some(us(50)));
+        idle.paused(us(150));
+        assert_eq!(idle.empty(bounds, us(150 + 32 + 6)), Some(us(100)));
+        idle.paused(us(288));
+        assert_eq!(idle.empty(bounds, us(288 + 32 + 12)), Some(us(200)));
+        idle.paused(us(532));
         assert_eq!(
-            idle.empty(bounds, us(294), us(295), 0),
-            None,
+            idle.empty(bounds, us(532 + 32 + 26)),
+            Some(us(50)),
             "later than an eighth of the pause"
         );
     }
