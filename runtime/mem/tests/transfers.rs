@@ -112,18 +112,24 @@ fn transfers(context: &Context) {
     });
     begun.expect("service").expect("begun");
     expect_ends(&service, ranks);
-    for (rank, at) in (0..ranks).flat_map(|rank| (0..words).map(move |at| (rank, at))) {
-        assert_eq!(into.shared().load_u64(rank as usize * part + 8 * at), word(rank, at));
-    }
+    expect_words(into, ranks, word);
     // Those that were only sent are in place after this.
     context.barrier().expect("barrier");
     send_to_all_and_wait(&service, context);
-    for (rank, at) in (0..ranks).flat_map(|rank| (0..words).map(move |at| (rank, at))) {
-        let found = target.1.shared().load_u64(rank as usize * part + 8 * at);
-        assert_eq!(found, word(rank + 100, at));
-    }
+    expect_words(target.1, ranks, |rank, at| word(rank + 100, at));
     source.end().expect("ended");
     drop(target);
+}
+
+/// Each rank's part of the memory has its words.
+fn expect_words(memory: SharedBytesMut<'_>, ranks: u32, word: impl Fn(u32, usize) -> u64) {
+    let words = memory.len() / 8 / ranks as usize;
+    for rank in 0..ranks {
+        for at in 0..words {
+            let found = memory.shared().load_u64(8 * (rank as usize * words + at));
+            assert_eq!(found, word(rank, at), "word {at} of rank {rank}");
+        }
+    }
 }
 
 /// A message behind the puts of each rank.
