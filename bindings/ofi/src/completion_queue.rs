@@ -221,7 +221,7 @@ mod tests {
             for first in 0..4 {
                 let queue = &queue;
                 scope.spawn(move || {
-                    (0..1000).for_each(|next| queue.push(success(first * 1000 + next)))
+                    (0..1000).for_each(|next| queue.push(success(first * 1000 + next)));
                 });
             }
             let mut latest = [None; 4];

@@ -88,14 +88,17 @@ impl Engine {
     /// The process's engine; made by the first call.
     ///
     /// # Errors
-    /// `FI_ENODEV`: this process is no rank of a job, or cannot become one; why is told on stderr.
+    /// `FI_ENODEV`: this process is no rank of a job, or cannot become one; then the reason is told on stderr.
     pub fn get() -> Result<Arc<Engine>, Errno> {
         let mut engine = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(there) = &*engine {
             return Ok(Arc::clone(there));
         }
         let made = Engine::open().map_err(|error| {
-            told(&error);
+            // A program that was started elsewhere has other fabrics.
+            if !matches!(error, Error::NotLaunched) {
+                told(&error);
+            }
             libc::ENODEV
         })?;
         let made = Arc::new(made);

@@ -8,7 +8,7 @@ pub(crate) const REMOTE_WRITE: u64 = 1 << 13 | 1 << 2;
 /// As libfabric has it beyond the system's numbers.
 const FI_ETRUNC: i32 = 265;
 /// `FI_ENOKEY`.
-pub(crate) const ENOKEY: i32 = libc::ENOKEY;
+pub(crate) const ENOKEY: i32 = 266;
 
 /// The number of a failure.
 pub(crate) fn of_failure(failure: Failure) -> i32 {
