@@ -111,7 +111,6 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     status(|| {
         // SAFETY: as above.
         unsafe { objects::withdraw::<Domain>(fid, |domain| domain.users.none()) }.map(drop)?;
-        Engine::release_unused();
         Ok(())
     })
 }

@@ -29,7 +29,7 @@ use crate::engine::service::FabricService;
 use crate::errno;
 use crate::operation::{Address, Pieces};
 
-/// Shared by all domains of the process. With the last one the rank leaves its job.
+/// Shared by all domains of the process.
 #[derive(Debug)]
 pub struct Engine {
     /// Ends before the context.
@@ -45,7 +45,7 @@ unsafe impl std::marker::Send for Engine {}
 // SAFETY: as above.
 unsafe impl Sync for Engine {}
 
-/// There from the first question about the fabric until the last domain closes, or the library is unloaded.
+/// There from the first question about the fabric until the core is unloaded: a process joins its job once.
 static ENGINE: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
 
 /// A message's receive, for the state machine.
@@ -106,8 +106,8 @@ impl Engine {
         Ok(made)
     }
 
-    /// A domain is closed, or the library is unloaded. If nobody else has the engine the rank waits until what it has sent has arrived,
-    /// and leaves its job's communication.
+    /// The core is unloaded, at the latest when the process ends. The rank waits until what it has sent has arrived, and leaves its
+    /// job's communication, unless the program has not closed what uses it.
     pub fn release_unused() {
         let mut engine = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
         if engine.as_ref().is_some_and(|engine| Arc::strong_count(engine) == 1) {
