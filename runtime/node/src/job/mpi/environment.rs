@@ -43,8 +43,13 @@ pub fn find_provider(programs: &Path) -> Option<PathBuf> {
     provider_folders(programs).into_iter().find(|folder| folder.join(PROVIDER).is_file())
 }
 
-/// Settings of libraries. A variable that the user has set stays as it is.
-pub fn settings(setting: MpiSetting, provider: Option<&Path>) -> Vec<(String, String)> {
+/// Settings of libraries. A variable that the user has set stays as it is. `loopback`: the nodes are all on this machine and
+/// reach each other by its loopback interface.
+pub fn settings(
+    setting: MpiSetting,
+    provider: Option<&Path>,
+    loopback: bool,
+) -> Vec<(String, String)> {
     let mut all: Vec<(&str, String)> = Vec::new();
     let mut set = |name, value: &str| all.push((name, value.to_owned()));
     if setting.library.pmix() {
@@ -52,6 +57,10 @@ pub fn settings(setting: MpiSetting, provider: Option<&Path>) -> Vec<(String, St
         set("FLUX_JOB_ID", "kumi");
         for (name, value) in open_mpi(setting.fabric) {
             set(name, value);
+        }
+        if loopback && setting.fabric == Fabric::Tcp {
+            // Open MPI leaves it out otherwise.
+            set("OMPI_MCA_btl_tcp_if_include", "lo");
         }
     }
     if setting.library.pmi() {
@@ -161,7 +170,8 @@ mod tests {
 
     #[test]
     fn each_fabric_is_asked_for_by_name() {
-        let of = |library, fabric| settings(MpiSetting { library, fabric }, Some(Path::new("/p")));
+        let of =
+            |library, fabric| settings(MpiSetting { library, fabric }, Some(Path::new("/p")), true);
         let has = |all: &[(String, String)], name: &str, value: &str| {
             all.iter().any(|(n, v)| n == name && v == value)
         };
@@ -170,11 +180,25 @@ mod tests {
         assert!(has(&kumi, "OMPI_MCA_mtl", "ofi") && has(&kumi, "MPIR_CVAR_CH4_NETMOD", "ofi"));
         let tcp = of(MpiLibrary::OpenMpi, Fabric::Tcp);
         assert!(has(&tcp, "OMPI_MCA_btl", "tcp,self"));
+        assert!(has(&tcp, "OMPI_MCA_btl_tcp_if_include", "lo"));
         assert!(
             tcp.iter().all(|(name, _)| !name.starts_with("MPIR_") && name != "FI_PROVIDER_PATH")
         );
         let shm = of(MpiLibrary::Mpich, Fabric::Shm);
         assert!(shm.iter().all(|(name, _)| !name.starts_with("FI_") && !name.starts_with("OMPI_")));
+    }
+
+    #[test]
+    fn the_provider_is_found_beside_the_programs_or_in_the_library_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = folder.path().join("bin");
+        assert_eq!(find_provider(&programs), None);
+        for place in ["lib/kumi/fabric", "bin", "bin/fabric"] {
+            let at = folder.path().join(place);
+            std::fs::create_dir_all(&at).unwrap();
+            std::fs::write(at.join(PROVIDER), "x").unwrap();
+            assert_eq!(find_provider(&programs).as_deref(), Some(&*at), "the nearest is taken");
+        }
     }
 
     #[test]
