@@ -15,7 +15,7 @@ use super::super::NodeServices;
 use super::super::launch::resources;
 use super::super::process::{self, Process};
 use super::super::shim::ShimSpec;
-use super::environment::{self, PROVIDER};
+use super::environment::{self, PROVIDER, Surroundings};
 use super::folder::MpiFolder;
 use super::setting::{Fabric, MpiSetting};
 use crate::client::refusal;
@@ -88,9 +88,10 @@ impl MpiLaunch {
         }))
     }
 
-    /// Settings of libraries, which go before what the user has set.
-    pub(in crate::job) fn settings(&self) -> Vec<(String, String)> {
-        environment::settings(self.setting, self.provider.as_deref(), self.loopback)
+    /// Settings of libraries, which give way to what the user has set. `crowded`: ranks share processors.
+    pub(in crate::job) fn settings(&self, crowded: bool) -> Vec<(String, String)> {
+        let (provider, loopback) = (self.provider.as_deref(), self.loopback);
+        environment::settings(self.setting, Surroundings { provider, loopback, crowded })
     }
 
     /// Variables of a local rank that are known now.
@@ -203,8 +204,11 @@ fn server_env(job: &[(String, String)]) -> Vec<(String, String)> {
         ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR", "KUMI_LIBPMIX", "KUMI_CLUSTER_DIR"];
     let passed = |name: &str| PASSED.contains(&name) || name.starts_with("PMIX_MCA_");
     let own = job.iter().filter(|(name, _)| passed(name)).cloned();
-    // The library looks for graphics cards otherwise, which takes longer than all else.
-    let quick = [("HWLOC_COMPONENTS", "linux,stop"), ("HWLOC_PLUGINS_PATH", "/nonexistent")];
+    // The library looks at all devices otherwise, which takes longer than all else.
+    let quick = [
+        ("HWLOC_COMPONENTS", "-linux:io,-linux:pci,linux,stop"),
+        ("HWLOC_PLUGINS_PATH", "/nonexistent"),
+    ];
     own.chain(quick.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
 
