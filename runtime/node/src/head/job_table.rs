@@ -404,6 +404,18 @@ pub(crate) mod tests {
         taken_over(9, &format!("{before}0000{after}"));
     }
 
+    #[test]
+    fn jobs_of_version_10_are_as_those_of_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut table = JobTable::open(&path).unwrap();
+        let jobs = [record(3, JobState::Queued), record(4, JobState::Running)];
+        table.persist(&jobs).unwrap();
+        table.connection.pragma_update(None, "user_version", version(10)).unwrap();
+        drop(table);
+        assert_eq!(JobTable::open(&path).unwrap().load().unwrap(), jobs);
+    }
+
     fn taken_over(control: u32, record: &str) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");

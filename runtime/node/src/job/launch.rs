@@ -190,7 +190,7 @@ impl JobResources {
         let shim = ShimSpec {
             path: program,
             args: request.args.clone(),
-            settings: self.mpi.as_ref().map(MpiLaunch::settings).unwrap_or_default(),
+            settings: self.mpi_settings(),
             env: self.inherited_env(&request.env),
             rank_env: self.rank_env(services, spec, part),
             cwd: request.cwd.clone(),
@@ -233,6 +233,12 @@ impl JobResources {
             }
         }
         Ok(ShimProcesses { ranks, go, status, server })
+    }
+
+    /// Settings of an MPI program.
+    fn mpi_settings(&self) -> Vec<(String, String)> {
+        let crowded = self.processors.shared() < self.sockets.len();
+        self.mpi.as_ref().map(|mpi| mpi.settings(crowded)).unwrap_or_default()
     }
 
     /// The environment of the user, without what only a launcher may say.

@@ -174,6 +174,8 @@ impl LiveJob {
 pub struct NodeServices {
     /// This node.
     pub node: NodeId,
+    /// The cluster's directory.
+    pub cluster: PathBuf,
     /// Names of all nodes, by number.
     pub node_names: Vec<String>,
     /// Where ranks' sockets bind: a free port of this address, with its interface where it needs one.

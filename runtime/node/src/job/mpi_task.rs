@@ -181,7 +181,11 @@ impl JobTask {
 
     /// A rank ends the job: it is told of before the rank ends, and the others are killed.
     async fn aborted(&mut self, rank: u32, code: i32, message: &str) {
-        let said = sentence(message);
+        let said = match sentence(message) {
+            // Open MPI's word for nothing.
+            said if said == "N/A" => String::new(),
+            said => said,
+        };
         let colon = if said.is_empty() { "" } else { ": " };
         self.say_of(
             rank,

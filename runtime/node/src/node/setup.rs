@@ -30,6 +30,7 @@ use crate::config::{ClusterConfig, NodeConfig, on_link};
 use crate::exit::{ExitCode, Failure};
 use crate::fill;
 use crate::job::devices::DeviceLedger;
+use crate::job::mpi::folder;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
@@ -173,6 +174,7 @@ impl Started {
         let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
             node,
+            cluster: dir.to_owned(),
             node_names: config.nodes.iter().map(|node| node.name.clone()).collect(),
             address: on_link(SocketAddr::new(own.address, 0), scope),
             max_datagram: max_datagram(&config, node, scope),
@@ -201,6 +203,7 @@ impl Started {
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         begin(&socket, &pid, listener, tree)?;
+        folder::remove_left(dir, Some(node));
         say_ready(&services, &own, &description);
         Ok(Self {
             services,

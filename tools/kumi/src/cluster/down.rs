@@ -10,6 +10,7 @@ use crate::output;
 use kumi_control::message::ClientRequest;
 use kumi_node::client::{Client, ClientError};
 use kumi_node::config::{ClusterConfig, ClusterKind};
+use kumi_node::job::mpi::folder;
 use std::time::Duration;
 
 /// Time for the daemons to end on request.
@@ -35,6 +36,7 @@ pub async fn run(context: &Context, args: &DownArgs) -> Result<(), Error> {
     if alone {
         netns::remove(&context.name)?;
     }
+    folder::remove_left(context.dir(), None);
     let hosts = config.is_some_and(|config| config.kind == ClusterKind::Hosts);
     if hosts && !args.purge {
         directory::remove_runtime(context.dir())?;

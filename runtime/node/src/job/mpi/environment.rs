@@ -43,8 +43,19 @@ pub fn find_provider(programs: &Path) -> Option<PathBuf> {
     provider_folders(programs).into_iter().find(|folder| folder.join(PROVIDER).is_file())
 }
 
+/// What settings of libraries depend on, beside the job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Surroundings<'a> {
+    /// The folder with the provider.
+    pub provider: Option<&'a Path>,
+    /// The nodes are all on this machine and reach each other by its loopback interface.
+    pub loopback: bool,
+    /// Ranks share processors.
+    pub crowded: bool,
+}
+
 /// Settings of libraries. A variable that the user has set stays as it is.
-pub fn settings(setting: MpiSetting, provider: Option<&Path>) -> Vec<(String, String)> {
+pub fn settings(setting: MpiSetting, around: Surroundings<'_>) -> Vec<(String, String)> {
     let mut all: Vec<(&str, String)> = Vec::new();
     let mut set = |name, value: &str| all.push((name, value.to_owned()));
     if setting.library.pmix() {
@@ -52,6 +63,14 @@ pub fn settings(setting: MpiSetting, provider: Option<&Path>) -> Vec<(String, St
         set("FLUX_JOB_ID", "kumi");
         for (name, value) in open_mpi(setting.fabric) {
             set(name, value);
+        }
+        if around.crowded {
+            // A rank that waits lets others run, as `mpirun` has it where it starts more ranks than processors.
+            set("OMPI_MCA_mpi_yield_when_idle", "1");
+        }
+        if around.loopback && setting.fabric == Fabric::Tcp {
+            // Open MPI leaves it out otherwise.
+            set("OMPI_MCA_btl_tcp_if_include", "lo");
         }
     }
     if setting.library.pmi() {
@@ -64,7 +83,7 @@ pub fn settings(setting: MpiSetting, provider: Option<&Path>) -> Vec<(String, St
     match setting.fabric {
         Fabric::Kumi => {
             set("FI_PROVIDER", "kumi");
-            if let Some(folder) = provider.and_then(Path::to_str) {
+            if let Some(folder) = around.provider.and_then(Path::to_str) {
                 set("FI_PROVIDER_PATH", folder);
             }
         }
@@ -161,7 +180,11 @@ mod tests {
 
     #[test]
     fn each_fabric_is_asked_for_by_name() {
-        let of = |library, fabric| settings(MpiSetting { library, fabric }, Some(Path::new("/p")));
+        let of = |library, fabric| {
+            let provider = Some(Path::new("/p"));
+            let around = Surroundings { provider, loopback: true, crowded: true };
+            settings(MpiSetting { library, fabric }, around)
+        };
         let has = |all: &[(String, String)], name: &str, value: &str| {
             all.iter().any(|(n, v)| n == name && v == value)
         };
@@ -170,11 +193,29 @@ mod tests {
         assert!(has(&kumi, "OMPI_MCA_mtl", "ofi") && has(&kumi, "MPIR_CVAR_CH4_NETMOD", "ofi"));
         let tcp = of(MpiLibrary::OpenMpi, Fabric::Tcp);
         assert!(has(&tcp, "OMPI_MCA_btl", "tcp,self"));
+        assert!(has(&tcp, "OMPI_MCA_btl_tcp_if_include", "lo"));
+        assert!(has(&tcp, "OMPI_MCA_mpi_yield_when_idle", "1"));
+        let setting = MpiSetting { library: MpiLibrary::OpenMpi, fabric: Fabric::Tcp };
+        let alone = settings(setting, Surroundings::default());
+        assert_eq!(alone.len() + 2, tcp.len(), "what depends on the node");
         assert!(
             tcp.iter().all(|(name, _)| !name.starts_with("MPIR_") && name != "FI_PROVIDER_PATH")
         );
         let shm = of(MpiLibrary::Mpich, Fabric::Shm);
         assert!(shm.iter().all(|(name, _)| !name.starts_with("FI_") && !name.starts_with("OMPI_")));
+    }
+
+    #[test]
+    fn the_provider_is_found_beside_the_programs_or_in_the_library_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = folder.path().join("bin");
+        assert_eq!(find_provider(&programs), None);
+        for place in ["lib/kumi/fabric", "bin", "bin/fabric"] {
+            let at = folder.path().join(place);
+            std::fs::create_dir_all(&at).unwrap();
+            std::fs::write(at.join(PROVIDER), "x").unwrap();
+            assert_eq!(find_provider(&programs).as_deref(), Some(&*at), "the nearest is taken");
+        }
     }
 
     #[test]

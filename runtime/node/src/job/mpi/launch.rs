@@ -9,44 +9,19 @@ use std::path::{Path, PathBuf};
 use kumi_control::message::{JobSpec, NodeRanks, Refusal, RefusalKind};
 use kumi_pmi::message::{ServedJob, ServedNode};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::{Gid, Uid, chown, mkdtemp};
 use tokio::net::unix::pipe;
 
 use super::super::NodeServices;
 use super::super::launch::resources;
 use super::super::process::{self, Process};
 use super::super::shim::ShimSpec;
-use super::environment::{self, PROVIDER};
+use super::environment::{self, PROVIDER, Surroundings};
+use super::folder::MpiFolder;
 use super::setting::{Fabric, MpiSetting};
 use crate::client::refusal;
 
 /// The server's program, beside this one.
 const SERVER: &str = "kumi-pmi-server";
-
-/// Folder of a job's server and ranks. It goes with the value.
-#[derive(Debug)]
-pub(in crate::job) struct MpiFolder(PathBuf);
-
-impl MpiFolder {
-    fn make(spec: &JobSpec, services: &NodeServices) -> io::Result<Self> {
-        let name = format!("kumi-mpi-{}-{}-XXXXXX", services.node, spec.job);
-        let folder = Self(mkdtemp(&std::env::temp_dir().join(name))?);
-        let user = &spec.user;
-        chown(&folder.0, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
-        Ok(folder)
-    }
-}
-
-impl Drop for MpiFolder {
-    fn drop(&mut self) {
-        // It is its user's, who may have removed it.
-        if let Err(error) = std::fs::remove_dir_all(&self.0)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(folder = %self.0.display(), %error, "a folder of an MPI program is left");
-        }
-    }
-}
 
 /// The server's process and the end of its standard error.
 pub(in crate::job) struct ServerProcess {
@@ -68,6 +43,8 @@ pub(in crate::job) struct MpiLaunch {
     pmi: Vec<(OwnedFd, OwnedFd)>,
     place: u32,
     served: Vec<ServedNode>,
+    /// The node's address is on the loopback interface.
+    loopback: bool,
 }
 
 impl MpiLaunch {
@@ -86,7 +63,7 @@ impl MpiLaunch {
         };
         let provider = check_fabric(services, spec, setting)?;
         let failed = |error: io::Error| resources("what an MPI program needs", &error);
-        let folder = MpiFolder::make(spec, services).map_err(failed)?;
+        let folder = MpiFolder::make(&services.cluster, services.node, spec).map_err(failed)?;
         let (control, control_end) = UnixStream::pair().map_err(failed)?;
         let variables = memfd_create(c"kumi-mpi", MFdFlags::MFD_CLOEXEC)
             .map_err(|error| failed(error.into()))?;
@@ -107,12 +84,14 @@ impl MpiLaunch {
             pmi,
             place,
             served,
+            loopback: services.address.ip().is_loopback(),
         }))
     }
 
-    /// Settings of libraries, which go before what the user has set.
-    pub(in crate::job) fn settings(&self) -> Vec<(String, String)> {
-        environment::settings(self.setting, self.provider.as_deref())
+    /// Settings of libraries, which give way to what the user has set. `crowded`: ranks share processors.
+    pub(in crate::job) fn settings(&self, crowded: bool) -> Vec<(String, String)> {
+        let (provider, loopback) = (self.provider.as_deref(), self.loopback);
+        environment::settings(self.setting, Surroundings { provider, loopback, crowded })
     }
 
     /// Variables of a local rank that are known now.
@@ -150,7 +129,7 @@ impl MpiLaunch {
             place: self.place,
             uid: spec.user.uid,
             gid: spec.user.gid,
-            folder: self.folder.0.to_string_lossy().into_owned(),
+            folder: self.folder.path().to_string_lossy().into_owned(),
             pmix: self.setting.library.pmix(),
             pmi: self.pmi.iter().map(|(end, _)| end.as_raw_fd()).collect(),
         }
@@ -221,11 +200,15 @@ pub(in crate::job) struct MpiParts {
 
 /// Environment of a server, from that of its job.
 fn server_env(job: &[(String, String)]) -> Vec<(String, String)> {
-    const PASSED: [&str; 5] = ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR", "KUMI_LIBPMIX"];
+    const PASSED: [&str; 6] =
+        ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR", "KUMI_LIBPMIX", "KUMI_CLUSTER_DIR"];
     let passed = |name: &str| PASSED.contains(&name) || name.starts_with("PMIX_MCA_");
     let own = job.iter().filter(|(name, _)| passed(name)).cloned();
-    // The library looks for graphics cards otherwise, which takes longer than all else.
-    let quick = [("HWLOC_COMPONENTS", "linux,stop"), ("HWLOC_PLUGINS_PATH", "/nonexistent")];
+    // The library looks at all devices otherwise, which takes longer than all else.
+    let quick = [
+        ("HWLOC_COMPONENTS", "-linux:io,-linux:pci,linux,stop"),
+        ("HWLOC_PLUGINS_PATH", "/nonexistent"),
+    ];
     own.chain(quick.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
 
@@ -272,5 +255,5 @@ pub(super) fn no_provider(services: &NodeServices) -> Refusal {
         services.node,
         services.executable.display()
     );
-    refusal(RefusalKind::NoResources, message)
+    refusal(RefusalKind::NotFound, message)
 }

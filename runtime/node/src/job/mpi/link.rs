@@ -14,7 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 
-use super::launch::{MpiFolder, MpiParts, no_provider};
+use super::folder::MpiFolder;
+use super::launch::{MpiParts, no_provider};
 use super::setting::{MpiLibrary, MpiSetting};
 use crate::client::refusal;
 use crate::job::NodeServices;

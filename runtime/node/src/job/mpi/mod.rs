@@ -5,6 +5,7 @@
 //! than of what ranks write.
 
 pub mod environment;
+pub mod folder;
 mod launch;
 mod link;
 pub mod setting;
