@@ -13,6 +13,9 @@ pub struct PageState {
     pub busy: bool,
     /// The page had its home here when the state was changed last: the copy has no twin.
     pub home: bool,
+    /// Rises with each fetch, diff and move of the home, and begins again after [`PageState::LAST_CHANGE`]. Two equal states with
+    /// fewer changes between them are one: nothing has happened.
+    pub changes: u32,
 }
 
 /// What a rank has to do that needs a page.
@@ -31,9 +34,16 @@ pub enum Lookup {
 
 impl PageState {
     /// The highest stamp.
-    pub const LAST_STAMP: u64 = PageState::HOME - 1;
+    pub const LAST_STAMP: u64 = (1 << PageState::CHANGES) - 1;
+    /// The highest number of changes.
+    pub const LAST_CHANGE: u32 = (1 << (62 - PageState::CHANGES)) - 1;
     const BUSY: u64 = 1 << 63;
     const HOME: u64 = 1 << 62;
+    const CHANGES: u32 = 44;
+
+    fn changed(&mut self) {
+        self.changes = (self.changes + 1) & PageState::LAST_CHANGE;
+    }
 
     /// Looks for a copy of stamp `need` or later. If there is none, a fetch begins.
     ///
@@ -51,10 +61,31 @@ impl PageState {
         Lookup::Fetch { twin }
     }
 
+    /// Whether a page may be asked for that nobody waits for, to be used if it is still good when somebody does. Nothing is marked here, so
+    /// other ranks of the node go on as if it were not under way.
+    #[must_use]
+    pub fn may_ask_ahead(self, need: u64) -> bool {
+        // While a diff is under way it is open whether the page that comes contains it. A page that had its home here is left to those
+        // who want it: another rank of the node may not know yet that it moved.
+        !self.busy && !self.home && (self.fetched_at == 0 || self.fetched_at < need)
+    }
+
+    /// A page is wanted that was asked for at `stamp`, when the state was `asked`. If what came is still good, its fetch ends as any
+    /// other by [`PageState::end_fetch`]: whether there is a copy with a twin, into which the page is merged. Otherwise it is of no use:
+    /// it may lack what this node has sent home since.
+    pub fn take_asked(&mut self, asked: PageState, stamp: u64, need: u64) -> Option<bool> {
+        if *self != asked || !self.may_ask_ahead(need) || stamp < need {
+            return None;
+        }
+        self.busy = true;
+        Some(self.fetched_at != 0)
+    }
+
     /// The page has come whose fetch began at `stamp`. Whether it is to be used: not if the home has come here meanwhile.
     #[must_use]
     pub fn end_fetch(&mut self, stamp: u64) -> bool {
         self.busy = false;
+        self.changed();
         if !self.home {
             self.fetched_at = stamp;
         }
@@ -65,7 +96,12 @@ impl PageState {
     /// overtake it with newer bytes of the same place.
     #[must_use]
     pub fn begin_flush(&mut self) -> bool {
-        !core::mem::replace(&mut self.busy, true)
+        if self.busy {
+            return false;
+        }
+        self.busy = true;
+        self.changed();
+        true
     }
 
     /// The fetch has failed, or the diff is in place.
@@ -76,14 +112,16 @@ impl PageState {
     /// The page has its home on this node from now on: the copy has no twin any more.
     pub fn become_home(&mut self) {
         (self.fetched_at, self.home) = (0, true);
+        self.changed();
     }
 
-    /// As a word: the stamp in the lower 62 bits.
+    /// As a word: the stamp in the lower 44 bits, then 18 bits of changes.
     #[must_use]
     pub fn to_word(self) -> u64 {
         let busy = if self.busy { PageState::BUSY } else { 0 };
         let home = if self.home { PageState::HOME } else { 0 };
-        self.fetched_at & PageState::LAST_STAMP | busy | home
+        let changes = u64::from(self.changes & PageState::LAST_CHANGE) << PageState::CHANGES;
+        self.fetched_at & PageState::LAST_STAMP | changes | busy | home
     }
 
     /// The inverse of [`PageState::to_word`].
@@ -93,6 +131,51 @@ impl PageState {
             fetched_at: word & PageState::LAST_STAMP,
             busy: word & PageState::BUSY != 0,
             home: word & PageState::HOME != 0,
+            changes: (word >> PageState::CHANGES) as u32 & PageState::LAST_CHANGE,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_survives_its_word() {
+        for state in [
+            PageState::default(),
+            PageState { fetched_at: PageState::LAST_STAMP, ..PageState::default() },
+            PageState { changes: PageState::LAST_CHANGE, ..PageState::default() },
+            PageState { fetched_at: 7, busy: true, home: true, changes: 9 },
+        ] {
+            assert_eq!(PageState::from_word(state.to_word()), state);
+        }
+    }
+
+    #[test]
+    fn a_page_that_was_asked_for_is_good_until_something_happens() {
+        let start = PageState { fetched_at: 3, ..PageState::default() };
+        assert!(start.may_ask_ahead(4) && !start.may_ask_ahead(3));
+        let mut good = start;
+        assert_eq!(good.take_asked(start, 5, 4), Some(true));
+        assert!(good.busy && !good.may_ask_ahead(9), "its fetch ends as any other");
+        assert_eq!(good.take_asked(start, 5, 4), None, "twice");
+
+        let mut old = start;
+        assert_eq!(old.take_asked(start, 5, 6), None, "an acquire needs a later one");
+        let mut flushed = start;
+        assert!(flushed.begin_flush());
+        flushed.release();
+        assert_eq!(flushed.take_asked(start, 5, 4), None, "it may lack the diff");
+        let mut fetched = start;
+        assert_eq!(fetched.look_up(4), Lookup::Fetch { twin: true });
+        assert!(fetched.end_fetch(3), "at the same stamp");
+        assert_eq!(fetched.take_asked(start, 5, 4), None, "another one came");
+        let mut moved = start;
+        moved.become_home();
+        assert_eq!(moved.take_asked(start, 5, 4), None, "the home came here");
+
+        let mut new = PageState::default();
+        assert_eq!(new.take_asked(PageState::default(), 1, 0), Some(false));
     }
 }

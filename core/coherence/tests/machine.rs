@@ -61,6 +61,20 @@ struct Process {
     /// Written pages that are not mapped any more.
     pending: PageSet,
     needs: BTreeMap<u32, u64>,
+    /// Pages that were asked for before somebody wants them.
+    ahead: Vec<Ahead>,
+    /// So many more may be.
+    may_ask: u32,
+}
+
+/// A page under way that nobody waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Ahead {
+    page: u32,
+    home: Rank,
+    stamp: u64,
+    asked: PageState,
+    bytes: Option<Vec<u8>>,
 }
 
 /// See the module.
@@ -85,15 +99,20 @@ pub enum Step {
     Serve(usize),
     /// It arrives.
     Arrive(usize),
+    /// A rank asks for a page that nobody waits for.
+    Ask(usize, u32),
+    /// Its first page of these that was not read at its home is.
+    ServeAhead(usize),
 }
 
 impl World {
-    /// A machine whose pages are all in one allocation.
+    /// A machine whose pages are all in one allocation. Each rank asks for so many pages before it wants them.
     pub fn new(
         script: &Script,
         protocol: Protocol,
         migration: Migration,
         placement: Placement,
+        may_ask: u32,
     ) -> World {
         let ranks = script.node_of.len();
         let processes = (0..ranks as Rank).map(|rank| {
@@ -111,6 +130,8 @@ impl World {
                 dirty: BTreeSet::new(),
                 pending: PageSet::new(),
                 needs: BTreeMap::new(),
+                ahead: Vec::new(),
+                may_ask,
             }
         });
         let nodes = script.node_of.iter().max().map_or(0, |last| last + 1);
@@ -134,9 +155,30 @@ impl World {
                 Waits::Flush { .. } if process.coherence.is_flushed(1) => steps.push(Step::Run(at)),
                 _ => {}
             }
+            steps.extend(self.steps_ahead(script, at));
         }
         let full = self.wires.iter().filter(|(_, wire)| !wire.is_empty());
         steps.extend(full.map(|((from, to), _)| Step::Deliver(*from, *to)));
+        steps
+    }
+
+    /// Pages that a rank may ask for now, whatever it waits for.
+    fn steps_ahead(&self, script: &Script, at: usize) -> Vec<Step> {
+        let process = &self.processes[at];
+        let mut steps = Vec::new();
+        if process.ahead.iter().any(|ahead| ahead.bytes.is_none()) {
+            steps.push(Step::ServeAhead(at));
+        }
+        if process.may_ask > 0 && process.next < script.ops[at].len() {
+            let may = |page: &u32| {
+                let state = self.nodes[self.node_of[at] as usize].states.get(page).copied();
+                let need = process.needs.get(page).copied().unwrap_or(0);
+                let far = matches!(process.coherence.home(*page), Home::At(home) if !process.coherence.is_near(home));
+                far && state.unwrap_or_default().may_ask_ahead(need)
+                    && process.ahead.iter().all(|ahead| ahead.page != *page)
+            };
+            steps.extend((0..script.pages).filter(may).map(|page| Step::Ask(at, page)));
+        }
         steps
     }
 
@@ -169,6 +211,40 @@ impl World {
                 }
             }
             Step::Arrive(at) => self.page_arrived(at),
+            Step::Ask(at, page) => self.ask_ahead(at, page),
+            Step::ServeAhead(at) => {
+                let ahead = self.processes[at].ahead.iter().position(|one| one.bytes.is_none());
+                let ahead = ahead.expect("one that was not read");
+                let Ahead { page, home, .. } = self.processes[at].ahead[ahead];
+                let read = self.nodes[self.node_of[home as usize] as usize].copy(page).clone();
+                self.processes[at].ahead[ahead].bytes = Some(read);
+            }
+        }
+    }
+
+    fn ask_ahead(&mut self, at: usize, page: u32) {
+        let Home::At(home) = self.processes[at].coherence.home(page) else { return };
+        let node = self.node(at);
+        node.clock = node.clock.max(1);
+        let (stamp, asked, bytes) = (node.clock, *node.state(page), None);
+        self.processes[at].may_ask -= 1;
+        self.processes[at].ahead.push(Ahead { page, home, stamp, asked, bytes });
+    }
+
+    /// Uses a page that was asked for before, if it is still good; false if there is none, and if it was of no use. It has been read
+    /// at its home.
+    fn use_ahead(&mut self, at: usize, page: u32) -> bool {
+        let found = self.processes[at].ahead.iter().position(|one| one.page == page);
+        let Some(found) = found else { return false };
+        let Ahead { stamp, asked, bytes, .. } = self.processes[at].ahead.remove(found);
+        let need = self.processes[at].needs.get(&page).copied().unwrap_or(0);
+        let Some(fetched) = bytes else { return false };
+        match self.node(at).state(page).take_asked(asked, stamp, need) {
+            None => false,
+            Some(twin) => {
+                self.install(at, page, stamp, twin, fetched);
+                true
+            }
         }
     }
 
@@ -368,6 +444,11 @@ impl World {
             let node = self.node(at);
             node.clock = node.clock.max(1);
             let now = node.clock;
+            if self.use_ahead(at, page) {
+                self.processes[at].mapped.insert(page);
+                return true;
+            }
+            let node = self.node(at);
             match node.state(page).look_up(need) {
                 Lookup::Current => {}
                 Lookup::Wait => return false,
@@ -387,6 +468,10 @@ impl World {
         let Waits::Page { page, stamp, twin, bytes: Some(fetched), .. } = waits else {
             panic!("no page arrives");
         };
+        self.install(at, page, stamp, twin, fetched);
+    }
+
+    fn install(&mut self, at: usize, page: u32, stamp: u64, twin: bool, fetched: Vec<u8>) {
         let node = self.node(at);
         if !node.state(page).end_fetch(stamp) {
             return;

@@ -20,6 +20,7 @@ mod caller;
 mod config;
 mod context;
 mod error;
+mod flight;
 mod node_copy;
 pub mod node_memory;
 mod pager;

@@ -9,9 +9,10 @@ use kumi_coherence::{BadMessage, Lookup, PageState, diff};
 
 use crate::node_memory::{MemoryError, NodeMemory};
 
-/// Words of the table's head: the clock, and the stamps of the last two barriers.
+/// Words of the table's head: the clock, the stamps of the last two barriers, and the changes of all pages.
 const CLOCK: usize = 0;
 const BARRIERS: usize = 1;
+const CHANGES: usize = 3;
 /// A barrier's word has its epoch in the highest bits and its stamp in these.
 const STAMP_BITS: u32 = 44;
 
@@ -86,6 +87,16 @@ impl NodeCopy {
 
     // States.
 
+    /// Changes of states so far (see [`PageState::changes`]), or a few more.
+    pub(crate) fn changes(&self) -> u64 {
+        self.memory.head(CHANGES).load(Acquire)
+    }
+
+    /// So many changes come now.
+    pub(crate) fn will_change(&self, pages: usize) {
+        self.memory.head(CHANGES).fetch_add(pages as u64, AcqRel);
+    }
+
     /// The state of a page as it is now.
     pub(crate) fn state(&self, page: u32) -> Result<PageState, MemoryError> {
         Ok(PageState::from_word(self.memory.word(page.into())?.load(Acquire)))
@@ -112,6 +123,18 @@ impl NodeCopy {
         self.update(page, |state| state.look_up(need))
     }
 
+    /// See [`PageState::take_asked`].
+    pub(crate) fn take_asked(
+        &self,
+        page: u32,
+        asked: PageState,
+        stamp: u64,
+        need: u64,
+    ) -> Result<Option<bool>, MemoryError> {
+        self.update(page, |state| state.take_asked(asked, stamp, need))
+    }
+
+    /// The caller has told [`NodeCopy::will_change`].
     pub(crate) fn begin_flush(&self, page: u32) -> Result<bool, MemoryError> {
         self.update(page, PageState::begin_flush)
     }
@@ -121,6 +144,7 @@ impl NodeCopy {
         self.update(page, PageState::release)
     }
 
+    /// The caller has told [`NodeCopy::will_change`].
     pub(crate) fn become_home(&self, page: u32) -> Result<(), MemoryError> {
         self.update(page, PageState::become_home)
     }
@@ -142,26 +166,38 @@ impl NodeCopy {
 
     // Contents.
 
+    /// Gives memory to a page and its twin, so that [`NodeCopy::install`] need not; whether they have it now. Kernels before 5.14 cannot.
+    pub(crate) fn make_ready(&self, page: u32) -> Result<bool, MemoryError> {
+        self.memory.make_ready(page.into())
+    }
+
     /// Takes pages that were fetched at `stamp`, and ends their fetches. The caller began them, so it alone uses the twins.
-    /// `twins` says for each whether there is a copy, with a twin, to merge it into.
+    /// `twins` says for each whether there is a copy, with a twin, to merge it into. `ready`: all have memory.
     pub(crate) fn install(
         &self,
         first: u32,
         fetched: &[u8],
         twins: &[bool],
         stamp: u64,
+        ready: bool,
     ) -> Result<(), MemoryError> {
         let mut at = 0;
         while at < twins.len() {
             let (page, rest) = (first + at as u32, &fetched[at * self.page_bytes()..]);
             let new = self.new_pages(page, &twins[at..])?;
-            if new > 0 {
+            if new > 0 && ready {
+                for (page, bytes) in (page..).zip(rest.chunks(self.page_bytes()).take(new)) {
+                    self.memory.write(page.into(), 0, bytes)?;
+                    self.memory.write_twin(page.into(), 0, bytes)?;
+                }
+            } else if new > 0 {
                 self.memory.store(page.into(), &rest[..new * self.page_bytes()])?;
             } else if !self.state(page)?.home {
                 self.merge(page, &rest[..self.page_bytes()])?;
             }
             at += new.max(1);
         }
+        self.will_change(twins.len());
         for page in first..first + twins.len() as u32 {
             // A page that came home meanwhile does not take the stamp.
             let _ = self.update(page, |state| state.end_fetch(stamp))?;

@@ -104,6 +104,7 @@ impl Releaser {
     ) -> Result<Vec<(u32, u32)>, Error> {
         let mut batches = Batches { protocol: &self.protocol, by_home: BTreeMap::new() };
         let (mut busy, mut begun, mut changed) = (Vec::new(), Vec::new(), Vec::new());
+        self.node.will_change(pages.len());
         for (page, home) in pages {
             if !self.node.begin_flush(page)? {
                 busy.push((page, home));

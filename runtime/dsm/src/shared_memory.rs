@@ -347,7 +347,9 @@ impl SharedMemory {
             self.trace.note(EventKind::Stale, 0, acquired.stale.pages());
         }
         self.statistics.count(Count::PagesHomed, acquired.homed.pages());
-        self.rank_view.acquire(acquired)
+        self.pager.forget(&acquired.stale);
+        let used = self.rank_view.acquire(acquired)?;
+        self.pager.fetch_again(&used)
     }
 
     fn flush(&self) -> Result<(), Error> {

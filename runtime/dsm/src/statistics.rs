@@ -40,6 +40,10 @@ counts! {
     StalePages = "stale" SharedStale,
     /// Pages that came to this node to stay.
     PagesHomed = "homed" SharedHomed,
+    /// Pages that were asked for before the program touched them, and used.
+    AheadUsed = "ahead_used" SharedAheadUsed,
+    /// Pages that were asked for before the program touched them, for nothing.
+    AheadUnused = "ahead_unused" SharedAheadUnused,
 }
 
 /// Counters of one rank.

@@ -404,6 +404,18 @@ impl NodeMemory {
         self.copy.populate(start, bytes)
     }
 
+    /// Gives memory of their own to a page and its twin; whether they have it now. Kernels before 5.14 cannot, and where memory is short
+    /// whoever writes the page learns of it.
+    ///
+    /// # Errors
+    /// As [`NodeMemory::page`].
+    pub(crate) fn make_ready(&self, page: u64) -> Result<bool, MemoryError> {
+        self.check(page, 0, 0)?;
+        let (start, bytes) = (page * self.geometry.unit(), self.geometry.unit());
+        let made = self.copy.make(start, bytes).and_then(|()| self.twin.make(start, bytes));
+        Ok(made.is_ok())
+    }
+
     /// Tells this process from its children.
     pub(crate) fn forks(&self) -> ForkCheck {
         self.forks

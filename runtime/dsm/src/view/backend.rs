@@ -37,6 +37,9 @@ pub(super) trait Backend: Send + Sync {
     /// Whether a write needs no fault any more.
     fn is_writable(&self, unit: u64) -> bool;
 
+    /// Which units of a range are visible.
+    fn visible(&self, units: Range<u64>) -> Vec<Range<u64>>;
+
     /// Whether a unit is visible.
     fn is_mapped(&self, unit: u64) -> bool;
 }

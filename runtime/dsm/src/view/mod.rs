@@ -215,6 +215,15 @@ impl View {
         self.pages.backend.is_mapped(unit)
     }
 
+    /// The units of a range that are visible now, in order.
+    ///
+    /// # Errors
+    /// [`ViewError::Outside`], [`ViewError::Forked`].
+    pub fn visible(&self, units: Range<u64>) -> Result<Vec<Range<u64>>, ViewError> {
+        self.pages.check(&units)?;
+        Ok(self.pages.backend.visible(units))
+    }
+
     /// Makes units visible, as not written. Those that are visible stay as they are, so two threads may map the same unit at
     /// the same time. The caller has filled the node's copy before; a unit that nobody filled reads as zeros.
     ///

@@ -106,6 +106,10 @@ impl Backend for Protect {
         self.dirty.contains(unit)
     }
 
+    fn visible(&self, units: Range<u64>) -> Vec<Range<u64>> {
+        self.mapped.runs(units).collect()
+    }
+
     fn is_mapped(&self, unit: u64) -> bool {
         self.mapped.contains(unit)
     }

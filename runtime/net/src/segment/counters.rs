@@ -100,10 +100,14 @@ pub enum Counter {
     SharedStale,
     /// Pages that came to this node to stay.
     SharedHomed,
+    /// Pages of shared memory that were fetched before their use, and used.
+    SharedAheadUsed,
+    /// Pages of shared memory that were fetched before their use, for nothing.
+    SharedAheadUnused,
 }
 
 /// The names of the counters, by place.
-pub const NAMES: [&str; 48] = [
+pub const NAMES: [&str; 50] = [
     "sent",
     "delivered",
     "unread",
@@ -152,6 +156,8 @@ pub const NAMES: [&str; 48] = [
     "shared_barriers",
     "shared_stale",
     "shared_homed",
+    "shared_ahead_used",
+    "shared_ahead_unused",
 ];
 
 /// Whether a counter of this name is a level, which falls too.
@@ -160,5 +166,5 @@ pub fn is_level(name: &str) -> bool {
     matches!(name, "unread" | "round_trip_us" | "unacked_packets" | "unacked_bytes")
 }
 
-const _: () = assert!(Counter::SharedHomed as usize + 1 == NAMES.len());
+const _: () = assert!(Counter::SharedAheadUnused as usize + 1 == NAMES.len());
 const _: () = assert!(NAMES.len() <= 64, "the context has room for so many");
