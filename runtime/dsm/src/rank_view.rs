@@ -104,8 +104,9 @@ impl RankView {
             for visible in self.view.visible(wide(pages))? {
                 used.insert(narrow(&visible));
             }
-            self.view.drop_units(wide(pages), &mut written)?;
         }
+        let stale: Vec<_> = acquired.stale.ranges().iter().map(wide).collect();
+        self.view.drop_all(&stale, &mut written)?;
         Ok(used)
     }
 

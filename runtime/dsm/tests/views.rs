@@ -23,6 +23,8 @@ enum Step {
     Write(u64, usize, u8),
     Map(Range<u64>),
     Drop(Range<u64>),
+    /// Several ranges at once.
+    DropAll(Vec<Range<u64>>),
     Collect(Range<u64>),
     /// The library changes the copy.
     Fill(u64, usize, u8),
@@ -39,9 +41,21 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (unit(), 0..4096usize, 1..=255u8).prop_map(|(unit, at, value)| Step::Write(unit, at, value)),
         2 => range().prop_map(Step::Map),
         2 => range().prop_map(Step::Drop),
+        2 => prop::collection::vec((1..20u64, 0..9u64), 0..12).prop_map(apart),
         2 => range().prop_map(Step::Collect),
         1 => (unit(), 0..4096usize, 1..=255u8).prop_map(|(unit, at, value)| Step::Fill(unit, at, value)),
     ]
+}
+
+/// Ranges, each of which begins so many units after the one before.
+fn apart(lengths: Vec<(u64, u64)>) -> Step {
+    let mut end = 0;
+    let ranges = lengths.into_iter().map(|(gap, length)| {
+        let start = (end + gap).min(COUNT);
+        end = (start + length).min(COUNT);
+        start..end
+    });
+    Step::DropAll(ranges.collect())
 }
 
 /// What a view has to know.
@@ -87,6 +101,15 @@ fn follow(view: &View, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         Step::Drop(range) => {
             prop_assert_eq!(drop_units(view, range.clone()), model.take(&range));
             model.mapped.retain(|unit| !range.contains(unit));
+        }
+        Step::DropAll(ranges) => {
+            let mut dirty = Vec::new();
+            view.drop_all(&ranges, &mut dirty).expect("drop");
+            let taken: Vec<_> = ranges.iter().flat_map(|range| model.take(range)).collect();
+            // Ranges that touch are told as one.
+            let units = |ranges: Vec<Range<u64>>| ranges.into_iter().flatten().collect::<Vec<_>>();
+            prop_assert_eq!(units(dirty), units(taken));
+            model.mapped.retain(|unit| !ranges.iter().any(|range| range.contains(unit)));
         }
         Step::Collect(range) => {
             let mut dirty = vec![7..8];
@@ -384,6 +407,32 @@ fn a_million_units_come_and_go() {
             assert_eq!(drop_units(&view, 0..EACH), [], "{mechanism}, round {round}");
         }
         assert_eq!(shower.count.load(SeqCst), 0);
+    }
+}
+
+/// More ranges than the kernel takes by one call, near each other and far apart.
+#[test]
+fn thousands_of_ranges_are_dropped_at_once() {
+    let _alone = alone();
+    for mechanism in mechanisms("thousands_of_ranges_are_dropped_at_once") {
+        for stride in [2, 300] {
+            let memory = memory(3000 * stride * 4096, 4 * KIB);
+            let (view, _) = view(&memory, mechanism, memory.pages());
+            let ranges: Vec<_> = (0..3000).map(|at| at * stride..at * stride + 1).collect();
+            ranges.iter().for_each(|range| view.map(range.clone()).expect("map"));
+            let written = ranges.iter().step_by(7).cloned().collect::<Vec<_>>();
+            written.iter().for_each(|range| write(&view, range.start, 1, 1));
+            view.map(1..2).expect("one between them");
+            write(&view, 1, 1, 1);
+            let mut dirty = Vec::new();
+            view.drop_all(&ranges, &mut dirty).expect("drop");
+            assert_eq!(dirty, written, "{mechanism}, every {stride}");
+            assert!(view.is_mapped(1) && ranges.iter().all(|range| !view.is_mapped(range.start)));
+            assert_eq!(collect(&view), [1..2], "{mechanism}: what stays is known still");
+            let twice = [5..9, 8..10];
+            let refused = view.drop_all(&twice, &mut dirty);
+            assert!(matches!(refused, Err(ViewError::Outside { units, .. }) if units == (8..10)));
+        }
     }
 }
 

@@ -22,8 +22,12 @@ pub(super) trait Backend: Send + Sync {
     /// Shared.
     fn map(&self, units: Range<u64>) -> Result<(), ViewError>;
 
-    /// Alone.
-    fn drop_units(&self, units: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError>;
+    /// Alone. The ranges are in order.
+    fn drop_units(
+        &self,
+        units: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+    ) -> Result<(), ViewError>;
 
     /// Alone.
     fn collect(&self, within: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError>;

@@ -264,9 +264,25 @@ impl View {
         units: Range<u64>,
         dirty: &mut Vec<Range<u64>>,
     ) -> Result<(), ViewError> {
-        self.pages.check(&units)?;
+        self.drop_all(&[units], dirty)
+    }
+
+    /// As [`View::drop_units`], of several ranges. They are in order and do not overlap. Where the kernel can, few calls take many of them out of sight.
+    ///
+    /// # Errors
+    /// As [`View::drop_units`], and [`ViewError::Outside`] for a range that begins before the end of the one before it.
+    pub fn drop_all(
+        &self,
+        ranges: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+    ) -> Result<(), ViewError> {
+        ranges.iter().try_for_each(|units| self.pages.check(units))?;
+        if let Some(pair) = ranges.windows(2).find(|pair| pair[1].start < pair[0].end) {
+            let (units, count) = (pair[1].clone(), self.units());
+            return Err(ViewError::Outside { units, count });
+        }
         let _alone = self.pages.gate.alone();
-        self.pages.backend.drop_units(units, dirty)
+        self.pages.backend.drop_units(ranges, dirty)
     }
 
     /// Adds the units of `within` that were written since the last collection to `dirty`, in order. From then on they count as

@@ -62,15 +62,22 @@ impl Backend for Protect {
         Ok(())
     }
 
-    fn drop_units(&self, units: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError> {
-        let units = self.mapped.span(units);
-        if units.is_empty() {
-            return Ok(());
+    fn drop_units(
+        &self,
+        units: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+    ) -> Result<(), ViewError> {
+        let first = dirty.len();
+        for units in units {
+            let units = self.mapped.span(units.clone());
+            if units.is_empty() {
+                continue;
+            }
+            self.protect(&units, libc::PROT_NONE)?;
+            self.dirty.runs(units.clone()).for_each(|run| push(dirty, first, run));
+            self.dirty.remove(&units);
+            self.mapped.remove(&units);
         }
-        self.protect(&units, libc::PROT_NONE)?;
-        dirty.extend(self.dirty.runs(units.clone()));
-        self.dirty.remove(&units);
-        self.mapped.remove(&units);
         Ok(())
     }
 

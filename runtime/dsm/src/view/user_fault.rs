@@ -40,6 +40,8 @@ const MAP_BYTES: u64 = 16 << 20;
 const POPULATE_BYTES: u64 = 2 << 20;
 /// So often a page may vanish between getting its memory and being mapped.
 const POPULATE_TRIES: u32 = 16;
+/// A scan goes on over so many bytes with nothing in them: another call costs as much.
+const SCAN_ON_BYTES: u64 = 512 << 10;
 /// Most ranges that one scan returns.
 const SCAN_RANGES: u64 = 4096;
 
@@ -146,6 +148,40 @@ impl UserFault {
         Ok(())
     }
 
+    /// Units between two others that are far enough apart for a scan of each.
+    fn apart(&self) -> u64 {
+        SCAN_ON_BYTES / self.space.geometry().unit()
+    }
+
+    /// Of bytes that were taken out of sight, adds the units that were written. Markers are at pages that were not; all others were.
+    fn note_unmarked(
+        &self,
+        taken: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+        first: usize,
+    ) -> Result<(), ViewError> {
+        let (Some(begin), Some(end)) = (taken.first(), taken.last()) else { return Ok(()) };
+        let mut left = taken.iter().cloned();
+        let mut part = left.next();
+        self.scan(&(begin.start..end.end), kernel::PAGE_IS_SWAPPED, 0, |clean| {
+            while let Some(bytes) = part.take() {
+                if clean.start > bytes.start {
+                    self.note(bytes.start..clean.start.min(bytes.end), dirty, first);
+                }
+                let rest = bytes.start.max(clean.end)..bytes.end;
+                if !rest.is_empty() {
+                    part = Some(rest);
+                    break;
+                }
+                part = left.next();
+            }
+        })?;
+        for bytes in part.into_iter().chain(left) {
+            self.note(bytes, dirty, first);
+        }
+        Ok(())
+    }
+
     /// Adds the mapped ones of the units in which these bytes are.
     fn note(&self, bytes: Range<u64>, dirty: &mut Vec<Range<u64>>, first: usize) {
         let unit = self.space.geometry().unit();
@@ -174,35 +210,40 @@ impl Backend for UserFault {
         Ok(())
     }
 
-    fn drop_units(&self, units: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError> {
-        let units = self.mapped.span(units);
-        if units.is_empty() {
+    fn drop_units(
+        &self,
+        units: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+    ) -> Result<(), ViewError> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for units in units {
+            for run in self.mapped.runs(units.clone()) {
+                push(&mut runs, 0, run);
+            }
+        }
+        if runs.is_empty() {
             return Ok(());
         }
-        let bytes = self.space.bytes_of(&units);
-        self.space.advise(&bytes, libc::MADV_DONTNEED).map_err(failed("madvise"))?;
-        // Markers are at pages that were not written; all others were.
-        let (first, mut written_from) = (dirty.len(), bytes.start);
-        self.scan(&bytes, kernel::PAGE_IS_SWAPPED, 0, |clean| {
-            self.note(written_from..clean.start, dirty, first);
-            written_from = clean.end;
-        })?;
-        self.note(written_from..bytes.end, dirty, first);
-        self.mapped.remove(&units);
+        let bytes: Vec<_> = runs.iter().map(|run| self.space.bytes_of(run)).collect();
+        self.space.advise_all(&bytes, libc::MADV_DONTNEED).map_err(failed("madvise"))?;
+        let first = dirty.len();
+        let apart = self.apart() * self.space.geometry().unit();
+        for near in bytes.chunk_by(|one, next| next.start - one.end < apart) {
+            self.note_unmarked(near, dirty, first)?;
+        }
+        runs.iter().for_each(|run| self.mapped.remove(run));
         Ok(())
     }
 
     fn collect(&self, within: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError> {
-        let units = self.mapped.span(within);
-        if units.is_empty() {
-            return Ok(());
-        }
-        let bytes = self.space.bytes_of(&units);
         let flags = kernel::SCAN_PROTECT | kernel::SCAN_CHECK_ASYNC;
         let first = dirty.len();
-        self.scan(&bytes, kernel::PAGE_IS_WRITTEN, flags, |written| {
-            self.note(written, dirty, first);
-        })
+        for units in self.mapped.clusters(within, self.apart()) {
+            self.scan(&self.space.bytes_of(&units), kernel::PAGE_IS_WRITTEN, flags, |written| {
+                self.note(written, dirty, first);
+            })?;
+        }
+        Ok(())
     }
 
     fn repair(&self, unit: u64, _: Access) -> Result<bool, ViewError> {
