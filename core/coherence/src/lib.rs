@@ -28,13 +28,14 @@ mod page_set;
 mod page_state;
 mod rank;
 pub mod read_ahead;
+mod updates;
 mod wire;
 
 pub use barrier::BarrierKind;
 pub use error::{BadMessage, Misuse};
 pub use event::{Acquired, Event, Events};
 pub use history::FetchBudget;
-pub use homes::{Home, Migration, Placement};
+pub use homes::{Home, Migration, Placement, Sharing};
 pub use message::Message;
 pub use notices::{Interval, Knowledge, Protocol};
 pub use page_set::PageSet;

@@ -13,6 +13,8 @@ pub struct PageState {
     pub busy: bool,
     /// The page had its home here when the state was changed last: the copy has no twin.
     pub home: bool,
+    /// The twin is in use: a diff is made of it, or an update written to it. Of pages that are updated only.
+    pub locked: bool,
     /// Rises with each fetch, diff and move of the home, and begins again after [`PageState::LAST_CHANGE`]. Two equal states with
     /// fewer changes between them are one: nothing has happened.
     pub changes: u32,
@@ -36,10 +38,11 @@ impl PageState {
     /// The highest stamp.
     pub const LAST_STAMP: u64 = (1 << PageState::CHANGES) - 1;
     /// The highest number of changes.
-    pub const LAST_CHANGE: u32 = (1 << (62 - PageState::CHANGES)) - 1;
+    pub const LAST_CHANGE: u32 = (1 << (61 - PageState::CHANGES)) - 1;
     const BUSY: u64 = 1 << 63;
     const HOME: u64 = 1 << 62;
-    const CHANGES: u32 = 44;
+    const LOCKED: u64 = 1 << 61;
+    const CHANGES: u32 = 43;
 
     fn changed(&mut self) {
         self.changes = (self.changes + 1) & PageState::LAST_CHANGE;
@@ -81,6 +84,17 @@ impl PageState {
         Some(self.fetched_at != 0)
     }
 
+    /// The twin of a page that is updated is to be used, by one that needs no network meanwhile: whether it may.
+    #[must_use]
+    pub fn lock(&mut self) -> bool {
+        !core::mem::replace(&mut self.locked, true)
+    }
+
+    /// The inverse of [`PageState::lock`].
+    pub fn unlock(&mut self) {
+        self.locked = false;
+    }
+
     /// The page has come whose fetch began at `stamp`. Whether it is to be used: not if the home has come here meanwhile.
     #[must_use]
     pub fn end_fetch(&mut self, stamp: u64) -> bool {
@@ -115,13 +129,14 @@ impl PageState {
         self.changed();
     }
 
-    /// As a word: the stamp in the lower 44 bits, then 18 bits of changes.
+    /// As a word: the stamp in the lower 43 bits, then 18 bits of changes.
     #[must_use]
     pub fn to_word(self) -> u64 {
         let busy = if self.busy { PageState::BUSY } else { 0 };
         let home = if self.home { PageState::HOME } else { 0 };
         let changes = u64::from(self.changes & PageState::LAST_CHANGE) << PageState::CHANGES;
-        self.fetched_at & PageState::LAST_STAMP | changes | busy | home
+        let locked = if self.locked { PageState::LOCKED } else { 0 };
+        self.fetched_at & PageState::LAST_STAMP | changes | busy | home | locked
     }
 
     /// The inverse of [`PageState::to_word`].
@@ -131,6 +146,7 @@ impl PageState {
             fetched_at: word & PageState::LAST_STAMP,
             busy: word & PageState::BUSY != 0,
             home: word & PageState::HOME != 0,
+            locked: word & PageState::LOCKED != 0,
             changes: (word >> PageState::CHANGES) as u32 & PageState::LAST_CHANGE,
         }
     }
@@ -146,7 +162,8 @@ mod tests {
             PageState::default(),
             PageState { fetched_at: PageState::LAST_STAMP, ..PageState::default() },
             PageState { changes: PageState::LAST_CHANGE, ..PageState::default() },
-            PageState { fetched_at: 7, busy: true, home: true, changes: 9 },
+            PageState { home: true, locked: true, ..PageState::default() },
+            PageState { fetched_at: 7, busy: true, home: true, locked: true, changes: 9 },
         ] {
             assert_eq!(PageState::from_word(state.to_word()), state);
         }
@@ -177,5 +194,14 @@ mod tests {
 
         let mut new = PageState::default();
         assert_eq!(new.take_asked(PageState::default(), 1, 0), Some(false));
+    }
+
+    #[test]
+    fn a_twin_has_one_user_while_a_diff_is_under_way() {
+        let mut state = PageState { fetched_at: 1, ..PageState::default() };
+        assert!(state.begin_flush() && state.lock());
+        assert!(!state.lock());
+        state.unlock();
+        assert!(state.busy && state.lock(), "the diff is under way, and an update comes");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use kumi_coherence::message::{diffs, push_diff};
 use kumi_coherence::{
     Acquired, BarrierKind, Coherence, Config, Event, Events, Home, Lookup, Message, Migration,
-    PageSet, PageState, Placement, Protocol, Rank, diff,
+    PageSet, PageState, Placement, Protocol, Rank, Sharing, diff,
 };
 
 use crate::script::{Op, PAGE, Script, Variable};
@@ -43,6 +43,8 @@ enum Waits {
     Not,
     /// The home of a page.
     Location,
+    /// A copy of a page that is updated.
+    Copy,
     /// A page under way from this rank; the bytes once they have been read there.
     Page { page: u32, home: Rank, stamp: u64, twin: bool, bytes: Option<Vec<u8>> },
     /// Diffs that it sent.
@@ -106,13 +108,13 @@ pub enum Step {
 }
 
 impl World {
-    /// A machine whose pages are all in one allocation. Each rank asks for so many pages before it wants them.
+    /// A machine whose pages are in two allocations: the first `updated` ones are updated, the others dropped. Each rank asks for so many pages before it wants them.
     pub fn new(
         script: &Script,
         protocol: Protocol,
         migration: Migration,
         placement: Placement,
-        may_ask: u32,
+        (may_ask, updated): (u32, u32),
     ) -> World {
         let ranks = script.node_of.len();
         let processes = (0..ranks as Rank).map(|rank| {
@@ -120,8 +122,10 @@ impl World {
             let page_bytes = PAGE as u32;
             let config = Config { rank, node_of, protocol, migration, pages, page_bytes };
             let mut coherence = Coherence::new(config);
-            let bytes = u64::from(pages) * PAGE as u64;
-            coherence.allocate(bytes, placement).expect("room");
+            let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
+            coherence.allocate(bytes(updated), placement, Sharing::Update).expect("room");
+            let others = bytes(pages - updated);
+            coherence.allocate(others, placement, Sharing::Invalidate).expect("room");
             Process {
                 coherence,
                 next: 0,
@@ -174,7 +178,8 @@ impl World {
                 let state = self.nodes[self.node_of[at] as usize].states.get(page).copied();
                 let need = process.needs.get(page).copied().unwrap_or(0);
                 let far = matches!(process.coherence.home(*page), Home::At(home) if !process.coherence.is_near(home));
-                far && state.unwrap_or_default().may_ask_ahead(need)
+                far && !process.coherence.is_updated(*page)
+                    && state.unwrap_or_default().may_ask_ahead(need)
                     && process.ahead.iter().all(|ahead| ahead.page != *page)
             };
             steps.extend((0..script.pages).filter(may).map(|page| Step::Ask(at, page)));
@@ -268,6 +273,20 @@ impl World {
                         diff::apply(changed, PAGE, write).expect("a diff");
                     }
                 }
+                Event::Update { diffs, .. } => self.update(at, &diffs),
+                Event::SendTwins { to, ticket, pages } => {
+                    let twin =
+                        |page| self.node(at).twins.entry(page).or_insert(vec![0; PAGE]).clone();
+                    let bytes = pages.clone().flat_map(twin).collect();
+                    let message = Message::Subscribed { ticket, first: pages.start, bytes };
+                    self.wires.entry((at as Rank, to)).or_default().push_back(message);
+                }
+                Event::Install { first, bytes, .. } => {
+                    let stamp = self.node(at).clock;
+                    for (page, bytes) in (first..).zip(bytes.chunks(PAGE)) {
+                        self.install(at, page, stamp, false, bytes.to_vec());
+                    }
+                }
                 Event::Resume { acquired, .. } => {
                     self.acquire(at, &acquired);
                     let process = &mut self.processes[at];
@@ -277,6 +296,22 @@ impl World {
                     process.waits = Waits::Not;
                 }
             }
+        }
+    }
+
+    /// Writes diffs to copies and twins.
+    fn update(&mut self, at: usize, bytes: &[u8]) {
+        for found in diffs(bytes) {
+            let (page, changed) = found.expect("diffs");
+            let node = self.node(at);
+            assert!(node.state(page).lock(), "a twin is used for a moment only");
+            let twin = node.twins.entry(page).or_insert_with(|| vec![0; PAGE]);
+            diff::apply(changed, PAGE, |at, new| twin[at..at + new.len()].copy_from_slice(new))
+                .expect("a diff");
+            let copy = node.copy(page);
+            diff::apply(changed, PAGE, |at, new| copy[at..at + new.len()].copy_from_slice(new))
+                .expect("a diff");
+            node.state(page).unlock();
         }
     }
 
@@ -373,13 +408,14 @@ impl World {
 
     /// Sends the diffs of those pages of which no other rank of the node has one under way. Nothing is held while it waits for those.
     fn flush(&mut self, at: usize, pages: PageSet, all: Vec<u32>) {
-        let (mut by_home, mut flushed) = (BTreeMap::<Rank, Vec<u8>>::new(), Vec::new());
+        let (mut by_home, mut flushed) = (BTreeMap::<(Rank, bool), Vec<u8>>::new(), Vec::new());
         let mut left = Vec::new();
         for page in all {
             let Home::At(home) = self.processes[at].coherence.home(page) else {
                 panic!("a page is written whose home is unknown");
             };
-            if self.processes[at].coherence.is_near(home) {
+            let updated = self.processes[at].coherence.is_updated(page);
+            if self.processes[at].coherence.is_near(home) && !updated {
                 continue;
             }
             let node = self.node(at);
@@ -389,16 +425,18 @@ impl World {
             }
             flushed.push(page);
             let now = node.copy(page).clone();
-            let twin = node.twins.insert(page, now.clone()).expect("a twin");
+            let twin = node.twins.insert(page, now.clone());
+            let zeros = || if updated { vec![0; PAGE] } else { panic!("no twin") };
+            let twin = twin.unwrap_or_else(zeros);
             let mut changed = Vec::new();
             if diff::encode(&now, &twin, &mut changed) {
-                push_diff(by_home.entry(home).or_default(), page, &changed);
+                push_diff(by_home.entry((home, updated)).or_default(), page, &changed);
             }
         }
         self.processes[at].waits = Waits::Flush { pages, flushed, left };
-        for (home, diffs) in by_home {
-            let events = self.processes[at].coherence.flush(home, diffs, 1);
-            self.carry_out(at, events);
+        for ((home, updated), diffs) in by_home {
+            let events = self.processes[at].coherence.flush(home, diffs, updated, 1);
+            self.carry_out(at, events.expect("kept to the protocol"));
         }
     }
 
@@ -452,6 +490,13 @@ impl World {
             match node.state(page).look_up(need) {
                 Lookup::Current => {}
                 Lookup::Wait => return false,
+                Lookup::Fetch { twin } if self.processes[at].coherence.is_updated(page) => {
+                    assert!(!twin, "a copy that is updated is never fetched again");
+                    self.processes[at].waits = Waits::Copy;
+                    let events = self.processes[at].coherence.subscribe(home, page..page + 1, 1);
+                    self.carry_out(at, events.expect("kept to the protocol"));
+                    return false;
+                }
                 Lookup::Fetch { twin } => {
                     let (stamp, bytes) = (now, None);
                     self.processes[at].waits = Waits::Page { page, home, stamp, twin, bytes };

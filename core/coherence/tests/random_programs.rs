@@ -24,9 +24,9 @@ fn run(
     protocol: Protocol,
     migration: Migration,
     placement: Placement,
-    ahead: u32,
+    (ahead, updated): (u32, u32),
 ) {
-    let mut world = World::new(script, protocol, migration, placement, ahead);
+    let mut world = World::new(script, protocol, migration, placement, (ahead, updated));
     let mut numbers = Numbers(script.seed);
     while !world.is_over(script) {
         let steps = world.steps(script);
@@ -49,6 +49,7 @@ proptest! {
         lazy: bool,
         moves: bool,
         ahead in prop_oneof![Just(0u32), 1..20u32],
+        updated in prop_oneof![Just(0u32), 1..5u32],
         placement in prop_oneof![
             Just(Placement::Blocks),
             Just(Placement::FirstTouch),
@@ -58,6 +59,6 @@ proptest! {
     ) {
         let protocol = if lazy { Protocol::Lazy } else { Protocol::Scope };
         let migration = if moves { Migration::SingleWriter } else { Migration::Never };
-        run(&script, protocol, migration, placement, ahead);
+        run(&script, protocol, migration, placement, (ahead, updated.min(script.pages)));
     }
 }

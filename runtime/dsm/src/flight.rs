@@ -122,6 +122,12 @@ impl AskedAhead {
         Some(taken)
     }
 
+    /// Takes all.
+    pub(crate) fn take_all(&self) -> Vec<Ahead> {
+        let all = std::mem::take(&mut *locked(&self.by_first));
+        all.into_values().map(|(_, ahead)| ahead).collect()
+    }
+
     /// The pages of a range that were not asked for.
     pub(crate) fn others(&self, range: Range<u32>) -> PageSet {
         let all = locked(&self.by_first);

@@ -38,6 +38,6 @@ pub use caller::caller_of;
 pub use config::Config;
 pub use context::SharedContext;
 pub use error::Error;
-pub use kumi_coherence::{Migration, Misuse, Placement, Protocol};
+pub use kumi_coherence::{Migration, Misuse, Placement, Protocol, Sharing};
 pub use shared_memory::{Addresses, HeldLock, SharedMemory};
 pub use statistics::{Count, Statistics};

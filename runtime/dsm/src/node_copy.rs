@@ -1,5 +1,6 @@
 //! A node's copy of the pages: their states, twins and diffs, and the node's clock. All ranks of the node use it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::Duration;
@@ -8,13 +9,14 @@ use kumi_coherence::message::diffs;
 use kumi_coherence::{BadMessage, Lookup, PageState, diff};
 
 use crate::node_memory::{MemoryError, NodeMemory};
+use crate::view::BlockedSignals;
 
 /// Words of the table's head: the clock, the stamps of the last two barriers, and the changes of all pages.
 const CLOCK: usize = 0;
 const BARRIERS: usize = 1;
 const CHANGES: usize = 3;
 /// A barrier's word has its epoch in the highest bits and its stamp in these.
-const STAMP_BITS: u32 = 44;
+const STAMP_BITS: u32 = PageState::LAST_STAMP.count_ones();
 
 /// Bytes that are no diffs, or diffs of pages that are not there.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,15 @@ pub(crate) struct Scratch {
     twin: Vec<u8>,
 }
 
+/// Lets others go on: the more often in a row, the longer.
+fn pause(turn: u32) {
+    match turn {
+        0..64 => std::hint::spin_loop(),
+        64..256 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(50)),
+    }
+}
+
 impl NodeCopy {
     pub(crate) fn new(memory: Arc<NodeMemory>) -> NodeCopy {
         NodeCopy { memory }
@@ -47,7 +58,8 @@ impl NodeCopy {
         &self.memory
     }
 
-    fn page_bytes(&self) -> usize {
+    /// Bytes of a page.
+    pub(crate) fn page_bytes(&self) -> usize {
         self.memory.unit().bytes() as usize
     }
 
@@ -149,17 +161,32 @@ impl NodeCopy {
         self.update(page, PageState::become_home)
     }
 
+    /// Runs `body`, which uses the twin of a page that is updated and no network, alone among all that do. No signal comes meanwhile: its
+    /// handler could wait for an update of the page.
+    fn locked<T>(
+        &self,
+        page: u32,
+        body: impl FnOnce() -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        let _signals = BlockedSignals::block();
+        for turn in 0u32.. {
+            if self.update(page, PageState::lock)? {
+                break;
+            }
+            pause(turn);
+        }
+        let result = body();
+        self.update(page, PageState::unlock)?;
+        result
+    }
+
     /// Waits until nobody fetches a page or has a diff of it under way: usually for a round trip.
     pub(crate) fn wait_while_busy(&self, page: u32) -> Result<(), MemoryError> {
         for turn in 0u32.. {
             if !self.state(page)?.busy {
                 break;
             }
-            match turn {
-                0..64 => std::hint::spin_loop(),
-                64..256 => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(50)),
-            }
+            pause(turn);
         }
         Ok(())
     }
@@ -251,6 +278,45 @@ impl NodeCopy {
         });
         debug_assert!(read.is_ok(), "the own diff is one");
         result.map(|()| true)
+    }
+
+    /// As [`NodeCopy::diff`], of a page that is updated.
+    pub(crate) fn diff_updated(
+        &self,
+        page: u32,
+        scratch: &mut Scratch,
+        changed: &mut Vec<u8>,
+    ) -> Result<bool, MemoryError> {
+        self.locked(page, || self.diff(page, scratch, changed))
+    }
+
+    /// Applies diffs to copies and twins of pages that are updated; how many pages.
+    pub(crate) fn apply_updates(&self, bytes: &[u8]) -> Result<u64, BadDiffs> {
+        let mut pages = 0;
+        for found in diffs(bytes) {
+            let (page, changed) = found?;
+            let read = self.locked(page, || {
+                let mut result = Ok(());
+                let read = diff::apply(changed, self.page_bytes(), |offset, bytes| {
+                    result = std::mem::replace(&mut result, Ok(()))
+                        .and_then(|()| self.memory.write_twin(page.into(), offset, bytes))
+                        .and_then(|()| self.memory.write(page.into(), offset, bytes));
+                });
+                result.map(|()| read)
+            })?;
+            read?;
+            pages += 1;
+        }
+        Ok(pages)
+    }
+
+    /// What was released so far of pages that are updated and have their home here.
+    pub(crate) fn twins(&self, pages: Range<u32>) -> Result<Vec<u8>, MemoryError> {
+        let mut bytes = vec![0; pages.len() * self.page_bytes()];
+        for (page, into) in pages.zip(bytes.chunks_mut(self.page_bytes())) {
+            self.locked(page, || self.memory.read_twin(page.into(), into))?;
+        }
+        Ok(bytes)
     }
 
     /// Applies diffs of another node to pages that have their home here.

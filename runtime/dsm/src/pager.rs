@@ -110,7 +110,12 @@ impl Pager {
                     return self.ask_ahead(comes(page, found.pages));
                 }
                 Home::At(home) => {
-                    if self.bring_copies(page..page + found.pages, home)? {
+                    let pages = page..page + found.pages;
+                    let brought = match found.updated {
+                        true => self.bring_updated(pages, home)?,
+                        false => self.bring_copies(pages, home)?,
+                    };
+                    if brought {
                         return Ok(());
                     }
                 }
@@ -150,6 +155,41 @@ impl Pager {
         }
         fetched?;
         Ok(self.rank_view.show_copies(&(first..first + twins.len() as u32))? > 0)
+    }
+
+    /// As [`Pager::bring_copies`], of pages that are updated: their home sends them, and from then on what others write.
+    fn bring_updated(&self, pages: Range<u32>, home: u32) -> Result<bool, Error> {
+        let first = pages.start;
+        let mut end = first;
+        for page in pages {
+            match self.node.look_up(page, self.rank_view.need(page))? {
+                Lookup::Fetch { .. } => end += 1,
+                Lookup::Current => break,
+                Lookup::Wait if page == first => {
+                    self.node.wait_while_busy(page)?;
+                    return Ok(false);
+                }
+                Lookup::Wait => break,
+            }
+        }
+        if first == end {
+            self.statistics.count(Count::CopiesFound, 1);
+            return Ok(self.rank_view.show_copies(&(first..first + 1))? > 0);
+        }
+        let begun = self.trace.begin();
+        let came =
+            self.protocol.wait(|coherence, ticket| coherence.subscribe(home, first..end, ticket));
+        if came.is_err() {
+            (first..end).try_for_each(|page| self.node.release(page))?;
+        }
+        came?;
+        let count = u64::from(end - first);
+        self.statistics.count(Count::Fetches, 1);
+        self.statistics.count(Count::PagesFetched, count);
+        self.trace.end(begun, EventKind::Fetch, (home, first, count));
+        // Nothing of these is asked for beforehand.
+        let _ = comes(first, end - first);
+        Ok(self.rank_view.show_copies(&(first..end))? > 0)
     }
 
     /// Fetches pages from their home, of which those with a twin are merged.
@@ -197,6 +237,15 @@ impl Pager {
         self.of_no_use(given_up);
     }
 
+    /// Waits for all that nobody wants any more, so that no request of this rank is under way when its peers leave.
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        for ahead in self.asked_ahead.take_all() {
+            self.of_no_use(ahead.pages.len() as u64);
+            self.buffers.give(ahead.get.finish()?);
+        }
+        Ok(())
+    }
+
     fn budget(&self) -> MutexGuard<'_, FetchBudget> {
         self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,7 +265,7 @@ impl Pager {
                     let found = self.protocol.locate(left.start, left.len() as u32)?;
                     let here = left.start..left.end.min(left.start + found.pages);
                     left.start = here.end;
-                    if let (Home::At(home), false) = (found.home, found.near) {
+                    if let (Home::At(home), false) = (found.home, found.near || found.updated) {
                         self.ask_home_ahead(here, home)?;
                     }
                 }

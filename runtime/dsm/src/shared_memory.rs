@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement};
+use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement, Sharing};
 use kumi_mem::Context;
 use kumi_net::trace::{EventKind, NO_PEER};
 
@@ -147,8 +147,10 @@ impl SharedMemory {
             pages,
             page_bytes: config.page_bytes,
         });
-        let protocol = Arc::new(Protocol::new(&context, coherence, Arc::clone(&node))?);
         let statistics = Arc::new(Statistics::new(context.clone()));
+        let protocol =
+            Protocol::new(&context, coherence, Arc::clone(&node), Arc::clone(&statistics))?;
+        let protocol = Arc::new(protocol);
         let pager = Arc::new(Pager::new(
             &context,
             Arc::clone(&node),
@@ -229,7 +231,24 @@ impl SharedMemory {
         placement: Placement,
         name: impl FnOnce() -> String,
     ) -> Result<*mut u8, Error> {
-        let pages = self.protocol.tell_with(|coherence| coherence.allocate(bytes, placement))?;
+        self.allocate_shared(bytes, placement, Sharing::Invalidate, name)
+    }
+
+    /// As [`SharedMemory::allocate_named`], and says what becomes of copies when somebody writes. [`Sharing::Update`] is for memory that few
+    /// write and many read soon after: a release brings all copies up to date, and nobody has to fetch the pages again. They keep their
+    /// homes.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::allocate`].
+    pub fn allocate_shared(
+        &self,
+        bytes: u64,
+        placement: Placement,
+        sharing: Sharing,
+        name: impl FnOnce() -> String,
+    ) -> Result<*mut u8, Error> {
+        let pages =
+            self.protocol.tell_with(|coherence| coherence.allocate(bytes, placement, sharing))?;
         self.trace.allocation(&pages, name);
         Ok(self.address(&pages))
     }
@@ -289,6 +308,12 @@ impl SharedMemory {
     /// As [`SharedMemory::barrier`].
     pub fn wait(&self) -> Result<(), Error> {
         self.pass(BarrierKind::Plain)
+    }
+
+    /// Waits until all ranks leave.
+    fn leave(&self) -> Result<(), Error> {
+        self.pager.settle()?;
+        self.wait()
     }
 
     fn pass(&self, kind: BarrierKind) -> Result<(), Error> {
@@ -376,7 +401,7 @@ impl SharedMemory {
     /// # Errors
     /// As [`SharedMemory::wait`]. The memory has ended all the same.
     pub fn end(mut self, together: bool) -> Result<(), Error> {
-        let waited = if together { self.wait() } else { Ok(()) };
+        let waited = if together { self.leave() } else { Ok(()) };
         self.ends_together = false;
         let mut pager = Arc::clone(&self.pager);
         drop(self);
@@ -435,7 +460,7 @@ impl Drop for SharedMemory {
     fn drop(&mut self) {
         if self.ends_together {
             // Others may still fetch pages from here. A rank that cannot wait has lost its channel, and its job ends.
-            let _ = self.wait();
+            let _ = self.leave();
         }
     }
 }

@@ -32,6 +32,8 @@ counts! {
     Diffs = "diffs" SharedDiffs,
     /// Their bytes.
     DiffBytes = "diff_bytes" SharedDiffBytes,
+    /// Pages of which a diff came to this rank's copy.
+    Updates = "updates" SharedUpdates,
     /// Locks taken.
     Locks = "locks" SharedLocks,
     /// Barriers passed.

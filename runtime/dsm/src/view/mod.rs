@@ -68,6 +68,7 @@ pub use mechanism::{Choice, Mechanism, Missing, UnknownMechanism};
 use crate::node_memory::NodeMemory;
 use backend::{Access, Backend};
 use faults::table::{self, Found, Registration};
+pub(crate) use gate::BlockedSignals;
 use gate::Gate;
 use protect::Protect;
 use space::Space;

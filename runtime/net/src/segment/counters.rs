@@ -104,10 +104,12 @@ pub enum Counter {
     SharedAheadUsed,
     /// Pages of shared memory that were fetched before their use, for nothing.
     SharedAheadUnused,
+    /// Diffs of pages that came to copies which are updated.
+    SharedUpdates,
 }
 
 /// The names of the counters, by place.
-pub const NAMES: [&str; 50] = [
+pub const NAMES: [&str; 51] = [
     "sent",
     "delivered",
     "unread",
@@ -158,6 +160,7 @@ pub const NAMES: [&str; 50] = [
     "shared_homed",
     "shared_ahead_used",
     "shared_ahead_unused",
+    "shared_updates",
 ];
 
 /// Whether a counter of this name is a level, which falls too.
@@ -166,5 +169,5 @@ pub fn is_level(name: &str) -> bool {
     matches!(name, "unread" | "round_trip_us" | "unacked_packets" | "unacked_bytes")
 }
 
-const _: () = assert!(Counter::SharedAheadUnused as usize + 1 == NAMES.len());
+const _: () = assert!(Counter::SharedUpdates as usize + 1 == NAMES.len());
 const _: () = assert!(NAMES.len() <= 64, "the context has room for so many");
