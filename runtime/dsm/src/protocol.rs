@@ -10,7 +10,7 @@ use kumi_mem::{Outbox, Service, ServiceHandle};
 use crate::context::SharedContext;
 use crate::error::Error;
 use crate::node_copy::NodeCopy;
-use crate::statistics::{Count, Statistics};
+use crate::statistics::{Count, Statistics, count_of};
 use crate::trace::MessageTrace;
 
 /// The ticket of this thread: each thread waits for one thing at a time.
@@ -72,6 +72,7 @@ impl RankService {
     fn send(&mut self, to: u32, message: &Message, outbox: &mut Outbox) {
         let bytes = message.encode();
         self.trace.sent(to, bytes.len());
+        self.statistics.count(count_of(message), 1);
         if let Err(error) = outbox.send(to, bytes) {
             self.fail(to, &error.to_string());
         }

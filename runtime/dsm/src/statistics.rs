@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kumi_coherence::Message;
 use kumi_net::counters::Counter;
 
 use crate::context::SharedContext;
@@ -46,6 +47,40 @@ counts! {
     AheadUsed = "ahead_used" SharedAheadUsed,
     /// Pages that were asked for before the program touched them, for nothing.
     AheadUnused = "ahead_unused" SharedAheadUnused,
+    /// Messages for locks that this rank has sent.
+    LockMessages = "lock_messages" SharedLockMessages,
+    /// Messages for barriers.
+    BarrierMessages = "barrier_messages" SharedBarrierMessages,
+    /// Messages for conditions.
+    ConditionMessages = "condition_messages" SharedConditionMessages,
+    /// Messages with diffs, and answers to them.
+    DiffMessages = "diff_messages" SharedDiffMessages,
+    /// Messages about the homes of pages.
+    HomeMessages = "home_messages" SharedHomeMessages,
+    /// Messages about copies that are updated.
+    UpdateMessages = "update_messages" SharedUpdateMessages,
+}
+
+/// As what a message is counted.
+pub(crate) fn count_of(message: &Message) -> Count {
+    match message {
+        Message::LockRequest { .. } | Message::LockForward { .. } | Message::LockGrant { .. } => {
+            Count::LockMessages
+        }
+        Message::Arrive { .. } | Message::Depart { .. } => Count::BarrierMessages,
+        Message::ConditionSet { .. }
+        | Message::ConditionReset { .. }
+        | Message::ConditionWait { .. }
+        | Message::ConditionGrant { .. } => Count::ConditionMessages,
+        Message::Diffs { .. } | Message::UpdateDiffs { .. } | Message::DiffsDone { .. } => {
+            Count::DiffMessages
+        }
+        Message::Locate { .. } | Message::Located { .. } => Count::HomeMessages,
+        Message::Subscribe { .. }
+        | Message::Subscribed { .. }
+        | Message::Update { .. }
+        | Message::UpdateDone { .. } => Count::UpdateMessages,
+    }
 }
 
 /// Counters of one rank.

@@ -1,8 +1,8 @@
-//! Pages that are fetched before the program touches them.
+//! Pages that are fetched before the program touches them, and messages by purpose.
 
 mod support;
 
-use kumi_dsm::{Count, Placement, SharedArray, SharedMemory};
+use kumi_dsm::{Count, Placement, SharedArray, SharedMemory, Sharing};
 use support::{Job, start};
 
 /// Numbers in a page of 4 KB.
@@ -124,5 +124,38 @@ fn what_came_before_is_merged_or_dropped() {
                 memory.barrier().expect("barrier");
             }
         }
+    });
+}
+
+/// Each kind of message has a counter of its own.
+#[test]
+fn messages_are_counted_by_purpose() {
+    two_nodes("messages_are_counted_by_purpose", |memory| {
+        let count = |what| memory.statistics().get(what);
+        let me = memory.context().rank();
+        let plain = memory.array::<u64>(PAGE, Placement::At(1)).expect("room");
+        let touched = memory.array::<u64>(4 * PAGE, Placement::FirstTouch).expect("room");
+        let updated = memory.array_shared::<u64>(PAGE, Placement::At(1), Sharing::Update);
+        let updated = updated.expect("room");
+        memory.barrier().expect("barrier");
+        if me == 0 {
+            assert_eq!(count(Count::BarrierMessages), 1, "the departure");
+            // Lock 1 has its manager at rank 1.
+            memory.lock(1).and_then(|held| held.unlock()).expect("lock");
+            assert_eq!(count(Count::LockMessages), 1, "the request");
+            memory.set_condition(1).expect("set");
+            assert_eq!(count(Count::ConditionMessages), 1);
+            plain.set(0, 1).expect("inside");
+            let held = memory.lock(1).expect("lock");
+            held.unlock().expect("unlock");
+            assert_eq!(count(Count::DiffMessages), 1);
+            assert_eq!(count(Count::LockMessages), 1, "a lock that is kept takes none");
+            touched.set(0, 1).expect("inside");
+            touched.set(PAGE, 1).expect("inside");
+            assert_eq!(count(Count::HomeMessages), 1, "one of the two is its own directory");
+            updated.get(0).expect("inside");
+            assert_eq!(count(Count::UpdateMessages), 1, "the copy");
+        }
+        memory.wait().expect("wait");
     });
 }
