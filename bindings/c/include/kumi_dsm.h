@@ -19,7 +19,8 @@
  * system calls, kumi_dsm_bring() makes it usable.
  *
  * Settings come from the environment, the same at all ranks: KUMI_DSM_BYTES,
- * KUMI_DSM_PAGE, KUMI_DSM_FAULTS, KUMI_DSM_PROTOCOL and KUMI_DSM_HOMES.
+ * KUMI_DSM_PAGE, KUMI_DSM_FAULTS, KUMI_DSM_PROTOCOL, KUMI_DSM_HOMES and
+ * KUMI_DSM_TWINS.
  *
  * Errors.  Every function but those that make a kumi_dsm_home can fail with
  * NOT_SHARED, those that communicate with FAULT and IO.  After MISMATCH,

@@ -7,12 +7,14 @@
 /// compare-and-swap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct PageState {
-    /// The stamp at which the fetch of the copy began. 0: there is none. A copy has a twin.
+    /// The stamp at which the fetch of the copy began. 0: there is none.
     pub fetched_at: u64,
     /// A rank of the node fetches the page, or has a diff of it under way. It alone uses the twin.
     pub busy: bool,
     /// The page had its home here when the state was changed last: the copy has no twin.
     pub home: bool,
+    /// The copy has a twin. Without one it is as it was fetched: nobody has written it.
+    pub twin: bool,
     /// The twin is in use: a diff is made of it, or an update written to it. Of pages that are updated only.
     pub locked: bool,
     /// Rises with each fetch, diff and move of the home, and begins again after [`PageState::LAST_CHANGE`]. Two equal states with
@@ -38,11 +40,12 @@ impl PageState {
     /// The highest stamp.
     pub const LAST_STAMP: u64 = (1 << PageState::CHANGES) - 1;
     /// The highest number of changes.
-    pub const LAST_CHANGE: u32 = (1 << (61 - PageState::CHANGES)) - 1;
+    pub const LAST_CHANGE: u32 = (1 << (60 - PageState::CHANGES)) - 1;
     const BUSY: u64 = 1 << 63;
     const HOME: u64 = 1 << 62;
     const LOCKED: u64 = 1 << 61;
-    const CHANGES: u32 = 43;
+    const TWIN: u64 = 1 << 60;
+    const CHANGES: u32 = 42;
 
     fn changed(&mut self) {
         self.changes = (self.changes + 1) & PageState::LAST_CHANGE;
@@ -59,7 +62,7 @@ impl PageState {
         if self.busy {
             return Lookup::Wait;
         }
-        let twin = self.fetched_at != 0 && !self.home;
+        let twin = self.twin && !self.home;
         (self.busy, self.home) = (true, false);
         Lookup::Fetch { twin }
     }
@@ -81,7 +84,15 @@ impl PageState {
             return None;
         }
         self.busy = true;
-        Some(self.fetched_at != 0)
+        Some(self.twin)
+    }
+
+    /// A copy is to be written. Whether it becomes its twin first, as it is: the page is locked, so no fetch changes it meanwhile.
+    #[must_use]
+    pub fn make_twin(&mut self) -> bool {
+        let make = self.fetched_at != 0 && !self.home && !self.twin;
+        self.twin |= make;
+        make
     }
 
     /// The twin of a page that is updated is to be used, by one that needs no network meanwhile: whether it may.
@@ -125,18 +136,19 @@ impl PageState {
 
     /// The page has its home on this node from now on: the copy has no twin any more.
     pub fn become_home(&mut self) {
-        (self.fetched_at, self.home) = (0, true);
+        (self.fetched_at, self.home, self.twin) = (0, true, false);
         self.changed();
     }
 
-    /// As a word: the stamp in the lower 43 bits, then 18 bits of changes.
+    /// As a word: the stamp in the lower 42 bits, then 18 bits of changes.
     #[must_use]
     pub fn to_word(self) -> u64 {
         let busy = if self.busy { PageState::BUSY } else { 0 };
         let home = if self.home { PageState::HOME } else { 0 };
         let changes = u64::from(self.changes & PageState::LAST_CHANGE) << PageState::CHANGES;
         let locked = if self.locked { PageState::LOCKED } else { 0 };
-        self.fetched_at & PageState::LAST_STAMP | changes | busy | home | locked
+        let twin = if self.twin { PageState::TWIN } else { 0 };
+        self.fetched_at & PageState::LAST_STAMP | changes | busy | home | locked | twin
     }
 
     /// The inverse of [`PageState::to_word`].
@@ -147,6 +159,7 @@ impl PageState {
             busy: word & PageState::BUSY != 0,
             home: word & PageState::HOME != 0,
             locked: word & PageState::LOCKED != 0,
+            twin: word & PageState::TWIN != 0,
             changes: (word >> PageState::CHANGES) as u32 & PageState::LAST_CHANGE,
         }
     }
@@ -163,7 +176,14 @@ mod tests {
             PageState { fetched_at: PageState::LAST_STAMP, ..PageState::default() },
             PageState { changes: PageState::LAST_CHANGE, ..PageState::default() },
             PageState { home: true, locked: true, ..PageState::default() },
-            PageState { fetched_at: 7, busy: true, home: true, locked: true, changes: 9 },
+            PageState {
+                fetched_at: 7,
+                busy: true,
+                home: true,
+                locked: true,
+                twin: true,
+                changes: 9,
+            },
         ] {
             assert_eq!(PageState::from_word(state.to_word()), state);
         }
@@ -171,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_page_that_was_asked_for_is_good_until_something_happens() {
-        let start = PageState { fetched_at: 3, ..PageState::default() };
+        let start = PageState { fetched_at: 3, twin: true, ..PageState::default() };
         assert!(start.may_ask_ahead(4) && !start.may_ask_ahead(3));
         let mut good = start;
         assert_eq!(good.take_asked(start, 5, 4), Some(true));
@@ -203,5 +223,19 @@ mod tests {
         assert!(!state.lock());
         state.unlock();
         assert!(state.busy && state.lock(), "the diff is under way, and an update comes");
+    }
+
+    #[test]
+    fn a_copy_gets_its_twin_once_and_a_home_has_none() {
+        let mut state = PageState::default();
+        assert!(!state.make_twin(), "there is no copy");
+        assert_eq!(state.look_up(0), Lookup::Fetch { twin: false });
+        assert!(state.end_fetch(1));
+        assert_eq!(state.look_up(2), Lookup::Fetch { twin: false }, "nobody wrote it");
+        assert!(state.end_fetch(2));
+        assert!(state.make_twin() && !state.make_twin());
+        assert_eq!(state.look_up(3), Lookup::Fetch { twin: true });
+        state.become_home();
+        assert!(!state.twin && !state.make_twin());
     }
 }

@@ -19,6 +19,8 @@ struct Node {
     copies: BTreeMap<u32, Vec<u8>>,
     twins: BTreeMap<u32, Vec<u8>>,
     states: BTreeMap<u32, PageState>,
+    /// Twins are made at the first write.
+    lazy_twins: bool,
 }
 
 impl Node {
@@ -114,7 +116,7 @@ impl World {
         protocol: Protocol,
         migration: Migration,
         placement: Placement,
-        (may_ask, updated): (u32, u32),
+        (may_ask, updated, lazy_twins): (u32, u32, bool),
     ) -> World {
         let ranks = script.node_of.len();
         let processes = (0..ranks as Rank).map(|rank| {
@@ -141,7 +143,7 @@ impl World {
         let nodes = script.node_of.iter().max().map_or(0, |last| last + 1);
         World {
             processes: processes.collect(),
-            nodes: vec![Node::default(); nodes as usize],
+            nodes: vec![Node { lazy_twins, ..Node::default() }; nodes as usize],
             wires: BTreeMap::new(),
             written: vec![0; script.variables.len()],
             node_of: script.node_of.clone(),
@@ -447,6 +449,11 @@ impl World {
         }
         // Few values, so that a place often has the value again that it had in a twin.
         let value = if write { (self.written[variable] + 1) % 3 } else { 0 };
+        let node = self.node(at);
+        if write && node.lazy_twins && node.state(page).make_twin() {
+            let now = node.copy(page).clone();
+            node.twins.insert(page, now);
+        }
         let place = &mut self.node(at).copy(page)[offset..offset + bytes];
         if write {
             place.fill(value);
@@ -517,17 +524,24 @@ impl World {
     }
 
     fn install(&mut self, at: usize, page: u32, stamp: u64, twin: bool, fetched: Vec<u8>) {
+        let make = self.processes[at].coherence.is_updated(page);
         let node = self.node(at);
         if !node.state(page).end_fetch(stamp) {
             return;
         }
-        if twin {
+        if node.state(page).twin {
             let twin = node.twins.insert(page, fetched.clone()).expect("a twin");
             let copy = node.copy(page);
             diff::merge(&fetched, &twin, |at, new| copy[at..at + new.len()].copy_from_slice(new));
+            return;
+        }
+        assert!(!twin, "a twin does not go during a fetch");
+        node.copy(page).copy_from_slice(&fetched);
+        if node.lazy_twins && !make {
+            node.twins.remove(&page);
         } else {
-            node.copy(page).copy_from_slice(&fetched);
             node.twins.insert(page, fetched);
+            node.state(page).twin = true;
         }
     }
 }

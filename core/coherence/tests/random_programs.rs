@@ -24,9 +24,9 @@ fn run(
     protocol: Protocol,
     migration: Migration,
     placement: Placement,
-    (ahead, updated): (u32, u32),
+    extra: (u32, u32, bool),
 ) {
-    let mut world = World::new(script, protocol, migration, placement, (ahead, updated));
+    let mut world = World::new(script, protocol, migration, placement, extra);
     let mut numbers = Numbers(script.seed);
     while !world.is_over(script) {
         let steps = world.steps(script);
@@ -50,6 +50,7 @@ proptest! {
         moves: bool,
         ahead in prop_oneof![Just(0u32), 1..20u32],
         updated in prop_oneof![Just(0u32), 1..5u32],
+        lazy_twins: bool,
         placement in prop_oneof![
             Just(Placement::Blocks),
             Just(Placement::FirstTouch),
@@ -59,6 +60,6 @@ proptest! {
     ) {
         let protocol = if lazy { Protocol::Lazy } else { Protocol::Scope };
         let migration = if moves { Migration::SingleWriter } else { Migration::Never };
-        run(&script, protocol, migration, placement, (ahead, updated.min(script.pages)));
+        run(&script, protocol, migration, placement, (ahead, updated.min(script.pages), lazy_twins));
     }
 }

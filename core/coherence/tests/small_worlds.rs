@@ -9,7 +9,12 @@ use crate::machine::World;
 use crate::script::{Op, Script, Variable};
 
 /// Goes through all orders, and returns how many states there are. States are told apart by hashes of 64 bits.
-fn explore(script: &Script, protocol: Protocol, migration: Migration, extra: (u32, u32)) -> usize {
+fn explore(
+    script: &Script,
+    protocol: Protocol,
+    migration: Migration,
+    extra: (u32, u32, bool),
+) -> usize {
     let placement = Placement::RoundRobin { block: 1, first: 0 };
     let (mut seen, mut open) =
         (HashSet::new(), vec![World::new(script, protocol, migration, placement, extra)]);
@@ -63,11 +68,23 @@ fn locks_in_every_order() {
         [increment(0, 0), increment(0, 3)].concat(),
     ];
     for protocol in [Protocol::Scope, Protocol::Lazy] {
-        for (nodes, updated) in
-            [([0, 1, 2], 0), ([0, 1, 1], 0), ([0, 1, 2], 1), ([0, 1, 1], 1), ([0, 1, 1], 2)]
-        {
-            let states = explore(&script(&nodes, &ops), protocol, Migration::Never, (0, updated));
-            println!("{protocol:?}, nodes {nodes:?}, {updated} updated: {states} states");
+        for (nodes, updated, lazy_twins) in [
+            ([0, 1, 2], 0, false),
+            ([0, 1, 1], 0, false),
+            ([0, 1, 2], 1, false),
+            ([0, 1, 1], 1, true),
+            ([0, 1, 1], 2, false),
+            ([0, 1, 1], 0, true),
+        ] {
+            let states = explore(
+                &script(&nodes, &ops),
+                protocol,
+                Migration::Never,
+                (0, updated, lazy_twins),
+            );
+            println!(
+                "{protocol:?}, nodes {nodes:?}, {updated} updated, lazy twins {lazy_twins}: {states} states"
+            );
             assert!(states > 5_000, "{states} states: the orders were not gone through");
         }
     }
@@ -92,7 +109,7 @@ fn barriers_in_every_order() {
             &script(&nodes, &ops),
             Protocol::Scope,
             Migration::SingleWriter,
-            (ahead, updated),
+            (ahead, updated, false),
         );
         println!("nodes {nodes:?}, {ahead} asked for, {updated} updated: {states} states");
         assert!(states > 300, "{states} states: the orders were not gone through");

@@ -35,7 +35,7 @@ pub mod view;
 
 pub use array::SharedArray;
 pub use caller::caller_of;
-pub use config::Config;
+pub use config::{Config, Twins};
 pub use context::SharedContext;
 pub use error::Error;
 pub use kumi_coherence::{Migration, Misuse, Placement, Protocol, Sharing};

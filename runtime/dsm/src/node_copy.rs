@@ -8,6 +8,7 @@ use std::time::Duration;
 use kumi_coherence::message::diffs;
 use kumi_coherence::{BadMessage, Lookup, PageState, diff};
 
+use crate::config::Twins;
 use crate::node_memory::{MemoryError, NodeMemory};
 use crate::view::BlockedSignals;
 
@@ -31,6 +32,17 @@ pub(crate) enum BadDiffs {
 #[derive(Debug)]
 pub(crate) struct NodeCopy {
     memory: Arc<NodeMemory>,
+    twins: Twins,
+}
+
+/// How pages come that are installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    Plain,
+    /// Copy and twin have memory.
+    Ready,
+    /// They are updated, so they need their twins.
+    Updated,
 }
 
 /// Room for a page and its twin, so that they are compared as private bytes.
@@ -50,8 +62,8 @@ fn pause(turn: u32) {
 }
 
 impl NodeCopy {
-    pub(crate) fn new(memory: Arc<NodeMemory>) -> NodeCopy {
-        NodeCopy { memory }
+    pub(crate) fn new(memory: Arc<NodeMemory>, twins: Twins) -> NodeCopy {
+        NodeCopy { memory, twins }
     }
 
     pub(crate) fn memory(&self) -> &Arc<NodeMemory> {
@@ -195,17 +207,44 @@ impl NodeCopy {
 
     /// Gives memory to a page and its twin, so that [`NodeCopy::install`] need not; whether they have it now. Kernels before 5.14 cannot.
     pub(crate) fn make_ready(&self, page: u32) -> Result<bool, MemoryError> {
-        self.memory.make_ready(page.into())
+        match self.twins {
+            Twins::Eager => self.memory.make_ready(page.into()),
+            Twins::Lazy => Ok(false),
+        }
     }
 
     /// Takes pages that were fetched at `stamp`, and ends their fetches. The caller began them, so it alone uses the twins.
-    /// `twins` says for each whether there is a copy, with a twin, to merge it into. `ready`: all have memory.
+    /// `twins` says for each whether there is a copy, with a twin, to merge it into.
     pub(crate) fn install(
         &self,
         first: u32,
         fetched: &[u8],
         twins: &[bool],
         stamp: u64,
+        arrival: Arrival,
+    ) -> Result<(), MemoryError> {
+        let makes_twins = self.twins == Twins::Eager || arrival == Arrival::Updated;
+        match makes_twins {
+            true => self.store(first, fetched, twins, arrival == Arrival::Ready)?,
+            false => self.store_without_twins(first, fetched, twins.len())?,
+        }
+        self.will_change(twins.len());
+        for page in first..first + twins.len() as u32 {
+            // A page that came home meanwhile does not take the stamp.
+            let _ = self.update(page, |state| {
+                state.twin |= makes_twins && !state.home;
+                state.end_fetch(stamp)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes pages without twins to copies and twins, and merges the others.
+    fn store(
+        &self,
+        first: u32,
+        fetched: &[u8],
+        twins: &[bool],
         ready: bool,
     ) -> Result<(), MemoryError> {
         let mut at = 0;
@@ -224,12 +263,60 @@ impl NodeCopy {
             }
             at += new.max(1);
         }
-        self.will_change(twins.len());
-        for page in first..first + twins.len() as u32 {
-            // A page that came home meanwhile does not take the stamp.
-            let _ = self.update(page, |state| state.end_fetch(stamp))?;
+        Ok(())
+    }
+
+    /// The same where twins are made at the first write. Other ranks of the node may be about to write copies that they see still.
+    fn store_without_twins(
+        &self,
+        first: u32,
+        fetched: &[u8],
+        count: usize,
+    ) -> Result<(), MemoryError> {
+        let mut at = 0;
+        while at < count {
+            let (page, rest) = (first + at as u32, &fetched[at * self.page_bytes()..]);
+            let is_new = |page| Ok(self.state(page)?.fetched_at == 0 && !self.state(page)?.home);
+            let mut new = 0;
+            while at + new < count && is_new(page + new as u32)? {
+                new += 1;
+            }
+            if new > 0 {
+                self.memory.store_copy(page.into(), &rest[..new * self.page_bytes()])?;
+            } else {
+                self.locked(page, || self.refresh(page, &rest[..self.page_bytes()]))?;
+            }
+            at += new.max(1);
         }
         Ok(())
+    }
+
+    /// Brings a copy up to date, whose page is locked.
+    fn refresh(&self, page: u32, fetched: &[u8]) -> Result<(), MemoryError> {
+        let state = self.state(page)?;
+        match (state.home, state.twin) {
+            (true, _) => Ok(()),
+            (false, true) => self.merge(page, fetched),
+            (false, false) => self.memory.write(page.into(), 0, fetched),
+        }
+    }
+
+    /// A rank is about to write a page. Where twins are made late, it becomes its twin.
+    pub(crate) fn before_write(&self, page: u32) -> Result<(), MemoryError> {
+        let needs_twin = || Ok::<_, MemoryError>(self.state(page)?.make_twin());
+        if !needs_twin()? {
+            return Ok(());
+        }
+        self.locked(page, || {
+            if needs_twin()? {
+                let mut now = vec![0; self.page_bytes()];
+                self.memory.read_page(page.into(), &mut now)?;
+                self.memory.write_twin(page.into(), 0, &now)?;
+                // Only now: from here on other ranks write without asking.
+                self.update(page, PageState::make_twin)?;
+            }
+            Ok(())
+        })
     }
 
     /// How many of these pages there are before the first that has a copy or its home here.

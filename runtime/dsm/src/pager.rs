@@ -11,7 +11,7 @@ use kumi_net::trace::EventKind;
 use crate::context::SharedContext;
 use crate::error::Error;
 use crate::flight::{Ahead, AskedAhead, Buffers, Get};
-use crate::node_copy::NodeCopy;
+use crate::node_copy::{Arrival, NodeCopy};
 use crate::protocol::Protocol;
 use crate::rank_view::RankView;
 use crate::statistics::{Count, Statistics};
@@ -88,6 +88,11 @@ impl Pager {
             page_bytes,
             context,
         })
+    }
+
+    /// A page is about to be written here.
+    pub(crate) fn before_write(&self, page: u32) -> Result<(), Error> {
+        Ok(self.node.before_write(page)?)
     }
 
     /// Makes a page visible, and those after it if the program reads on.
@@ -199,12 +204,12 @@ impl Pager {
         let get = self.get(&pages, home)?;
         // While they are under way.
         self.ask_ahead(comes(first, twins.len() as u32))?;
-        let ready = match twins {
-            [false] => self.node.make_ready(first)?,
-            _ => false,
+        let arrival = match twins {
+            [false] if self.node.make_ready(first)? => Arrival::Ready,
+            _ => Arrival::Plain,
         };
         let bytes = get.finish()?;
-        self.node.install(first, &bytes, twins, stamp, ready)?;
+        self.node.install(first, &bytes, twins, stamp, arrival)?;
         self.buffers.give(bytes);
         self.trace.end(begun, EventKind::Fetch, (home, first, twins.len() as u64));
         Ok(())
@@ -352,7 +357,7 @@ impl Pager {
         // With so many changes in between, equal states may be different ones.
         let comparable = self.node.changes() - changes < u64::from(PageState::LAST_CHANGE);
         let installed = match comparable {
-            true => self.node.install(first, bytes, &twins, stamp, false),
+            true => self.node.install(first, bytes, &twins, stamp, Arrival::Plain),
             false => Ok(()),
         };
         if !comparable || installed.is_err() {

@@ -9,7 +9,7 @@ use kumi_mem::{Outbox, Service, ServiceHandle};
 
 use crate::context::SharedContext;
 use crate::error::Error;
-use crate::node_copy::NodeCopy;
+use crate::node_copy::{Arrival, NodeCopy};
 use crate::statistics::{Count, Statistics, count_of};
 use crate::trace::MessageTrace;
 
@@ -58,7 +58,9 @@ impl RankService {
                 Event::Install { from, first, bytes } => {
                     let twins = vec![false; bytes.len() / self.node.page_bytes()];
                     let stamp = self.node.now();
-                    if let Err(error) = self.node.install(first, &bytes, &twins, stamp, false) {
+                    if let Err(error) =
+                        self.node.install(first, &bytes, &twins, stamp, Arrival::Updated)
+                    {
                         self.fail(from, &error.to_string());
                     }
                 }

@@ -10,7 +10,7 @@ use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement, Shari
 use kumi_mem::Context;
 use kumi_net::trace::{EventKind, NO_PEER};
 
-use crate::config::Config;
+use crate::config::{Config, Twins};
 use crate::context::SharedContext;
 use crate::error::Error;
 use crate::node_copy::NodeCopy;
@@ -21,7 +21,7 @@ use crate::rank_view::RankView;
 use crate::release::Releaser;
 use crate::statistics::{Count, Statistics};
 use crate::trace::Trace;
-use crate::view::{FaultRefusal, FaultResolver, Mechanism, View};
+use crate::view::{FaultRefusal, FaultResolver, Mechanism, View, Writes};
 
 /// Memory that all ranks of a job see, at the same addresses. All threads of a rank may use it.
 ///
@@ -93,6 +93,12 @@ impl FaultResolver for Faults {
         // The program is in the middle of an instruction: it can answer no questions.
         Ok(kumi_mem::uninterrupted(|| pager.bring(page))?)
     }
+
+    fn before_write(&self, unit: u64) -> Result<(), FaultRefusal> {
+        let pager = self.0.upgrade().ok_or(FaultRefusal::new("the shared memory has ended"))?;
+        let page = u32::try_from(unit).map_err(|_| FaultRefusal::new("there is no such page"))?;
+        Ok(pager.before_write(page)?)
+    }
 }
 
 /// A lock that is held. It is given back when this is dropped; [`HeldLock::unlock`] also reports errors.
@@ -134,9 +140,14 @@ impl SharedMemory {
         let node_of = every_rank(&context, context.node())?;
         let memory = Arc::new(node_memory(&context, &node_of, &config)?);
         let mechanism = config.mechanism.unwrap_or_else(|| Mechanism::best().mechanism);
-        let view = together(&context, View::new(&memory, mechanism).map_err(Error::from))?;
+        let writes = match config.twins {
+            Twins::Eager => Writes::Noted,
+            Twins::Lazy => Writes::Asked,
+        };
+        let view =
+            together(&context, View::with_writes(&memory, mechanism, writes).map_err(Error::from))?;
         same_addresses(&context, &view)?;
-        let node = Arc::new(NodeCopy::new(Arc::clone(&memory)));
+        let node = Arc::new(NodeCopy::new(Arc::clone(&memory), config.twins));
         let rank_view = Arc::new(RankView::new(view, Arc::clone(&node))?);
         let pages = u32::try_from(memory.pages()).unwrap_or(u32::MAX);
         let coherence = Coherence::new(kumi_coherence::Config {

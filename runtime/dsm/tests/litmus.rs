@@ -20,11 +20,12 @@ fn rounds(memory: &SharedMemory) -> u32 {
 
 /// Runs a body, which gets how many rounds to do.
 fn run(name: &str, body: impl Fn(&SharedMemory, u32)) {
-    let settings: [&[(&str, &str)]; 4] = [
+    let settings: [&[(&str, &str)]; 5] = [
         &[("KUMI_FAULTS", "loss=20")],
         &[("KUMI_FAULTS", "loss=20"), ("KUMI_DSM_PROTOCOL", "lazy")],
         &[("KUMI_DSM_FAULTS", "mprotect"), ("KUMI_DSM_HOMES", "stay")],
         &[("KUMI_FAULTS", "loss=20"), (UPDATED, "1")],
+        &[("KUMI_FAULTS", "loss=20"), ("KUMI_DSM_TWINS", "lazy")],
     ];
     for (at, layout) in LAYOUTS.iter().enumerate() {
         for (way, env) in settings.iter().enumerate() {

@@ -12,11 +12,13 @@ const LAYOUTS: &[&[u32]] = &[&[1], &[2], &[1, 1], &[2, 2], &[1, 1, 1, 1], &[3, 1
 
 /// Runs a body on all layouts, by both mechanisms, under both protocols, with pages that move and pages that stay.
 fn run(name: &str, body: impl Fn(&SharedMemory)) {
-    let settings: [&[(&str, &str)]; 4] = [
+    let settings: [&[(&str, &str)]; 6] = [
         &[],
         &[("KUMI_DSM_FAULTS", "mprotect"), ("KUMI_DSM_HOMES", "stay")],
         &[("KUMI_DSM_PROTOCOL", "lazy"), ("KUMI_DSM_PAGE", "16K")],
         &[("KUMI_DSM_HOMES", "stay"), ("KUMI_FAULTS", "loss=20")],
+        &[("KUMI_DSM_TWINS", "lazy"), ("KUMI_FAULTS", "loss=20")],
+        &[("KUMI_DSM_TWINS", "lazy"), ("KUMI_DSM_FAULTS", "mprotect"), ("KUMI_DSM_HOMES", "stay")],
     ];
     for (at, layout) in LAYOUTS.iter().enumerate() {
         for (way, env) in settings.iter().enumerate() {

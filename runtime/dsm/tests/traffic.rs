@@ -9,7 +9,8 @@ use support::{Job, start};
 const PAGE: usize = 512;
 
 fn two_nodes(name: &str, body: impl Fn(&SharedMemory)) {
-    for env in [&[][..], &[("KUMI_DSM_FAULTS", "mprotect"), ("KUMI_FAULTS", "loss=20")][..]] {
+    let bad_wire = [("KUMI_DSM_FAULTS", "mprotect"), ("KUMI_FAULTS", "loss=20")];
+    for env in [&[][..], &bad_wire, &[("KUMI_DSM_TWINS", "lazy")]] {
         let env = [env, &[("KUMI_DSM_HOMES", "stay")]].concat();
         start(name, &Job { layout: &[1, 1], env: &env, ..Job::default() }, &body).finish();
     }
@@ -158,4 +159,45 @@ fn messages_are_counted_by_purpose() {
         }
         memory.wait().expect("wait");
     });
+}
+
+/// Pages of memory that this node's twins take.
+fn twin_pages() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let files = std::fs::read_dir("/proc/self/fd").expect("/proc").map(|file| file.expect("file"));
+    let is_twin = |path: &std::path::PathBuf| {
+        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("kumi-dsm-twin"))
+    };
+    let twin = files.map(|file| file.path()).find(is_twin).expect("the twins' file");
+    // Blocks of 512 bytes.
+    std::fs::metadata(twin).expect("stat").blocks() / 8
+}
+
+#[test]
+fn late_twins_are_those_of_written_pages() {
+    let name = "late_twins_are_those_of_written_pages";
+    for twins in ["eager", "lazy"] {
+        let env = [("KUMI_DSM_TWINS", twins), ("KUMI_DSM_HOMES", "stay")];
+        let job = Job { layout: &[1, 1], env: &env, ..Job::default() };
+        start(name, &job, |memory| {
+            let array = memory.array::<u64>(500 * PAGE, Placement::At(1)).expect("room");
+            let me = memory.context().rank();
+            let late = std::env::var("KUMI_DSM_TWINS").is_ok_and(|twins| twins == "lazy");
+            if me == 1 {
+                write(&array, 0..500, 0);
+            }
+            memory.barrier().expect("barrier");
+            if me == 0 {
+                read(&array, 0..500, 0);
+                assert_eq!(twin_pages(), if late { 0 } else { 500 });
+                write(&array, (0..500).step_by(50), 1);
+                assert_eq!(twin_pages(), if late { 10 } else { 500 });
+            }
+            memory.barrier().expect("barrier");
+            read(&array, (0..500).step_by(50), 1);
+            read(&array, (1..500).step_by(50), 0);
+            memory.barrier().expect("barrier");
+        })
+        .finish();
+    }
 }

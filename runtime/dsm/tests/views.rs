@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Barrier, Mutex, OnceLock};
 
-use common::{alone, collect, drop_units, mechanisms, memory, read, view, word, write};
-use kumi_dsm::view::{Mechanism, View, ViewError};
+use common::{alone, collect, drop_units, mechanisms, memory, read, view, view_with, word, write};
+use kumi_dsm::view::{Mechanism, View, ViewError, Writes};
 use proptest::prelude::*;
 
 const KIB: u32 = 1 << 10;
@@ -125,11 +125,19 @@ fn follow(view: &View, model: &mut Model, step: Step) -> Result<(), TestCaseErro
     Ok(())
 }
 
-fn agrees(mechanism: Mechanism, unit: u32, steps: Vec<Step>) -> Result<(), TestCaseError> {
+fn agrees(
+    mechanism: Mechanism,
+    writes: Writes,
+    unit: u32,
+    steps: Vec<Step>,
+) -> Result<(), TestCaseError> {
     let memory = memory(COUNT * u64::from(unit), unit);
-    let (view, shower) = view(&memory, mechanism, COUNT);
-    let mut model = Model::default();
+    let (view, shower) = view_with(&memory, mechanism, writes, COUNT);
+    let (mut model, mut first_writes) = (Model::default(), 0);
     for step in steps {
+        if let (Step::Write(unit, ..), Writes::Asked) = (&step, writes) {
+            first_writes += u64::from(!model.dirty.contains(unit));
+        }
         let (known, asked) = (model.mapped.len(), shower.count.load(SeqCst));
         let access = matches!(step, Step::Read(_) | Step::Write(..));
         follow(&view, &mut model, step)?;
@@ -141,6 +149,7 @@ fn agrees(mechanism: Mechanism, unit: u32, steps: Vec<Step>) -> Result<(), TestC
                 "faults of units that were not there"
             );
         }
+        prop_assert_eq!(shower.writes.load(SeqCst), first_writes, "writes that were asked for");
         for unit in 0..COUNT {
             prop_assert_eq!(view.is_mapped(unit), model.mapped.contains(&unit), "unit {}", unit);
         }
@@ -165,7 +174,9 @@ proptest! {
         static MECHANISMS: OnceLock<Vec<Mechanism>> = OnceLock::new();
         let found = MECHANISMS.get_or_init(|| mechanisms("what_is_reported_is_what_was_written"));
         for &mechanism in found {
-            agrees(mechanism, UNITS[size], steps.clone())?;
+            for writes in [Writes::Noted, Writes::Asked] {
+                agrees(mechanism, writes, UNITS[size], steps.clone())?;
+            }
         }
     }
 }
@@ -173,12 +184,17 @@ proptest! {
 /// Each writer has a word in each unit, which it writes once in a round. Meanwhile another thread releases, and copies
 /// whatever is reported to the twin, as a protocol would. After each round the twins are what was written in it: a report
 /// that was lost would have left an older value.
-fn writers_lose_nothing(mechanism: Mechanism, unit: u32, release: fn(&View, &mut Vec<Range<u64>>)) {
+fn writers_lose_nothing(
+    mechanism: Mechanism,
+    writes: Writes,
+    unit: u32,
+    release: fn(&View, &mut Vec<Range<u64>>),
+) {
     const UNITS: u64 = 32;
     const WRITERS: usize = 3;
     const ROUNDS: u64 = 300;
     let memory = memory(UNITS * u64::from(unit), unit);
-    let (view, _shower) = view(&memory, mechanism, UNITS);
+    let (view, _shower) = view_with(&memory, mechanism, writes, UNITS);
     let (over, round_ends) = (AtomicBool::new(false), Barrier::new(WRITERS + 1));
     let flush = || {
         let mut dirty = Vec::new();
@@ -238,8 +254,8 @@ fn writers_lose_nothing(mechanism: Mechanism, unit: u32, release: fn(&View, &mut
 fn threads_write_while_units_are_collected() {
     let _alone = alone();
     for mechanism in mechanisms("threads_write_while_units_are_collected") {
-        for unit in UNITS {
-            writers_lose_nothing(mechanism, unit, |view, dirty| {
+        for (unit, writes) in UNITS.into_iter().zip([Writes::Noted, Writes::Asked, Writes::Noted]) {
+            writers_lose_nothing(mechanism, writes, unit, |view, dirty| {
                 view.collect(0..view.units(), dirty).expect("collect");
             });
         }
@@ -250,8 +266,8 @@ fn threads_write_while_units_are_collected() {
 fn threads_write_while_units_are_dropped() {
     let _alone = alone();
     for mechanism in mechanisms("threads_write_while_units_are_dropped") {
-        for unit in UNITS {
-            writers_lose_nothing(mechanism, unit, |view, dirty| {
+        for (unit, writes) in UNITS.into_iter().zip([Writes::Noted, Writes::Asked, Writes::Noted]) {
+            writers_lose_nothing(mechanism, writes, unit, |view, dirty| {
                 for start in (0..view.units()).step_by(2) {
                     view.drop_units(start..start + 2, dirty).expect("drop");
                 }

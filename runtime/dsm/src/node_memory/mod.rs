@@ -323,6 +323,18 @@ impl NodeMemory {
     /// # Errors
     /// As [`NodeMemory::page`], and the kernel's refusal.
     pub fn store(&self, first: u64, pages: &[u8]) -> Result<(), MemoryError> {
+        self.store_in(&self.files[..2], first, pages)
+    }
+
+    /// As [`NodeMemory::store`], to the copy only.
+    ///
+    /// # Errors
+    /// As [`NodeMemory::store`].
+    pub(crate) fn store_copy(&self, first: u64, pages: &[u8]) -> Result<(), MemoryError> {
+        self.store_in(&self.files[..1], first, pages)
+    }
+
+    fn store_in(&self, files: &[OwnedFd], first: u64, pages: &[u8]) -> Result<(), MemoryError> {
         let unit = self.unit_bytes();
         let count = (pages.len() / unit) as u64;
         self.check(first, 0, 0)?;
@@ -332,7 +344,7 @@ impl NodeMemory {
             return Err(MemoryError::Outside { page: first, offset, length, pages, unit });
         }
         let start = first * self.geometry.unit();
-        for file in &self.files[..2] {
+        for file in files {
             files::write(file.as_fd(), start, pages)?;
         }
         Ok(())

@@ -55,10 +55,14 @@ pub(super) struct UserFault {
 }
 
 impl UserFault {
-    /// Governs a space that can be read and written.
-    pub(super) fn new(space: &std::sync::Arc<Space>) -> Result<UserFault, ViewError> {
+    /// Governs a space that can be read and written. The kernel notes writes, or raises SIGBUS for them ([`super::asked_writes`]).
+    pub(super) fn new(
+        space: &std::sync::Arc<Space>,
+        writes_noted: bool,
+    ) -> Result<UserFault, ViewError> {
         let uffd = kernel::userfaultfd().map_err(|error| Missing::userfaultfd(&error))?;
-        let mut api = UffdioApi { api: kernel::UFFD_API, features: FEATURES, ioctls: 0 };
+        let features = if writes_noted { FEATURES } else { FEATURES & !kernel::FEATURE_WP_ASYNC };
+        let mut api = UffdioApi { api: kernel::UFFD_API, features, ioctls: 0 };
         kernel::api(uffd.as_fd(), &mut api)
             .map_err(|_| Missing::Features { lacking: lacking() })?;
         let range = UffdioRange { start: space.address(0), len: space.geometry().bytes };
@@ -109,6 +113,32 @@ impl UserFault {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn uffd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.uffd.as_fd()
+    }
+
+    /// Shows a unit that is mapped, if its memory was reclaimed.
+    pub(super) fn show_again(&self, unit: u64, protected: bool) -> Result<(), ViewError> {
+        let mode = if protected { kernel::CONTINUE_WP } else { 0 };
+        self.show(self.space.bytes_of(&(unit..unit + 1)), mode)
+    }
+
+    /// Takes units out of sight; those that were visible.
+    pub(super) fn forget(&self, units: &[Range<u64>]) -> Result<Vec<Range<u64>>, ViewError> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for units in units {
+            for run in self.mapped.runs(units.clone()) {
+                push(&mut runs, 0, run);
+            }
+        }
+        if !runs.is_empty() {
+            let bytes: Vec<_> = runs.iter().map(|run| self.space.bytes_of(run)).collect();
+            self.space.advise_all(&bytes, libc::MADV_DONTNEED).map_err(failed("madvise"))?;
+        }
+        runs.iter().for_each(|run| self.mapped.remove(run));
+        Ok(runs)
     }
 
     /// Calls `found` for each range of bytes whose pages have the categories, in order.
@@ -252,7 +282,7 @@ impl Backend for UserFault {
         }
         // Another thread mapped it a moment ago, or its memory was reclaimed. Whether it had been written is not known here, so it
         // counts as written.
-        self.show(self.space.bytes_of(&(unit..unit + 1)), 0)?;
+        self.show_again(unit, false)?;
         Ok(true)
     }
 
