@@ -1,6 +1,6 @@
 //! Gets under way: pages that somebody waits for, and pages that were asked for before somebody does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,8 @@ use crate::error::Error;
 
 /// Most bytes that are kept before somebody wants them.
 const MOST_BYTES: usize = 16 << 20;
+/// So many gets that nobody wants are kept until the next one: most of them are over by then.
+const MOST_ABANDONED: usize = 16;
 
 /// Memory for pages that arrive, used again and again: fresh memory would cost page faults of its own.
 #[derive(Debug, Default)]
@@ -105,12 +107,14 @@ pub(crate) struct AskedAhead {
     by_first: Mutex<BTreeMap<u32, (u64, Ahead)>>,
     next: AtomicU64,
     most_pages: usize,
+    /// Gets under way that nobody wants. Their answers come all the same, and a rank does not leave before they have.
+    abandoned: Mutex<VecDeque<Get>>,
 }
 
 impl AskedAhead {
     pub(crate) fn new(page_bytes: usize) -> AskedAhead {
-        let (by_first, next) = Default::default();
-        AskedAhead { by_first, next, most_pages: MOST_BYTES / page_bytes }
+        let (by_first, next, abandoned) = Default::default();
+        AskedAhead { by_first, next, most_pages: MOST_BYTES / page_bytes, abandoned }
     }
 
     /// Takes what was asked for with this page.
@@ -139,34 +143,44 @@ impl AskedAhead {
         pages
     }
 
-    /// Notes what was asked for. Returns how many pages had to be given up for it.
-    pub(crate) fn add(&self, ahead: Ahead) -> u64 {
+    /// Notes what was asked for. Returns what had to be given up for it.
+    pub(crate) fn add(&self, ahead: Ahead) -> Vec<Ahead> {
         let mut all = locked(&self.by_first);
         let mut kept: usize = all.values().map(|(_, one)| one.pages.len()).sum();
         let entry = (self.next.fetch_add(1, Ordering::Relaxed), ahead);
-        let mut given_up =
-            all.insert(entry.1.pages.start, entry).map_or(0, |(_, old)| old.pages.len());
+        let replaced = all.insert(entry.1.pages.start, entry);
+        let mut given_up: Vec<Ahead> = replaced.into_iter().map(|(_, old)| old).collect();
         while kept > self.most_pages {
             let oldest = all.values().min_by_key(|(number, _)| *number);
             let oldest = oldest.map(|(_, one)| one.pages.start);
             let Some((_, oldest)) = oldest.and_then(|first| all.remove(&first)) else { break };
             kept -= oldest.pages.len();
-            given_up += oldest.pages.len();
-        }
-        given_up as u64
-    }
-
-    /// Gives up all that has one of these pages, which others have written; how many pages.
-    pub(crate) fn give_up(&self, stale: &PageSet) -> u64 {
-        let mut all = locked(&self.by_first);
-        let mut given_up = 0;
-        if !all.is_empty() {
-            all.retain(|_, (_, ahead)| {
-                let good = !ahead.pages.clone().any(|page| stale.contains(page));
-                given_up += if good { 0 } else { ahead.pages.len() as u64 };
-                good
-            });
+            given_up.push(oldest);
         }
         given_up
+    }
+
+    /// Takes all that has one of these pages, which others have written.
+    pub(crate) fn take_stale(&self, stale: &PageSet) -> Vec<Ahead> {
+        let mut all = locked(&self.by_first);
+        if all.is_empty() || stale.is_empty() {
+            return Vec::new();
+        }
+        let is_old = |ahead: &Ahead| ahead.pages.clone().any(|page| stale.contains(page));
+        let old = all.iter().filter(|(_, (_, ahead))| is_old(ahead)).map(|(first, _)| *first);
+        let old: Vec<u32> = old.collect();
+        old.iter().filter_map(|first| all.remove(first)).map(|(_, ahead)| ahead).collect()
+    }
+
+    /// Keeps a get that nobody wants, until it is over. Returns another one that has to be finished now.
+    pub(crate) fn abandon(&self, get: Get) -> Option<Get> {
+        let mut abandoned = locked(&self.abandoned);
+        abandoned.push_back(get);
+        (abandoned.len() > MOST_ABANDONED).then(|| abandoned.pop_front()).flatten()
+    }
+
+    /// Takes all that nobody wants.
+    pub(crate) fn take_abandoned(&self) -> Vec<Get> {
+        std::mem::take(&mut *locked(&self.abandoned)).into()
     }
 }

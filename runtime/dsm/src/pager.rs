@@ -237,16 +237,25 @@ impl Pager {
     }
 
     /// Others have written these pages: what was asked for before is too old.
-    pub(crate) fn forget(&self, stale: &PageSet) {
-        let given_up = self.asked_ahead.give_up(stale);
-        self.of_no_use(given_up);
+    pub(crate) fn forget(&self, stale: &PageSet) -> Result<(), Error> {
+        self.give_up(self.asked_ahead.take_stale(stale))
+    }
+
+    fn give_up(&self, all: Vec<Ahead>) -> Result<(), Error> {
+        for Ahead { pages, get, .. } in all {
+            self.of_no_use(pages.len() as u64);
+            if let Some(old) = self.asked_ahead.abandon(get) {
+                self.buffers.give(old.finish()?);
+            }
+        }
+        Ok(())
     }
 
     /// Waits for all that nobody wants any more, so that no request of this rank is under way when its peers leave.
     pub(crate) fn settle(&self) -> Result<(), Error> {
-        for ahead in self.asked_ahead.take_all() {
-            self.of_no_use(ahead.pages.len() as u64);
-            self.buffers.give(ahead.get.finish()?);
+        self.give_up(self.asked_ahead.take_all())?;
+        for get in self.asked_ahead.take_abandoned() {
+            self.buffers.give(get.finish()?);
         }
         Ok(())
     }
@@ -298,8 +307,7 @@ impl Pager {
             if !run.is_empty() {
                 let get = self.get(&run, home)?;
                 let ahead = Ahead { pages: run, stamp, asked, changes, home, get };
-                let given_up = self.asked_ahead.add(ahead);
-                self.of_no_use(given_up);
+                self.give_up(self.asked_ahead.add(ahead))?;
             }
         }
         Ok(())

@@ -383,7 +383,7 @@ impl SharedMemory {
             self.trace.note(EventKind::Stale, 0, acquired.stale.pages());
         }
         self.statistics.count(Count::PagesHomed, acquired.homed.pages());
-        self.pager.forget(&acquired.stale);
+        self.pager.forget(&acquired.stale)?;
         let used = self.rank_view.acquire(acquired)?;
         self.pager.fetch_again(&used)
     }
