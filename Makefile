@@ -223,7 +223,7 @@ bench-peers:
 # The properties on other cases than those of `make test`, which are the same in every run.
 properties: setup
 	PROPTEST_CASES=$(or $(CASES),20000) PROPTEST_RNG_SEED=$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ') \
-	  $(CARGO) test --locked --no-fail-fast $(addprefix --package kumi-,proto sched rpc broker control idl sim)
+	  $(CARGO) test --locked --no-fail-fast $(addprefix --package kumi-,proto sched rpc broker control idl sim coherence)
 
 # Mutants of a crate are tested by its own tests only, in a copy below target/mutants.
 mutants: setup

@@ -19,7 +19,8 @@
  * system calls, kumi_dsm_bring() makes it usable.
  *
  * Settings come from the environment, the same at all ranks: KUMI_DSM_BYTES,
- * KUMI_DSM_PAGE, KUMI_DSM_FAULTS, KUMI_DSM_PROTOCOL and KUMI_DSM_HOMES.
+ * KUMI_DSM_PAGE, KUMI_DSM_FAULTS, KUMI_DSM_PROTOCOL, KUMI_DSM_HOMES and
+ * KUMI_DSM_TWINS.
  *
  * Errors.  Every function but those that make a kumi_dsm_home can fail with
  * NOT_SHARED, those that communicate with FAULT and IO.  After MISMATCH,
@@ -58,7 +59,7 @@ int kumi_dsm_end(void);
  * on its own node without messages.  Pages that one node only writes move there,
  * unless KUMI_DSM_HOMES=stay. */
 typedef struct kumi_dsm_home {
-	int kind;             /* KUMI_DSM_... */
+	int kind;             /* KUMI_DSM_..., | KUMI_DSM_UPDATED */
 	uint32_t block_pages; /* KUMI_DSM_ROUND_ROBIN: pages of a block */
 	int rank;             /* the rank, or the first one */
 } kumi_dsm_home;
@@ -67,11 +68,18 @@ typedef struct kumi_dsm_home {
 #define KUMI_DSM_ROUND_ROBIN 1 /* blocks go to the ranks in turn */
 #define KUMI_DSM_AT 2          /* all at one rank */
 #define KUMI_DSM_FIRST_TOUCH 3 /* the rank that touches a page first */
+#define KUMI_DSM_UPDATED 256   /* see kumi_dsm_updated */
 
 kumi_dsm_home kumi_dsm_blocks(void);
 kumi_dsm_home kumi_dsm_round_robin(uint32_t block_pages, int first_rank);
 kumi_dsm_home kumi_dsm_at(int rank);
 kumi_dsm_home kumi_dsm_first_touch(void);
+
+/* The same homes for memory that few ranks write and many read soon after.
+ * Others do not drop their copies of a page when somebody writes it: the
+ * writer's next unlock, barrier or condition waits until all copies have what
+ * changed.  The pages never move. */
+kumi_dsm_home kumi_dsm_updated(kumi_dsm_home home);
 
 /* All ranks call this with the same arguments in the same order; it does not
  * wait.  Allocates `bytes` bytes of zeros at the begin of a page.  *address

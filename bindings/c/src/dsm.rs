@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kumi_dsm::system_calls::{self, Use};
-use kumi_dsm::{Config, Error, Misuse, Placement, SharedMemory};
+use kumi_dsm::{Config, Error, Misuse, Placement, SharedMemory, Sharing};
 
 use crate::args::{check, rank, required, store};
 use crate::code::{Code, Failure};
@@ -91,6 +91,8 @@ const BLOCKS: c_int = 0;
 const ROUND_ROBIN: c_int = 1;
 const AT: c_int = 2;
 const FIRST_TOUCH: c_int = 3;
+/// Beside one of these: copies are updated.
+const UPDATED: c_int = 256;
 
 impl KumiDsmHome {
     fn placement(self, ranks: u32) -> Result<Placement, Failure> {
@@ -98,7 +100,7 @@ impl KumiDsmHome {
             rank if rank < ranks => Ok(rank),
             rank => Err(Failure::new(Code::Rank, format!("there is no rank {rank}"))),
         };
-        match self.kind {
+        match self.kind & !UPDATED {
             BLOCKS => Ok(Placement::Blocks),
             ROUND_ROBIN if self.block_pages == 0 => {
                 Err(Failure::new(Code::Length, "a block has no pages; give at least 1"))
@@ -106,8 +108,15 @@ impl KumiDsmHome {
             ROUND_ROBIN => Ok(Placement::RoundRobin { block: self.block_pages, first: there()? }),
             AT => Ok(Placement::At(there()?)),
             FIRST_TOUCH => Ok(Placement::FirstTouch),
-            kind => Err(Failure::new(Code::Type, format!("{kind} is not a kind of kumi_dsm_home"))),
+            _ => {
+                let text = format!("{} is not a kind of kumi_dsm_home", self.kind);
+                Err(Failure::new(Code::Type, text))
+            }
         }
+    }
+
+    fn sharing(self) -> Sharing {
+        if self.kind & UPDATED == 0 { Sharing::Invalidate } else { Sharing::Update }
     }
 }
 
@@ -137,6 +146,12 @@ pub extern "C" fn kumi_dsm_first_touch() -> KumiDsmHome {
 
 /// See `kumi_dsm.h`.
 #[unsafe(no_mangle)]
+pub extern "C" fn kumi_dsm_updated(home: KumiDsmHome) -> KumiDsmHome {
+    KumiDsmHome { kind: home.kind | UPDATED, ..home }
+}
+
+/// See `kumi_dsm.h`.
+#[unsafe(no_mangle)]
 pub extern "C" fn kumi_dsm_start() -> c_int {
     with(|state| state.shared.start(state))
 }
@@ -161,7 +176,7 @@ pub unsafe extern "C" fn kumi_dsm_allocate(
         required(address, "address")?;
         let placement = home.placement(memory.context().ranks())?;
         let name = || kumi_dsm::caller_of("kumi_dsm_allocate");
-        let start = memory.allocate_named(bytes as u64, placement, name)?;
+        let start = memory.allocate_shared(bytes as u64, placement, home.sharing(), name)?;
         // SAFETY: promised by the caller.
         unsafe { store(address, start.cast()) }
     })

@@ -74,7 +74,7 @@ pub use dsm::{
     KumiDsmHome, kumi_dsm_allocate, kumi_dsm_at, kumi_dsm_barrier, kumi_dsm_blocks, kumi_dsm_bring,
     kumi_dsm_end, kumi_dsm_first_touch, kumi_dsm_lock, kumi_dsm_reset_condition,
     kumi_dsm_round_robin, kumi_dsm_set_condition, kumi_dsm_start, kumi_dsm_statistics,
-    kumi_dsm_unlock, kumi_dsm_wait, kumi_dsm_wait_condition,
+    kumi_dsm_unlock, kumi_dsm_updated, kumi_dsm_wait, kumi_dsm_wait_condition,
 };
 pub use fifo::{
     KumiFifo, KumiSignalHandler, kumi_fifo_append, kumi_fifo_create, kumi_fifo_free,

@@ -114,6 +114,7 @@ int main(int argc, char **argv)
 	barriers(kumi_rank(), kumi_size(), kumi_dsm_blocks());
 	barriers(kumi_rank(), kumi_size(), kumi_dsm_first_touch());
 	barriers(kumi_rank(), kumi_size(), kumi_dsm_round_robin(2, 1));
+	barriers(kumi_rank(), kumi_size(), kumi_dsm_updated(kumi_dsm_blocks()));
 	locks(kumi_size());
 	conditions(kumi_rank(), kumi_size());
 	NEED(kumi_dsm_statistics("faults", &faults) == KUMI_OK && faults > 0);

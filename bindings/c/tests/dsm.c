@@ -59,6 +59,8 @@ static void allocations(void)
 
 	wrong.kind = 9;
 	EXPECT(kumi_dsm_allocate(1, wrong, &start) == KUMI_ERR_TYPE);
+	EXPECT(kumi_dsm_allocate(1, kumi_dsm_updated(wrong), &start) ==
+	       KUMI_ERR_TYPE);
 	EXPECT(kumi_dsm_allocate(1, kumi_dsm_at(1), &start) == KUMI_ERR_RANK);
 	EXPECT(kumi_dsm_allocate(1, kumi_dsm_at(-1), &start) == KUMI_ERR_RANK);
 	EXPECT(kumi_dsm_allocate(1, kumi_dsm_round_robin(0, 0), &start) ==
@@ -73,7 +75,10 @@ static void allocations(void)
 	EXPECT(kumi_dsm_allocate(PAGES * PAGE, kumi_dsm_first_touch(), &start) ==
 	       KUMI_OK);
 	bytes = start;
-	EXPECT(kumi_dsm_allocate(8, kumi_dsm_at(0), &start) == KUMI_OK);
+	EXPECT(kumi_dsm_updated(kumi_dsm_at(0)).kind ==
+	       (KUMI_DSM_AT | KUMI_DSM_UPDATED));
+	EXPECT(kumi_dsm_allocate(8, kumi_dsm_updated(kumi_dsm_at(0)), &start) ==
+	       KUMI_OK);
 	counter = start;
 	EXPECT((unsigned char *)start == bytes + PAGES * PAGE);
 	for (int at = 0; at < PAGES * PAGE; at += 100)

@@ -49,6 +49,9 @@ public:
 	/* The rank that touches a page first. */
 	static home first_touch() { return home(kumi_dsm_first_touch()); }
 
+	/* The same homes; what somebody writes comes to all copies. */
+	home updated() const { return home(kumi_dsm_updated(home_)); }
+
 	kumi_dsm_home get() const { return home_; }
 
 private:

@@ -30,7 +30,7 @@ static kumi_error code_of(Call call)
 static void arrays(kumi::context &job, kumi::shared_memory &memory)
 {
 	kumi::shared<int> numbers(memory, 5000, kumi::home::round_robin(1));
-	kumi::shared<long> sum(memory, 1, kumi::home::at(job.size() - 1));
+	kumi::shared<long> sum(memory, 1, kumi::home::at(job.size() - 1).updated());
 	kumi::shared<char> none(memory, 0, kumi::home::first_touch());
 	auto ranks = static_cast<std::size_t>(job.size());
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use kumi_dsm::{Addresses, Config, Error, Misuse, Placement, SharedMemory};
+use kumi_dsm::{Addresses, Config, Error, Misuse, Placement, SharedMemory, Sharing};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -187,8 +187,10 @@ impl NativeSharedBytes {
         #[pyo3(from_py_with = whole)] bytes: usize,
         home: &str,
         #[pyo3(from_py_with = name)] rank: i64,
+        update: bool,
     ) -> PyResult<Self> {
         let state = current()?;
+        let sharing = if update { Sharing::Update } else { Sharing::Invalidate };
         let placement = match home {
             "blocks" => Placement::Blocks,
             "round-robin" => Placement::RoundRobin { block: 1, first: 0 },
@@ -197,7 +199,9 @@ impl NativeSharedBytes {
         };
         let (memory, addresses) = state.shared.start(py, &state)?;
         let allocate = |memory: &SharedMemory| {
-            memory.allocate(bytes as u64, placement).map(<*mut u8>::expose_provenance)
+            memory
+                .allocate_shared(bytes as u64, placement, sharing, || "shared_array".to_owned())
+                .map(<*mut u8>::expose_provenance)
         };
         let address = state.shared.call(py, memory, allocate)?;
         Ok(NativeSharedBytes { address, bytes, _addresses: Arc::clone(addresses) })

@@ -1,6 +1,7 @@
 //! What the driver has to do.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::message::Message;
 use crate::{PageSet, Rank, Ticket};
@@ -32,6 +33,33 @@ pub enum Event {
         from: Rank,
         /// The diffs.
         diffs: Vec<u8>,
+    },
+    /// Write these diffs into this node's copy and its twin, of pages with [`crate::Sharing::Update`]. Each page is locked meanwhile
+    /// ([`crate::PageState::lock`]).
+    Update {
+        /// The rank that sent them.
+        from: Rank,
+        /// The diffs.
+        diffs: Vec<u8>,
+    },
+    /// Send [`Message::Subscribed`] with the twins of these pages, whose home is here: what was released so far. Each page is locked
+    /// while its twin is read.
+    SendTwins {
+        /// The receiver.
+        to: Rank,
+        /// For the message.
+        ticket: u64,
+        /// The pages.
+        pages: Range<u32>,
+    },
+    /// These bytes are the copies and twins of pages from this one on; their fetch is over.
+    Install {
+        /// The rank that sent them.
+        from: Rank,
+        /// The first page.
+        first: u32,
+        /// Whole pages.
+        bytes: Vec<u8>,
     },
     /// A wait of the program is over.
     Resume {

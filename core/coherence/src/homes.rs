@@ -27,6 +27,16 @@ pub enum Placement {
     FirstTouch,
 }
 
+/// What becomes of copies of a page that somebody has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Sharing {
+    /// Ranks that learn of it drop them, and fetch the page when they want it.
+    #[default]
+    Invalidate,
+    /// A release brings them up to date. The pages never move. For memory that few write and many read soon after.
+    Update,
+}
+
 /// Whether pages move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Migration {
@@ -64,6 +74,8 @@ pub(crate) struct Homes {
     ranks: u32,
     limit: u32,
     allocations: Vec<Allocation>,
+    /// Pages with [`Sharing::Update`].
+    updated: PageSet,
     /// For pages that moved or were assigned: the rank and 1, in chunks.
     moved: Vec<Option<Box<[u32]>>>,
     hash: u64,
@@ -76,6 +88,7 @@ impl Homes {
             ranks,
             limit,
             allocations: Vec::new(),
+            updated: PageSet::new(),
             moved: Vec::new(),
             hash: 0xcbf2_9ce4_8422_2325,
         }
@@ -96,6 +109,7 @@ impl Homes {
         pages: u64,
         page_bytes: u64,
         placement: Placement,
+        sharing: Sharing,
     ) -> Result<Range<u32>, Misuse> {
         self.check(placement)?;
         let start = self.allocated();
@@ -110,7 +124,10 @@ impl Homes {
             Placement::At(rank) => (2, rank, 0),
             Placement::FirstTouch => (3, 0, 0),
         };
-        for word in [pages.end, kind, one, two] {
+        if sharing == Sharing::Update {
+            self.updated.insert(pages.clone());
+        }
+        for word in [pages.end, kind, one, two, sharing as u32] {
             for byte in word.to_le_bytes() {
                 self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
             }
@@ -134,6 +151,11 @@ impl Homes {
                 self.ranks - 1
             ))),
         }
+    }
+
+    /// The pages whose copies are updated.
+    pub(crate) fn updated(&self) -> &PageSet {
+        &self.updated
     }
 
     /// The home of a page.

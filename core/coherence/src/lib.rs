@@ -4,6 +4,7 @@
 //! - [`Coherence`] is one rank's part: locks, barriers, conditions, who has to forget which pages, and where pages have
 //!   their homes.
 //! - [`PageState`] is what a node notes of its copy of one page, which all its ranks share.
+//! - [`ReadAhead`] and [`FetchBudget`] say which pages to fetch before they are touched.
 //! - [`diff`] compares a page with its twin and merges what others changed.
 //!
 //! The channel below delivers messages exactly once and in order for each pair of ranks. This crate knows no memory that is
@@ -18,6 +19,7 @@ pub mod diff;
 mod error;
 mod event;
 mod flush;
+mod history;
 mod homes;
 mod locks;
 pub mod message;
@@ -25,17 +27,21 @@ mod notices;
 mod page_set;
 mod page_state;
 mod rank;
+pub mod read_ahead;
+mod updates;
 mod wire;
 
 pub use barrier::BarrierKind;
 pub use error::{BadMessage, Misuse};
 pub use event::{Acquired, Event, Events};
-pub use homes::{Home, Migration, Placement};
+pub use history::FetchBudget;
+pub use homes::{Home, Migration, Placement, Sharing};
 pub use message::Message;
 pub use notices::{Interval, Knowledge, Protocol};
 pub use page_set::PageSet;
 pub use page_state::{Lookup, PageState};
 pub use rank::{Coherence, Config};
+pub use read_ahead::ReadAhead;
 
 /// A rank of the job.
 pub type Rank = u32;

@@ -1,6 +1,7 @@
 //! Messages between ranks, and their bytes.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::barrier::BarrierKind;
 use crate::error::BadMessage;
@@ -105,6 +106,41 @@ pub enum Message {
         /// Its home.
         home: Rank,
     },
+    /// To the home of pages that are updated: this node will have copies of them.
+    Subscribe {
+        /// Number that the answer gives back.
+        ticket: u64,
+        /// The pages.
+        pages: Range<u32>,
+    },
+    /// The pages, which are updated from now on.
+    Subscribed {
+        /// As in the request.
+        ticket: u64,
+        /// The first page.
+        first: u32,
+        /// What was released of them so far.
+        bytes: Vec<u8>,
+    },
+    /// From the home to one rank of each node that has copies: what changed in them.
+    Update {
+        /// Number that the answer gives back.
+        batch: u64,
+        /// As in [`Message::Diffs`].
+        diffs: Vec<u8>,
+    },
+    /// They are in place.
+    UpdateDone {
+        /// As in the request.
+        batch: u64,
+    },
+    /// As [`Message::Diffs`], of pages whose copies are updated: they are in place when all copies have them.
+    UpdateDiffs {
+        /// As there.
+        batch: u64,
+        /// As there.
+        diffs: Vec<u8>,
+    },
 }
 
 /// Appends the diff of a page to the body of [`Message::Diffs`].
@@ -197,6 +233,11 @@ impl Message {
             Message::DiffsDone { .. } => (11, "diffs done"),
             Message::Locate { .. } => (12, "locate"),
             Message::Located { .. } => (13, "located"),
+            Message::Subscribe { .. } => (14, "subscribe"),
+            Message::Subscribed { .. } => (15, "subscribed"),
+            Message::Update { .. } => (16, "update"),
+            Message::UpdateDone { .. } => (17, "update done"),
+            Message::UpdateDiffs { .. } => (18, "update diffs"),
         }
     }
 
@@ -237,11 +278,23 @@ impl Message {
             Message::ConditionReset { condition } | Message::ConditionWait { condition } => {
                 wire::put(out, (*condition).into());
             }
-            Message::Diffs { batch, diffs } => {
+            Message::Diffs { batch, diffs }
+            | Message::Update { batch, diffs }
+            | Message::UpdateDiffs { batch, diffs } => {
                 wire::put(out, *batch);
                 out.extend_from_slice(diffs);
             }
-            Message::DiffsDone { batch } => wire::put(out, *batch),
+            Message::DiffsDone { batch } | Message::UpdateDone { batch } => wire::put(out, *batch),
+            Message::Subscribe { ticket, pages } => {
+                wire::put(out, *ticket);
+                wire::put(out, pages.start.into());
+                wire::put(out, pages.end.into());
+            }
+            Message::Subscribed { ticket, first, bytes } => {
+                wire::put(out, *ticket);
+                wire::put(out, (*first).into());
+                out.extend_from_slice(bytes);
+            }
             Message::Locate { page } => wire::put(out, (*page).into()),
             Message::Located { page, home } => {
                 wire::put(out, (*page).into());
@@ -291,6 +344,14 @@ fn read(reader: &mut Reader<'_>) -> Result<Message, BadMessage> {
         11 => Message::DiffsDone { batch: first },
         12 => Message::Locate { page: named()? },
         13 => Message::Located { page: named()?, home: reader.small()? },
+        14 => Message::Subscribe { ticket: first, pages: reader.small()?..reader.small()? },
+        15 => {
+            let (ticket, first) = (first, reader.small()?);
+            Message::Subscribed { ticket, first, bytes: reader.rest().to_vec() }
+        }
+        16 => Message::Update { batch: first, diffs: reader.rest().to_vec() },
+        17 => Message::UpdateDone { batch: first },
+        18 => Message::UpdateDiffs { batch: first, diffs: reader.rest().to_vec() },
         other => return Err(BadMessage::Kind(other)),
     })
 }

@@ -1,8 +1,9 @@
 //! One rank's part of the protocol.
 
+mod updating;
+
 use alloc::boxed::Box;
 use alloc::string::ToString;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -11,10 +12,11 @@ use crate::condition::Conditions;
 use crate::error::Misuse;
 use crate::event::{Acquired, Event, Events};
 use crate::flush::Flushes;
-use crate::homes::{Home, Homes, Migration, Placement};
+use crate::homes::{Home, Homes, Migration, Placement, Sharing};
 use crate::locks::{self, Locks};
 use crate::message::{Message, Written};
 use crate::notices::{Interval, Knowledge, NoticeLog, Protocol};
+use crate::updates::Updates;
 use crate::{PageSet, Rank, Ticket};
 
 /// What all ranks are told alike, and which rank this is.
@@ -50,6 +52,7 @@ pub struct Coherence {
     conditions: Conditions,
     homes: Homes,
     flushes: Flushes,
+    updates: Updates,
     /// Waits for the home of a page.
     locating: Vec<(u32, Ticket)>,
     /// Questions of ranks that have allocated more already than this one, which is the directory of these pages.
@@ -74,6 +77,7 @@ impl Coherence {
             conditions: Conditions::default(),
             homes: Homes::new(ranks, config.pages),
             flushes: Flushes::default(),
+            updates: Updates::default(),
             locating: Vec::new(),
             early: Vec::new(),
             own: Vec::new(),
@@ -107,9 +111,10 @@ impl Coherence {
         &mut self,
         bytes: u64,
         placement: Placement,
+        sharing: Sharing,
     ) -> Result<(Range<u32>, Events), Misuse> {
         let page = u64::from(self.config.page_bytes);
-        let pages = self.homes.allocate(bytes.div_ceil(page), page, placement)?;
+        let pages = self.homes.allocate(bytes.div_ceil(page), page, placement, sharing)?;
         let mut events = Events::new();
         for (from, page) in core::mem::take(&mut self.early) {
             self.locate_for(from, page, &mut events);
@@ -129,6 +134,12 @@ impl Coherence {
         self.homes.home(page)
     }
 
+    /// Whether a page was allocated with [`Sharing::Update`].
+    #[must_use]
+    pub fn is_updated(&self, page: u32) -> bool {
+        self.homes.updated().contains(page)
+    }
+
     /// Asks for the home of a page that is [`Home::Unknown`]. The wait ends when it is known.
     ///
     /// # Errors
@@ -145,10 +156,26 @@ impl Coherence {
 
     // Releases.
 
-    /// Sends diffs (made with [`crate::message::push_diff`]) to the home of their pages, a rank of another node.
-    pub fn flush(&mut self, home: Rank, diffs: Vec<u8>, ticket: Ticket) -> Events {
+    /// Sends diffs (made with [`crate::message::push_diff`]) to the home of their pages. These are all `updated`, and the home is any rank,
+    /// or none of them is, and it is a rank of another node.
+    ///
+    /// # Errors
+    /// None, as long as this rank keeps to the protocol with itself.
+    pub fn flush(
+        &mut self,
+        home: Rank,
+        diffs: Vec<u8>,
+        updated: bool,
+        ticket: Ticket,
+    ) -> Result<Events, Misuse> {
+        let mut events = Events::new();
         let batch = self.flushes.begin(home, ticket);
-        vec![Event::Send { to: home, message: Message::Diffs { batch, diffs } }]
+        let message = match updated {
+            true => Message::UpdateDiffs { batch, diffs },
+            false => Message::Diffs { batch, diffs },
+        };
+        self.send(home, message, &mut events);
+        self.take_own(events)
     }
 
     /// Whether all diffs that this wait sent are in place.
@@ -163,7 +190,11 @@ impl Coherence {
     }
 
     /// This rank has written these pages, and all diffs of them are in place.
-    pub fn close_interval(&mut self, pages: PageSet) {
+    pub fn close_interval(&mut self, mut pages: PageSet) {
+        // Nobody has to drop what is updated.
+        if !self.homes.updated().is_empty() {
+            pages.subtract(self.homes.updated());
+        }
         self.notices.close(pages);
     }
 
@@ -388,6 +419,13 @@ impl Coherence {
                 self.send(from, Message::DiffsDone { batch }, events);
             }
             Message::DiffsDone { batch } => self.flushes.done(from, batch).map_err(peer)?,
+            Message::Subscribe { .. }
+            | Message::Subscribed { .. }
+            | Message::Update { .. }
+            | Message::UpdateDiffs { .. }
+            | Message::UpdateDone { .. } => {
+                self.take_update(from, message, events).map_err(peer)?;
+            }
             Message::Locate { page } if page < self.config.pages => {
                 self.locate_for(from, page, events);
             }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use kumi_coherence::message::{diffs, push_diff};
 use kumi_coherence::{
     Acquired, BarrierKind, Coherence, Config, Event, Events, Home, Lookup, Message, Migration,
-    PageSet, PageState, Placement, Protocol, Rank, diff,
+    PageSet, PageState, Placement, Protocol, Rank, Sharing, diff,
 };
 
 use crate::script::{Op, PAGE, Script, Variable};
@@ -19,6 +19,8 @@ struct Node {
     copies: BTreeMap<u32, Vec<u8>>,
     twins: BTreeMap<u32, Vec<u8>>,
     states: BTreeMap<u32, PageState>,
+    /// Twins are made at the first write.
+    lazy_twins: bool,
 }
 
 impl Node {
@@ -43,6 +45,8 @@ enum Waits {
     Not,
     /// The home of a page.
     Location,
+    /// A copy of a page that is updated.
+    Copy,
     /// A page under way from this rank; the bytes once they have been read there.
     Page { page: u32, home: Rank, stamp: u64, twin: bool, bytes: Option<Vec<u8>> },
     /// Diffs that it sent.
@@ -61,6 +65,20 @@ struct Process {
     /// Written pages that are not mapped any more.
     pending: PageSet,
     needs: BTreeMap<u32, u64>,
+    /// Pages that were asked for before somebody wants them.
+    ahead: Vec<Ahead>,
+    /// So many more may be.
+    may_ask: u32,
+}
+
+/// A page under way that nobody waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Ahead {
+    page: u32,
+    home: Rank,
+    stamp: u64,
+    asked: PageState,
+    bytes: Option<Vec<u8>>,
 }
 
 /// See the module.
@@ -85,15 +103,20 @@ pub enum Step {
     Serve(usize),
     /// It arrives.
     Arrive(usize),
+    /// A rank asks for a page that nobody waits for.
+    Ask(usize, u32),
+    /// Its first page of these that was not read at its home is.
+    ServeAhead(usize),
 }
 
 impl World {
-    /// A machine whose pages are all in one allocation.
+    /// A machine whose pages are in two allocations: the first `updated` ones are updated, the others dropped. Each rank asks for so many pages before it wants them.
     pub fn new(
         script: &Script,
         protocol: Protocol,
         migration: Migration,
         placement: Placement,
+        (may_ask, updated, lazy_twins): (u32, u32, bool),
     ) -> World {
         let ranks = script.node_of.len();
         let processes = (0..ranks as Rank).map(|rank| {
@@ -101,8 +124,10 @@ impl World {
             let page_bytes = PAGE as u32;
             let config = Config { rank, node_of, protocol, migration, pages, page_bytes };
             let mut coherence = Coherence::new(config);
-            let bytes = u64::from(pages) * PAGE as u64;
-            coherence.allocate(bytes, placement).expect("room");
+            let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
+            coherence.allocate(bytes(updated), placement, Sharing::Update).expect("room");
+            let others = bytes(pages - updated);
+            coherence.allocate(others, placement, Sharing::Invalidate).expect("room");
             Process {
                 coherence,
                 next: 0,
@@ -111,12 +136,14 @@ impl World {
                 dirty: BTreeSet::new(),
                 pending: PageSet::new(),
                 needs: BTreeMap::new(),
+                ahead: Vec::new(),
+                may_ask,
             }
         });
         let nodes = script.node_of.iter().max().map_or(0, |last| last + 1);
         World {
             processes: processes.collect(),
-            nodes: vec![Node::default(); nodes as usize],
+            nodes: vec![Node { lazy_twins, ..Node::default() }; nodes as usize],
             wires: BTreeMap::new(),
             written: vec![0; script.variables.len()],
             node_of: script.node_of.clone(),
@@ -134,9 +161,31 @@ impl World {
                 Waits::Flush { .. } if process.coherence.is_flushed(1) => steps.push(Step::Run(at)),
                 _ => {}
             }
+            steps.extend(self.steps_ahead(script, at));
         }
         let full = self.wires.iter().filter(|(_, wire)| !wire.is_empty());
         steps.extend(full.map(|((from, to), _)| Step::Deliver(*from, *to)));
+        steps
+    }
+
+    /// Pages that a rank may ask for now, whatever it waits for.
+    fn steps_ahead(&self, script: &Script, at: usize) -> Vec<Step> {
+        let process = &self.processes[at];
+        let mut steps = Vec::new();
+        if process.ahead.iter().any(|ahead| ahead.bytes.is_none()) {
+            steps.push(Step::ServeAhead(at));
+        }
+        if process.may_ask > 0 && process.next < script.ops[at].len() {
+            let may = |page: &u32| {
+                let state = self.nodes[self.node_of[at] as usize].states.get(page).copied();
+                let need = process.needs.get(page).copied().unwrap_or(0);
+                let far = matches!(process.coherence.home(*page), Home::At(home) if !process.coherence.is_near(home));
+                far && !process.coherence.is_updated(*page)
+                    && state.unwrap_or_default().may_ask_ahead(need)
+                    && process.ahead.iter().all(|ahead| ahead.page != *page)
+            };
+            steps.extend((0..script.pages).filter(may).map(|page| Step::Ask(at, page)));
+        }
         steps
     }
 
@@ -169,6 +218,40 @@ impl World {
                 }
             }
             Step::Arrive(at) => self.page_arrived(at),
+            Step::Ask(at, page) => self.ask_ahead(at, page),
+            Step::ServeAhead(at) => {
+                let ahead = self.processes[at].ahead.iter().position(|one| one.bytes.is_none());
+                let ahead = ahead.expect("one that was not read");
+                let Ahead { page, home, .. } = self.processes[at].ahead[ahead];
+                let read = self.nodes[self.node_of[home as usize] as usize].copy(page).clone();
+                self.processes[at].ahead[ahead].bytes = Some(read);
+            }
+        }
+    }
+
+    fn ask_ahead(&mut self, at: usize, page: u32) {
+        let Home::At(home) = self.processes[at].coherence.home(page) else { return };
+        let node = self.node(at);
+        node.clock = node.clock.max(1);
+        let (stamp, asked, bytes) = (node.clock, *node.state(page), None);
+        self.processes[at].may_ask -= 1;
+        self.processes[at].ahead.push(Ahead { page, home, stamp, asked, bytes });
+    }
+
+    /// Uses a page that was asked for before, if it is still good; false if there is none, and if it was of no use. It has been read
+    /// at its home.
+    fn use_ahead(&mut self, at: usize, page: u32) -> bool {
+        let found = self.processes[at].ahead.iter().position(|one| one.page == page);
+        let Some(found) = found else { return false };
+        let Ahead { stamp, asked, bytes, .. } = self.processes[at].ahead.remove(found);
+        let need = self.processes[at].needs.get(&page).copied().unwrap_or(0);
+        let Some(fetched) = bytes else { return false };
+        match self.node(at).state(page).take_asked(asked, stamp, need) {
+            None => false,
+            Some(twin) => {
+                self.install(at, page, stamp, twin, fetched);
+                true
+            }
         }
     }
 
@@ -192,6 +275,20 @@ impl World {
                         diff::apply(changed, PAGE, write).expect("a diff");
                     }
                 }
+                Event::Update { diffs, .. } => self.update(at, &diffs),
+                Event::SendTwins { to, ticket, pages } => {
+                    let twin =
+                        |page| self.node(at).twins.entry(page).or_insert(vec![0; PAGE]).clone();
+                    let bytes = pages.clone().flat_map(twin).collect();
+                    let message = Message::Subscribed { ticket, first: pages.start, bytes };
+                    self.wires.entry((at as Rank, to)).or_default().push_back(message);
+                }
+                Event::Install { first, bytes, .. } => {
+                    let stamp = self.node(at).clock;
+                    for (page, bytes) in (first..).zip(bytes.chunks(PAGE)) {
+                        self.install(at, page, stamp, false, bytes.to_vec());
+                    }
+                }
                 Event::Resume { acquired, .. } => {
                     self.acquire(at, &acquired);
                     let process = &mut self.processes[at];
@@ -201,6 +298,22 @@ impl World {
                     process.waits = Waits::Not;
                 }
             }
+        }
+    }
+
+    /// Writes diffs to copies and twins.
+    fn update(&mut self, at: usize, bytes: &[u8]) {
+        for found in diffs(bytes) {
+            let (page, changed) = found.expect("diffs");
+            let node = self.node(at);
+            assert!(node.state(page).lock(), "a twin is used for a moment only");
+            let twin = node.twins.entry(page).or_insert_with(|| vec![0; PAGE]);
+            diff::apply(changed, PAGE, |at, new| twin[at..at + new.len()].copy_from_slice(new))
+                .expect("a diff");
+            let copy = node.copy(page);
+            diff::apply(changed, PAGE, |at, new| copy[at..at + new.len()].copy_from_slice(new))
+                .expect("a diff");
+            node.state(page).unlock();
         }
     }
 
@@ -297,13 +410,14 @@ impl World {
 
     /// Sends the diffs of those pages of which no other rank of the node has one under way. Nothing is held while it waits for those.
     fn flush(&mut self, at: usize, pages: PageSet, all: Vec<u32>) {
-        let (mut by_home, mut flushed) = (BTreeMap::<Rank, Vec<u8>>::new(), Vec::new());
+        let (mut by_home, mut flushed) = (BTreeMap::<(Rank, bool), Vec<u8>>::new(), Vec::new());
         let mut left = Vec::new();
         for page in all {
             let Home::At(home) = self.processes[at].coherence.home(page) else {
                 panic!("a page is written whose home is unknown");
             };
-            if self.processes[at].coherence.is_near(home) {
+            let updated = self.processes[at].coherence.is_updated(page);
+            if self.processes[at].coherence.is_near(home) && !updated {
                 continue;
             }
             let node = self.node(at);
@@ -313,16 +427,18 @@ impl World {
             }
             flushed.push(page);
             let now = node.copy(page).clone();
-            let twin = node.twins.insert(page, now.clone()).expect("a twin");
+            let twin = node.twins.insert(page, now.clone());
+            let zeros = || if updated { vec![0; PAGE] } else { panic!("no twin") };
+            let twin = twin.unwrap_or_else(zeros);
             let mut changed = Vec::new();
             if diff::encode(&now, &twin, &mut changed) {
-                push_diff(by_home.entry(home).or_default(), page, &changed);
+                push_diff(by_home.entry((home, updated)).or_default(), page, &changed);
             }
         }
         self.processes[at].waits = Waits::Flush { pages, flushed, left };
-        for (home, diffs) in by_home {
-            let events = self.processes[at].coherence.flush(home, diffs, 1);
-            self.carry_out(at, events);
+        for ((home, updated), diffs) in by_home {
+            let events = self.processes[at].coherence.flush(home, diffs, updated, 1);
+            self.carry_out(at, events.expect("kept to the protocol"));
         }
     }
 
@@ -333,6 +449,11 @@ impl World {
         }
         // Few values, so that a place often has the value again that it had in a twin.
         let value = if write { (self.written[variable] + 1) % 3 } else { 0 };
+        let node = self.node(at);
+        if write && node.lazy_twins && node.state(page).make_twin() {
+            let now = node.copy(page).clone();
+            node.twins.insert(page, now);
+        }
         let place = &mut self.node(at).copy(page)[offset..offset + bytes];
         if write {
             place.fill(value);
@@ -368,9 +489,21 @@ impl World {
             let node = self.node(at);
             node.clock = node.clock.max(1);
             let now = node.clock;
+            if self.use_ahead(at, page) {
+                self.processes[at].mapped.insert(page);
+                return true;
+            }
+            let node = self.node(at);
             match node.state(page).look_up(need) {
                 Lookup::Current => {}
                 Lookup::Wait => return false,
+                Lookup::Fetch { twin } if self.processes[at].coherence.is_updated(page) => {
+                    assert!(!twin, "a copy that is updated is never fetched again");
+                    self.processes[at].waits = Waits::Copy;
+                    let events = self.processes[at].coherence.subscribe(home, page..page + 1, 1);
+                    self.carry_out(at, events.expect("kept to the protocol"));
+                    return false;
+                }
                 Lookup::Fetch { twin } => {
                     let (stamp, bytes) = (now, None);
                     self.processes[at].waits = Waits::Page { page, home, stamp, twin, bytes };
@@ -387,17 +520,28 @@ impl World {
         let Waits::Page { page, stamp, twin, bytes: Some(fetched), .. } = waits else {
             panic!("no page arrives");
         };
+        self.install(at, page, stamp, twin, fetched);
+    }
+
+    fn install(&mut self, at: usize, page: u32, stamp: u64, twin: bool, fetched: Vec<u8>) {
+        let make = self.processes[at].coherence.is_updated(page);
         let node = self.node(at);
         if !node.state(page).end_fetch(stamp) {
             return;
         }
-        if twin {
+        if node.state(page).twin {
             let twin = node.twins.insert(page, fetched.clone()).expect("a twin");
             let copy = node.copy(page);
             diff::merge(&fetched, &twin, |at, new| copy[at..at + new.len()].copy_from_slice(new));
+            return;
+        }
+        assert!(!twin, "a twin does not go during a fetch");
+        node.copy(page).copy_from_slice(&fetched);
+        if node.lazy_twins && !make {
+            node.twins.remove(&page);
         } else {
-            node.copy(page).copy_from_slice(&fetched);
             node.twins.insert(page, fetched);
+            node.state(page).twin = true;
         }
     }
 }

@@ -61,6 +61,15 @@ fn messages() -> impl Strategy<Value = Message> {
         big.prop_map(|batch| Message::DiffsDone { batch }),
         lock.prop_map(|page| Message::Locate { page }),
         (lock, rank).prop_map(|(page, home)| Message::Located { page, home }),
+        (big, lock, lock)
+            .prop_map(|(ticket, start, end)| Message::Subscribe { ticket, pages: start..end }),
+        (big, lock, prop::collection::vec(any::<u8>(), 0..40))
+            .prop_map(|(ticket, first, bytes)| Message::Subscribed { ticket, first, bytes }),
+        (big, prop::collection::vec(any::<u8>(), 0..40))
+            .prop_map(|(batch, diffs)| Message::Update { batch, diffs }),
+        (big, prop::collection::vec(any::<u8>(), 0..40))
+            .prop_map(|(batch, diffs)| Message::UpdateDiffs { batch, diffs }),
+        big.prop_map(|batch| Message::UpdateDone { batch }),
     ]
 }
 
@@ -82,7 +91,14 @@ proptest! {
     fn cut_messages_are_refused(message in messages(), cut in any::<prop::sample::Index>()) {
         let bytes = message.encode();
         let cut = cut.index(bytes.len());
-        if !matches!(message, Message::Diffs { .. }) {
+        let open = matches!(
+            message,
+            Message::Diffs { .. }
+                | Message::Subscribed { .. }
+                | Message::Update { .. }
+                | Message::UpdateDiffs { .. }
+        );
+        if !open {
             prop_assert!(Message::decode(&bytes[..cut]).is_err());
         }
     }

@@ -19,8 +19,14 @@ impl Numbers {
     }
 }
 
-fn run(script: &Script, protocol: Protocol, migration: Migration, placement: Placement) {
-    let mut world = World::new(script, protocol, migration, placement);
+fn run(
+    script: &Script,
+    protocol: Protocol,
+    migration: Migration,
+    placement: Placement,
+    extra: (u32, u32, bool),
+) {
+    let mut world = World::new(script, protocol, migration, placement, extra);
     let mut numbers = Numbers(script.seed);
     while !world.is_over(script) {
         let steps = world.steps(script);
@@ -29,14 +35,22 @@ fn run(script: &Script, protocol: Protocol, migration: Migration, placement: Pla
     }
 }
 
+/// As many cases as `PROPTEST_CASES` says, or few enough for a test run.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(4000)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn reads_see_the_last_write(
         script in scripts(),
         lazy: bool,
         moves: bool,
+        ahead in prop_oneof![Just(0u32), 1..20u32],
+        updated in prop_oneof![Just(0u32), 1..5u32],
+        lazy_twins: bool,
         placement in prop_oneof![
             Just(Placement::Blocks),
             Just(Placement::FirstTouch),
@@ -46,6 +60,6 @@ proptest! {
     ) {
         let protocol = if lazy { Protocol::Lazy } else { Protocol::Scope };
         let migration = if moves { Migration::SingleWriter } else { Migration::Never };
-        run(&script, protocol, migration, placement);
+        run(&script, protocol, migration, placement, (ahead, updated.min(script.pages), lazy_twins));
     }
 }

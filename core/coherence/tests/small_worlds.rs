@@ -9,10 +9,15 @@ use crate::machine::World;
 use crate::script::{Op, Script, Variable};
 
 /// Goes through all orders, and returns how many states there are. States are told apart by hashes of 64 bits.
-fn explore(script: &Script, protocol: Protocol, migration: Migration) -> usize {
+fn explore(
+    script: &Script,
+    protocol: Protocol,
+    migration: Migration,
+    extra: (u32, u32, bool),
+) -> usize {
     let placement = Placement::RoundRobin { block: 1, first: 0 };
     let (mut seen, mut open) =
-        (HashSet::new(), vec![World::new(script, protocol, migration, placement)]);
+        (HashSet::new(), vec![World::new(script, protocol, migration, placement, extra)]);
     while let Some(world) = open.pop() {
         let steps = world.steps(script);
         assert!(!steps.is_empty() || world.is_over(script), "no step is left: {}", world.waits());
@@ -63,9 +68,23 @@ fn locks_in_every_order() {
         [increment(0, 0), increment(0, 3)].concat(),
     ];
     for protocol in [Protocol::Scope, Protocol::Lazy] {
-        for nodes in [[0, 1, 2], [0, 1, 1]] {
-            let states = explore(&script(&nodes, &ops), protocol, Migration::Never);
-            println!("{protocol:?}, nodes {nodes:?}: {states} states");
+        for (nodes, updated, lazy_twins) in [
+            ([0, 1, 2], 0, false),
+            ([0, 1, 1], 0, false),
+            ([0, 1, 2], 1, false),
+            ([0, 1, 1], 1, true),
+            ([0, 1, 1], 2, false),
+            ([0, 1, 1], 0, true),
+        ] {
+            let states = explore(
+                &script(&nodes, &ops),
+                protocol,
+                Migration::Never,
+                (0, updated, lazy_twins),
+            );
+            println!(
+                "{protocol:?}, nodes {nodes:?}, {updated} updated, lazy twins {lazy_twins}: {states} states"
+            );
             assert!(states > 5_000, "{states} states: the orders were not gone through");
         }
     }
@@ -79,9 +98,20 @@ fn barriers_in_every_order() {
         vec![Op::Write(0), Op::Barrier, Op::Barrier, Op::Barrier, Op::Read(0)],
         vec![Op::Barrier, Op::Barrier, Op::Write(0), Op::Barrier, Op::Read(0)],
     ];
-    for nodes in [[0, 1, 2], [0, 1, 1]] {
-        let states = explore(&script(&nodes, &ops), Protocol::Scope, Migration::SingleWriter);
-        println!("nodes {nodes:?}: {states} states");
+    for (nodes, ahead, updated) in [
+        ([0, 1, 2], 0, 0),
+        ([0, 1, 1], 0, 0),
+        ([0, 1, 1], 1, 0),
+        ([0, 1, 2], 0, 1),
+        ([0, 1, 1], 0, 1),
+    ] {
+        let states = explore(
+            &script(&nodes, &ops),
+            Protocol::Scope,
+            Migration::SingleWriter,
+            (ahead, updated, false),
+        );
+        println!("nodes {nodes:?}, {ahead} asked for, {updated} updated: {states} states");
         assert!(states > 300, "{states} states: the orders were not gone through");
     }
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::ptr::NonNull;
 
-use kumi_coherence::Placement;
+use kumi_coherence::{Placement, Sharing};
 use kumi_mem::Element;
 
 use crate::error::Error;
@@ -36,8 +37,24 @@ impl SharedMemory {
         length: usize,
         placement: Placement,
     ) -> Result<SharedArray<'_, T>, Error> {
+        self.array_shared(length, placement, Sharing::Invalidate)
+    }
+
+    /// As [`SharedMemory::array`], and says what becomes of copies when somebody writes: see [`SharedMemory::allocate_shared`].
+    ///
+    /// # Errors
+    /// As [`SharedMemory::allocate`].
+    #[track_caller]
+    pub fn array_shared<T: Element>(
+        &self,
+        length: usize,
+        placement: Placement,
+        sharing: Sharing,
+    ) -> Result<SharedArray<'_, T>, Error> {
         let bytes = (length as u64).saturating_mul(size_of::<T>() as u64);
-        let base = self.allocate(bytes, placement)?.cast::<T>();
+        let caller = Location::caller();
+        let name = || format!("{}:{}", caller.file(), caller.line());
+        let base = self.allocate_shared(bytes, placement, sharing, name)?.cast::<T>();
         let base = NonNull::new(base).expect("no view is at address 0");
         Ok(SharedArray { base, length, _memory: PhantomData })
     }

@@ -6,6 +6,16 @@ use crate::error::Error;
 use crate::node_memory::UnitSize;
 use crate::view::Mechanism;
 
+/// When a node makes the twin of a page of another node, with which it is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Twins {
+    /// When it comes: the first write costs nothing.
+    #[default]
+    Eager,
+    /// At its first write, which costs a signal: pages that are only read take half the memory.
+    Lazy,
+}
+
 /// Settings of a job's shared memory. All ranks have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
@@ -19,6 +29,8 @@ pub struct Config {
     pub protocol: Protocol,
     /// Whether pages move to the node that writes them.
     pub migration: Migration,
+    /// When twins are made.
+    pub twins: Twins,
 }
 
 impl Default for Config {
@@ -29,12 +41,14 @@ impl Default for Config {
             mechanism: None,
             protocol: Protocol::Scope,
             migration: Migration::SingleWriter,
+            twins: Twins::Eager,
         }
     }
 }
 
 impl Config {
-    /// Reads `KUMI_DSM_BYTES`, `KUMI_DSM_PAGE`, `KUMI_DSM_FAULTS`, `KUMI_DSM_PROTOCOL` and `KUMI_DSM_HOMES`.
+    /// Reads `KUMI_DSM_BYTES`, `KUMI_DSM_PAGE`, `KUMI_DSM_FAULTS`, `KUMI_DSM_PROTOCOL`, `KUMI_DSM_HOMES` and
+    /// `KUMI_DSM_TWINS`.
     ///
     /// # Errors
     /// [`Error::Setting`], [`Error::Memory`].
@@ -78,6 +92,13 @@ impl Config {
                 _ => return Err(wrong("KUMI_DSM_HOMES", &value, "move or stay")),
             };
         }
+        if let Some(value) = variable("KUMI_DSM_TWINS") {
+            config.twins = match value.as_str() {
+                "eager" => Twins::Eager,
+                "lazy" => Twins::Lazy,
+                _ => return Err(wrong("KUMI_DSM_TWINS", &value, "eager or lazy")),
+            };
+        }
         Ok(config)
     }
 }
@@ -113,7 +134,8 @@ mod tests {
         assert_eq!(good("KUMI_DSM_FAULTS", "mprotect").mechanism, Some(Mechanism::Protect));
         assert_eq!(good("KUMI_DSM_PROTOCOL", "lazy").protocol, Protocol::Lazy);
         assert_eq!(good("KUMI_DSM_HOMES", "stay").migration, Migration::Never);
-        for name in ["BYTES", "PAGE", "FAULTS", "PROTOCOL", "HOMES"] {
+        assert_eq!(good("KUMI_DSM_TWINS", "lazy").twins, Twins::Lazy);
+        for name in ["BYTES", "PAGE", "FAULTS", "PROTOCOL", "HOMES", "TWINS"] {
             let name: &'static str = format!("KUMI_DSM_{name}").leak();
             for value in ["", "0", "twelve", "9999999999999G"] {
                 let error = from(name, value).expect_err(value).to_string();

@@ -9,7 +9,8 @@ use kumi_mem::{Outbox, Service, ServiceHandle};
 
 use crate::context::SharedContext;
 use crate::error::Error;
-use crate::node_copy::NodeCopy;
+use crate::node_copy::{Arrival, NodeCopy};
+use crate::statistics::{Count, Statistics, count_of};
 use crate::trace::MessageTrace;
 
 /// The ticket of this thread: each thread waits for one thing at a time.
@@ -26,6 +27,7 @@ struct RankService {
     coherence: Coherence,
     node: Arc<NodeCopy>,
     trace: MessageTrace,
+    statistics: Arc<Statistics>,
     /// Waits that are over.
     resumed: HashMap<Ticket, Acquired>,
     /// A peer has broken the protocol, or its program differs: every call says so.
@@ -36,15 +38,29 @@ impl RankService {
     fn carry_out(&mut self, events: Events, outbox: &mut Outbox) {
         for event in events {
             match event {
-                Event::Send { to, message } => {
-                    let bytes = message.encode();
-                    self.trace.sent(to, bytes.len());
-                    if let Err(error) = outbox.send(to, bytes) {
-                        self.fail(to, &error.to_string());
-                    }
-                }
+                Event::Send { to, message } => self.send(to, &message, outbox),
                 Event::Apply { from, diffs } => {
                     if let Err(error) = self.node.apply(&diffs) {
+                        self.fail(from, &error.to_string());
+                    }
+                }
+                Event::Update { from, diffs } => match self.node.apply_updates(&diffs) {
+                    Ok(pages) => self.statistics.count(Count::Updates, pages),
+                    Err(error) => self.fail(from, &error.to_string()),
+                },
+                Event::SendTwins { to, ticket, pages } => match self.node.twins(pages.clone()) {
+                    Ok(bytes) => {
+                        let message = Message::Subscribed { ticket, first: pages.start, bytes };
+                        self.send(to, &message, outbox);
+                    }
+                    Err(error) => self.fail(to, &error.to_string()),
+                },
+                Event::Install { from, first, bytes } => {
+                    let twins = vec![false; bytes.len() / self.node.page_bytes()];
+                    let stamp = self.node.now();
+                    if let Err(error) =
+                        self.node.install(first, &bytes, &twins, stamp, Arrival::Updated)
+                    {
                         self.fail(from, &error.to_string());
                     }
                 }
@@ -52,6 +68,15 @@ impl RankService {
                     self.resumed.insert(ticket, acquired);
                 }
             }
+        }
+    }
+
+    fn send(&mut self, to: u32, message: &Message, outbox: &mut Outbox) {
+        let bytes = message.encode();
+        self.trace.sent(to, bytes.len());
+        self.statistics.count(count_of(message), 1);
+        if let Err(error) = outbox.send(to, bytes) {
+            self.fail(to, &error.to_string());
         }
     }
 
@@ -98,6 +123,8 @@ pub(crate) struct Whereabouts {
     pub(crate) home: Home,
     /// The home is on this node.
     pub(crate) near: bool,
+    /// Their copies are updated.
+    pub(crate) updated: bool,
     pub(crate) pages: u32,
 }
 
@@ -114,10 +141,11 @@ impl Protocol {
         context: &SharedContext,
         coherence: Coherence,
         node: Arc<NodeCopy>,
+        statistics: Arc<Statistics>,
     ) -> Result<Protocol, Error> {
         let (resumed, failure) = (HashMap::new(), None);
         let trace = MessageTrace::new(context);
-        let service = RankService { coherence, node, trace, resumed, failure };
+        let service = RankService { coherence, node, trace, statistics, resumed, failure };
         // SAFETY: the handle is kept beside a clone of the context, which is dropped after it.
         let service = unsafe { context.extended() }.serve_with(service)?;
         Ok(Protocol { service, _context: context.clone() })
@@ -195,9 +223,12 @@ impl Protocol {
             let here = near(home);
             // Pages of this node need no fetch, whichever of its ranks they are at.
             let same = |other| if here { near(other) } else { other == home };
+            let updated = coherence.is_updated(page);
             let end = page.saturating_add(most).min(coherence.allocated());
-            let pages = (page..end).take_while(|page| same(coherence.home(*page))).count();
-            Whereabouts { home, near: here, pages: (pages as u32).max(1) }
+            let alike =
+                |page: &u32| same(coherence.home(*page)) && coherence.is_updated(*page) == updated;
+            let pages = (page..end).take_while(alike).count();
+            Whereabouts { home, near: here, updated, pages: (pages as u32).max(1) }
         })
     }
 }

@@ -28,6 +28,11 @@ fn wide(pages: &Range<u32>) -> Range<u64> {
     pages.start.into()..pages.end.into()
 }
 
+/// No page's number is 2^32 or more: there are no more than the protocol can name.
+fn narrow(pages: &Range<u64>) -> Range<u32> {
+    pages.start as u32..pages.end as u32
+}
+
 /// What a thread that panicked has left is whole: each step under these locks is.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,13 +82,16 @@ impl RankView {
         Ok(end - pages.start)
     }
 
-    /// Takes what others wrote out of sight. What this rank has written there counts for its next release.
-    pub(crate) fn acquire(&self, acquired: &Acquired) -> Result<(), Error> {
+    /// Takes what others wrote out of sight; the pages of it that were visible. What this rank has written there counts for its
+    /// next release.
+    pub(crate) fn acquire(&self, acquired: &Acquired) -> Result<PageSet, Error> {
+        let mut used = PageSet::new();
         let stamp = match acquired.epoch {
             Some(epoch) => self.node.barrier_stamp(epoch),
-            None if acquired.stale.is_empty() => return Ok(()),
+            None if acquired.stale.is_empty() => return Ok(used),
             None => self.node.next_stamp(),
         };
+        self.node.will_change(acquired.homed.pages() as usize);
         for page in acquired.homed.ranges().iter().cloned().flatten() {
             self.node.become_home(page)?;
         }
@@ -93,9 +101,13 @@ impl RankView {
             for need in &self.needs[pages.start as usize..pages.end as usize] {
                 need.store(stamp, Release);
             }
-            self.view.drop_units(wide(pages), &mut written)?;
+            for visible in self.view.visible(wide(pages))? {
+                used.insert(narrow(&visible));
+            }
         }
-        Ok(())
+        let stale: Vec<_> = acquired.stale.ranges().iter().map(wide).collect();
+        self.view.drop_all(&stale, &mut written)?;
+        Ok(used)
     }
 
     /// The pages before `end` that this rank has written since it was asked last.
@@ -106,7 +118,6 @@ impl RankView {
             locked(&self.written).append(&mut written);
             return Err(error.into());
         }
-        // No page's number is 2^32 or more: there are no more than the protocol can name.
-        Ok(written.into_iter().map(|pages| pages.start as u32..pages.end as u32).collect())
+        Ok(written.iter().map(narrow).collect())
     }
 }

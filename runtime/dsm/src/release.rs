@@ -16,32 +16,42 @@ use crate::trace::Trace;
 /// Bytes of diffs that leave in one message.
 const BATCH: usize = 256 << 10;
 
+/// A page whose diff leaves: its home is elsewhere, or has to bring others' copies up to date.
+#[derive(Debug, Clone, Copy)]
+struct FarPage {
+    page: u32,
+    home: u32,
+    updated: bool,
+}
+
 /// Diffs for the homes of their pages.
 struct Batches<'r> {
     protocol: &'r Protocol,
-    by_home: BTreeMap<u32, Vec<u8>>,
+    /// By home, and whether the pages are updated.
+    by_home: BTreeMap<(u32, bool), Vec<u8>>,
 }
 
 impl Batches<'_> {
-    fn add(&mut self, home: u32, page: u32, diff: &[u8]) -> Result<(), Error> {
-        let batch = self.by_home.entry(home).or_default();
-        push_diff(batch, page, diff);
+    fn add(&mut self, page: FarPage, diff: &[u8]) -> Result<(), Error> {
+        let to = (page.home, page.updated);
+        let batch = self.by_home.entry(to).or_default();
+        push_diff(batch, page.page, diff);
         if batch.len() >= BATCH {
             let diffs = std::mem::take(batch);
-            self.send(home, diffs)?;
+            self.send(to, diffs)?;
         }
         Ok(())
     }
 
-    fn send(&self, home: u32, diffs: Vec<u8>) -> Result<(), Error> {
-        self.protocol.tell(|coherence, ticket| Ok(coherence.flush(home, diffs, ticket)))
+    fn send(&self, (home, updated): (u32, bool), diffs: Vec<u8>) -> Result<(), Error> {
+        self.protocol.tell(|coherence, ticket| coherence.flush(home, diffs, updated, ticket))
     }
 
     fn send_all(&mut self) -> Result<(), Error> {
         let full = std::mem::take(&mut self.by_home);
         full.into_iter()
             .filter(|(_, diffs)| !diffs.is_empty())
-            .try_for_each(|(home, diffs)| self.send(home, diffs))
+            .try_for_each(|(to, diffs)| self.send(to, diffs))
     }
 }
 
@@ -75,7 +85,7 @@ impl Releaser {
         while !left.is_empty() {
             let busy = self.flush_some(left, &mut scratch)?;
             // Nothing is held while this rank waits for another one of its node.
-            if let Some((page, _)) = busy.first() {
+            if let Some(FarPage { page, .. }) = busy.first() {
                 self.node.wait_while_busy(*page)?;
             }
             left = busy;
@@ -83,13 +93,17 @@ impl Releaser {
         self.protocol.ask(|coherence| coherence.close_interval(pages))
     }
 
-    /// The pages whose home is on another node, with it.
-    fn far(&self, pages: &PageSet) -> Result<Vec<(u32, u32)>, Error> {
+    /// The pages whose diffs leave.
+    fn far(&self, pages: &PageSet) -> Result<Vec<FarPage>, Error> {
         self.protocol.ask(|coherence| {
             let all = pages.ranges().iter().cloned().flatten();
             // A page whose home is unknown was never shown, so nobody has written it.
             let far = all.filter_map(|page| match coherence.home(page) {
-                Home::At(home) if !coherence.is_near(home) => Some((page, home)),
+                Home::At(home) => {
+                    let updated = coherence.is_updated(page);
+                    let leaves = updated || !coherence.is_near(home);
+                    leaves.then_some(FarPage { page, home, updated })
+                }
                 _ => None,
             });
             far.collect()
@@ -99,22 +113,28 @@ impl Releaser {
     /// Flushes those pages that no other rank of the node is busy with. Returns the others.
     fn flush_some(
         &self,
-        pages: Vec<(u32, u32)>,
+        pages: Vec<FarPage>,
         scratch: &mut Scratch,
-    ) -> Result<Vec<(u32, u32)>, Error> {
+    ) -> Result<Vec<FarPage>, Error> {
         let mut batches = Batches { protocol: &self.protocol, by_home: BTreeMap::new() };
         let (mut busy, mut begun, mut changed) = (Vec::new(), Vec::new(), Vec::new());
-        for (page, home) in pages {
+        self.node.will_change(pages.len());
+        for far in pages {
+            let FarPage { page, home, updated } = far;
             if !self.node.begin_flush(page)? {
-                busy.push((page, home));
+                busy.push(far);
                 continue;
             }
             changed.clear();
-            if self.node.diff(page, scratch, &mut changed)? {
+            let any = match updated {
+                true => self.node.diff_updated(page, scratch, &mut changed)?,
+                false => self.node.diff(page, scratch, &mut changed)?,
+            };
+            if any {
                 begun.push(page);
                 self.statistics.count(Count::DiffBytes, changed.len() as u64);
                 self.trace.mark(EventKind::Diff, (home, page, changed.len() as u64));
-                batches.add(home, page, &changed)?;
+                batches.add(far, &changed)?;
             } else {
                 self.node.release(page)?;
             }

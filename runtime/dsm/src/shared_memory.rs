@@ -6,11 +6,11 @@ use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement};
+use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement, Sharing};
 use kumi_mem::Context;
 use kumi_net::trace::{EventKind, NO_PEER};
 
-use crate::config::Config;
+use crate::config::{Config, Twins};
 use crate::context::SharedContext;
 use crate::error::Error;
 use crate::node_copy::NodeCopy;
@@ -21,7 +21,7 @@ use crate::rank_view::RankView;
 use crate::release::Releaser;
 use crate::statistics::{Count, Statistics};
 use crate::trace::Trace;
-use crate::view::{FaultRefusal, FaultResolver, Mechanism, View};
+use crate::view::{FaultRefusal, FaultResolver, Mechanism, View, Writes};
 
 /// Memory that all ranks of a job see, at the same addresses. All threads of a rank may use it.
 ///
@@ -93,6 +93,12 @@ impl FaultResolver for Faults {
         // The program is in the middle of an instruction: it can answer no questions.
         Ok(kumi_mem::uninterrupted(|| pager.bring(page))?)
     }
+
+    fn before_write(&self, unit: u64) -> Result<(), FaultRefusal> {
+        let pager = self.0.upgrade().ok_or(FaultRefusal::new("the shared memory has ended"))?;
+        let page = u32::try_from(unit).map_err(|_| FaultRefusal::new("there is no such page"))?;
+        Ok(pager.before_write(page)?)
+    }
 }
 
 /// A lock that is held. It is given back when this is dropped; [`HeldLock::unlock`] also reports errors.
@@ -134,9 +140,14 @@ impl SharedMemory {
         let node_of = every_rank(&context, context.node())?;
         let memory = Arc::new(node_memory(&context, &node_of, &config)?);
         let mechanism = config.mechanism.unwrap_or_else(|| Mechanism::best().mechanism);
-        let view = together(&context, View::new(&memory, mechanism).map_err(Error::from))?;
+        let writes = match config.twins {
+            Twins::Eager => Writes::Noted,
+            Twins::Lazy => Writes::Asked,
+        };
+        let view =
+            together(&context, View::with_writes(&memory, mechanism, writes).map_err(Error::from))?;
         same_addresses(&context, &view)?;
-        let node = Arc::new(NodeCopy::new(Arc::clone(&memory)));
+        let node = Arc::new(NodeCopy::new(Arc::clone(&memory), config.twins));
         let rank_view = Arc::new(RankView::new(view, Arc::clone(&node))?);
         let pages = u32::try_from(memory.pages()).unwrap_or(u32::MAX);
         let coherence = Coherence::new(kumi_coherence::Config {
@@ -147,8 +158,10 @@ impl SharedMemory {
             pages,
             page_bytes: config.page_bytes,
         });
-        let protocol = Arc::new(Protocol::new(&context, coherence, Arc::clone(&node))?);
         let statistics = Arc::new(Statistics::new(context.clone()));
+        let protocol =
+            Protocol::new(&context, coherence, Arc::clone(&node), Arc::clone(&statistics))?;
+        let protocol = Arc::new(protocol);
         let pager = Arc::new(Pager::new(
             &context,
             Arc::clone(&node),
@@ -229,7 +242,24 @@ impl SharedMemory {
         placement: Placement,
         name: impl FnOnce() -> String,
     ) -> Result<*mut u8, Error> {
-        let pages = self.protocol.tell_with(|coherence| coherence.allocate(bytes, placement))?;
+        self.allocate_shared(bytes, placement, Sharing::Invalidate, name)
+    }
+
+    /// As [`SharedMemory::allocate_named`], and says what becomes of copies when somebody writes. [`Sharing::Update`] is for memory that few
+    /// write and many read soon after: a release brings all copies up to date, and nobody has to fetch the pages again. They keep their
+    /// homes.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::allocate`].
+    pub fn allocate_shared(
+        &self,
+        bytes: u64,
+        placement: Placement,
+        sharing: Sharing,
+        name: impl FnOnce() -> String,
+    ) -> Result<*mut u8, Error> {
+        let pages =
+            self.protocol.tell_with(|coherence| coherence.allocate(bytes, placement, sharing))?;
         self.trace.allocation(&pages, name);
         Ok(self.address(&pages))
     }
@@ -291,6 +321,12 @@ impl SharedMemory {
         self.pass(BarrierKind::Plain)
     }
 
+    /// Waits until all ranks leave.
+    fn leave(&self) -> Result<(), Error> {
+        self.pager.settle()?;
+        self.wait()
+    }
+
     fn pass(&self, kind: BarrierKind) -> Result<(), Error> {
         let begun = self.trace.begin();
         let acquired = self.protocol.wait(|coherence, ticket| coherence.barrier(kind, ticket))?;
@@ -347,7 +383,9 @@ impl SharedMemory {
             self.trace.note(EventKind::Stale, 0, acquired.stale.pages());
         }
         self.statistics.count(Count::PagesHomed, acquired.homed.pages());
-        self.rank_view.acquire(acquired)
+        self.pager.forget(&acquired.stale)?;
+        let used = self.rank_view.acquire(acquired)?;
+        self.pager.fetch_again(&used)
     }
 
     fn flush(&self) -> Result<(), Error> {
@@ -374,7 +412,7 @@ impl SharedMemory {
     /// # Errors
     /// As [`SharedMemory::wait`]. The memory has ended all the same.
     pub fn end(mut self, together: bool) -> Result<(), Error> {
-        let waited = if together { self.wait() } else { Ok(()) };
+        let waited = if together { self.leave() } else { Ok(()) };
         self.ends_together = false;
         let mut pager = Arc::clone(&self.pager);
         drop(self);
@@ -433,7 +471,7 @@ impl Drop for SharedMemory {
     fn drop(&mut self) {
         if self.ends_together {
             // Others may still fetch pages from here. A rank that cannot wait has lost its channel, and its job ends.
-            let _ = self.wait();
+            let _ = self.leave();
         }
     }
 }

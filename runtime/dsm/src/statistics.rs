@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kumi_coherence::Message;
 use kumi_net::counters::Counter;
 
 use crate::context::SharedContext;
@@ -32,6 +33,8 @@ counts! {
     Diffs = "diffs" SharedDiffs,
     /// Their bytes.
     DiffBytes = "diff_bytes" SharedDiffBytes,
+    /// Pages of which a diff came to this rank's copy.
+    Updates = "updates" SharedUpdates,
     /// Locks taken.
     Locks = "locks" SharedLocks,
     /// Barriers passed.
@@ -40,6 +43,44 @@ counts! {
     StalePages = "stale" SharedStale,
     /// Pages that came to this node to stay.
     PagesHomed = "homed" SharedHomed,
+    /// Pages that were asked for before the program touched them, and used.
+    AheadUsed = "ahead_used" SharedAheadUsed,
+    /// Pages that were asked for before the program touched them, for nothing.
+    AheadUnused = "ahead_unused" SharedAheadUnused,
+    /// Messages for locks that this rank has sent.
+    LockMessages = "lock_messages" SharedLockMessages,
+    /// Messages for barriers.
+    BarrierMessages = "barrier_messages" SharedBarrierMessages,
+    /// Messages for conditions.
+    ConditionMessages = "condition_messages" SharedConditionMessages,
+    /// Messages with diffs, and answers to them.
+    DiffMessages = "diff_messages" SharedDiffMessages,
+    /// Messages about the homes of pages.
+    HomeMessages = "home_messages" SharedHomeMessages,
+    /// Messages about copies that are updated.
+    UpdateMessages = "update_messages" SharedUpdateMessages,
+}
+
+/// As what a message is counted.
+pub(crate) fn count_of(message: &Message) -> Count {
+    match message {
+        Message::LockRequest { .. } | Message::LockForward { .. } | Message::LockGrant { .. } => {
+            Count::LockMessages
+        }
+        Message::Arrive { .. } | Message::Depart { .. } => Count::BarrierMessages,
+        Message::ConditionSet { .. }
+        | Message::ConditionReset { .. }
+        | Message::ConditionWait { .. }
+        | Message::ConditionGrant { .. } => Count::ConditionMessages,
+        Message::Diffs { .. } | Message::UpdateDiffs { .. } | Message::DiffsDone { .. } => {
+            Count::DiffMessages
+        }
+        Message::Locate { .. } | Message::Located { .. } => Count::HomeMessages,
+        Message::Subscribe { .. }
+        | Message::Subscribed { .. }
+        | Message::Update { .. }
+        | Message::UpdateDone { .. } => Count::UpdateMessages,
+    }
 }
 
 /// Counters of one rank.

@@ -3,7 +3,7 @@
 
 mod support;
 
-use kumi_dsm::{Placement, SharedArray, SharedMemory};
+use kumi_dsm::{Placement, SharedArray, SharedMemory, Sharing};
 use support::{Job, Numbers, start};
 
 const LAYOUTS: &[&[u32]] = &[&[1, 1], &[2, 1], &[1, 1, 1, 1], &[1; 16]];
@@ -20,10 +20,12 @@ fn rounds(memory: &SharedMemory) -> u32 {
 
 /// Runs a body, which gets how many rounds to do.
 fn run(name: &str, body: impl Fn(&SharedMemory, u32)) {
-    let settings: [&[(&str, &str)]; 3] = [
+    let settings: [&[(&str, &str)]; 5] = [
         &[("KUMI_FAULTS", "loss=20")],
         &[("KUMI_FAULTS", "loss=20"), ("KUMI_DSM_PROTOCOL", "lazy")],
         &[("KUMI_DSM_FAULTS", "mprotect"), ("KUMI_DSM_HOMES", "stay")],
+        &[("KUMI_FAULTS", "loss=20"), (UPDATED, "1")],
+        &[("KUMI_FAULTS", "loss=20"), ("KUMI_DSM_TWINS", "lazy")],
     ];
     for (at, layout) in LAYOUTS.iter().enumerate() {
         for (way, env) in settings.iter().enumerate() {
@@ -44,10 +46,15 @@ fn set(array: &SharedArray<'_, u64>, at: usize, value: u64) {
     array.set(at, value).expect("inside");
 }
 
+/// The variable that says that copies are updated.
+const UPDATED: &str = "KUMI_TEST_UPDATED";
+
 /// Numbers in pages of their own, with their homes in turn.
 fn cells(memory: &SharedMemory) -> SharedArray<'_, u64> {
     let placement = Placement::RoundRobin { block: 1, first: 0 };
-    memory.array(4 * memory.page_bytes() as usize, placement).expect("room")
+    let updated = std::env::var_os(UPDATED).is_some();
+    let sharing = if updated { Sharing::Update } else { Sharing::Invalidate };
+    memory.array_shared(4 * memory.page_bytes() as usize, placement, sharing).expect("room")
 }
 
 /// The cell of a number: pages apart.

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use kumi_dsm::{Config, Placement, SharedMemory};
+use kumi_dsm::{Config, Count, Placement, SharedMemory, Sharing};
 use kumi_mem::Context;
 use support::{Job, is_rank, launch, start};
 
@@ -12,11 +12,13 @@ const LAYOUTS: &[&[u32]] = &[&[1], &[2], &[1, 1], &[2, 2], &[1, 1, 1, 1], &[3, 1
 
 /// Runs a body on all layouts, by both mechanisms, under both protocols, with pages that move and pages that stay.
 fn run(name: &str, body: impl Fn(&SharedMemory)) {
-    let settings: [&[(&str, &str)]; 4] = [
+    let settings: [&[(&str, &str)]; 6] = [
         &[],
         &[("KUMI_DSM_FAULTS", "mprotect"), ("KUMI_DSM_HOMES", "stay")],
         &[("KUMI_DSM_PROTOCOL", "lazy"), ("KUMI_DSM_PAGE", "16K")],
         &[("KUMI_DSM_HOMES", "stay"), ("KUMI_FAULTS", "loss=20")],
+        &[("KUMI_DSM_TWINS", "lazy"), ("KUMI_FAULTS", "loss=20")],
+        &[("KUMI_DSM_TWINS", "lazy"), ("KUMI_DSM_FAULTS", "mprotect"), ("KUMI_DSM_HOMES", "stay")],
     ];
     for (at, layout) in LAYOUTS.iter().enumerate() {
         for (way, env) in settings.iter().enumerate() {
@@ -51,6 +53,56 @@ fn what_was_written_before_a_barrier_is_read_after_it() {
                 memory.barrier().expect("barrier");
             }
         }
+    });
+}
+
+/// Releases bring copies up to date: after its first fetch of a page a node fetches it never again.
+#[test]
+fn copies_that_are_updated_are_fetched_once() {
+    run("copies_that_are_updated_are_fetched_once", |memory| {
+        let (me, ranks) = (memory.context().rank() as usize, memory.context().ranks() as usize);
+        let length = 5000;
+        for placement in [Placement::Blocks, Placement::FirstTouch, Placement::At(0)] {
+            let array = memory.array_shared::<u32>(length, placement, Sharing::Update);
+            let array = array.expect("room");
+            let mut fetched = 0;
+            for round in 0..8u32 {
+                for at in (0..length).filter(|at| (at + round as usize) % ranks == me) {
+                    array.set(at, at as u32 ^ round).expect("inside");
+                }
+                // Written again, and as before: nobody may have seen what was there in between.
+                let own = (me + ranks - round as usize % ranks) % ranks;
+                array.set(own, u32::MAX).expect("inside");
+                array.set(own, own as u32 ^ round).expect("inside");
+                memory.barrier().expect("barrier");
+                for at in 0..length {
+                    let found = array.get(at).expect("inside");
+                    assert_eq!(found, at as u32 ^ round, "{at} in {round}, {placement:?}");
+                }
+                memory.barrier().expect("barrier");
+                let now = memory.statistics().get(Count::PagesFetched);
+                assert!(round == 0 || now == fetched, "round {round}: {fetched} pages, then {now}");
+                fetched = now;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_lock_guards_a_counter_that_is_updated() {
+    run("a_lock_guards_a_counter_that_is_updated", |memory| {
+        let ranks = memory.context().ranks();
+        let counters = memory.array_shared::<u64>(4, Placement::At(ranks - 1), Sharing::Update);
+        let counters = counters.expect("room");
+        for turn in 0..100 {
+            let held = memory.lock(turn % 3).expect("lock");
+            let at = (turn % 3) as usize;
+            counters.set(at, counters.get(at).expect("inside") + 1).expect("inside");
+            held.unlock().expect("unlock");
+        }
+        memory.barrier().expect("barrier");
+        let sums: Vec<u64> = (0..3).map(|at| counters.get(at).expect("inside")).collect();
+        assert_eq!(sums, [34, 33, 33].map(|turns| turns * u64::from(ranks)));
     });
 }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Barrier, Mutex, OnceLock};
 
-use common::{alone, collect, drop_units, mechanisms, memory, read, view, word, write};
-use kumi_dsm::view::{Mechanism, View, ViewError};
+use common::{alone, collect, drop_units, mechanisms, memory, read, view, view_with, word, write};
+use kumi_dsm::view::{Mechanism, View, ViewError, Writes};
 use proptest::prelude::*;
 
 const KIB: u32 = 1 << 10;
@@ -23,6 +23,8 @@ enum Step {
     Write(u64, usize, u8),
     Map(Range<u64>),
     Drop(Range<u64>),
+    /// Several ranges at once.
+    DropAll(Vec<Range<u64>>),
     Collect(Range<u64>),
     /// The library changes the copy.
     Fill(u64, usize, u8),
@@ -39,9 +41,21 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (unit(), 0..4096usize, 1..=255u8).prop_map(|(unit, at, value)| Step::Write(unit, at, value)),
         2 => range().prop_map(Step::Map),
         2 => range().prop_map(Step::Drop),
+        2 => prop::collection::vec((1..20u64, 0..9u64), 0..12).prop_map(apart),
         2 => range().prop_map(Step::Collect),
         1 => (unit(), 0..4096usize, 1..=255u8).prop_map(|(unit, at, value)| Step::Fill(unit, at, value)),
     ]
+}
+
+/// Ranges, each of which begins so many units after the one before.
+fn apart(lengths: Vec<(u64, u64)>) -> Step {
+    let mut end = 0;
+    let ranges = lengths.into_iter().map(|(gap, length)| {
+        let start = (end + gap).min(COUNT);
+        end = (start + length).min(COUNT);
+        start..end
+    });
+    Step::DropAll(ranges.collect())
 }
 
 /// What a view has to know.
@@ -88,6 +102,15 @@ fn follow(view: &View, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             prop_assert_eq!(drop_units(view, range.clone()), model.take(&range));
             model.mapped.retain(|unit| !range.contains(unit));
         }
+        Step::DropAll(ranges) => {
+            let mut dirty = Vec::new();
+            view.drop_all(&ranges, &mut dirty).expect("drop");
+            let taken: Vec<_> = ranges.iter().flat_map(|range| model.take(range)).collect();
+            // Ranges that touch are told as one.
+            let units = |ranges: Vec<Range<u64>>| ranges.into_iter().flatten().collect::<Vec<_>>();
+            prop_assert_eq!(units(dirty), units(taken));
+            model.mapped.retain(|unit| !ranges.iter().any(|range| range.contains(unit)));
+        }
         Step::Collect(range) => {
             let mut dirty = vec![7..8];
             view.collect(range.clone(), &mut dirty).expect("collect");
@@ -102,11 +125,19 @@ fn follow(view: &View, model: &mut Model, step: Step) -> Result<(), TestCaseErro
     Ok(())
 }
 
-fn agrees(mechanism: Mechanism, unit: u32, steps: Vec<Step>) -> Result<(), TestCaseError> {
+fn agrees(
+    mechanism: Mechanism,
+    writes: Writes,
+    unit: u32,
+    steps: Vec<Step>,
+) -> Result<(), TestCaseError> {
     let memory = memory(COUNT * u64::from(unit), unit);
-    let (view, shower) = view(&memory, mechanism, COUNT);
-    let mut model = Model::default();
+    let (view, shower) = view_with(&memory, mechanism, writes, COUNT);
+    let (mut model, mut first_writes) = (Model::default(), 0);
     for step in steps {
+        if let (Step::Write(unit, ..), Writes::Asked) = (&step, writes) {
+            first_writes += u64::from(!model.dirty.contains(unit));
+        }
         let (known, asked) = (model.mapped.len(), shower.count.load(SeqCst));
         let access = matches!(step, Step::Read(_) | Step::Write(..));
         follow(&view, &mut model, step)?;
@@ -118,6 +149,7 @@ fn agrees(mechanism: Mechanism, unit: u32, steps: Vec<Step>) -> Result<(), TestC
                 "faults of units that were not there"
             );
         }
+        prop_assert_eq!(shower.writes.load(SeqCst), first_writes, "writes that were asked for");
         for unit in 0..COUNT {
             prop_assert_eq!(view.is_mapped(unit), model.mapped.contains(&unit), "unit {}", unit);
         }
@@ -142,7 +174,9 @@ proptest! {
         static MECHANISMS: OnceLock<Vec<Mechanism>> = OnceLock::new();
         let found = MECHANISMS.get_or_init(|| mechanisms("what_is_reported_is_what_was_written"));
         for &mechanism in found {
-            agrees(mechanism, UNITS[size], steps.clone())?;
+            for writes in [Writes::Noted, Writes::Asked] {
+                agrees(mechanism, writes, UNITS[size], steps.clone())?;
+            }
         }
     }
 }
@@ -150,12 +184,17 @@ proptest! {
 /// Each writer has a word in each unit, which it writes once in a round. Meanwhile another thread releases, and copies
 /// whatever is reported to the twin, as a protocol would. After each round the twins are what was written in it: a report
 /// that was lost would have left an older value.
-fn writers_lose_nothing(mechanism: Mechanism, unit: u32, release: fn(&View, &mut Vec<Range<u64>>)) {
+fn writers_lose_nothing(
+    mechanism: Mechanism,
+    writes: Writes,
+    unit: u32,
+    release: fn(&View, &mut Vec<Range<u64>>),
+) {
     const UNITS: u64 = 32;
     const WRITERS: usize = 3;
     const ROUNDS: u64 = 300;
     let memory = memory(UNITS * u64::from(unit), unit);
-    let (view, _shower) = view(&memory, mechanism, UNITS);
+    let (view, _shower) = view_with(&memory, mechanism, writes, UNITS);
     let (over, round_ends) = (AtomicBool::new(false), Barrier::new(WRITERS + 1));
     let flush = || {
         let mut dirty = Vec::new();
@@ -215,8 +254,8 @@ fn writers_lose_nothing(mechanism: Mechanism, unit: u32, release: fn(&View, &mut
 fn threads_write_while_units_are_collected() {
     let _alone = alone();
     for mechanism in mechanisms("threads_write_while_units_are_collected") {
-        for unit in UNITS {
-            writers_lose_nothing(mechanism, unit, |view, dirty| {
+        for (unit, writes) in UNITS.into_iter().zip([Writes::Noted, Writes::Asked, Writes::Noted]) {
+            writers_lose_nothing(mechanism, writes, unit, |view, dirty| {
                 view.collect(0..view.units(), dirty).expect("collect");
             });
         }
@@ -227,8 +266,8 @@ fn threads_write_while_units_are_collected() {
 fn threads_write_while_units_are_dropped() {
     let _alone = alone();
     for mechanism in mechanisms("threads_write_while_units_are_dropped") {
-        for unit in UNITS {
-            writers_lose_nothing(mechanism, unit, |view, dirty| {
+        for (unit, writes) in UNITS.into_iter().zip([Writes::Noted, Writes::Asked, Writes::Noted]) {
+            writers_lose_nothing(mechanism, writes, unit, |view, dirty| {
                 for start in (0..view.units()).step_by(2) {
                     view.drop_units(start..start + 2, dirty).expect("drop");
                 }
@@ -384,6 +423,32 @@ fn a_million_units_come_and_go() {
             assert_eq!(drop_units(&view, 0..EACH), [], "{mechanism}, round {round}");
         }
         assert_eq!(shower.count.load(SeqCst), 0);
+    }
+}
+
+/// More ranges than the kernel takes by one call, near each other and far apart.
+#[test]
+fn thousands_of_ranges_are_dropped_at_once() {
+    let _alone = alone();
+    for mechanism in mechanisms("thousands_of_ranges_are_dropped_at_once") {
+        for stride in [2, 300] {
+            let memory = memory(3000 * stride * 4096, 4 * KIB);
+            let (view, _) = view(&memory, mechanism, memory.pages());
+            let ranges: Vec<_> = (0..3000).map(|at| at * stride..at * stride + 1).collect();
+            ranges.iter().for_each(|range| view.map(range.clone()).expect("map"));
+            let written = ranges.iter().step_by(7).cloned().collect::<Vec<_>>();
+            written.iter().for_each(|range| write(&view, range.start, 1, 1));
+            view.map(1..2).expect("one between them");
+            write(&view, 1, 1, 1);
+            let mut dirty = Vec::new();
+            view.drop_all(&ranges, &mut dirty).expect("drop");
+            assert_eq!(dirty, written, "{mechanism}, every {stride}");
+            assert!(view.is_mapped(1) && ranges.iter().all(|range| !view.is_mapped(range.start)));
+            assert_eq!(collect(&view), [1..2], "{mechanism}: what stays is known still");
+            let twice = [5..9, 8..10];
+            let refused = view.drop_all(&twice, &mut dirty);
+            assert!(matches!(refused, Err(ViewError::Outside { units, .. }) if units == (8..10)));
+        }
     }
 }
 

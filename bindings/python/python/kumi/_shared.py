@@ -68,6 +68,7 @@ def shared_array(
     dtype: npt.DTypeLike = np.float64,
     *,
     home: str | SupportsIndex = "blocks",
+    update: bool = False,
 ) -> SharedArray:
     """Makes one array that all ranks see, of zeros.
 
@@ -78,6 +79,9 @@ def shared_array(
     ``home`` says where the array lives: ``"blocks"`` (each rank has a part of the same length, in order),
     ``"round-robin"`` (pages in turn), ``"first-touch"`` (each page where it is used first), or a rank for all of it. A
     rank is fastest where the home is its own node.
+
+    ``update=True`` is for arrays that few ranks write and many read soon after: a barrier, or the end of a lock, brings
+    all copies up to date, so that nobody has to fetch them again.
 
     The memory stays until :func:`kumi.finalize`, also without references. Afterwards it must not be used: copy what is
     still needed before.
@@ -95,7 +99,7 @@ def shared_array(
     if count >= 1 << 63:
         raise OutOfMemoryError(f"no room for an array of {count} bytes", bytes=count)
     # An array without elements has an address, too.
-    memory: Any = _native.NativeSharedBytes(max(count, 1), kind, rank)
+    memory: Any = _native.NativeSharedBytes(max(count, 1), kind, rank, bool(update))
     return SharedArray(sizes, element, buffer=memory)
 
 

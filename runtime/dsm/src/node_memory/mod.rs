@@ -323,6 +323,18 @@ impl NodeMemory {
     /// # Errors
     /// As [`NodeMemory::page`], and the kernel's refusal.
     pub fn store(&self, first: u64, pages: &[u8]) -> Result<(), MemoryError> {
+        self.store_in(&self.files[..2], first, pages)
+    }
+
+    /// As [`NodeMemory::store`], to the copy only.
+    ///
+    /// # Errors
+    /// As [`NodeMemory::store`].
+    pub(crate) fn store_copy(&self, first: u64, pages: &[u8]) -> Result<(), MemoryError> {
+        self.store_in(&self.files[..1], first, pages)
+    }
+
+    fn store_in(&self, files: &[OwnedFd], first: u64, pages: &[u8]) -> Result<(), MemoryError> {
         let unit = self.unit_bytes();
         let count = (pages.len() / unit) as u64;
         self.check(first, 0, 0)?;
@@ -332,7 +344,7 @@ impl NodeMemory {
             return Err(MemoryError::Outside { page: first, offset, length, pages, unit });
         }
         let start = first * self.geometry.unit();
-        for file in &self.files[..2] {
+        for file in files {
             files::write(file.as_fd(), start, pages)?;
         }
         Ok(())
@@ -402,6 +414,18 @@ impl NodeMemory {
     /// Sees to it that bytes of the copy have memory, which reads as zeros if nothing was written.
     pub(crate) fn populate(&self, start: u64, bytes: u64) -> io::Result<()> {
         self.copy.populate(start, bytes)
+    }
+
+    /// Gives memory of their own to a page and its twin; whether they have it now. Kernels before 5.14 cannot, and where memory is short
+    /// whoever writes the page learns of it.
+    ///
+    /// # Errors
+    /// As [`NodeMemory::page`].
+    pub(crate) fn make_ready(&self, page: u64) -> Result<bool, MemoryError> {
+        self.check(page, 0, 0)?;
+        let (start, bytes) = (page * self.geometry.unit(), self.geometry.unit());
+        let made = self.copy.make(start, bytes).and_then(|()| self.twin.make(start, bytes));
+        Ok(made.is_ok())
     }
 
     /// Tells this process from its children.

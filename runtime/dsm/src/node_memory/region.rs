@@ -68,6 +68,14 @@ impl Region {
         self.advise(start, bytes, libc::MADV_POPULATE_READ)
     }
 
+    /// Gives memory to bytes that have none, for writing.
+    pub(super) fn make(&self, start: u64, bytes: u64) -> io::Result<()> {
+        let outside = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let (start, bytes) =
+            (usize::try_from(start).map_err(outside)?, usize::try_from(bytes).map_err(outside)?);
+        self.advise(start, bytes, libc::MADV_POPULATE_WRITE)
+    }
+
     fn advise(&self, start: usize, length: usize, advice: libc::c_int) -> io::Result<()> {
         let place = self.bytes(start as u64, length).as_ptr();
         // SAFETY: a part of this mapping, by the check of `bytes`; none of the kinds of advice above takes contents away.

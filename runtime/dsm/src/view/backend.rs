@@ -22,8 +22,12 @@ pub(super) trait Backend: Send + Sync {
     /// Shared.
     fn map(&self, units: Range<u64>) -> Result<(), ViewError>;
 
-    /// Alone.
-    fn drop_units(&self, units: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError>;
+    /// Alone. The ranges are in order.
+    fn drop_units(
+        &self,
+        units: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+    ) -> Result<(), ViewError>;
 
     /// Alone.
     fn collect(&self, within: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError>;
@@ -36,6 +40,9 @@ pub(super) trait Backend: Send + Sync {
 
     /// Whether a write needs no fault any more.
     fn is_writable(&self, unit: u64) -> bool;
+
+    /// Which units of a range are visible.
+    fn visible(&self, units: Range<u64>) -> Vec<Range<u64>>;
 
     /// Whether a unit is visible.
     fn is_mapped(&self, unit: u64) -> bool;

@@ -53,6 +53,14 @@ pub enum ViewError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The resolver does not let the program write.
+    #[error("unit {unit} cannot be written: {reason}")]
+    Refused {
+        /// The unit.
+        unit: u64,
+        /// The resolver's reason.
+        reason: String,
+    },
     /// The memory of the node refused something.
     #[error(transparent)]
     Memory(#[from] MemoryError),

@@ -26,7 +26,8 @@ pub(super) struct Shared<'g>(&'g Gate);
 /// Held by who is alone; signals of this thread wait until it is dropped.
 pub(super) struct Alone<'g> {
     gate: &'g Gate,
-    signals: BlockedSignals,
+    // Given back after the gate.
+    _signals: BlockedSignals,
 }
 
 impl Gate {
@@ -38,7 +39,7 @@ impl Gate {
     pub(super) fn alone(&self) -> Alone<'_> {
         let signals = BlockedSignals::block();
         self.enter(!SLEEPERS, |state| state | ALONE);
-        Alone { gate: self, signals }
+        Alone { gate: self, _signals: signals }
     }
 
     /// Waits until none of the bits `closed` is set, then makes the change.
@@ -91,7 +92,6 @@ impl Drop for Alone<'_> {
         if self.gate.0.swap(0, AcqRel) & SLEEPERS != 0 {
             self.gate.wake();
         }
-        self.signals.restore();
     }
 }
 
@@ -102,12 +102,12 @@ fn sleep_while(word: &AtomicU32, value: u32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, none) };
 }
 
-/// The signals that a thread had blocked before.
-struct BlockedSignals(libc::sigset_t);
+/// The signals that a thread had blocked before; all are blocked until this is dropped.
+pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
     /// Blocks all signals but those of faults, which come at once or end the process.
-    fn block() -> BlockedSignals {
+    pub(crate) fn block() -> BlockedSignals {
         let (mut all, mut before) = (empty(), empty());
         // SAFETY: the sets are this function's; filling one, taking signals from it and blocking them touch nothing else.
         unsafe {
@@ -126,8 +126,10 @@ impl BlockedSignals {
         }
         BlockedSignals(before)
     }
+}
 
-    fn restore(&self) {
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
         // SAFETY: the set is the one that the thread had.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut())

@@ -37,6 +37,13 @@ pub(super) struct UffdioContinue {
     pub(super) mapped: i64,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct UffdioWriteProtect {
+    pub(super) range: UffdioRange,
+    pub(super) mode: u64,
+}
+
 /// What a scan looks for.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -69,6 +76,7 @@ const USERFAULTFD: u32 = 0xAA;
 const UFFDIO_API: libc::Ioctl = libc::_IOWR::<UffdioApi>(USERFAULTFD, 0x3F);
 const UFFDIO_REGISTER: libc::Ioctl = libc::_IOWR::<UffdioRegister>(USERFAULTFD, 0x00);
 const UFFDIO_CONTINUE: libc::Ioctl = libc::_IOWR::<UffdioContinue>(USERFAULTFD, 0x07);
+const UFFDIO_WRITEPROTECT: libc::Ioctl = libc::_IOWR::<UffdioWriteProtect>(USERFAULTFD, 0x06);
 const PAGEMAP_SCAN: libc::Ioctl = libc::_IOWR::<PageScan>(b'f' as u32, 16);
 
 const UFFD_USER_MODE_ONLY: libc::c_int = 1;
@@ -123,6 +131,19 @@ pub(super) unsafe fn register(
 pub(super) fn make_visible(uffd: BorrowedFd<'_>, argument: &mut UffdioContinue) -> io::Result<()> {
     // SAFETY: the structure of this call, which the kernel reads and writes.
     let result = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_CONTINUE, &raw mut *argument) };
+    check(result).map(drop)
+}
+
+/// Protects pages against writing, or opens them. The kernel does so only in ranges that were registered with `uffd`.
+pub(super) fn write_protect(
+    uffd: BorrowedFd<'_>,
+    range: UffdioRange,
+    protect: bool,
+) -> io::Result<()> {
+    let mode = u64::from(protect);
+    let mut argument = UffdioWriteProtect { range, mode };
+    // SAFETY: the structure of this call, which the kernel reads.
+    let result = unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_WRITEPROTECT, &raw mut argument) };
     check(result).map(drop)
 }
 

@@ -161,14 +161,14 @@ fn try_pages() -> Result<bool, ViewError> {
     let unit = u32::try_from(page).map_or(UnitSize::MOST, |page| page.min(UnitSize::MOST));
     let memory = Arc::new(NodeMemory::create(page * 16, UnitSize::new(unit)?)?);
     let space = Arc::new(Space::new(&memory, libc::PROT_READ | libc::PROT_WRITE)?);
-    let pages = UserFault::new(&space)?;
+    let pages = UserFault::new(&space, true)?;
     let (mut collected, mut dropped, mut again) = (Vec::new(), Vec::new(), Vec::new());
     pages.map(2..10)?;
     touch(&space, 3..5);
     pages.collect(0..16, &mut collected)?;
     touch(&space, 4..5);
     touch(&space, 7..8);
-    pages.drop_units(2..9, &mut dropped)?;
+    pages.drop_units(&[2..5, 5..9], &mut dropped)?;
     pages.map(2..9)?;
     pages.collect(0..16, &mut again)?;
     Ok(collected == [3..5] && dropped == [4..5, 7..8] && again.is_empty())

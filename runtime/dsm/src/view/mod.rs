@@ -45,6 +45,7 @@
 //!   must not call [`View::collect`] or [`View::drop_units`].
 //! - A child made by `fork` has no view: its accesses end it by SIGSEGV, and one line on stderr says why.
 
+mod asked_writes;
 mod backend;
 mod error;
 mod faults;
@@ -66,8 +67,10 @@ pub use faults::table::MOST_VIEWS;
 pub use mechanism::{Choice, Mechanism, Missing, UnknownMechanism};
 
 use crate::node_memory::NodeMemory;
+use asked_writes::AskedWrites;
 use backend::{Access, Backend};
 use faults::table::{self, Found, Registration};
+pub(crate) use gate::BlockedSignals;
 use gate::Gate;
 use protect::Protect;
 use space::Space;
@@ -87,6 +90,26 @@ pub trait FaultResolver: Send + Sync {
     /// # Errors
     /// The program may not reach for this unit, or it cannot be had. The process ends by SIGSEGV, after a line on stderr.
     fn resolve(&self, unit: u64, write: bool) -> Result<(), FaultRefusal>;
+
+    /// A unit that is visible is about to be written, for the first time since it was shown or collected. Called only with
+    /// [`Writes::Asked`], in the thread that writes; the unit does not vanish meanwhile. It must not wait for other threads of this view,
+    /// nor reach for other units.
+    ///
+    /// # Errors
+    /// As [`FaultResolver::resolve`].
+    fn before_write(&self, _unit: u64) -> Result<(), FaultRefusal> {
+        Ok(())
+    }
+}
+
+/// What happens at the first write to a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Writes {
+    /// It is noted.
+    #[default]
+    Noted,
+    /// [`FaultResolver::before_write`] is asked before, which costs a signal.
+    Asked,
 }
 
 /// Why a program does not get a unit.
@@ -138,6 +161,7 @@ pub(in crate::view) struct Pages {
     // Before the space, since it governs it.
     backend: Box<dyn Backend>,
     gate: Gate,
+    writes: Writes,
     resolver: OnceLock<Arc<dyn FaultResolver>>,
     space: Arc<Space>,
 }
@@ -151,6 +175,18 @@ impl View {
     /// # Errors
     /// [`ViewError::Missing`], [`ViewError::TooManyViews`], [`ViewError::Forked`], or the kernel's refusal.
     pub fn new(memory: &Arc<NodeMemory>, mechanism: Mechanism) -> Result<View, ViewError> {
+        View::with_writes(memory, mechanism, Writes::Noted)
+    }
+
+    /// As [`View::new`], and says what happens at first writes.
+    ///
+    /// # Errors
+    /// As [`View::new`].
+    pub fn with_writes(
+        memory: &Arc<NodeMemory>,
+        mechanism: Mechanism,
+        writes: Writes,
+    ) -> Result<View, ViewError> {
         if memory.forks().is_child() {
             return Err(ViewError::Forked);
         }
@@ -162,11 +198,13 @@ impl View {
             return Err(missing.into());
         }
         let space = Arc::new(Space::new(memory, rights)?);
-        let backend: Box<dyn Backend> = match mechanism {
-            Mechanism::UserFault => Box::new(UserFault::new(&space)?),
-            Mechanism::Protect => Box::new(Protect::new(&space)),
+        let backend: Box<dyn Backend> = match (mechanism, writes) {
+            (Mechanism::UserFault, Writes::Noted) => Box::new(UserFault::new(&space, true)?),
+            (Mechanism::UserFault, Writes::Asked) => Box::new(AskedWrites::new(&space)?),
+            (Mechanism::Protect, _) => Box::new(Protect::new(&space)),
         };
-        let pages = Pages { backend, gate: Gate::default(), resolver: OnceLock::new(), space };
+        let (gate, resolver) = (Gate::default(), OnceLock::new());
+        let pages = Pages { backend, gate, writes, resolver, space };
         let pages = Arc::new(pages);
         faults::install(mechanism == Mechanism::Protect).map_err(error::failed("sigaction"))?;
         let registration = Registration::new(&pages)?;
@@ -215,6 +253,15 @@ impl View {
         self.pages.backend.is_mapped(unit)
     }
 
+    /// The units of a range that are visible now, in order.
+    ///
+    /// # Errors
+    /// [`ViewError::Outside`], [`ViewError::Forked`].
+    pub fn visible(&self, units: Range<u64>) -> Result<Vec<Range<u64>>, ViewError> {
+        self.pages.check(&units)?;
+        Ok(self.pages.backend.visible(units))
+    }
+
     /// Makes units visible, as not written. Those that are visible stay as they are, so two threads may map the same unit at
     /// the same time. The caller has filled the node's copy before; a unit that nobody filled reads as zeros.
     ///
@@ -237,7 +284,10 @@ impl View {
     pub fn open_for_writing(&self, mut units: Range<u64>) -> Result<(), ViewError> {
         self.pages.check(&units)?;
         let _shared = self.pages.gate.share();
-        units.try_for_each(|unit| self.pages.backend.expect_write(unit))
+        units.try_for_each(|unit| {
+            self.pages.ask(unit, Access::Write)?;
+            self.pages.backend.expect_write(unit)
+        })
     }
 
     /// Takes units out of sight, and adds those written since the last collection to `dirty`, in order. What was written stays
@@ -255,9 +305,25 @@ impl View {
         units: Range<u64>,
         dirty: &mut Vec<Range<u64>>,
     ) -> Result<(), ViewError> {
-        self.pages.check(&units)?;
+        self.drop_all(&[units], dirty)
+    }
+
+    /// As [`View::drop_units`], of several ranges. They are in order and do not overlap. Where the kernel can, few calls take many of them out of sight.
+    ///
+    /// # Errors
+    /// As [`View::drop_units`], and [`ViewError::Outside`] for a range that begins before the end of the one before it.
+    pub fn drop_all(
+        &self,
+        ranges: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+    ) -> Result<(), ViewError> {
+        ranges.iter().try_for_each(|units| self.pages.check(units))?;
+        if let Some(pair) = ranges.windows(2).find(|pair| pair[1].start < pair[0].end) {
+            let (units, count) = (pair[1].clone(), self.units());
+            return Err(ViewError::Outside { units, count });
+        }
         let _alone = self.pages.gate.alone();
-        self.pages.backend.drop_units(units, dirty)
+        self.pages.backend.drop_units(ranges, dirty)
     }
 
     /// Adds the units of `within` that were written since the last collection to `dirty`, in order. From then on they count as
@@ -352,9 +418,24 @@ impl Pages {
         self.resolver.get().ok_or(nobody)?.resolve(unit, write)?;
         if write {
             let _shared = self.gate.share();
+            self.ask(unit, access)?;
             self.backend.expect_write(unit)?;
         }
         Ok(())
+    }
+
+    /// Asks before a first write to a unit, if that is wanted and the unit is visible.
+    fn ask(&self, unit: u64, access: Access) -> Result<(), ViewError> {
+        let first = self.writes == Writes::Asked
+            && access != Access::Read
+            && self.backend.is_mapped(unit)
+            && !self.backend.is_writable(unit);
+        match self.resolver.get() {
+            Some(resolver) if first => resolver
+                .before_write(unit)
+                .map_err(|refusal| ViewError::Refused { unit, reason: refusal.to_string() }),
+            _ => Ok(()),
+        }
     }
 
     /// Makes a unit visible for a read or write that takes no fault; whether it was not.
@@ -374,6 +455,7 @@ impl Pages {
 
     fn repair(&self, unit: u64, access: Access) -> Result<bool, ViewError> {
         let _shared = self.gate.share();
+        self.ask(unit, access)?;
         self.backend.repair(unit, access)
     }
 }

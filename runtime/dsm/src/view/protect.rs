@@ -62,15 +62,22 @@ impl Backend for Protect {
         Ok(())
     }
 
-    fn drop_units(&self, units: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError> {
-        let units = self.mapped.span(units);
-        if units.is_empty() {
-            return Ok(());
+    fn drop_units(
+        &self,
+        units: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+    ) -> Result<(), ViewError> {
+        let first = dirty.len();
+        for units in units {
+            let units = self.mapped.span(units.clone());
+            if units.is_empty() {
+                continue;
+            }
+            self.protect(&units, libc::PROT_NONE)?;
+            self.dirty.runs(units.clone()).for_each(|run| push(dirty, first, run));
+            self.dirty.remove(&units);
+            self.mapped.remove(&units);
         }
-        self.protect(&units, libc::PROT_NONE)?;
-        dirty.extend(self.dirty.runs(units.clone()));
-        self.dirty.remove(&units);
-        self.mapped.remove(&units);
         Ok(())
     }
 
@@ -104,6 +111,10 @@ impl Backend for Protect {
 
     fn is_writable(&self, unit: u64) -> bool {
         self.dirty.contains(unit)
+    }
+
+    fn visible(&self, units: Range<u64>) -> Vec<Range<u64>> {
+        self.mapped.runs(units).collect()
     }
 
     fn is_mapped(&self, unit: u64) -> bool {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub(super) struct Space {
     base: NonNull<u8>,
     length: usize,
     memory: Arc<NodeMemory>,
+    /// This process, for advice about several ranges at once; none where the kernel refuses that.
+    process: Option<OwnedFd>,
 }
 
 // SAFETY: address space, valid in every thread; this type only changes what is visible there and never reads it.
@@ -44,7 +46,7 @@ impl Space {
         let length = usize::try_from(memory.bytes()).map_err(too_long)?;
         let base = reserve_aligned(length)?;
         // From here on a failure gives the addresses back.
-        let space = Space { base, length, memory: Arc::clone(memory) };
+        let mut space = Space { base, length, memory: Arc::clone(memory), process: None };
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let file = memory.copy_file().as_raw_fd();
         // SAFETY: the range was reserved above, and nobody knows of it yet.
@@ -58,6 +60,10 @@ impl Space {
         }
         // Units appear page by page, never as a huge page. Kernels without huge pages refuse the advice, which is as good.
         let _ = space.advise(&(0..length as u64), libc::MADV_NOHUGEPAGE);
+        space.process = own_process();
+        if space.advise_together(&[0..0, 0..0], libc::MADV_DONTNEED).is_err() {
+            space.process = None;
+        }
         Ok(space)
     }
 
@@ -106,6 +112,54 @@ impl Space {
         check(unsafe { libc::madvise(place, length, advice) })
     }
 
+    /// As [`Space::advise`], of several ranges: by few calls where the kernel has them (Linux 6.13).
+    pub(super) fn advise_all(&self, ranges: &[Range<u64>], advice: libc::c_int) -> io::Result<()> {
+        match ranges {
+            [one] => self.advise(one, advice),
+            several if self.process.is_some() => {
+                several.chunks(RANGES).try_for_each(|some| self.advise_together(some, advice))
+            }
+            several => several.iter().try_for_each(|one| self.advise(one, advice)),
+        }
+    }
+
+    fn advise_together(&self, ranges: &[Range<u64>], advice: libc::c_int) -> io::Result<()> {
+        let process = self.process.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let mut parts: Vec<_> = ranges
+            .iter()
+            .map(|range| self.part(range))
+            .map(|(iov_base, iov_len)| libc::iovec { iov_base, iov_len })
+            .collect();
+        let mut left = &mut parts[..];
+        loop {
+            // SAFETY: parts of this mapping, advised as `advise` says; the kernel only reads the list.
+            let done = unsafe {
+                libc::syscall(
+                    libc::SYS_process_madvise,
+                    process.as_raw_fd(),
+                    left.as_ptr(),
+                    left.len(),
+                    advice,
+                    0,
+                )
+            };
+            let mut done = usize::try_from(done).map_err(|_| io::Error::last_os_error())?;
+            // It may stop early, in the middle of one.
+            while let Some(part) = left.first_mut() {
+                if done < part.iov_len {
+                    part.iov_base = part.iov_base.wrapping_byte_add(done);
+                    part.iov_len -= done;
+                    break;
+                }
+                done -= part.iov_len;
+                left = &mut left[1..];
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
     /// Changes the rights of bytes of it.
     pub(super) fn protect(&self, bytes: &Range<u64>, protection: libc::c_int) -> io::Result<()> {
         let (place, length) = self.part(bytes);
@@ -130,6 +184,18 @@ impl Drop for Space {
         // SAFETY: the range that `new` reserved. The view has ended, and with it the program's right to use its addresses.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
+}
+
+/// Most ranges of one call: the kernel takes 1,024.
+const RANGES: usize = 512;
+
+/// A descriptor of this process.
+fn own_process() -> Option<OwnedFd> {
+    // SAFETY: no pointers.
+    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
+    let raw = i32::try_from(raw).ok().filter(|raw| *raw >= 0)?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Some(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

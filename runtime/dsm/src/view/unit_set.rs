@@ -137,6 +137,27 @@ impl UnitSet {
         })
     }
 
+    /// Ranges that contain all members of a range: members with fewer than `apart` others between them are in one of them.
+    pub(super) fn clusters(
+        &self,
+        within: Range<u64>,
+        apart: u64,
+    ) -> impl Iterator<Item = Range<u64>> {
+        let mut runs = self.runs(within);
+        let mut next = runs.next();
+        std::iter::from_fn(move || {
+            let mut cluster = next.take()?;
+            for run in runs.by_ref() {
+                if run.start - cluster.end >= apart {
+                    next = Some(run);
+                    break;
+                }
+                cluster.end = run.end;
+            }
+            Some(cluster)
+        })
+    }
+
     /// From the first member of a range to behind the last one, for the price of looking from both ends.
     pub(super) fn span(&self, within: Range<u64>) -> Range<u64> {
         let Some(first) = self.next_member(within.start, within.end) else { return 0..0 };
@@ -217,7 +238,15 @@ mod tests {
             prop_assert_eq!(set.gaps(within.clone()).collect::<Vec<_>>(), runs_of(&model, |is| !is, &within));
             let mut inside = model.range(within.clone()).copied();
             let span = inside.next().map_or(0..0, |first| first..inside.next_back().unwrap_or(first) + 1);
-            prop_assert_eq!(set.span(within), span);
+            prop_assert_eq!(set.span(within.clone()), span);
+            let mut clusters: Vec<Range<u64>> = Vec::new();
+            for run in runs_of(&model, |is| is, &within) {
+                match clusters.last_mut() {
+                    Some(last) if run.start - last.end < 50 => last.end = run.end,
+                    _ => clusters.push(run),
+                }
+            }
+            prop_assert_eq!(set.clusters(within, 50).collect::<Vec<_>>(), clusters);
             prop_assert!((0..UNITS + 70).all(|unit| set.contains(unit) == model.contains(&unit)));
         }
     }

@@ -40,6 +40,8 @@ const MAP_BYTES: u64 = 16 << 20;
 const POPULATE_BYTES: u64 = 2 << 20;
 /// So often a page may vanish between getting its memory and being mapped.
 const POPULATE_TRIES: u32 = 16;
+/// A scan goes on over so many bytes with nothing in them: another call costs as much.
+const SCAN_ON_BYTES: u64 = 512 << 10;
 /// Most ranges that one scan returns.
 const SCAN_RANGES: u64 = 4096;
 
@@ -53,10 +55,14 @@ pub(super) struct UserFault {
 }
 
 impl UserFault {
-    /// Governs a space that can be read and written.
-    pub(super) fn new(space: &std::sync::Arc<Space>) -> Result<UserFault, ViewError> {
+    /// Governs a space that can be read and written. The kernel notes writes, or raises SIGBUS for them ([`super::asked_writes`]).
+    pub(super) fn new(
+        space: &std::sync::Arc<Space>,
+        writes_noted: bool,
+    ) -> Result<UserFault, ViewError> {
         let uffd = kernel::userfaultfd().map_err(|error| Missing::userfaultfd(&error))?;
-        let mut api = UffdioApi { api: kernel::UFFD_API, features: FEATURES, ioctls: 0 };
+        let features = if writes_noted { FEATURES } else { FEATURES & !kernel::FEATURE_WP_ASYNC };
+        let mut api = UffdioApi { api: kernel::UFFD_API, features, ioctls: 0 };
         kernel::api(uffd.as_fd(), &mut api)
             .map_err(|_| Missing::Features { lacking: lacking() })?;
         let range = UffdioRange { start: space.address(0), len: space.geometry().bytes };
@@ -109,6 +115,32 @@ impl UserFault {
         Ok(())
     }
 
+    pub(super) fn uffd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.uffd.as_fd()
+    }
+
+    /// Shows a unit that is mapped, if its memory was reclaimed.
+    pub(super) fn show_again(&self, unit: u64, protected: bool) -> Result<(), ViewError> {
+        let mode = if protected { kernel::CONTINUE_WP } else { 0 };
+        self.show(self.space.bytes_of(&(unit..unit + 1)), mode)
+    }
+
+    /// Takes units out of sight; those that were visible.
+    pub(super) fn forget(&self, units: &[Range<u64>]) -> Result<Vec<Range<u64>>, ViewError> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for units in units {
+            for run in self.mapped.runs(units.clone()) {
+                push(&mut runs, 0, run);
+            }
+        }
+        if !runs.is_empty() {
+            let bytes: Vec<_> = runs.iter().map(|run| self.space.bytes_of(run)).collect();
+            self.space.advise_all(&bytes, libc::MADV_DONTNEED).map_err(failed("madvise"))?;
+        }
+        runs.iter().for_each(|run| self.mapped.remove(run));
+        Ok(runs)
+    }
+
     /// Calls `found` for each range of bytes whose pages have the categories, in order.
     fn scan(
         &self,
@@ -146,6 +178,40 @@ impl UserFault {
         Ok(())
     }
 
+    /// Units between two others that are far enough apart for a scan of each.
+    fn apart(&self) -> u64 {
+        SCAN_ON_BYTES / self.space.geometry().unit()
+    }
+
+    /// Of bytes that were taken out of sight, adds the units that were written. Markers are at pages that were not; all others were.
+    fn note_unmarked(
+        &self,
+        taken: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+        first: usize,
+    ) -> Result<(), ViewError> {
+        let (Some(begin), Some(end)) = (taken.first(), taken.last()) else { return Ok(()) };
+        let mut left = taken.iter().cloned();
+        let mut part = left.next();
+        self.scan(&(begin.start..end.end), kernel::PAGE_IS_SWAPPED, 0, |clean| {
+            while let Some(bytes) = part.take() {
+                if clean.start > bytes.start {
+                    self.note(bytes.start..clean.start.min(bytes.end), dirty, first);
+                }
+                let rest = bytes.start.max(clean.end)..bytes.end;
+                if !rest.is_empty() {
+                    part = Some(rest);
+                    break;
+                }
+                part = left.next();
+            }
+        })?;
+        for bytes in part.into_iter().chain(left) {
+            self.note(bytes, dirty, first);
+        }
+        Ok(())
+    }
+
     /// Adds the mapped ones of the units in which these bytes are.
     fn note(&self, bytes: Range<u64>, dirty: &mut Vec<Range<u64>>, first: usize) {
         let unit = self.space.geometry().unit();
@@ -174,35 +240,40 @@ impl Backend for UserFault {
         Ok(())
     }
 
-    fn drop_units(&self, units: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError> {
-        let units = self.mapped.span(units);
-        if units.is_empty() {
+    fn drop_units(
+        &self,
+        units: &[Range<u64>],
+        dirty: &mut Vec<Range<u64>>,
+    ) -> Result<(), ViewError> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for units in units {
+            for run in self.mapped.runs(units.clone()) {
+                push(&mut runs, 0, run);
+            }
+        }
+        if runs.is_empty() {
             return Ok(());
         }
-        let bytes = self.space.bytes_of(&units);
-        self.space.advise(&bytes, libc::MADV_DONTNEED).map_err(failed("madvise"))?;
-        // Markers are at pages that were not written; all others were.
-        let (first, mut written_from) = (dirty.len(), bytes.start);
-        self.scan(&bytes, kernel::PAGE_IS_SWAPPED, 0, |clean| {
-            self.note(written_from..clean.start, dirty, first);
-            written_from = clean.end;
-        })?;
-        self.note(written_from..bytes.end, dirty, first);
-        self.mapped.remove(&units);
+        let bytes: Vec<_> = runs.iter().map(|run| self.space.bytes_of(run)).collect();
+        self.space.advise_all(&bytes, libc::MADV_DONTNEED).map_err(failed("madvise"))?;
+        let first = dirty.len();
+        let apart = self.apart() * self.space.geometry().unit();
+        for near in bytes.chunk_by(|one, next| next.start - one.end < apart) {
+            self.note_unmarked(near, dirty, first)?;
+        }
+        runs.iter().for_each(|run| self.mapped.remove(run));
         Ok(())
     }
 
     fn collect(&self, within: Range<u64>, dirty: &mut Vec<Range<u64>>) -> Result<(), ViewError> {
-        let units = self.mapped.span(within);
-        if units.is_empty() {
-            return Ok(());
-        }
-        let bytes = self.space.bytes_of(&units);
         let flags = kernel::SCAN_PROTECT | kernel::SCAN_CHECK_ASYNC;
         let first = dirty.len();
-        self.scan(&bytes, kernel::PAGE_IS_WRITTEN, flags, |written| {
-            self.note(written, dirty, first);
-        })
+        for units in self.mapped.clusters(within, self.apart()) {
+            self.scan(&self.space.bytes_of(&units), kernel::PAGE_IS_WRITTEN, flags, |written| {
+                self.note(written, dirty, first);
+            })?;
+        }
+        Ok(())
     }
 
     fn repair(&self, unit: u64, _: Access) -> Result<bool, ViewError> {
@@ -211,7 +282,7 @@ impl Backend for UserFault {
         }
         // Another thread mapped it a moment ago, or its memory was reclaimed. Whether it had been written is not known here, so it
         // counts as written.
-        self.show(self.space.bytes_of(&(unit..unit + 1)), 0)?;
+        self.show_again(unit, false)?;
         Ok(true)
     }
 
@@ -222,6 +293,10 @@ impl Backend for UserFault {
 
     fn is_writable(&self, unit: u64) -> bool {
         self.mapped.contains(unit)
+    }
+
+    fn visible(&self, units: Range<u64>) -> Vec<Range<u64>> {
+        self.mapped.runs(units).collect()
     }
 
     fn is_mapped(&self, unit: u64) -> bool {

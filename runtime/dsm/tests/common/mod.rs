@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kumi_dsm::node_memory::{NodeMemory, UnitSize};
-use kumi_dsm::view::{FaultRefusal, FaultResolver, Mechanism, View};
+use kumi_dsm::view::{FaultRefusal, FaultResolver, Mechanism, View, Writes};
 
 /// Tells a test in a process of its own what to do.
 const CASE: &str = "KUMI_DSM_TEST_CASE";
@@ -41,6 +41,8 @@ pub struct Shower {
     /// Faults in order, and whether each is known to be a write.
     pub faults: Mutex<Vec<(u64, bool)>>,
     pub count: AtomicU64,
+    /// First writes that were asked for.
+    pub writes: AtomicU64,
 }
 
 impl FaultResolver for Shower {
@@ -53,16 +55,32 @@ impl FaultResolver for Shower {
         let view = self.view.upgrade().ok_or(FaultRefusal::new("the view is gone"))?;
         Ok(view.map(unit..unit + 1)?)
     }
+
+    fn before_write(&self, _: u64) -> Result<(), FaultRefusal> {
+        self.writes.fetch_add(1, SeqCst);
+        Ok(())
+    }
 }
 
 /// A view whose units below `end` appear when they are used.
 pub fn view(memory: &Arc<NodeMemory>, mechanism: Mechanism, end: u64) -> (Arc<View>, Arc<Shower>) {
-    let view = Arc::new(View::new(memory, mechanism).expect("view"));
+    view_with(memory, mechanism, Writes::Noted, end)
+}
+
+/// The same, with what happens at first writes.
+pub fn view_with(
+    memory: &Arc<NodeMemory>,
+    mechanism: Mechanism,
+    writes: Writes,
+    end: u64,
+) -> (Arc<View>, Arc<Shower>) {
+    let view = Arc::new(View::with_writes(memory, mechanism, writes).expect("view"));
     let shower = Arc::new(Shower {
         view: Arc::downgrade(&view),
         end,
         faults: Mutex::default(),
         count: AtomicU64::new(0),
+        writes: AtomicU64::new(0),
     });
     assert!(view.serve(shower.clone()), "it had a resolver");
     (view, shower)

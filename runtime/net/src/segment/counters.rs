@@ -100,10 +100,28 @@ pub enum Counter {
     SharedStale,
     /// Pages that came to this node to stay.
     SharedHomed,
+    /// Pages of shared memory that were fetched before their use, and used.
+    SharedAheadUsed,
+    /// Pages of shared memory that were fetched before their use, for nothing.
+    SharedAheadUnused,
+    /// Diffs of pages that came to copies which are updated.
+    SharedUpdates,
+    /// Messages of shared memory for locks, sent.
+    SharedLockMessages,
+    /// Messages of shared memory for barriers, sent.
+    SharedBarrierMessages,
+    /// Messages of shared memory for conditions, sent.
+    SharedConditionMessages,
+    /// Messages of shared memory with diffs, and their answers, sent.
+    SharedDiffMessages,
+    /// Messages of shared memory about homes of pages, sent.
+    SharedHomeMessages,
+    /// Messages of shared memory about copies that are updated, sent.
+    SharedUpdateMessages,
 }
 
 /// The names of the counters, by place.
-pub const NAMES: [&str; 48] = [
+pub const NAMES: [&str; 57] = [
     "sent",
     "delivered",
     "unread",
@@ -152,6 +170,15 @@ pub const NAMES: [&str; 48] = [
     "shared_barriers",
     "shared_stale",
     "shared_homed",
+    "shared_ahead_used",
+    "shared_ahead_unused",
+    "shared_updates",
+    "shared_lock_messages",
+    "shared_barrier_messages",
+    "shared_condition_messages",
+    "shared_diff_messages",
+    "shared_home_messages",
+    "shared_update_messages",
 ];
 
 /// Whether a counter of this name is a level, which falls too.
@@ -160,5 +187,5 @@ pub fn is_level(name: &str) -> bool {
     matches!(name, "unread" | "round_trip_us" | "unacked_packets" | "unacked_bytes")
 }
 
-const _: () = assert!(Counter::SharedHomed as usize + 1 == NAMES.len());
+const _: () = assert!(Counter::SharedUpdateMessages as usize + 1 == NAMES.len());
 const _: () = assert!(NAMES.len() <= 64, "the context has room for so many");
