@@ -46,7 +46,7 @@ impl Drop for Server {
 
 /// The peers on this machine.
 pub struct Peers {
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// "Open MPI 4.1.4", or why it is absent.
     pub mpi: Result<String, String>,
     /// "UCX 1.13.1", or why it is absent.
@@ -232,7 +232,7 @@ impl Peers {
     }
 
     /// `mpirun` on the first of these nodes, with a way to reach the others.
-    fn mpi_command(&self, nodes: &[Node]) -> Result<Command, BenchError> {
+    pub(crate) fn mpi_command(&self, nodes: &[Node]) -> Result<Command, BenchError> {
         let agent = self.write_agent(nodes)?;
         let Some(netns) = &nodes[0].netns else { return Ok(mpirun()) };
         // Each node needs a host name of its own, or the library takes all for one machine.

@@ -1,0 +1,216 @@
+//! Other systems of shared memory: OpenMP's threads, ArgoDSM and M-JIAJIA. `bench/peers/dsm` builds the programs of
+//! `examples/dsm` for the latter two from sources that the user names.
+
+use crate::cluster::{self, Node};
+use crate::error::BenchError;
+use crate::figures::checked_seconds;
+use crate::peer::Peers;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+/// Runs of M-JIAJIA that may fail before it is given up: it does not always reach its end.
+const ATTEMPTS: usize = 4;
+/// Seconds after which a run of it is ended.
+const LIMIT: &str = "30";
+
+/// Where pages have their homes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Homes {
+    /// Where they are written, or dealt out.
+    Matched,
+    /// At the first rank.
+    Careless,
+}
+
+/// A program on nodes, one rank on each.
+#[derive(Debug)]
+pub struct PeerJob<'a> {
+    /// Of `examples/dsm`.
+    pub name: &'a str,
+    /// Its arguments.
+    pub arguments: &'a [String],
+    /// The nodes.
+    pub nodes: &'a [Node],
+    /// Where pages have their homes.
+    pub homes: Homes,
+}
+
+impl Peers {
+    /// OpenMP's name, or why it is absent.
+    ///
+    /// # Errors
+    /// It is absent.
+    pub fn openmp_name(&self) -> Result<String, String> {
+        let built = self.folder.join("openmp").is_file();
+        if built {
+            Ok("threads of one process, OpenMP".to_owned())
+        } else {
+            Err("not built".to_owned())
+        }
+    }
+
+    /// Seconds of a program by threads.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn openmp(
+        &self,
+        name: &str,
+        size: &str,
+        steps: &str,
+        threads: usize,
+    ) -> Result<f64, BenchError> {
+        let mut command = Command::new(cluster::existing(self.folder.join("openmp"))?);
+        command.args([name, size, steps]).env("OMP_NUM_THREADS", threads.to_string());
+        cluster::number(&cluster::output(&mut command)?, "seconds", "openmp")
+    }
+
+    fn built(&self, system: &str, program: &str) -> Result<(), String> {
+        let built = self.folder.join(program).is_file();
+        let why = || format!("{system} is not built; `make bench-dsm SRC=DIR` builds it from DIR");
+        if built { Ok(()) } else { Err(why()) }
+    }
+
+    /// ArgoDSM's name, or why it is absent.
+    ///
+    /// # Errors
+    /// It is absent.
+    pub fn argo_name(&self, job: &PeerJob<'_>) -> Result<String, String> {
+        self.built("ArgoDSM", &format!("argo-{}", job.name))?;
+        self.mpi_with("TCP").map(|mpi| format!("ArgoDSM, {mpi}"))
+    }
+
+    /// Seconds of a program over ArgoDSM.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn argo(&self, job: &PeerJob<'_>) -> Result<f64, BenchError> {
+        let program = cluster::existing(self.folder.join(format!("argo-{}", job.name)))?;
+        let mut command = self.mpi_command(job.nodes)?;
+        command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
+        for setting in argo_settings(job) {
+            command.args(["-x", &setting]);
+        }
+        for (index, node) in job.nodes.iter().enumerate() {
+            if index > 0 {
+                command.arg(":");
+            }
+            if node.netns.is_some() {
+                command.args(["--host", &node.address]);
+            }
+            command.args(["-np", "1"]);
+            if let Some(cpu) = node.cpus.first() {
+                command.args(["taskset", "-c", &cpu.to_string()]);
+            }
+            command.arg(&program).args(job.arguments);
+        }
+        checked_seconds(&cluster::output(&mut command)?, job.name)
+    }
+
+    /// M-JIAJIA's name, or why it is absent. It is absent also if it never reaches the end of this program.
+    ///
+    /// # Errors
+    /// It is absent.
+    pub fn jiajia_name(&self, job: &PeerJob<'_>) -> Result<String, String> {
+        self.built("M-JIAJIA", &format!("jia-{}", job.name))?;
+        if job.nodes.iter().any(|node| node.netns.is_none()) {
+            return Err("M-JIAJIA needs nodes with addresses of their own".to_owned());
+        }
+        match self.jiajia(job) {
+            Ok(_) => Ok("M-JIAJIA, UDP".to_owned()),
+            Err(_) => Err(format!("M-JIAJIA did not end {} in {ATTEMPTS} attempts", job.name)),
+        }
+    }
+
+    /// Seconds of a program over M-JIAJIA. It is started as its manual says, by ssh and scp, whose places scripts take.
+    ///
+    /// # Errors
+    /// When it fails, several times in turn.
+    pub fn jiajia(&self, job: &PeerJob<'_>) -> Result<f64, BenchError> {
+        let mut last = self.jiajia_once(job);
+        for _ in 1..ATTEMPTS {
+            if last.is_ok() {
+                break;
+            }
+            last = self.jiajia_once(job);
+        }
+        last
+    }
+
+    fn jiajia_once(&self, job: &PeerJob<'_>) -> Result<f64, BenchError> {
+        let file = format!("jia-{}", job.name);
+        let program = cluster::existing(self.folder.join(&file))?;
+        let (folder, first) = (cluster::folder()?, &job.nodes[0]);
+        let home = folder.path().join(&first.address);
+        let failed = |source| BenchError::File { path: home.clone(), source };
+        std::fs::create_dir_all(&home).map_err(failed)?;
+        std::fs::copy(program, home.join(&file)).map_err(failed)?;
+        let (mut hosts, mut nodes) = (String::new(), String::new());
+        for node in job.nodes {
+            let namespace = node.netns.as_deref().unwrap_or_default();
+            let _infallible = writeln!(hosts, "{} root none", node.address);
+            let _infallible = writeln!(nodes, "{} {namespace} {}", node.address, processors(node));
+        }
+        std::fs::write(home.join(".jiahosts"), hosts).map_err(failed)?;
+        std::fs::write(home.join(".jiaconf"), JIAJIA_SETTINGS).map_err(failed)?;
+        std::fs::write(folder.path().join("nodes"), nodes).map_err(failed)?;
+        let mut command = first.command(Path::new("taskset"));
+        command.args(["-c", &processors(first), "timeout", "-k", "1", LIMIT]);
+        command.arg(format!("./{file}")).current_dir(&home).env("HOME", &home);
+        let scripts = self.folder.join("jia/bin").display().to_string();
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{scripts}:{path}")).env("PEER_LIMIT", LIMIT);
+        command.env("PEER_HOMES", folder.path()).env("PEER_NODES", folder.path().join("nodes"));
+        command.env("PROGRAM_ARGUMENTS", job.arguments.join(" "));
+        checked_seconds(&cluster::output(&mut command)?, job.name)
+    }
+}
+
+fn processors(node: &Node) -> String {
+    let list: Vec<String> = node.cpus.iter().map(ToString::to_string).collect();
+    if list.is_empty() { "0-1023".to_owned() } else { list.join(",") }
+}
+
+/// Its own defaults, but for buffers as its sources have them.
+const JIAJIA_SETTINGS: &str = "system_mode = hybrid\ncomm_type = udp\n\
+     global_start_addr = 0x400000000000\nmsg_buffer_size = 48\nmsg_queue_size = 32\nprefetch = off\n\
+     prefetch_pages = 4\nmax_checking_pages = 10\n";
+
+/// Homes are not its programs' business. With policy 0 each node is the home of an equal part of the whole memory: a memory as
+/// large as the grid matches rows of ranks, a larger one has all of it at the first. Otherwise blocks go to the nodes in turn.
+fn argo_settings(job: &PeerJob<'_>) -> Vec<String> {
+    let (policy, bytes) = match (job.name, job.homes) {
+        (_, Homes::Careless) => (0, 1 << 29),
+        ("sor", Homes::Matched) => (0, grid_bytes(job.arguments)),
+        _ => (1, 1 << 29),
+    };
+    vec![
+        format!("ARGO_ALLOCATION_POLICY={policy}"),
+        format!("ARGO_MEMORY_SIZE={bytes}"),
+        format!("ARGO_CACHE_SIZE={}", 1 << 29),
+        "ARGO_PRINT_STATISTICS=0".to_owned(),
+    ]
+}
+
+/// Bytes of SOR's grid, with some for what the peer keeps beside it.
+fn grid_bytes(arguments: &[String]) -> u64 {
+    let size = arguments.iter().find_map(|word| word.strip_prefix("--size=")?.parse().ok());
+    let width: u64 = size.unwrap_or(0) + 2;
+    8 * width * width + (1 << 19)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_of_argo_follow_the_grid_or_not() {
+        let arguments = ["dsm".to_owned(), "--size=1022".to_owned()];
+        let with = |homes| {
+            argo_settings(&PeerJob { name: "sor", arguments: &arguments, nodes: &[], homes })
+        };
+        assert!(with(Homes::Matched).contains(&"ARGO_MEMORY_SIZE=8912896".to_owned()));
+        assert!(with(Homes::Careless).contains(&"ARGO_MEMORY_SIZE=536870912".to_owned()));
+    }
+}
