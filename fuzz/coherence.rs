@@ -198,7 +198,11 @@ fn forge(action: u8, bytes: &mut Bytes<'_>) -> Message {
         2 => Message::LockGrant { lock: name, last: number, intervals: intervals(bytes) },
         3 => Message::Arrive {
             number,
-            kind: if bytes.next() % 4 == 0 { BarrierKind::Plain } else { BarrierKind::Memory },
+            kind: if bytes.next().is_multiple_of(4) {
+                BarrierKind::Plain
+            } else {
+                BarrierKind::Memory
+            },
             allocations: u64::from(bytes.next()),
             written: written(bytes),
         },
