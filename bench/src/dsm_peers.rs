@@ -4,14 +4,14 @@
 use crate::cluster::{self, Node};
 use crate::error::BenchError;
 use crate::figures::checked_seconds;
-use crate::peer::Peers;
+use crate::peer::{self, Peers};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs of M-JIAJIA that may fail before it is given up: it does not always reach its end.
+/// Runs of a peer that may fail before it is given up: they do not always reach their end.
 const ATTEMPTS: usize = 4;
-/// Seconds after which a run of it is ended.
+/// Seconds after which a run of a peer is ended.
 const LIMIT: &str = "30";
 
 /// Where pages have their homes.
@@ -78,33 +78,25 @@ impl Peers {
     /// It is absent.
     pub fn argo_name(&self, job: &PeerJob<'_>) -> Result<String, String> {
         self.built("ArgoDSM", &format!("argo-{}", job.name))?;
-        self.mpi_with("TCP").map(|mpi| format!("ArgoDSM, {mpi}"))
+        self.mpi_with("shared memory of this machine").map(|mpi| format!("ArgoDSM, {mpi}"))
     }
 
-    /// Seconds of a program over ArgoDSM.
+    /// Seconds of a program over ArgoDSM: processes of this machine, on the nodes' processors. The library's one-sided
+    /// operations for several threads exist over shared memory and special networks, not over TCP. So it has no network between
+    /// its ranks, and ours have one.
     ///
     /// # Errors
     /// When it fails.
     pub fn argo(&self, job: &PeerJob<'_>) -> Result<f64, BenchError> {
         let program = cluster::existing(self.folder.join(format!("argo-{}", job.name)))?;
-        let mut command = self.mpi_command(job.nodes)?;
-        command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
+        let mut command = peer::mpirun();
+        command.args(["--oversubscribe", "--timeout", LIMIT]);
         for setting in argo_settings(job) {
             command.args(["-x", &setting]);
         }
-        for (index, node) in job.nodes.iter().enumerate() {
-            if index > 0 {
-                command.arg(":");
-            }
-            if node.netns.is_some() {
-                command.args(["--host", &node.address]);
-            }
-            command.args(["-np", "1"]);
-            if let Some(cpu) = node.cpus.first() {
-                command.args(["taskset", "-c", &cpu.to_string()]);
-            }
-            command.arg(&program).args(job.arguments);
-        }
+        let cpus: Vec<String> = job.nodes.iter().map(processors).collect();
+        command.args(["-np", &cpus.len().to_string(), "taskset", "-c", &cpus.join(",")]);
+        command.arg(&program).args(job.arguments);
         checked_seconds(&cluster::output(&mut command)?, job.name)
     }
 
@@ -177,27 +169,32 @@ const JIAJIA_SETTINGS: &str = "system_mode = hybrid\ncomm_type = udp\n\
      global_start_addr = 0x400000000000\nmsg_buffer_size = 48\nmsg_queue_size = 32\nprefetch = off\n\
      prefetch_pages = 4\nmax_checking_pages = 10\n";
 
-/// Homes are not its programs' business. With policy 0 each node is the home of an equal part of the whole memory: a memory as
-/// large as the grid matches rows of ranks, a larger one has all of it at the first. Otherwise blocks go to the nodes in turn.
+/// Homes are not its programs' business: each node is the home of an equal part of the whole memory. One that is hardly larger
+/// than the program's data shares these out, a larger one has all of them at the first node.
 fn argo_settings(job: &PeerJob<'_>) -> Vec<String> {
-    let (policy, bytes) = match (job.name, job.homes) {
-        (_, Homes::Careless) => (0, 1 << 29),
-        ("sor", Homes::Matched) => (0, grid_bytes(job.arguments)),
-        _ => (1, 1 << 29),
+    let bytes = match job.homes {
+        Homes::Matched => data_bytes(job) + (1 << 20),
+        Homes::Careless => 1 << 29,
     };
     vec![
-        format!("ARGO_ALLOCATION_POLICY={policy}"),
+        "ARGO_ALLOCATION_POLICY=0".to_owned(),
         format!("ARGO_MEMORY_SIZE={bytes}"),
         format!("ARGO_CACHE_SIZE={}", 1 << 29),
         "ARGO_PRINT_STATISTICS=0".to_owned(),
     ]
 }
 
-/// Bytes of SOR's grid, with some for what the peer keeps beside it.
-fn grid_bytes(arguments: &[String]) -> u64 {
-    let size = arguments.iter().find_map(|word| word.strip_prefix("--size=")?.parse().ok());
-    let width: u64 = size.unwrap_or(0) + 2;
-    8 * width * width + (1 << 19)
+/// Bytes of a program's large arrays.
+fn data_bytes(job: &PeerJob<'_>) -> u64 {
+    let size = job.arguments.iter().find_map(|word| word.strip_prefix("--size=")?.parse().ok());
+    let size: u64 = size.unwrap_or(0);
+    match job.name {
+        "mm" => 3 * 8 * size * size,
+        "sor" => 8 * (size + 2) * (size + 2),
+        "lu" => 8 * size.next_multiple_of(32).pow(2),
+        "radix" => 2 * 4 * size,
+        _ => 1 << 20,
+    }
 }
 
 #[cfg(test)]
@@ -205,12 +202,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn homes_of_argo_follow_the_grid_or_not() {
+    fn homes_of_argo_follow_the_size_of_its_memory() {
         let arguments = ["dsm".to_owned(), "--size=1022".to_owned()];
         let with = |homes| {
             argo_settings(&PeerJob { name: "sor", arguments: &arguments, nodes: &[], homes })
         };
-        assert!(with(Homes::Matched).contains(&"ARGO_MEMORY_SIZE=8912896".to_owned()));
+        assert!(with(Homes::Matched).contains(&"ARGO_MEMORY_SIZE=9437184".to_owned()));
         assert!(with(Homes::Careless).contains(&"ARGO_MEMORY_SIZE=536870912".to_owned()));
     }
 }

@@ -232,7 +232,7 @@ impl Peers {
     }
 
     /// `mpirun` on the first of these nodes, with a way to reach the others.
-    pub(crate) fn mpi_command(&self, nodes: &[Node]) -> Result<Command, BenchError> {
+    fn mpi_command(&self, nodes: &[Node]) -> Result<Command, BenchError> {
         let agent = self.write_agent(nodes)?;
         let Some(netns) = &nodes[0].netns else { return Ok(mpirun()) };
         // Each node needs a host name of its own, or the library takes all for one machine.
@@ -287,7 +287,7 @@ impl Peers {
 
 const MPIRUN_OPTIONS: [&str; 3] = ["--allow-run-as-root", "--bind-to", "none"];
 
-fn mpirun() -> Command {
+pub(crate) fn mpirun() -> Command {
     let mut command = Command::new("mpirun");
     command.args(MPIRUN_OPTIONS);
     command
