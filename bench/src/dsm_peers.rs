@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// Runs of a peer that may fail before it is given up: they do not always reach their end.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 3;
 /// Seconds after which a run of a peer is ended.
-const LIMIT: &str = "30";
+const LIMIT: &str = "20";
 
 /// Where pages have their homes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +72,15 @@ impl Peers {
         if built { Ok(()) } else { Err(why()) }
     }
 
-    /// ArgoDSM's name, or why it is absent.
+    /// ArgoDSM's name, or why it is absent. It is absent also if it never reaches the end of this program.
     ///
     /// # Errors
     /// It is absent.
     pub fn argo_name(&self, job: &PeerJob<'_>) -> Result<String, String> {
         self.built("ArgoDSM", &format!("argo-{}", job.name))?;
-        self.mpi_with("shared memory of this machine").map(|mpi| format!("ArgoDSM, {mpi}"))
+        let mpi = self.mpi_with("shared memory of this machine")?;
+        let ended = self.argo(job).is_ok();
+        if ended { Ok(format!("ArgoDSM, {mpi}")) } else { Err(unending("ArgoDSM", job)) }
     }
 
     /// Seconds of a program over ArgoDSM: processes of this machine, on the nodes' processors. The library's one-sided
@@ -88,6 +90,10 @@ impl Peers {
     /// # Errors
     /// When it fails.
     pub fn argo(&self, job: &PeerJob<'_>) -> Result<f64, BenchError> {
+        attempts(|| self.argo_once(job))
+    }
+
+    fn argo_once(&self, job: &PeerJob<'_>) -> Result<f64, BenchError> {
         let program = cluster::existing(self.folder.join(format!("argo-{}", job.name)))?;
         let mut command = peer::mpirun();
         command.args(["--oversubscribe", "--timeout", LIMIT]);
@@ -109,10 +115,8 @@ impl Peers {
         if job.nodes.iter().any(|node| node.netns.is_none()) {
             return Err("M-JIAJIA needs nodes with addresses of their own".to_owned());
         }
-        match self.jiajia(job) {
-            Ok(_) => Ok("M-JIAJIA, UDP".to_owned()),
-            Err(_) => Err(format!("M-JIAJIA did not end {} in {ATTEMPTS} attempts", job.name)),
-        }
+        let ended = self.jiajia(job).is_ok();
+        if ended { Ok("M-JIAJIA, UDP".to_owned()) } else { Err(unending("M-JIAJIA", job)) }
     }
 
     /// Seconds of a program over M-JIAJIA. It is started as its manual says, by ssh and scp, whose places scripts take.
@@ -120,14 +124,7 @@ impl Peers {
     /// # Errors
     /// When it fails, several times in turn.
     pub fn jiajia(&self, job: &PeerJob<'_>) -> Result<f64, BenchError> {
-        let mut last = self.jiajia_once(job);
-        for _ in 1..ATTEMPTS {
-            if last.is_ok() {
-                break;
-            }
-            last = self.jiajia_once(job);
-        }
-        last
+        attempts(|| self.jiajia_once(job))
     }
 
     fn jiajia_once(&self, job: &PeerJob<'_>) -> Result<f64, BenchError> {
@@ -157,6 +154,22 @@ impl Peers {
         command.env("PROGRAM_ARGUMENTS", job.arguments.join(" "));
         checked_seconds(&cluster::output(&mut command)?, job.name)
     }
+}
+
+/// Runs a peer until it has reached its end once.
+fn attempts(run: impl Fn() -> Result<f64, BenchError>) -> Result<f64, BenchError> {
+    let mut last = run();
+    for _ in 1..ATTEMPTS {
+        if last.is_ok() {
+            break;
+        }
+        last = run();
+    }
+    last
+}
+
+fn unending(system: &str, job: &PeerJob<'_>) -> String {
+    format!("{system} did not end {} rightly in {ATTEMPTS} attempts", job.name)
 }
 
 fn processors(node: &Node) -> String {
