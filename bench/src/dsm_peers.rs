@@ -147,7 +147,9 @@ impl Peers {
         let mut command = first.command(Path::new("taskset"));
         command.args(["-c", &processors(first), "timeout", "-k", "1", LIMIT]);
         command.arg(format!("./{file}")).current_dir(&home).env("HOME", &home);
-        let scripts = self.folder.join("jia/bin").display().to_string();
+        // It starts elsewhere.
+        let scripts = std::path::absolute(self.folder.join("jia/bin")).map_err(failed)?;
+        let scripts = scripts.display();
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{scripts}:{path}")).env("PEER_LIMIT", LIMIT);
         command.env("PEER_HOMES", folder.path()).env("PEER_NODES", folder.path().join("nodes"));
