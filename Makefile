@@ -16,7 +16,8 @@
 #   make install      what make build has built, and what make man makes, below PREFIX=/usr/local [DESTDIR=...]
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
-#   make bench-dsm    the figures of shared memory only
+#   make bench-dsm    the figures of shared memory only; SCALED=yes for today's sizes; SRC=DIR with the sources of
+#                     ArgoDSM (DIR/argodsm, with its submodules) and M-JIAJIA (DIR/jiajia) compares with them
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight, with all of the next line
 #   make bench-call-sites, bench-call-density, bench-call-crowd, bench-call-adapters
 #                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait, to Dask and Ray
@@ -186,6 +187,8 @@ install:
 
 bench-build: build
 	@$(MAKE) --no-print-directory -C bench/peers OUT=$(TARGET)/bench/peers
+	@$(MAKE) --no-print-directory -C bench/peers/dsm OUT=$(TARGET)/bench/peers \
+	  $(if $(SRC),ARGO=$(abspath $(SRC))/argodsm JIA=$(abspath $(SRC))/jiajia)
 
 bench: bench-build
 	@$(TARGET)/release/kumi-bench all --peers $(TARGET)/bench/peers --out $(TARGET)/bench
@@ -194,7 +197,7 @@ bench-transport: bench-build
 	@$(TARGET)/release/kumi-bench put bulk xdp rate pages gets encryption handler footprint flood settle --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 bench-dsm: bench-build
-	@$(TARGET)/release/kumi-bench shared --peers $(TARGET)/bench/peers --out $(TARGET)/bench
+	@$(TARGET)/release/kumi-bench shared shared-programs shared-acks shared-handler shared-peers $(if $(SCALED),--scaled) --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 # The list of jobs of docs/guide/simulating.md, simulated and run on 64 nodes of this machine: 3 minutes.
 bench-reality: build

@@ -19,11 +19,18 @@ mod rate;
 mod sched;
 mod settle;
 mod shared;
+mod shared_acks;
+mod shared_handler;
+mod shared_jobs;
+mod shared_peers;
+mod shared_programs;
 mod shares;
 mod together;
 mod turns;
 mod wait;
 mod xdp;
+
+pub(crate) use shared_jobs::seconds as checked_seconds;
 
 use crate::error::BenchError;
 use crate::peer::Peers;
@@ -52,6 +59,8 @@ pub struct Setting {
     pub out: PathBuf,
     /// Fewer and shorter measurements, if a benchmark supports that.
     pub quick: bool,
+    /// The larger sizes of programs over shared memory, and more nodes.
+    pub scaled: bool,
 }
 
 /// A benchmark.
@@ -76,7 +85,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 26] = [
+pub const ALL: [Benchmark; 30] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -136,6 +145,30 @@ pub const ALL: [Benchmark; 26] = [
         about: "shared memory between two nodes: page faults, releases, locks, barriers",
         runs: 7,
         measure: shared::measure,
+    },
+    Benchmark {
+        name: "shared-programs",
+        about: "programs over shared memory, beside one process, puts and gets, and OpenMP",
+        runs: 3,
+        measure: shared_programs::measure,
+    },
+    Benchmark {
+        name: "shared-acks",
+        about: "programs over shared memory, acks reduced and per message",
+        runs: 3,
+        measure: shared_acks::measure,
+    },
+    Benchmark {
+        name: "shared-handler",
+        about: "programs over shared memory, by the scheduling of the handler thread",
+        runs: 3,
+        measure: shared_handler::measure,
+    },
+    Benchmark {
+        name: "shared-peers",
+        about: "the same programs over shared memory, ArgoDSM and M-JIAJIA",
+        runs: 3,
+        measure: shared_peers::measure,
     },
     Benchmark {
         name: "encryption",

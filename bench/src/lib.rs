@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod dsm_peers;
 pub mod error;
 pub mod figures;
 pub mod interrupt;

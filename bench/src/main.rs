@@ -34,6 +34,9 @@ struct Args {
     /// Fewer and shorter measurements of the tables of calls over sites
     #[arg(long)]
     quick: bool,
+    /// The sizes of today instead of small ones in the benchmarks of programs over shared memory, and more nodes
+    #[arg(long)]
+    scaled: bool,
     /// Sources of pyss, a job simulator in Python, for `sched`: the folder with `schedulers` in it
     #[arg(long, value_name = "DIR")]
     src: Option<PathBuf>,
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         python: args.python.clone(),
         out: args.out.clone(),
         quick: args.quick,
+        scaled: args.scaled,
     };
     let origin = Origin::now(&setting.peers, &args.python);
     let asked = |name: &str| args.benchmarks.iter().any(|asked| asked == name || asked == "all");

@@ -46,7 +46,7 @@ impl Drop for Server {
 
 /// The peers on this machine.
 pub struct Peers {
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// "Open MPI 4.1.4", or why it is absent.
     pub mpi: Result<String, String>,
     /// "UCX 1.13.1", or why it is absent.
@@ -287,7 +287,7 @@ impl Peers {
 
 const MPIRUN_OPTIONS: [&str; 3] = ["--allow-run-as-root", "--bind-to", "none"];
 
-fn mpirun() -> Command {
+pub(crate) fn mpirun() -> Command {
     let mut command = Command::new("mpirun");
     command.args(MPIRUN_OPTIONS);
     command

@@ -138,7 +138,7 @@ fn replace(text: &str, content: &str) -> Option<String> {
 const INTRODUCTION: &str = "\
 # Benchmarks
 
-`kumi-bench report` writes this page from the records that `make bench` and `make bench-call` leave in `target/bench`.
+`kumi-bench report` writes this page from the records that `make bench`, `make bench-call` and `make bench-dsm` leave in `target/bench`.
 Figures without a record are left out.
 
 - Ours and the peer run in turn on the same nodes and processors. A ratio is the median of the ratios within a turn.

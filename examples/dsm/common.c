@@ -12,7 +12,8 @@ const char *const homes_words[] = { "matched", "careless", "round-robin",
 
 /* What --statistics shows; the names are those of kumi_dsm_statistics(). */
 static const char *const counters[] = { "faults", "fetches", "pages",
-	                                "diffs", "diff_bytes", "locks" };
+	                                "diffs", "diff_bytes", "locks",
+	                                "packets" };
 enum { COUNTERS = sizeof counters / sizeof *counters };
 
 static int joined, sharing; /* this process is a rank; it shares memory */

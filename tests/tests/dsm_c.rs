@@ -3,6 +3,9 @@
 
 use kumi_tests::binaries::{self, repository};
 use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::wait_for;
+use kumi_tests::machine;
+use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -178,6 +181,80 @@ fn parmacs() {
     let moved = programs.compile_with_macros("lu", &["-fPIE", "-pie"]);
     let ended = cluster.kumi(&words(&[], &[&moved, "-p4"]));
     assert!(ended.code() != 0 && ended.err.contains("-no-pie"), "{ended:?}");
+}
+
+const ROLES: &str = "bindings/c/tests/dsm-roles.c";
+
+/// The holder is killed while the others wait for its lock, which nobody gives back.
+#[test]
+fn a_rank_that_is_killed_with_a_lock_ends_those_that_wait_for_it() {
+    let programs = Programs::new();
+    let roles = programs.compile("dsm-roles", ROLES, &["-lkumi"]);
+    let cluster = TestCluster::up(2);
+    for settings in SETTINGS {
+        let name = format!("holder-{}", settings.len());
+        let run =
+            cluster.start(&words(&[settings, &["--name", &name]].concat(), &[&roles, "holder"]));
+        let record = cluster.wait_state(&name, "running");
+        let lines = cluster.wait_lines(&record, 4);
+        let ranks: Vec<(u32, u32)> = lines
+            .iter()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(rank, process)| {
+                (rank.parse().expect("a rank"), process.parse().expect("a process"))
+            })
+            .collect();
+        let holder = ranks.iter().find(|(rank, _)| *rank == 1).expect("rank 1");
+        machine::signal(holder.1, Signal::SIGKILL);
+        let ended = run.finish().fails(137, &["rank 1 on node", "9 (SIGKILL)"]);
+        assert!(!ended.out.contains("has the lock"), "{ended:?}");
+        wait_for("the end of all ranks", || {
+            ranks.iter().all(|(_, process)| !machine::lives(*process)).then_some(())
+        });
+    }
+}
+
+/// Every copy has a twin: a node that reads another's pages needs twice their size.
+#[test]
+fn copies_and_twins_count_as_memory_of_their_rank() {
+    let programs = Programs::new();
+    let roles = programs.compile("dsm-roles", ROLES, &["-lkumi"]);
+    let cluster = TestCluster::up(2);
+    let run = |limit: &str| {
+        let limited = ["run", "-n", "2", "--nodes", "2", "--mem-per-rank", limit];
+        cluster.kumi(&[&limited[..], &[&roles, "reader", "96"]].concat())
+    };
+    let enough = run("512M");
+    if machine::cgroup_mount().is_none() || enough.code() == 78 {
+        kumi_skip::skip(
+            "copies_and_twins_count_as_memory_of_their_rank",
+            "memory cannot be limited here",
+        );
+        return;
+    }
+    assert_eq!(enough.ok().out, "24576 pages\n");
+    // Enough for the pages, which rank 0 has, but not for copies and twins of them.
+    run("160M").fails(137, &["rank 1 on node", "memory"]);
+}
+
+/// Ranks of several processors: threads of one share its view and its copy, and take locks from each other.
+#[test]
+fn threads_inside_of_ranks_share_memory() {
+    let programs = Programs::new();
+    let roles = programs.compile("dsm-roles", ROLES, &["-lkumi"]);
+    let processors = machine::processors();
+    let all = processors[..processors.len().min(4)].to_vec();
+    let each = all.len().to_string();
+    let cluster = TestCluster::up_with_nodes(&[all.clone(), all], &[]);
+    for settings in SETTINGS {
+        let options = ["run", "-n", "2", "--nodes", "2", "--cpus-per-rank", &each];
+        let words = [&options[..], settings, &[&roles, "threads", "4"]].concat();
+        let out = cluster.kumi(&words).ok().out;
+        let mut lines: Vec<&str> = out.lines().collect();
+        lines.sort_unstable();
+        // Two ranks of four threads, 50 times each.
+        assert_eq!(lines, ["rank 0: 0 wrong, 400 counted", "rank 1: 0 wrong, 400 counted"]);
+    }
 }
 
 fn folder_of(path: &Path) -> &str {

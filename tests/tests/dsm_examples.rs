@@ -142,6 +142,13 @@ fn four_nodes_of_one_rank() {
     Layout { cluster: &cluster, ranks: "4", nodes: "4", environment: &[] }.run_all();
 }
 
+/// As many nodes as a small cluster has, of which some have nothing to do.
+#[test]
+fn sixteen_nodes_of_one_rank() {
+    let cluster = TestCluster::up(16);
+    Layout { cluster: &cluster, ranks: "16", nodes: "16", environment: &[] }.run_each();
+}
+
 /// The other settings of the shared memory, and numbers of ranks that are no power of two.
 #[test]
 fn three_ranks_with_other_settings() {

@@ -137,7 +137,8 @@ int kumi_dsm_bring(const void *start, size_t bytes);
 
 /* *value becomes a counter of this rank since kumi_dsm_start(): "faults",
  * "copies", "fetches", "pages", "diffs", "diff_bytes", "locks", "barriers", "stale"
- * or "homed"; `kumi stats` has the same of all ranks.
+ * or "homed"; `kumi stats` has the same of all ranks.  "packets" are those that
+ * this rank has sent since kumi_init(), for shared memory or not.
  * Errors: COUNTER (there is none of that name), NULL. */
 int kumi_dsm_statistics(const char *name, uint64_t *value);
 

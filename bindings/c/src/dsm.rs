@@ -51,6 +51,20 @@ fn shared(body: impl FnOnce(&SharedMemory) -> Result<(), Failure>) -> c_int {
     with(|state| body(&*state.shared.get()?))
 }
 
+/// The kinds of packets that a rank sends.
+const PACKETS: [&str; 4] = ["data_out", "acks_out", "nacks_out", "probes_out"];
+
+/// A counter of the memory by name, or of the packets that this rank has sent for whatever reason.
+fn counter(memory: &SharedMemory, wanted: &[u8]) -> Option<u64> {
+    if wanted == b"packets" {
+        let all = memory.context().counters();
+        let sent = all.iter().filter(|(name, _)| PACKETS.contains(name));
+        return Some(sent.map(|(_, count)| count).sum());
+    }
+    let found = memory.statistics().all().find(|(name, _)| name.as_bytes() == wanted);
+    found.map(|(_, count)| count)
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
@@ -255,9 +269,7 @@ pub unsafe extern "C" fn kumi_dsm_statistics(name: *const c_char, value: *mut u6
         check(name, 1, "name")?;
         // SAFETY: not null; the caller promises the rest.
         let wanted = unsafe { CStr::from_ptr(name) };
-        let mut all = memory.statistics().all();
-        let found = all.find(|(name, _)| name.as_bytes() == wanted.to_bytes());
-        let Some((_, count)) = found else {
+        let Some(count) = counter(memory, wanted.to_bytes()) else {
             let text = format!("shared memory has no counter {wanted:?}");
             return Err(Failure::new(Code::Counter, text));
         };

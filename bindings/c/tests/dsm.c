@@ -106,7 +106,7 @@ static void buffers(void)
 	static const char *counters[] = {"faults", "copies",     "fetches",
 	                                 "pages",  "diffs",      "diff_bytes",
 	                                 "locks",  "barriers",   "stale",
-	                                 "homed"};
+	                                 "homed",  "packets"};
 	uint64_t value = 0;
 	kumi_window *window = NULL;
 	int ends[2];

@@ -1,5 +1,6 @@
 //! Tests of the protocol of shared memory.
 
+mod fuzzed;
 mod machine;
 mod messages;
 mod random_programs;

@@ -121,8 +121,8 @@ def shared_statistics() -> dict[str, int]:
     return dict(_native.shared_statistics())
 
 
-class Lock:
-    """A lock of all ranks; :func:`kumi.lock` makes it. It belongs to the thread that took it."""
+class _Numbered:
+    """What all ranks know by a number."""
 
     __slots__ = ("_number",)
 
@@ -133,6 +133,15 @@ class Lock:
     def number(self) -> int:
         """Its number."""
         return self._number
+
+    def __repr__(self) -> str:
+        return f"kumi.{type(self).__name__.lower()}({self._number})"
+
+
+class Lock(_Numbered):
+    """A lock of all ranks; :func:`kumi.lock` makes it. It belongs to the thread that took it."""
+
+    __slots__ = ()
 
     def acquire(self) -> None:
         """Waits until nobody has the lock, and takes it. What was written under it before is visible then."""
@@ -160,22 +169,11 @@ class Lock:
             # The first error matters more; the message also shows the other.
             error.add_note(f"then the release of lock {self._number} failed: {failure}")
 
-    def __repr__(self) -> str:
-        return f"kumi.lock({self._number})"
 
-
-class Condition:
+class Condition(_Numbered):
     """A condition of all ranks, which is set or not; :func:`kumi.condition` makes it."""
 
-    __slots__ = ("_number",)
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    @property
-    def number(self) -> int:
-        """Its number."""
-        return self._number
+    __slots__ = ()
 
     def set(self) -> None:
         """Sets it. What this rank has written to shared memory since the last barrier is visible to those who wait."""
@@ -188,9 +186,6 @@ class Condition:
     def wait(self) -> None:
         """Waits until it is set."""
         _native.shared_wait(self._number)
-
-    def __repr__(self) -> str:
-        return f"kumi.condition({self._number})"
 
 
 def lock(number: SupportsIndex) -> Lock:
