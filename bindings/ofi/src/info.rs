@@ -275,7 +275,7 @@ fn registration_mode(version: u32, asked: i32) -> i32 {
     } else if asked & SCALABLE != 0 || version < abi::version(1, 5) {
         SCALABLE
     } else {
-        asked & abi::FI_MR_ENDPOINT as i32
+        0
     }
 }
 
