@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Barrier, Mutex, OnceLock};
 
 use common::{alone, collect, drop_units, mechanisms, memory, read, view, view_with, word, write};
+use kumi_dsm::node_memory::NodeMemory;
 use kumi_dsm::view::{Mechanism, View, ViewError, Writes};
 use proptest::prelude::*;
 
@@ -181,6 +182,15 @@ proptest! {
     }
 }
 
+/// Whether all twins have the words of this round.
+fn check_twins(memory: &NodeMemory, round: u64) {
+    for unit in 0..memory.pages() {
+        let twin = memory.twin(unit).expect("twin").shared();
+        let words = [0, 1, 2].map(|writer| twin.load_u64((500 - writer) * 8));
+        assert_eq!(words, [round; 3], "unit {unit}");
+    }
+}
+
 /// Each writer has a word in each unit, which it writes once in a round. Meanwhile another thread releases, and copies
 /// whatever is reported to the twin, as a protocol would. After each round the twins are what was written in it: a report
 /// that was lost would have left an older value.
@@ -203,25 +213,17 @@ fn writers_lose_nothing(
             memory.twin(unit).expect("twin").copy_from(memory.page(unit).expect("page").shared());
         }
     };
-    let check = |round| {
-        for unit in 0..UNITS {
-            let twin = memory.twin(unit).expect("twin").shared();
-            let words = [0, 1, 2].map(|writer| twin.load_u64((500 - writer) * 8));
-            assert_eq!(words, [round; WRITERS], "{mechanism}: unit {unit}");
+    let write_rounds = |writer: usize| {
+        for round in 1..=ROUNDS {
+            (0..UNITS).for_each(|unit| word(&view, unit, 500 - writer).store(round, Relaxed));
+            round_ends.wait();
+            round_ends.wait();
         }
     };
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (view, round_ends) = (&view, &round_ends);
-            scope.spawn(move || {
-                for round in 1..=ROUNDS {
-                    for unit in 0..UNITS {
-                        word(view, unit, 500 - writer).store(round, Relaxed);
-                    }
-                    round_ends.wait();
-                    round_ends.wait();
-                }
-            });
+            let write_rounds = &write_rounds;
+            scope.spawn(move || write_rounds(writer));
         }
         let releases = Mutex::new(());
         let wrong = std::thread::scope(|scope| {
@@ -237,7 +239,9 @@ fn writers_lose_nothing(
                 let one = releases.lock().expect("the other thread is well");
                 flush();
                 // The writers go on whatever is found, so that this ends.
-                wrong = wrong.or(std::panic::catch_unwind(AssertUnwindSafe(|| check(round))).err());
+                wrong = wrong
+                    .or(std::panic::catch_unwind(AssertUnwindSafe(|| check_twins(&memory, round)))
+                        .err());
                 drop(one);
                 round_ends.wait();
             }
