@@ -488,9 +488,10 @@ unsafe extern "C" fn direct_modex(
     call: Option<ffi::ModexCallback>,
     data: *mut c_void,
 ) -> Status {
-    // SAFETY: the library passes a process.
     guarded(|| {
-        push(Event::Modex { rank: unsafe { rank_of(wanted) }, reply: ModexReply(call, data) });
+        // SAFETY: the library passes a process.
+        let rank = unsafe { rank_of(wanted) };
+        push(Event::Modex { rank, reply: ModexReply(call, data) });
     })
 }
 

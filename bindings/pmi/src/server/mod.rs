@@ -115,13 +115,13 @@ impl Server {
                     return Ok(());
                 }
                 while let Some(message) = self.daemon.take()? {
-                    self.from_daemon(message)?;
+                    self.daemon_says(message)?;
                 }
             }
             for local in ranks {
-                self.from_rank(local)?;
+                self.rank_says(local)?;
             }
-            self.from_pmix()?;
+            self.serve_pmix()?;
             for (to, message) in self.peers.due(self.now_ms()) {
                 self.daemon.relay(to, &message)?;
             }
@@ -155,7 +155,7 @@ impl Server {
         })
     }
 
-    fn from_daemon(&mut self, message: ToServer) -> Result<(), ServerError> {
+    fn daemon_says(&mut self, message: ToServer) -> Result<(), ServerError> {
         match message {
             ToServer::Job(_) => Err(ServerError::NoJob),
             ToServer::Exchanged { exchange, data } if exchange.group == ALL_BY_PMI => {
@@ -170,7 +170,7 @@ impl Server {
             }
             ToServer::Relayed { from, data } => self.relayed(from, &data),
             ToServer::Ended { rank } => {
-                self.from_pmix()?;
+                self.serve_pmix()?;
                 if let Some(local) = self.local(rank) {
                     self.hear_out(local)?;
                 }
@@ -190,7 +190,7 @@ impl Server {
         first.saturating_add(u32::try_from(local).unwrap_or(u32::MAX))
     }
 
-    fn from_pmix(&mut self) -> Result<(), ServerError> {
+    fn serve_pmix(&mut self) -> Result<(), ServerError> {
         for event in pmix::events() {
             self.pmix_event(event)?;
         }

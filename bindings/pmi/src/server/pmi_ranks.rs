@@ -93,7 +93,7 @@ impl PmiRanks {
 
 impl Server {
     /// A local rank has written something.
-    pub(super) fn from_rank(&mut self, local: usize) -> Result<(), ServerError> {
+    pub(super) fn rank_says(&mut self, local: usize) -> Result<(), ServerError> {
         self.ranks.read(local);
         self.serve_ranks()
     }

@@ -211,10 +211,8 @@ impl JobResources {
         let folder = self.control.as_ref().map(|groups| groups.main().open_folder());
         let folder = folder.transpose().map_err(failed)?;
         let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
-        let begin = |mpi: &MpiLaunch| {
-            mpi.start_server(services, &shim, (status_end.as_fd(), null.as_fd()), folder.as_ref())
-        };
-        let server = self.mpi.as_ref().map(begin).transpose().map_err(failed)?;
+        let server = self.start_server(services, &shim, &shared, (null.as_fd(), folder.as_ref()));
+        let server = server.map_err(failed)?;
         let mut ranks: Vec<RankProcess> = Vec::new();
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
@@ -233,6 +231,18 @@ impl JobResources {
             }
         }
         Ok(ShimProcesses { ranks, go, status, server })
+    }
+
+    /// Starts the server of an MPI program.
+    fn start_server(
+        &self,
+        services: &NodeServices,
+        shim: &ShimSpec,
+        shared: &[BorrowedFd<'_>; 3],
+        (null, group): (BorrowedFd<'_>, Option<&File>),
+    ) -> io::Result<Option<ServerProcess>> {
+        let begin = |mpi: &MpiLaunch| mpi.start_server(services, shim, (shared[2], null), group);
+        self.mpi.as_ref().map(begin).transpose()
     }
 
     /// Settings of an MPI program.

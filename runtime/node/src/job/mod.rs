@@ -42,6 +42,7 @@ use crate::switch::{JobTurns, Switcher};
 use crate::watch::Watcher;
 use crate::wire::NodeXdp;
 use devices::DeviceLedger;
+use mpi::MpiHost;
 use processors::NumaPlaces;
 use program::Programs;
 pub use program_cache::CacheLimits;
@@ -174,10 +175,8 @@ impl LiveJob {
 pub struct NodeServices {
     /// This node.
     pub node: NodeId,
-    /// The cluster's directory.
-    pub cluster: PathBuf,
-    /// Names of all nodes, by number.
-    pub node_names: Vec<String>,
+    /// What MPI programs have of the node beside that.
+    pub mpi: MpiHost,
     /// Where ranks' sockets bind: a free port of this address, with its interface where it needs one.
     pub address: SocketAddr,
     /// Largest UDP payload that the node's interface takes unfragmented, in bytes.

@@ -23,7 +23,7 @@ use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
 use super::limits::{not_enforced, share_of};
 use super::memory_kills::{self, LOOK, MemoryKills};
-use super::mpi::{MpiParts, ServerProcess};
+use super::mpi::{MpiLaunch, ServerProcess};
 use super::mpi_task::MpiTask;
 use super::shim::{SERVER, ShimReport, read_reports};
 use super::streams::{Input, pump};
@@ -164,9 +164,7 @@ impl JobTask {
         for (index, rank) in ranks.into_iter().enumerate() {
             task.attend(index, rank, &tell);
         }
-        if let (Some(mpi), Some(server)) = (mpi, server) {
-            task.attend_server(mpi.into_parts(spec), spec, server, &tell);
-        }
+        task.attend_server(mpi.zip(server), spec, &tell);
         if let Some(note) = not_enforced(services, spec) {
             task.say(note).await;
         }
@@ -220,18 +218,17 @@ impl JobTask {
         });
     }
 
-    /// Starts the tasks that talk with the MPI program's server.
+    /// Starts the tasks that talk with the MPI program's server, if there is one.
     fn attend_server(
         &mut self,
-        parts: MpiParts,
+        mpi: Option<(MpiLaunch, ServerProcess)>,
         spec: &JobSpec,
-        server: ServerProcess,
         tell: &mpsc::UnboundedSender<TaskEvent>,
     ) {
-        let ServerProcess { process, output } = server;
+        let Some((launch, ServerProcess { process, output })) = mpi else { return };
         self.read_output(self.first, Stream::Err, output, tell);
         self.await_one_more();
-        self.mpi = Some(MpiTask::start(parts, spec, &self.services, process));
+        self.mpi = Some(MpiTask::start(launch.into_parts(spec), spec, &self.services, process));
     }
 
     fn rank(&self, index: usize) -> u32 {

@@ -24,7 +24,8 @@ use std::time::Duration;
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
 use kumi_control::disclosure::LinkPeer;
 use kumi_control::message::{
-    ContentHash, ControlMessage, Down, NodeFacts, Refusal, RefusalKind, Up,
+    ContentHash, Contribution, ControlMessage, Down, ExchangeId, NodeFacts, Refusal, RefusalKind,
+    Up,
 };
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
@@ -372,12 +373,8 @@ impl NodeDaemon {
             AgentAction::Signal { job, signal } => self.order(job, JobCommand::Signal(signal)),
             AgentAction::Input { job, data } => self.order(job, JobCommand::Input(data)),
             AgentAction::Kill { job } => self.kill(job),
-            AgentAction::Exchanged { id, parts } => {
-                self.order(id.job, JobCommand::Exchanged(id, parts));
-            }
-            AgentAction::Relayed { job, from, data } => {
-                self.order(job, JobCommand::Relayed(from, data));
-            }
+            AgentAction::Exchanged { id, parts } => self.exchanged(id, parts),
+            AgentAction::Relayed { job, from, data } => self.relayed(job, from, data),
             AgentAction::Apply(timetable) => {
                 self.idle_monitor.set_timetable(&self.services, &timetable);
                 self.fill_monitor.set_timetable(&self.services, &timetable);
@@ -397,10 +394,7 @@ impl NodeDaemon {
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
             AgentAction::SampleTrace { request, job, rank, from } => {
-                let (services, shared) = (&self.services, &self.shared);
-                let sample =
-                    self.sampler.borrow().sample_trace(services, shared, job, (rank, from));
-                self.agent_event(AgentEvent::Sampled { request, sample });
+                self.sample_trace(request, job, (rank, from));
             }
             AgentAction::SampleChannels { request, job, rank } => {
                 let (services, shared) = (&self.services, &self.shared);
@@ -408,6 +402,20 @@ impl NodeDaemon {
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
         }
+    }
+
+    fn sample_trace(&mut self, request: u64, job: JobId, part: (u32, u64)) {
+        let (services, shared) = (&self.services, &self.shared);
+        let sample = self.sampler.borrow().sample_trace(services, shared, job, part);
+        self.agent_event(AgentEvent::Sampled { request, sample });
+    }
+
+    fn exchanged(&mut self, id: ExchangeId, parts: Vec<Contribution>) {
+        self.order(id.job, JobCommand::Exchanged(id, parts));
+    }
+
+    fn relayed(&mut self, job: JobId, from: NodeId, data: Vec<u8>) {
+        self.order(job, JobCommand::Relayed(from, data));
     }
 
     fn prepare(&mut self, spec: Box<kumi_control::message::JobSpec>) {

@@ -30,7 +30,7 @@ use crate::config::{ClusterConfig, NodeConfig, on_link};
 use crate::exit::{ExitCode, Failure};
 use crate::fill;
 use crate::job::devices::DeviceLedger;
-use crate::job::mpi::folder;
+use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
@@ -122,6 +122,7 @@ impl MachineShare {
         node: NodeId,
         clock: &SharedClock,
     ) -> Result<Self, Failure> {
+        raise_open_files();
         let (executable, cpus) = (own_file()?, processors(&own.cpus)?);
         let (memory, mut limits) = (memory::of_node(config, own), Vec::new());
         let groups = groups::make(config, own, node, (&cpus, &memory), &mut limits);
@@ -165,7 +166,6 @@ impl Started {
         let scope = own.scope()?;
         let listener = listen(on_link(own.endpoint(), scope)).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
-        raise_open_files();
         let share = MachineShare::take(&config, &own, node, &shared.clock)?;
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
@@ -174,8 +174,7 @@ impl Started {
         let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
             node,
-            cluster: dir.to_owned(),
-            node_names: config.nodes.iter().map(|node| node.name.clone()).collect(),
+            mpi: MpiHost::new(dir, node, &config),
             address: on_link(SocketAddr::new(own.address, 0), scope),
             max_datagram: max_datagram(&config, node, scope),
             xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),
@@ -203,7 +202,6 @@ impl Started {
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         begin(&socket, &pid, listener, tree)?;
-        folder::remove_left(dir, Some(node));
         say_ready(&services, &own, &description);
         Ok(Self {
             services,

@@ -63,7 +63,7 @@ impl MpiLaunch {
         };
         let provider = check_fabric(services, spec, setting)?;
         let failed = |error: io::Error| resources("what an MPI program needs", &error);
-        let folder = MpiFolder::make(&services.cluster, services.node, spec).map_err(failed)?;
+        let folder = MpiFolder::make(&services.mpi.cluster, services.node, spec).map_err(failed)?;
         let (control, control_end) = UnixStream::pair().map_err(failed)?;
         let variables = memfd_create(c"kumi-mpi", MFdFlags::MFD_CLOEXEC)
             .map_err(|error| failed(error.into()))?;
@@ -218,7 +218,7 @@ fn programs(services: &NodeServices) -> &Path {
 }
 
 fn served(services: &NodeServices, part: &NodeRanks) -> ServedNode {
-    let known = usize::try_from(part.node.0).ok().and_then(|at| services.node_names.get(at));
+    let known = usize::try_from(part.node.0).ok().and_then(|at| services.mpi.node_names.get(at));
     let name = known.cloned().unwrap_or_else(|| format!("node-{}", part.node));
     ServedNode { name, first: part.first, count: part.count }
 }

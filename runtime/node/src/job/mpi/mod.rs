@@ -10,5 +10,29 @@ mod launch;
 mod link;
 pub mod setting;
 
+use std::path::{Path, PathBuf};
+
+use kumi_sched::NodeId;
+
+use crate::config::ClusterConfig;
+
+/// What servers of MPI programs need to know of a node and its cluster.
+#[derive(Debug)]
+pub struct MpiHost {
+    /// The cluster's directory.
+    cluster: PathBuf,
+    /// Names of all nodes, by number.
+    node_names: Vec<String>,
+}
+
+impl MpiHost {
+    /// For a daemon that starts: what the one before it may have left is removed.
+    pub fn new(cluster: &Path, node: NodeId, config: &ClusterConfig) -> Self {
+        folder::remove_left(cluster, Some(node));
+        let node_names = config.nodes.iter().map(|node| node.name.clone()).collect();
+        Self { cluster: cluster.to_owned(), node_names }
+    }
+}
+
 pub(super) use launch::{MpiLaunch, MpiParts, ServerProcess};
 pub(super) use link::{MpiLink, ServerMessage, Standing};
