@@ -12,6 +12,7 @@ mod gets;
 mod handler;
 mod launch;
 mod lockstep;
+mod mpi;
 mod pages;
 mod pingpong;
 mod put;
@@ -76,7 +77,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 26] = [
+pub const ALL: [Benchmark; 27] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -196,6 +197,12 @@ pub const ALL: [Benchmark; 26] = [
         about: "ways of waiting: two jobs of pairs that synchronise, against one alone",
         runs: 10,
         measure: wait::measure,
+    },
+    Benchmark {
+        name: "mpi",
+        about: "stock MPI programs, beside the same library over TCP and over its own shared memory",
+        runs: 7,
+        measure: mpi::measure,
     },
     Benchmark {
         name: "call",
