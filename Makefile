@@ -18,6 +18,8 @@
 #   make bench-transport  the figures of the transport only
 #   make bench-dsm    the figures of shared memory only; SCALED=yes for today's sizes; SRC=DIR with the sources of
 #                     ArgoDSM (DIR/argodsm, with its submodules) and M-JIAJIA (DIR/jiajia) compares with them
+#   make bench-mpi    the figures of stock MPI programs only
+#   make mpi          the libraries that the tests of MPI programs run on beside the distribution's: Open MPI 5, MPICH 5, mpi4py
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight, with all of the next line
 #   make bench-call-sites, bench-call-density, bench-call-crowd, bench-call-adapters
 #                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait, to Dask and Ray
@@ -52,7 +54,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -104,6 +106,10 @@ grpc: setup
 	$(call some,kumi-grpc)
 	@$(MAKE) --no-print-directory -C bindings/grpc pc library PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
 	@$(MAKE) --no-print-directory -C examples/grpc LIB=$(BIN) OUT=$(BIN)
+
+# Without them the tests of MPI programs say that they are skipped.
+mpi: setup
+	@$(MAKE) --no-print-directory -C tests/mpi libraries CARGO_TARGET_DIR=$(TARGET)
 
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
@@ -198,6 +204,9 @@ bench-transport: bench-build
 
 bench-dsm: bench-build
 	@$(TARGET)/release/kumi-bench shared shared-programs shared-acks shared-handler shared-peers $(if $(SCALED),--scaled) --peers $(TARGET)/bench/peers --out $(TARGET)/bench
+
+bench-mpi: bench-build
+	@$(TARGET)/release/kumi-bench mpi --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 # The list of jobs of docs/guide/simulating.md, simulated and run on 64 nodes of this machine: 3 minutes.
 bench-reality: build

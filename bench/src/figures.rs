@@ -12,6 +12,7 @@ mod gets;
 mod handler;
 mod launch;
 mod lockstep;
+mod mpi;
 mod pages;
 mod pingpong;
 mod put;
@@ -85,7 +86,11 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
+<<<<<<< HEAD
 pub const ALL: [Benchmark; 30] = [
+=======
+pub const ALL: [Benchmark; 27] = [
+>>>>>>> mpiprog
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -229,6 +234,12 @@ pub const ALL: [Benchmark; 30] = [
         about: "ways of waiting: two jobs of pairs that synchronise, against one alone",
         runs: 10,
         measure: wait::measure,
+    },
+    Benchmark {
+        name: "mpi",
+        about: "stock MPI programs, beside the same library over TCP and over its own shared memory",
+        runs: 7,
+        measure: mpi::measure,
     },
     Benchmark {
         name: "call",

@@ -63,6 +63,20 @@ impl Peers {
         Self { folder: folder.to_owned(), mpi: mpi_version(), ucx: crate::ucx::version(), kernel }
     }
 
+    /// The path of a built program.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn program(&self, name: &str) -> Result<PathBuf, BenchError> {
+        cluster::existing(self.folder.join(name))
+    }
+
+    /// Where hpcc is installed, if it is.
+    pub fn hpcc(&self) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).map(|folder| folder.join("hpcc")).find(|file| file.is_file())
+    }
+
     /// Open MPI's name with its transport, or the reason why it is absent.
     ///
     /// # Errors
@@ -279,8 +293,16 @@ impl Peers {
     /// # Errors
     /// When it fails.
     pub fn mpi_launch(&self) -> Result<f64, BenchError> {
+        self.mpi_start(Path::new("true"))
+    }
+
+    /// Seconds of a program started by `mpirun -np 8`.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn mpi_start(&self, program: &Path) -> Result<f64, BenchError> {
         let begin = std::time::Instant::now();
-        cluster::output(mpirun().args(["--oversubscribe", "-np", "8", "true"]))?;
+        cluster::output(mpirun().args(["--oversubscribe", "-np", "8"]).arg(program))?;
         Ok(begin.elapsed().as_secs_f64())
     }
 }

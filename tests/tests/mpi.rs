@@ -96,9 +96,9 @@ fn a_rank_that_ends_badly_ends_its_job() {
 #[test]
 fn a_job_that_hangs_is_killed() {
     let test = "a_job_that_hangs_is_killed";
-    let cluster = TestCluster::up(2);
     for library in LIBRARIES {
         let Some(programs) = library.programs(test) else { continue };
+        let cluster = TestCluster::up(2);
         let job = mpi::start(&cluster, 4, 2, &programs.path("ends"), &["hang"]);
         let record = cluster.wait_state("ends", "running");
         cluster.wait_lines(&record, 1);

@@ -1,0 +1,10 @@
+/* A job that only starts: MPI_Init, MPI_Barrier, MPI_Finalize. */
+#include <mpi.h>
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
