@@ -251,13 +251,25 @@ impl SharedMemory {
     /// As [`SharedMemory::lock`], for callers that give it back by [`SharedMemory::unlock`].
     ///
     /// # Errors
-    /// As [`SharedMemory::lock`].
+    /// As [`SharedMemory::lock`]. After [`kumi_mem::Error::Interrupted`] this thread does not wait for the lock any more, and the
+    /// memory goes on.
     pub fn acquire_lock(&self, lock: u32) -> Result<(), Error> {
         let begun = self.trace.begin();
-        let acquired = self.protocol.wait(|coherence, ticket| coherence.lock(lock, ticket))?;
+        let acquired = self.protocol.wait(|coherence, ticket| coherence.lock(lock, ticket));
+        if let Err(Error::Channel(kumi_mem::Error::Interrupted)) = &acquired {
+            self.withdraw(lock)?;
+        }
+        let acquired = acquired?;
         self.trace.end(begun, EventKind::Lock, (NO_PEER, lock, 0));
         self.statistics.count(Count::Locks, 1);
         self.acquired(&acquired)
+    }
+
+    /// Ends a wait for a lock. One that has come meanwhile is given back: nothing was written under it.
+    fn withdraw(&self, lock: u32) -> Result<(), Error> {
+        let Some(acquired) = self.protocol.withdraw(lock)? else { return Ok(()) };
+        self.acquired(&acquired)?;
+        self.protocol.tell(|coherence, ticket| coherence.unlock(lock, ticket))
     }
 
     /// Gives a lock back, in the thread that took it.
