@@ -133,7 +133,7 @@ impl SharedMemory {
         let context = context.into();
         let node_of = every_rank(&context, context.node())?;
         let memory = Arc::new(node_memory(&context, &node_of, &config)?);
-        let mechanism = config.mechanism.unwrap_or_else(|| Mechanism::best().mechanism);
+        let mechanism = config.mechanism.unwrap_or_else(|| best(&context, &node_of));
         let view = together(&context, View::new(&memory, mechanism).map_err(Error::from))?;
         same_addresses(&context, &view)?;
         let node = Arc::new(NodeCopy::new(Arc::clone(&memory)));
@@ -476,6 +476,18 @@ fn same_addresses(context: &Context, view: &View) -> Result<(), Error> {
         Some((rank, _)) => Err(Error::Addresses { rank }),
         None => Ok(()),
     }
+}
+
+/// The best way to learn of faults. The first rank of a node says what that lacks for a better one.
+fn best(context: &Context, node_of: &[u32]) -> Mechanism {
+    let choice = Mechanism::best();
+    let first = node_of.iter().position(|node| *node == context.node());
+    if let Some(missing) = choice.missing
+        && first == Some(context.rank() as usize)
+    {
+        eprintln!("kumi: shared memory on the node of rank {}: {missing}", context.rank());
+    }
+    choice.mechanism
 }
 
 /// The memory of this node: its first rank makes it, the others open it.
