@@ -216,7 +216,7 @@ with kumi.init():
 
 def test_ctrl_c_ends_a_wait_for_a_lock_and_the_memory_goes_on() -> None:
     text = """
-with kumi.init():
+with kumi.init(threads=True):
     array = kumi.shared_array(10)
     taken, done = threading.Event(), threading.Event()
     def hold():
