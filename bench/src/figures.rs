@@ -86,11 +86,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-<<<<<<< HEAD
-pub const ALL: [Benchmark; 30] = [
-=======
-pub const ALL: [Benchmark; 27] = [
->>>>>>> mpiprog
+pub const ALL: [Benchmark; 31] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",

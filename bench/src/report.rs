@@ -138,13 +138,8 @@ fn replace(text: &str, content: &str) -> Option<String> {
 const INTRODUCTION: &str = "\
 # Benchmarks
 
-<<<<<<< HEAD
-`kumi-bench report` writes this page from the records that `make bench`, `make bench-call` and `make bench-dsm` leave in `target/bench`.
-Figures without a record are left out.
-=======
-`kumi-bench report` writes this page from the records that `make bench` and `make bench-call` leave in `target/bench`.
-Figures without a record are left out. `make bench-mpi` measures the MPI programs alone, and draws their figures by size as SVG there.
->>>>>>> mpiprog
+`kumi-bench report` writes this page from the records that `make bench`, `make bench-call`, `make bench-dsm` and `make bench-mpi` leave in `target/bench`.
+Figures without a record are left out. `make bench-mpi` also draws its figures by size as SVG there.
 
 - Ours and the peer run in turn on the same nodes and processors. A ratio is the median of the ratios within a turn.
 - The range behind a ratio holds its median with 95 % confidence.

@@ -214,6 +214,20 @@ fn a_rank_that_is_killed_with_a_lock_ends_those_that_wait_for_it() {
     }
 }
 
+/// A filter of system calls refuses userfaultfd, as those of containers do: each node says so once, and what it costs. Who
+/// asks for access rights wants no advice.
+#[test]
+fn what_the_kernel_lacks_is_said_once_by_each_node() {
+    let programs = Programs::new();
+    let roles = programs.compile("dsm-roles", ROLES, &["-lkumi"]);
+    let cluster = TestCluster::up(2);
+    for (settings, times) in [(SETTINGS[0], 2), (SETTINGS[1], 0)] {
+        let said = cluster.kumi(&words(settings, &[&roles, "notice"])).ok().err;
+        assert_eq!(said.matches("the kernel refuses userfaultfd").count(), times, "{said}");
+        assert_eq!(said.matches("a first write to a page costs a signal").count(), times, "{said}");
+    }
+}
+
 /// Every copy has a twin: a node that reads another's pages needs twice their size.
 #[test]
 fn copies_and_twins_count_as_memory_of_their_rank() {

@@ -88,11 +88,17 @@ impl JobMemory {
         memory: &SharedMemory,
         body: impl FnOnce(&SharedMemory) -> Result<T, Error>,
     ) -> Result<T, Failure> {
+        self.check()?;
+        self.checked(released(py, || body(memory)))
+    }
+
+    /// No call has been interrupted that leaves something behind.
+    fn check(&self) -> Result<(), Failure> {
         if self.broken.load(Ordering::Acquire) {
             let text = "an earlier call for shared memory was interrupted: end the program";
             return Err(Failure::new("FaultError", text));
         }
-        self.checked(released(py, || body(memory)))
+        Ok(())
     }
 
     /// Ends it: with all ranks, or at once if this one leaves because of an error.
@@ -258,7 +264,12 @@ fn synchronise(
 /// Takes a lock.
 #[pyfunction]
 pub fn shared_lock(py: Python<'_>, #[pyo3(from_py_with = name)] number: i64) -> PyResult<()> {
-    synchronise(py, number, SharedMemory::acquire_lock)
+    let state = current()?;
+    let number = numbered(number)?;
+    let (memory, _) = state.shared.start(py, &state)?;
+    state.shared.check()?;
+    // A wait for a lock that is interrupted leaves nothing behind.
+    Ok(released(py, || memory.acquire_lock(number)).map_err(Failure::from)?)
 }
 
 /// Gives a lock back.

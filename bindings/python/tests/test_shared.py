@@ -214,6 +214,41 @@ with kumi.init():
     assert done.stdout == wanted
 
 
+def test_ctrl_c_ends_a_wait_for_a_lock_and_the_memory_goes_on() -> None:
+    text = """
+with kumi.init(threads=True):
+    array = kumi.shared_array(10)
+    taken, done = threading.Event(), threading.Event()
+    def hold():
+        with kumi.lock(1):
+            taken.set()
+            done.wait()
+            array[0] += 1
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
+    def soon():
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=soon).start()
+    try:
+        with kumi.lock(1):
+            print("never")
+    except KeyboardInterrupt:
+        print("ended")
+    done.set()
+    holder.join()
+    # The wait that ended has not got it.
+    with kumi.lock(1):
+        array[0] += 1
+    kumi.barrier()
+    print(int(array[0]))
+"""
+    done = run(text)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "ended\n2\n"
+
+
 def test_a_signal_handler_touches_it_while_a_call_waits() -> None:
     text = """
 with kumi.init():

@@ -58,6 +58,15 @@ impl Locks {
         Ok(lock.request())
     }
 
+    /// A thread does not wait for the lock any more; whether it did. A request that has left comes back with the lock, which
+    /// stays here until somebody wants it.
+    pub(crate) fn withdraw(&mut self, number: u32, ticket: Ticket) -> bool {
+        let Some(lock) = self.used.get_mut(&number) else { return false };
+        let before = lock.waiting.len();
+        lock.waiting.retain(|waiting| *waiting != ticket);
+        lock.waiting.len() < before
+    }
+
     /// Whether this thread holds the lock.
     pub(crate) fn check_held(&self, number: u32, ticket: Ticket) -> Result<(), Misuse> {
         match self.used.get(&number) {
@@ -104,6 +113,12 @@ impl Locks {
         let lock = self.used.get_mut(&number).filter(|lock| lock.requested);
         let lock = lock.ok_or("a lock comes that was not asked for")?;
         (lock.requested, lock.here) = (false, true);
+        // Nobody waits here any more, but somebody elsewhere.
+        if lock.waiting.is_empty()
+            && let Some((to, known)) = lock.next.take()
+        {
+            return Ok(lock.hand_over(to, known));
+        }
         Ok(lock.next_here())
     }
 }

@@ -59,6 +59,8 @@ pub struct Coherence {
     early: Vec<(Rank, u32)>,
     /// Messages of this rank to itself that have not been taken.
     own: Vec<Message>,
+    /// What locks have told that came when nobody waited for them any more: the next acquire forgets it.
+    untold: PageSet,
 }
 
 impl Coherence {
@@ -81,6 +83,7 @@ impl Coherence {
             locating: Vec::new(),
             early: Vec::new(),
             own: Vec::new(),
+            untold: PageSet::new(),
             config,
         }
     }
@@ -211,6 +214,11 @@ impl Coherence {
         self.take_own(events)
     }
 
+    /// Takes a wait for a lock back; whether it had not ended. If it had, the thread holds the lock and has to give it back.
+    pub fn withdraw(&mut self, lock: u32, ticket: Ticket) -> bool {
+        self.locks.withdraw(lock, ticket)
+    }
+
     /// Whether [`Coherence::unlock`] would be right now: ask before the diffs are sent.
     ///
     /// # Errors
@@ -232,12 +240,19 @@ impl Coherence {
         self.take_own(events)
     }
 
-    fn lock_step(&mut self, lock: u32, step: locks::Step, acquired: Acquired, events: &mut Events) {
+    fn lock_step(
+        &mut self,
+        lock: u32,
+        step: locks::Step,
+        mut acquired: Acquired,
+        events: &mut Events,
+    ) {
         match step {
             locks::Step::None => {}
             locks::Step::Request => self.request(lock, events),
             locks::Step::Held(ticket) => {
                 self.notices.acquire(lock);
+                acquired.stale.union(&core::mem::take(&mut self.untold));
                 events.push(Event::Resume { ticket, acquired });
             }
             locks::Step::HandOver { to, known, again } => {
@@ -308,6 +323,8 @@ impl Coherence {
         }
         let mut acquired = Acquired::default();
         if kind == BarrierKind::Memory {
+            // It tells all of it.
+            self.untold = PageSet::new();
             self.notices.depart();
             self.conditions.depart(self.notices.epoch());
             if self.config.migration == Migration::SingleWriter {
@@ -402,7 +419,9 @@ impl Coherence {
                 self.check_intervals(&intervals).map_err(peer)?;
                 let step = self.locks.granted(lock).map_err(peer)?;
                 let new = self.notices.learn_lock(lock, last, intervals);
-                self.lock_step(lock, step, self.acquired(&new), events);
+                let acquired = self.acquired(&new);
+                self.untold.union(&acquired.stale);
+                self.lock_step(lock, step, acquired, events);
             }
             Message::Arrive { number, kind, allocations, written } => {
                 self.check_written(&written).map_err(peer)?;
@@ -468,7 +487,8 @@ impl Coherence {
             Message::ConditionGrant { condition, intervals } => {
                 self.check_intervals(&intervals)?;
                 let new = self.notices.learn(intervals);
-                let acquired = self.acquired(&new);
+                let mut acquired = self.acquired(&new);
+                acquired.stale.union(&core::mem::take(&mut self.untold));
                 for ticket in self.conditions.granted(condition) {
                     events.push(Event::Resume { ticket, acquired: acquired.clone() });
                 }

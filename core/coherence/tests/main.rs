@@ -6,3 +6,4 @@ mod messages;
 mod random_programs;
 mod script;
 mod small_worlds;
+mod withdrawn;

@@ -205,6 +205,15 @@ impl Protocol {
         waited.map_err(Error::Misuse)
     }
 
+    /// Takes this thread's wait for a lock back. If the lock has come already, the thread holds it: what it makes visible.
+    pub(crate) fn withdraw(&self, lock: u32) -> Result<Option<Acquired>, Error> {
+        let ticket = ticket();
+        Ok(self.service.call(|service, _| {
+            let waited = service.coherence.withdraw(lock, ticket);
+            if waited { None } else { service.resumed.remove(&ticket) }
+        })?)
+    }
+
     /// Waits until the diffs that this thread has sent are in place.
     pub(crate) fn wait_for_diffs(&self) -> Result<(), Error> {
         let ticket = ticket();

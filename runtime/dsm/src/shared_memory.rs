@@ -139,7 +139,7 @@ impl SharedMemory {
         let context = context.into();
         let node_of = every_rank(&context, context.node())?;
         let memory = Arc::new(node_memory(&context, &node_of, &config)?);
-        let mechanism = config.mechanism.unwrap_or_else(|| Mechanism::best().mechanism);
+        let mechanism = config.mechanism.unwrap_or_else(|| best(&context, &node_of));
         let writes = match config.twins {
             Twins::Eager => Writes::Noted,
             Twins::Lazy => Writes::Asked,
@@ -281,13 +281,25 @@ impl SharedMemory {
     /// As [`SharedMemory::lock`], for callers that give it back by [`SharedMemory::unlock`].
     ///
     /// # Errors
-    /// As [`SharedMemory::lock`].
+    /// As [`SharedMemory::lock`]. After [`kumi_mem::Error::Interrupted`] this thread does not wait for the lock any more, and the
+    /// memory goes on.
     pub fn acquire_lock(&self, lock: u32) -> Result<(), Error> {
         let begun = self.trace.begin();
-        let acquired = self.protocol.wait(|coherence, ticket| coherence.lock(lock, ticket))?;
+        let acquired = self.protocol.wait(|coherence, ticket| coherence.lock(lock, ticket));
+        if let Err(Error::Channel(kumi_mem::Error::Interrupted)) = &acquired {
+            self.withdraw(lock)?;
+        }
+        let acquired = acquired?;
         self.trace.end(begun, EventKind::Lock, (NO_PEER, lock, 0));
         self.statistics.count(Count::Locks, 1);
         self.acquired(&acquired)
+    }
+
+    /// Ends a wait for a lock. One that has come meanwhile is given back: nothing was written under it.
+    fn withdraw(&self, lock: u32) -> Result<(), Error> {
+        let Some(acquired) = self.protocol.withdraw(lock)? else { return Ok(()) };
+        self.acquired(&acquired)?;
+        self.protocol.tell(|coherence, ticket| coherence.unlock(lock, ticket))
     }
 
     /// Gives a lock back, in the thread that took it.
@@ -502,6 +514,18 @@ fn same_addresses(context: &Context, view: &View) -> Result<(), Error> {
         Some((rank, _)) => Err(Error::Addresses { rank }),
         None => Ok(()),
     }
+}
+
+/// The best way to learn of faults. The first rank of a node says what that lacks for a better one.
+fn best(context: &Context, node_of: &[u32]) -> Mechanism {
+    let choice = Mechanism::best();
+    let first = node_of.iter().position(|node| *node == context.node());
+    if let Some(missing) = choice.missing
+        && first == Some(context.rank() as usize)
+    {
+        eprintln!("kumi: shared memory on the node of rank {}: {missing}", context.rank());
+    }
+    choice.mechanism
 }
 
 /// The memory of this node: its first rank makes it, the others open it.
