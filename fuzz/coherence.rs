@@ -6,7 +6,7 @@
 use kumi_coherence::message::diffs;
 use kumi_coherence::{
     BarrierKind, Coherence, Config, Event, Events, Interval, Knowledge, Message, Migration, Misuse,
-    PageSet, Placement, Protocol, Rank, Ticket, diff,
+    PageSet, Placement, Protocol, Rank, Sharing, Ticket, diff,
 };
 use std::collections::BTreeSet;
 
@@ -85,12 +85,13 @@ impl Fuzzed {
         let placements =
             [Placement::Blocks, Placement::FirstTouch, Placement::At(2), Placement::At(0)];
         let placement = placements[usize::from(kind >> 2) % placements.len()];
-        fuzzed.allocate(FIRST, placement);
+        let sharing = if kind & 16 == 0 { Sharing::Invalidate } else { Sharing::Update };
+        fuzzed.allocate(FIRST, placement, sharing);
         fuzzed
     }
 
-    fn allocate(&mut self, pages: u64, placement: Placement) {
-        match self.coherence.allocate(pages * PAGE as u64, placement) {
+    fn allocate(&mut self, pages: u64, placement: Placement, sharing: Sharing) {
+        match self.coherence.allocate(pages * PAGE as u64, placement, sharing) {
             Ok((_, events)) => self.carry_out(&events),
             Err(error) => assert!(matches!(error, Misuse::Full { .. }), "{error}"),
         }
@@ -144,10 +145,10 @@ impl Fuzzed {
             7 => next.locate(small % PAGES, ticket),
             8 => {
                 waits = false;
-                Ok(next.flush(2 + small % 2, vec![bytes.next(); 4], ticket))
+                next.flush(2 + small % 2, vec![bytes.next(); 4], small % 3 == 0, ticket)
             }
             _ => {
-                self.allocate(1, Placement::FirstTouch);
+                self.allocate(1, Placement::FirstTouch, Sharing::Invalidate);
                 return;
             }
         };
@@ -167,7 +168,12 @@ impl Fuzzed {
                     assert!(*to > 0 && *to < RANKS, "a message to rank {to}");
                     assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(message));
                 }
-                Event::Apply { from, .. } => assert!(*from > 0 && *from < RANKS),
+                Event::Apply { from, .. }
+                | Event::Update { from, .. }
+                | Event::Install { from, .. } => {
+                    assert!(*from < RANKS);
+                }
+                Event::SendTwins { to, pages, .. } => assert!(*to < RANKS && pages.end <= PAGES),
                 Event::Resume { ticket, acquired } => {
                     assert!(self.waits.remove(ticket), "wait {ticket} ends, which nobody began");
                     for set in [&acquired.stale, &acquired.homed] {

@@ -2,7 +2,7 @@
 
 use kumi_coherence::{
     Acquired, BarrierKind, Coherence, Config, Event, Events, Message, Migration, PageSet,
-    Placement, Protocol, Rank,
+    Placement, Protocol, Rank, Sharing,
 };
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ impl Ranks {
                 page_bytes: 64,
             };
             let mut coherence = Coherence::new(config);
-            coherence.allocate(4 * 64, Placement::At(0)).expect("room");
+            coherence.allocate(4 * 64, Placement::At(0), Sharing::Invalidate).expect("room");
             coherence
         };
         Ranks { all: (0..3).map(rank).collect(), wire: VecDeque::new(), resumed: Vec::new() }
@@ -39,7 +39,11 @@ impl Ranks {
             match event {
                 Event::Send { to, message } => self.wire.push_back((at as Rank, to, message)),
                 Event::Resume { acquired, .. } => self.resumed.push((at, acquired)),
-                Event::Apply { .. } => {}
+                // Nothing here is updated or written.
+                Event::Apply { .. }
+                | Event::Update { .. }
+                | Event::SendTwins { .. }
+                | Event::Install { .. } => {}
             }
         }
     }
