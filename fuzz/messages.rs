@@ -159,7 +159,8 @@ pub fn rank(input: &[u8]) -> usize {
             }
             2 => good += answer(&mut messenger, &mut port, bytes, &kept),
             _ => {
-                good += usize::from(messenger.message(&mut port, 1, &Message(bytes, &kept)).is_ok())
+                good +=
+                    usize::from(messenger.message(&mut port, 1, &Message(bytes, &kept)).is_ok());
             }
         }
         assert!(kept.get() - port.taken <= CREDIT, "more is kept than the sender's credit");
@@ -210,19 +211,19 @@ fn own_call(
     // What is refused is not begun.
     let _ = match choice % 5 {
         0 | 1 => {
-            let several = (choice % 7 == 0).then_some(64);
+            let several = choice.is_multiple_of(7).then_some(64);
             let receive = Receive {
                 operation,
                 buffer: Extent(length),
                 pattern,
-                tagged: choice % 3 > 0,
+                tagged: !choice.is_multiple_of(3),
                 several,
             };
             messenger.receive(port, 0, receive)
         }
         2 | 3 => {
-            let end = if choice % 2 == 0 { SendEnd::Sent } else { SendEnd::Matched };
-            let inject = length <= EAGER && choice % 3 == 0;
+            let end = if choice.is_multiple_of(2) { SendEnd::Sent } else { SendEnd::Matched };
+            let inject = length <= EAGER && choice.is_multiple_of(3);
             let send = Send {
                 operation,
                 to: peer,
@@ -235,7 +236,8 @@ fn own_call(
             messenger.send(port, 0, send)
         }
         _ => {
-            let direction = if choice % 2 == 0 { Direction::Read } else { Direction::Write };
+            let direction =
+                if choice.is_multiple_of(2) { Direction::Read } else { Direction::Write };
             let remote = [RemoteRange { address: 0, length, key: 1 }];
             let access = MemoryAccess {
                 operation,
