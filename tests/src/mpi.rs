@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Only a program that hangs takes longer, on however slow a machine.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1000);
 
 /// An MPI library with which programs are compiled and run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

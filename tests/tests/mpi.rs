@@ -1,65 +1,14 @@
-//! Stock MPI programs where packets are lost, where jobs are switched, and where ranks end badly; mpi4py and hpcc.
+//! Stock MPI programs whose ranks end badly, and hpcc.
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries::repository;
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, RunningCommand};
-use kumi_tests::faults::{lose, lost, possible};
 use kumi_tests::machine;
-use kumi_tests::mpi::{self, CASES, Library};
+use kumi_tests::mpi::{self, Library};
 use std::path::Path;
 
 const LIBRARIES: [Library; 3] = [Library::OpenMpi4, Library::OpenMpi5, Library::Mpich];
-
-fn under_loss(test: &str, library: Library) {
-    if !possible(test) {
-        return;
-    }
-    let Some(programs) = library.programs(test) else { return };
-    let cluster = TestCluster::up(2);
-    for node in 0..2 {
-        lose(&cluster, node, "0.02");
-    }
-    mpi::run_all(&cluster, &programs, [4, 2], &["--seed", "2"]);
-    assert!(lost(&cluster, 0) + lost(&cluster, 1) > 0, "no packet was lost");
-}
-
-#[test]
-fn two_per_cent_lost_with_open_mpi() {
-    under_loss("two_per_cent_lost_with_open_mpi", Library::OpenMpi4);
-}
-
-#[test]
-fn two_per_cent_lost_with_mpich() {
-    under_loss("two_per_cent_lost_with_mpich", Library::Mpich);
-}
-
-/// Each program runs twice at once. The two jobs take turns, so each is frozen wherever it happens to be.
-fn frozen(test: &str, library: Library) {
-    let Some(programs) = library.programs(test) else { return };
-    let cluster = TestCluster::up_with(2, &["--slice", "2ms"]);
-    for case in CASES.iter().filter(|case| case.ranks == 0) {
-        let seeds = ["3", "4"];
-        let start = |seed| mpi::start_case(&cluster, &programs, [2, 2], case, &["--seed", seed]);
-        for job in seeds.map(start) {
-            mpi::has_passed(job, case, [2, 2], library);
-        }
-    }
-    let stats = cluster.json(&["stats", "--json"]);
-    for node in stats["nodes"].as_array().expect("nodes") {
-        assert!(node["switching"]["count"].as_u64() > Some(0), "{node}");
-    }
-}
-
-#[test]
-fn jobs_that_take_turns_with_open_mpi() {
-    frozen("jobs_that_take_turns_with_open_mpi", Library::OpenMpi4);
-}
-
-#[test]
-fn jobs_that_take_turns_with_mpich() {
-    frozen("jobs_that_take_turns_with_mpich", Library::Mpich);
-}
 
 /// How rank 1 ends, the code of `kumi run`, 0 if any but 0, and what it says.
 const ENDS: [(&str, i32, &[&str]); 6] = [
@@ -109,37 +58,6 @@ fn a_job_that_hangs_is_killed() {
             machine::processes(&name).is_empty().then_some(())
         });
     }
-}
-
-/// The whole test-suite of mpi4py, on two and on four ranks.
-fn mpi4py(test: &str, library: Library) {
-    let (Some(python), Some(suite)) = (library.python(test), mpi::mpi4py_tests(test)) else {
-        return;
-    };
-    let cluster = TestCluster::up(2);
-    let suite = suite.display().to_string();
-    for ranks in [2, 4] {
-        let job = mpi::start(&cluster, ranks, 2, &python, &["-B", &suite]);
-        let ended = mpi::finish(job, "end of mpi4py's tests").ok();
-        let passed =
-            ended.err.lines().filter(|line| *line == "OK" || line.starts_with("OK (")).count();
-        assert!(passed > 0, "{ended:#?}");
-    }
-}
-
-#[test]
-fn mpi4py_with_open_mpi() {
-    mpi4py("mpi4py_with_open_mpi", Library::OpenMpi4);
-}
-
-#[test]
-fn mpi4py_with_open_mpi_5() {
-    mpi4py("mpi4py_with_open_mpi_5", Library::OpenMpi5);
-}
-
-#[test]
-fn mpi4py_with_mpich() {
-    mpi4py("mpi4py_with_mpich", Library::Mpich);
 }
 
 /// Starts hpcc in a folder of its own, where it reads what to do and writes what it found.
