@@ -115,6 +115,12 @@ impl Port for Attacked {
             }
         }
     }
+    fn release(&mut self, token: u64) {
+        self.transfers.retain(|one| *one != token);
+    }
+    fn is_flooded(&self, _to: u32) -> bool {
+        false
+    }
     fn registered(&mut self, key: u64, address: u64, length: u64, _: Direction) -> Option<Extent> {
         let inside = address.checked_add(length)? <= REGISTERED;
         (key == 1 && inside).then_some(Extent(length))

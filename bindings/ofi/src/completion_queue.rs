@@ -129,6 +129,8 @@ impl CompletionQueue {
 
     /// Lets one waiting read return.
     pub fn signal(&self) {
+        // With the lock: a program that is about to sleep sees the signal or hears the bell.
+        let _entries = self.entries();
         self.signalled.store(true, Ordering::Release);
         if let Some(doorbell) = &self.doorbell {
             doorbell.ring();

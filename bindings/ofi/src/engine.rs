@@ -121,8 +121,11 @@ impl Engine {
         let shared: &'static Context = unsafe { context.as_ref() };
         let (rank, ranks) = (shared.rank(), shared.ranks());
         let same_node = (0..ranks).map(|other| shared.same_node(other)).collect();
-        let service =
-            FabricService { messenger: Messenger::new(ranks), local: Local::new(rank, same_node) };
+        let service = FabricService {
+            messenger: Messenger::new(ranks),
+            local: Local::new(rank, same_node),
+            abandoned: false,
+        };
         match shared.serve_locally(ReservedService::FABRIC, service) {
             Ok(handle) => Ok(Engine {
                 handle: ManuallyDrop::new(handle),
@@ -170,7 +173,31 @@ impl Engine {
             let (messenger, mut driver) = service.split(outbox);
             Ok(call(messenger, &mut driver))
         };
-        self.handle.call(run).unwrap_or_else(|error| Err(told(&error)))
+        self.handle.call(run).unwrap_or_else(|error| Err(self.broke(&error)))
+    }
+
+    /// Runs `call`, which gives the program memory back, whatever has happened.
+    fn call_to_end(&self, call: impl FnOnce(&mut Messenger<Pieces, Pending>, &mut Driver<'_, '_>)) {
+        let run = |service: &mut FabricService, outbox: &mut Outbox<'_>| {
+            let (messenger, mut driver) = service.split(outbox);
+            call(messenger, &mut driver);
+        };
+        if let Err(error) = self.handle.call_after_fault(run) {
+            // Nobody drives the channel any more, so nothing touches memory.
+            told(&error);
+        }
+    }
+
+    /// The channel is of no use any more: all operations end.
+    fn broke(&self, error: &Error) -> Errno {
+        let end = |service: &mut FabricService, outbox: &mut Outbox<'_>| {
+            service.local.failed(error);
+            service.end_after_fault(outbox);
+        };
+        if self.handle.call_after_fault(end).is_err() {
+            told(error);
+        }
+        libc::EIO
     }
 
     /// As [`Engine::call`], for calls that may be refused.
@@ -194,10 +221,9 @@ impl Engine {
         })?
     }
 
-    /// Receives that are posted end with `FI_ECANCELED`. Sends go on.
+    /// All operations end, with `FI_ECANCELED` if they are not over. Short messages that were sent still arrive.
     pub fn close_endpoint(&self, endpoint: u16) {
-        // A channel that failed has told so before, and has nothing more to end.
-        let _ = self.call(|messenger, driver| {
+        self.call_to_end(|messenger, driver| {
             messenger.close(driver, endpoint);
             if let Some(events) = driver.local.events.get_mut(usize::from(endpoint)) {
                 *events = EndpointEvents::default();
@@ -360,15 +386,12 @@ impl Engine {
         })?
     }
 
-    /// Ends a registration. Waits until what is under way there is over, so that the memory is the program's again.
+    /// Ends a registration. Transfers of others there end, too, so the memory is the program's again.
     pub fn deregister(&self, key: u64) {
-        // A channel that failed moves nothing any more.
-        let _ = self.call(|_, driver| driver.local.registrations.remove(&key));
-        while self.call(|messenger, _| messenger.serves(key)).unwrap_or(false) {
-            if self.wait(Duration::from_millis(1), &mut || false).is_err() {
-                return;
-            }
-        }
+        self.call_to_end(|messenger, driver| {
+            driver.local.registrations.remove(&key);
+            messenger.end_registration(driver, key);
+        });
     }
 
     /// Drives the channel once, without waiting.
@@ -377,7 +400,7 @@ impl Engine {
     /// `FI_EIO`: the channel failed.
     #[inline]
     pub fn poll(&self) -> Result<(), Errno> {
-        self.handle.poll().map(drop).map_err(|error| told(&error))
+        self.handle.poll().map(drop).map_err(|error| self.broke(&error))
     }
 
     /// Drives the channel until `ready`, at most so long; whether it was ready. The rank counts as waiting meanwhile. `ready` must
@@ -395,7 +418,7 @@ impl Engine {
             Ok(None) => Ok(false),
             // A handler of a signal has run.
             Err(Error::Interrupted) => Ok(false),
-            Err(error) => Err(told(&error)),
+            Err(error) => Err(self.broke(&error)),
         }
     }
 }

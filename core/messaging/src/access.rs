@@ -57,6 +57,17 @@ pub struct AtomicAccess<'r, M, O> {
 
 /// [`AtomicHeader::kind`] of operations that give nothing back.
 const UPDATE: u8 = 0;
+/// [`AtomicHeader::op`] of those that change nothing.
+const ATOMIC_READ: u8 = 10;
+
+/// What an atomic operation does with memory. What gives back reads, too.
+fn atomic_rights(atomic: &AtomicHeader) -> &'static [Direction] {
+    match (atomic.kind, atomic.op) {
+        (UPDATE, _) => &[Direction::Write],
+        (_, ATOMIC_READ) => &[Direction::Read],
+        _ => &[Direction::Read, Direction::Write],
+    }
+}
 
 impl<M: Memory, O> Messenger<M, O> {
     /// Reads or writes memory of another rank. Accesses to the same memory take place in the order of their beginning, unless they
@@ -78,7 +89,11 @@ impl<M: Memory, O> Messenger<M, O> {
         {
             return Err(Refused::Lengths);
         }
-        let group = Group { operation: access.operation, remaining: remote.len(), failure: None };
+        if !self.credit.begin_access(to, remote.len()) {
+            return Err(Refused::Again);
+        }
+        let operation = Some(access.operation);
+        let group = Group { endpoint, operation, remaining: remote.len(), failure: None };
         let group = self.requests.add(Request::Group(group));
         let mut from = 0;
         for (place, range) in remote.iter().enumerate() {
@@ -112,10 +127,12 @@ impl<M: Memory, O> Messenger<M, O> {
         header.exposure = exposure.unwrap_or_default();
         let into = (kind == Kind::Read && !long).then(|| part.clone());
         header.request = Some(self.requests.add(Request::Access(AccessPart {
+            endpoint: header.source,
             group,
             peer: to,
             exposure,
             into,
+            dropped: false,
         })));
         match kind {
             Kind::Write => self.transmit(port, to, header, part),
@@ -144,7 +161,11 @@ impl<M: Memory, O> Messenger<M, O> {
         {
             return Err(Refused::Lengths);
         }
-        let group = Group { operation: access.operation, remaining: remote.len(), failure: None };
+        if !self.credit.begin_access(to, remote.len()) {
+            return Err(Refused::Again);
+        }
+        let operation = Some(access.operation);
+        let group = Group { endpoint, operation, remaining: remote.len(), failure: None };
         let group = self.requests.add(Request::Group(group));
         let mut from = 0;
         for range in remote {
@@ -154,7 +175,8 @@ impl<M: Memory, O> Messenger<M, O> {
             let mut operands = port.copy_out(&access.operand.part(from, range.length));
             operands.extend(port.copy_out(&access.compare.part(from, range.length)));
             let into = wanted.then(|| access.result.part(from, range.length));
-            let part = AccessPart { group, peer: to, exposure: None, into };
+            let part =
+                AccessPart { endpoint, group, peer: to, exposure: None, into, dropped: false };
             header.request = Some(self.requests.add(Request::Access(part)));
             self.transmit_bytes(port, to, header, &operands);
             from += range.length;
@@ -169,6 +191,7 @@ impl<M: Memory, O> Messenger<M, O> {
         part: &AccessPart<M>,
         failure: Option<Failure>,
     ) {
+        self.credit.access_is_over(part.peer);
         if let Some(exposure) = &part.exposure {
             port.conceal(exposure);
         }
@@ -182,7 +205,9 @@ impl<M: Memory, O> Messenger<M, O> {
             let result = group.failure.map_or(Ok(MessageInfo::default()), |failure| {
                 Err((failure, MessageInfo::default()))
             });
-            port.ended(group.operation, result);
+            if let Some(operation) = group.operation {
+                port.ended(operation, result);
+            }
         }
     }
 
@@ -192,9 +217,12 @@ impl<M: Memory, O> Messenger<M, O> {
         port: &mut P,
         from: u32,
         header: &Header,
-        direction: Direction,
+        directions: &[Direction],
     ) -> Result<Option<(u64, M)>, BadMessage> {
         let request = header.request.ok_or(BadMessage::Request(0))?;
+        if port.is_flooded(from) {
+            return Err(BadMessage::TooMany);
+        }
         let exposed = header.exposure.pieces().len();
         if exposed > 0 && header.exposure.length() != header.length {
             return Err(BadMessage::Exposure(exposed as u16));
@@ -202,7 +230,12 @@ impl<M: Memory, O> Messenger<M, O> {
         let status = if self.endpoint(header.endpoint).is_none() {
             Status::NoEndpoint
         } else {
-            match port.registered(header.tag, header.address, header.length, direction) {
+            // The memory is the same for each.
+            let (key, address, length) = (header.tag, header.address, header.length);
+            let memory = directions.iter().try_fold(None, |_, direction| {
+                port.registered(key, address, length, *direction).map(Some)
+            });
+            match memory.flatten() {
                 Some(memory) => return Ok(Some((request, memory))),
                 None => Status::NoAccess,
             }
@@ -223,7 +256,7 @@ impl<M: Memory, O> Messenger<M, O> {
         P: Port<Memory = M, Operation = O>,
         A: Arrived<M>,
     {
-        let Some((request, memory)) = self.named(port, from, header, Direction::Write)? else {
+        let Some((request, memory)) = self.named(port, from, header, &[Direction::Write])? else {
             return Ok(());
         };
         message.copy_to(begin, &memory);
@@ -239,7 +272,7 @@ impl<M: Memory, O> Messenger<M, O> {
         from: u32,
         header: &Header,
     ) -> Result<(), BadMessage> {
-        let Some((request, memory)) = self.named(port, from, header, Direction::Write)? else {
+        let Some((request, memory)) = self.named(port, from, header, &[Direction::Write])? else {
             return Ok(());
         };
         let event = event(from, header, Direction::Write);
@@ -257,7 +290,7 @@ impl<M: Memory, O> Messenger<M, O> {
         from: u32,
         header: &Header,
     ) -> Result<(), BadMessage> {
-        let Some((request, memory)) = self.named(port, from, header, Direction::Read)? else {
+        let Some((request, memory)) = self.named(port, from, header, &[Direction::Read])? else {
             return Ok(());
         };
         let event = event(from, header, Direction::Read);
@@ -312,7 +345,9 @@ impl<M: Memory, O> Messenger<M, O> {
         {
             return Err(BadMessage::Length { found, said: header.length });
         }
-        let Some((request, memory)) = self.named(port, from, header, Direction::Write)? else {
+        let Some((request, memory)) =
+            self.named(port, from, header, atomic_rights(&header.atomic))?
+        else {
             return Ok(());
         };
         let operands: Vec<u8> = message.to_vec(begin);
@@ -320,7 +355,9 @@ impl<M: Memory, O> Messenger<M, O> {
             self.tell_end(port, from, request, Status::NotSupported);
             return Ok(());
         };
-        port.remote_event(&event(from, header, Direction::Write));
+        let direction =
+            if header.atomic.op == ATOMIC_READ { Direction::Read } else { Direction::Write };
+        port.remote_event(&event(from, header, direction));
         if header.atomic.kind == UPDATE {
             self.tell_end(port, from, request, Status::Good);
         } else {

@@ -17,6 +17,8 @@ const MOST_CREDIT: u64 = 1 << 20;
 /// Announcements that a rank keeps of all others together.
 const ANNOUNCEMENTS: u32 = 1 << 20;
 const LEAST_ANNOUNCEMENTS: u32 = 1 << 10;
+/// Parts of reads, writes and atomic operations under way to a rank.
+const MOST_ACCESSES: u32 = 1 << 10;
 
 /// Bounds between any two ranks of a job. They follow from its size, so all ranks have the same ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,10 @@ struct Pair {
     used: u64,
     /// Messages announced there that are not over.
     announced: u32,
+    /// Reads, writes and atomic operations asked of it that are not over.
+    accesses: u32,
+    /// Messages that the other one has announced here and that are not over.
+    promised: u32,
     /// Credit that the other one uses here.
     lent: u64,
     /// What of it is free again and not yet told.
@@ -96,6 +102,41 @@ impl Credit {
     pub(crate) fn announced_is_over(&mut self, to: u32) {
         let pair = self.pair(to);
         pair.announced = pair.announced.saturating_sub(1);
+    }
+
+    /// So many parts of an access are asked for; false if there are too many.
+    pub(crate) fn begin_access(&mut self, to: u32, parts: usize) -> bool {
+        let pair = self.pair(to);
+        let parts = u32::try_from(parts).unwrap_or(u32::MAX);
+        let sum = pair.accesses.saturating_add(parts);
+        // However many parts an access has, one may begin if there is no other.
+        let fits = sum <= MOST_ACCESSES || pair.accesses == 0;
+        if fits {
+            pair.accesses = sum;
+        }
+        fits
+    }
+
+    pub(crate) fn access_is_over(&mut self, to: u32) {
+        let pair = self.pair(to);
+        pair.accesses = pair.accesses.saturating_sub(1);
+    }
+
+    /// The other rank has announced a message.
+    pub(crate) fn promised(&mut self, from: u32) -> Result<(), BadMessage> {
+        let most = self.limits.announcements;
+        let pair = self.pair(from);
+        if pair.promised == most {
+            return Err(BadMessage::TooMany);
+        }
+        pair.promised += 1;
+        Ok(())
+    }
+
+    /// Such a message is over.
+    pub(crate) fn promise_is_over(&mut self, from: u32) {
+        let pair = self.pair(from);
+        pair.promised = pair.promised.saturating_sub(1);
     }
 
     /// The other rank tells that so much is free again.

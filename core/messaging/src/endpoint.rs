@@ -158,7 +158,7 @@ impl<M: Memory, O> Messenger<M, O> {
             None => queues.posted.post(pattern, Posted::One { operation, buffer }),
             Some((source, _, message)) => {
                 let (into, destination) = one(operation, &buffer, message.info);
-                self.take(port, source.rank, message, &into, destination);
+                self.take(port, (endpoint, source.rank), message, &into, destination);
             }
         }
         Ok(())
@@ -180,7 +180,7 @@ impl<M: Memory, O> Messenger<M, O> {
             let Some((into, destination, used_up)) = self.part(number, message.info) else {
                 return Ok(());
             };
-            self.take(port, source.rank, message, &into, destination);
+            self.take(port, (endpoint, source.rank), message, &into, destination);
             if used_up {
                 return Ok(());
             }
@@ -233,7 +233,7 @@ impl<M: Memory, O> Messenger<M, O> {
     fn take<P: Port<Memory = M, Operation = O>>(
         &mut self,
         port: &mut P,
-        from: u32,
+        (endpoint, from): (u16, u32),
         message: Unexpected,
         into: &M,
         destination: Destination<O>,
@@ -241,7 +241,7 @@ impl<M: Memory, O> Messenger<M, O> {
         match message.body {
             Body::There(exposure) => {
                 let request = message.request.unwrap_or_default();
-                self.pull(port, (from, request), &exposure, into, destination);
+                self.pull(port, (endpoint, from, request), &exposure, into, destination);
             }
             Body::Here(bytes) => {
                 port.copy_in(&bytes, into);
@@ -331,16 +331,16 @@ impl<M: Memory, O> Messenger<M, O> {
         operation: O,
         buffer: Option<&M>,
     ) -> Result<(), Refused> {
-        let endpoint = self.endpoint(endpoint).ok_or(Refused::NoEndpoint)?;
-        let Some(place) = endpoint.claimed.iter().position(|claimed| claimed.0 == number) else {
+        let queues = self.endpoint(endpoint).ok_or(Refused::NoEndpoint)?;
+        let Some(place) = queues.claimed.iter().position(|claimed| claimed.0 == number) else {
             port.ended(operation, Err((Failure::NoMessage, MessageInfo::default())));
             return Ok(());
         };
-        let (_, source, message) = endpoint.claimed.remove(place);
+        let (_, source, message) = queues.claimed.remove(place);
         match buffer {
             Some(buffer) => {
                 let (into, destination) = one(operation, buffer, message.info);
-                self.take(port, source.rank, message, &into, destination);
+                self.take(port, (endpoint, source.rank), message, &into, destination);
             }
             None => {
                 let info = message.info;
@@ -358,8 +358,9 @@ impl<M: Memory, O> Messenger<M, O> {
         message: &Unexpected,
         status: Status,
     ) {
-        if let Body::Here(bytes) = &message.body {
-            self.give_room_back(port, from, bytes.len() as u64);
+        match &message.body {
+            Body::Here(bytes) => self.give_room_back(port, from, bytes.len() as u64),
+            Body::There(_) => self.credit.promise_is_over(from),
         }
         if let Some(request) = message.request {
             self.tell_end(port, from, request, status);

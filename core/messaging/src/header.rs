@@ -40,6 +40,9 @@ pub enum BadMessage {
     /// It used more room than it was given.
     #[error("{0} bytes more than the credit for unexpected messages")]
     Credit(u64),
+    /// It has announced more messages than it may, or asks for more than it takes.
+    #[error("more announced messages, or more questions, than there may be")]
+    TooMany,
     /// It gives room back that was not used.
     #[error("{0} bytes of credit returned that were not used")]
     Returned(u64),

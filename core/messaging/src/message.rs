@@ -49,6 +49,7 @@ pub(crate) enum Source<M> {
 /// A message that waits for its receive.
 #[derive(Debug)]
 pub(crate) struct SendRequest<M, O> {
+    pub(crate) endpoint: u16,
     pub(crate) to: u32,
     /// None: its end has been told.
     operation: Option<O>,
@@ -57,6 +58,20 @@ pub(crate) struct SendRequest<M, O> {
     source: Source<M>,
     exposure: Option<Exposure>,
     announced: bool,
+}
+
+impl<M: Memory, O> SendRequest<M, O> {
+    /// Its endpoint is closed: the program's memory is not touched any more. A short message still arrives. The operation, if it was not
+    /// over.
+    pub(crate) fn close<P: Port<Memory = M, Operation = O>>(&mut self, port: &mut P) -> Option<O> {
+        if let Some(exposure) = self.exposure.take() {
+            port.conceal(&exposure);
+        }
+        if let Source::Program(data) = &self.source {
+            self.source = Source::Copy(port.copy_out(data));
+        }
+        self.operation.take()
+    }
 }
 
 impl<M: Memory, O> Messenger<M, O> {
@@ -86,6 +101,7 @@ impl<M: Memory, O> Messenger<M, O> {
             }
             SendEnd::Matched => {
                 header.request = Some(self.requests.add(Request::Send(SendRequest {
+                    endpoint,
                     to,
                     operation: Some(send.operation),
                     end: send.end,
@@ -127,7 +143,9 @@ impl<M: Memory, O> Messenger<M, O> {
         header.kind = Kind::Announce;
         header.exposure = exposure.unwrap_or_default();
         let (end, length) = (send.end, header.length);
-        let request = SendRequest { to, operation, end, length, source, exposure, announced: true };
+        let endpoint = header.source;
+        let request =
+            SendRequest { endpoint, to, operation, end, length, source, exposure, announced: true };
         header.request = Some(self.requests.add(Request::Send(request)));
         self.transmit_bytes(port, to, header, &[]);
         if let Some(operation) = ended {
@@ -190,9 +208,11 @@ impl<M: Memory, O> Messenger<M, O> {
         if exposed > 0 && header.exposure.length() != header.length {
             return Err(BadMessage::Exposure(exposed as u16));
         }
+        self.credit.promised(from)?;
         let source = Address { rank: from, endpoint: header.source };
         let info = info_of(source, header);
         let Some(endpoint) = self.endpoint(header.endpoint) else {
+            self.credit.promise_is_over(from);
             self.tell_end(port, from, request, Status::NoEndpoint);
             return Ok(());
         };
@@ -201,7 +221,13 @@ impl<M: Memory, O> Messenger<M, O> {
             Some(found) => {
                 let (into, destination) =
                     self.destination(header.endpoint, header.tagged, found, info);
-                self.pull(port, (from, request), &header.exposure, &into, destination);
+                self.pull(
+                    port,
+                    (header.endpoint, from, request),
+                    &header.exposure,
+                    &into,
+                    destination,
+                );
             }
             None => {
                 let body = Body::There(header.exposure);
@@ -219,7 +245,7 @@ impl<M: Memory, O> Messenger<M, O> {
     pub(crate) fn pull<P: Port<Memory = M, Operation = O>>(
         &mut self,
         port: &mut P,
-        (from, request): (u32, u64),
+        (endpoint, from, request): (u16, u32, u64),
         exposure: &Exposure,
         into: &M,
         destination: Destination<O>,
@@ -228,11 +254,12 @@ impl<M: Memory, O> Messenger<M, O> {
         let exposed = !exposure.pieces().is_empty();
         let nothing = if exposed { into.length() == 0 } else { length == 0 };
         let pull = Pull {
+            endpoint,
             from,
             request,
             length,
             into: into.clone(),
-            destination,
+            destination: Some(destination),
             pending: 0,
             failed: false,
         };
@@ -255,8 +282,11 @@ impl<M: Memory, O> Messenger<M, O> {
         port: &mut P,
         pull: Pull<M, O>,
     ) {
+        self.credit.promise_is_over(pull.from);
         self.tell_end(port, pull.from, pull.request, Status::of(!pull.failed));
-        self.received(port, pull.destination, pull.failed.then_some(Failure::Broken));
+        if let Some(destination) = pull.destination {
+            self.received(port, destination, pull.failed.then_some(Failure::Broken));
+        }
     }
 
     /// The receiver of a short message that was announced asks for it.

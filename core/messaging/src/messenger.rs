@@ -44,13 +44,15 @@ pub(crate) enum Request<M, O> {
 /// See [`Request::Pull`].
 #[derive(Debug)]
 pub(crate) struct Pull<M, O> {
+    pub(crate) endpoint: u16,
     pub(crate) from: u32,
     /// The sender's request.
     pub(crate) request: u64,
     /// Bytes of the message.
     pub(crate) length: u64,
     pub(crate) into: M,
-    pub(crate) destination: Destination<O>,
+    /// None: the receive's endpoint was closed, and what comes is dropped.
+    pub(crate) destination: Option<Destination<O>>,
     /// Transfers that are not over; none: the data comes as a message.
     pub(crate) pending: u32,
     pub(crate) failed: bool,
@@ -59,18 +61,23 @@ pub(crate) struct Pull<M, O> {
 /// See [`Request::Access`].
 #[derive(Debug)]
 pub(crate) struct AccessPart<M> {
+    pub(crate) endpoint: u16,
     pub(crate) group: u64,
     pub(crate) peer: u32,
     /// Memory here that the other rank uses.
     pub(crate) exposure: Option<Exposure>,
     /// Where data goes that comes as a message.
     pub(crate) into: Option<M>,
+    /// Its endpoint was closed: what comes is dropped.
+    pub(crate) dropped: bool,
 }
 
 /// See [`Request::Group`].
 #[derive(Debug)]
 pub(crate) struct Group<O> {
-    pub(crate) operation: O,
+    pub(crate) endpoint: u16,
+    /// None: its endpoint was closed.
+    pub(crate) operation: Option<O>,
     pub(crate) remaining: usize,
     pub(crate) failure: Option<Failure>,
 }
@@ -147,26 +154,92 @@ impl<M: Memory, O> Messenger<M, O> {
         Some(number)
     }
 
-    /// Closes an endpoint. Its receives are cancelled, and the senders of messages that nobody has taken hear of it. What is under way goes on.
+    /// Closes an endpoint. All its operations end, with [`Failure::Cancelled`] if they are not over, and nothing touches their memory any
+    /// more. The senders of messages that nobody has taken hear of it. Short messages that were sent still arrive.
     pub fn close<P: Port<Memory = M, Operation = O>>(&mut self, port: &mut P, endpoint: u16) {
-        let Some(endpoint) = self.endpoints.get_mut(usize::from(endpoint)).and_then(Option::take)
-        else {
-            return;
-        };
-        self.close_queues(port, endpoint);
+        let place = self.endpoints.get_mut(usize::from(endpoint));
+        let Some(queues) = place.and_then(Option::take) else { return };
+        self.close_queues(port, queues);
+        for number in self.requests.numbers() {
+            self.close_request(port, endpoint, number);
+        }
+    }
+
+    /// Ends everything at once, because nothing more may come: all endpoints are closed, and no transfer of another rank touches
+    /// registered memory any more.
+    pub fn abandon<P: Port<Memory = M, Operation = O>>(&mut self, port: &mut P) {
+        for endpoint in 0..self.endpoints.len() {
+            self.close(port, endpoint as u16);
+        }
+        self.end_served(port, |_| true);
+    }
+
+    /// The registration of this key has ended: transfers of other ranks there end, and they hear of it.
+    pub fn end_registration<P: Port<Memory = M, Operation = O>>(&mut self, port: &mut P, key: u64) {
+        self.end_served(port, |serve| serve.event.key == key);
+    }
+
+    fn end_served<P: Port<Memory = M, Operation = O>>(
+        &mut self,
+        port: &mut P,
+        meant: impl Fn(&Serve) -> bool,
+    ) {
+        for number in self.requests.numbers() {
+            let Some(Request::Serve(serve)) = self.requests.get_mut(number) else { continue };
+            if meant(serve)
+                && let Some(Request::Serve(serve)) = self.requests.remove(number)
+            {
+                port.release(number);
+                self.tell_end(port, serve.event.source.rank, serve.request, Status::NoAccess);
+            }
+        }
+    }
+
+    /// Ends the part of a closed endpoint in a request. What the other rank may still answer stays in the table.
+    fn close_request<P: Port<Memory = M, Operation = O>>(
+        &mut self,
+        port: &mut P,
+        endpoint: u16,
+        number: u64,
+    ) {
+        let cancelled = Err((Failure::Cancelled, MessageInfo::default()));
+        match self.requests.get_mut(number) {
+            Some(Request::Send(send)) if send.endpoint == endpoint => {
+                if let Some(operation) = send.close(port) {
+                    port.ended(operation, cancelled);
+                }
+            }
+            Some(Request::Group(group)) if group.endpoint == endpoint => {
+                if let Some(operation) = group.operation.take() {
+                    port.ended(operation, cancelled);
+                }
+            }
+            Some(Request::Access(part)) if part.endpoint == endpoint => {
+                if let Some(exposure) = part.exposure.take() {
+                    port.conceal(&exposure);
+                }
+                (part.into, part.dropped) = (None, true);
+            }
+            Some(Request::Pull(pull)) if pull.endpoint == endpoint => {
+                let destination = pull.destination.take();
+                pull.into = pull.into.part(0, 0);
+                if pull.pending > 0 {
+                    port.release(number);
+                    if let Some(Request::Pull(pull)) = self.requests.remove(number) {
+                        self.credit.promise_is_over(pull.from);
+                        self.tell_end(port, pull.from, pull.request, Status::NoEndpoint);
+                    }
+                }
+                if let Some(destination) = destination {
+                    self.received(port, destination, Some(Failure::Cancelled));
+                }
+            }
+            _ => {}
+        }
     }
 
     pub(crate) fn endpoint(&mut self, number: u16) -> Option<&mut Endpoint<M, O>> {
         self.endpoints.get_mut(usize::from(number))?.as_mut()
-    }
-
-    /// Whether data is on its way to or from memory that is registered under this key. When its registration has ended nothing new
-    /// begins, and this becomes false when the other ranks' transfers are over.
-    #[must_use]
-    pub fn serves(&self, key: u64) -> bool {
-        self.requests
-            .values()
-            .any(|request| matches!(request, Request::Serve(serve) if serve.event.key == key))
     }
 
     /// Whether the program may begin another operation with a rank.
@@ -258,13 +331,12 @@ impl<M: Memory, O> Messenger<M, O> {
             Some(Request::Serve(serve)) => (&mut serve.pending, &mut serve.failed),
             _ => return,
         };
-        match start {
-            TransferStart::Pending(count) if count > 0 => {
-                *pending = count;
-                return;
-            }
-            TransferStart::Pending(_) | TransferStart::Done => {}
-            TransferStart::Failed => *failed = true,
+        *failed = matches!(start, TransferStart::Failed | TransferStart::Partly(_));
+        if let TransferStart::Pending(count) | TransferStart::Partly(count) = start
+            && count > 0
+        {
+            *pending = count;
+            return;
         }
         self.transfers_are_over(port, token);
     }
@@ -322,6 +394,7 @@ impl<M: Memory, O> Messenger<M, O> {
             Some(Request::Pull(pull)) if pull.from == from && pull.pending == 0 => {
                 Some(pull.length)
             }
+            Some(Request::Access(part)) if part.peer == from && part.dropped => Some(header.length),
             Some(Request::Access(part)) if part.peer == from => {
                 part.into.as_ref().map(Memory::length)
             }

@@ -105,6 +105,8 @@ pub enum TransferStart {
     Failed,
     /// So many ends of it will be told by [`crate::Messenger::transferred`].
     Pending(u32),
+    /// As many ends will be told, but other parts could not begin: it will fail.
+    Partly(u32),
 }
 
 /// What the state machine has done by its driver, at once and in this order.
@@ -139,6 +141,10 @@ pub trait Port {
         memory: &Self::Memory,
         token: u64,
     ) -> TransferStart;
+    /// Ends the transfers of a token: nothing touches their memory any more, and no end of them is told.
+    fn release(&mut self, token: u64);
+    /// More waits for room on its way to a rank than a rank asks for that takes what it gets.
+    fn is_flooded(&self, to: u32) -> bool;
     /// Memory that the program has registered under this key, if all these bytes of it may be used so.
     fn registered(
         &mut self,

@@ -32,9 +32,13 @@ impl<T> Table<T> {
         u64::from(*generation) << 32 | u64::from(place)
     }
 
-    /// All values, in no order.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.places.iter().filter_map(|(_, entry)| entry.as_ref())
+    /// The numbers of all.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let number = |(place, (generation, _)): (u64, &(u32, Option<T>))| {
+            u64::from(*generation) << 32 | place
+        };
+        let places = (0..).zip(&self.places);
+        places.filter(|(_, (_, entry))| entry.is_some()).map(number).collect()
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {

@@ -13,6 +13,9 @@ use kumi_messaging::{
 /// Bytes of a longest message that is sent at once.
 pub const EAGER: u64 = 64;
 
+/// Messages that wait for a rank beyond those that it may have asked for.
+pub const FLOOD: usize = 2_000;
+
 /// A part of a buffer.
 #[derive(Debug, Clone)]
 pub struct Part {
@@ -25,6 +28,11 @@ impl Part {
     pub fn new(bytes: Vec<u8>) -> Part {
         let length = bytes.len();
         Part { bytes: Rc::new(RefCell::new(bytes)), from: 0, length }
+    }
+
+    /// Its first bytes.
+    pub fn part_of(&self, length: u64) -> Part {
+        self.part(0, length)
     }
 
     pub fn read(&self) -> Vec<u8> {
@@ -73,7 +81,7 @@ pub type End = Result<MessageInfo, (Failure, MessageInfo)>;
 struct Transfer {
     rank: u32,
     token: u64,
-    far: Option<Part>,
+    key: u64,
     near: Part,
     direction: Direction,
 }
@@ -87,6 +95,8 @@ struct Wires {
     exposed: HashMap<u64, (Part, Direction)>,
     next_key: u64,
     registered: HashMap<(u32, u64), Part>,
+    /// How registered memory may be used; none: in all ways.
+    allowed: Option<Direction>,
     /// By rank: messages that may be under way to one rank.
     room: usize,
     random: u64,
@@ -176,22 +186,37 @@ impl Port for RankPort {
         for piece in exposure.pieces() {
             let near = memory.part(from, piece.length);
             from += near.length();
-            let exposed = wires.exposed.get(&piece.key).filter(|exposed| exposed.1 == direction);
-            let far = exposed.map(|exposed| exposed.0.clone());
             if near.length > 0 {
-                begun.push(Transfer { rank: self.me, token, far, near, direction });
+                begun.push(Transfer { rank: self.me, token, key: piece.key, near, direction });
             }
         }
         if wires.random(3) == 0 {
-            let good = begun.iter().all(|transfer| transfer.run());
+            let good = begun.iter().all(|transfer| transfer.run(&wires));
             return if good { TransferStart::Done } else { TransferStart::Failed };
         }
         let count = begun.len() as u32;
         wires.transfers.extend(begun);
         TransferStart::Pending(count)
     }
-    fn registered(&mut self, key: u64, address: u64, length: u64, _: Direction) -> Option<Part> {
+    fn release(&mut self, token: u64) {
+        let me = self.me;
+        self.wires.borrow_mut().transfers.retain(|one| (one.rank, one.token) != (me, token));
+    }
+    fn is_flooded(&self, to: u32) -> bool {
         let wires = self.wires.borrow();
+        wires.pairs.get(&(self.me, to)).map_or(0, VecDeque::len) > FLOOD
+    }
+    fn registered(
+        &mut self,
+        key: u64,
+        address: u64,
+        length: u64,
+        direction: Direction,
+    ) -> Option<Part> {
+        let wires = self.wires.borrow();
+        if wires.allowed.is_some_and(|allowed| allowed != direction) {
+            return None;
+        }
         let memory = wires.registered.get(&(self.me, key))?;
         (address.checked_add(length)? <= memory.length()).then(|| memory.part(address, length))
     }
@@ -203,6 +228,9 @@ impl Port for RankPort {
     ) -> Option<Vec<u8>> {
         // Sums of bytes.
         let before = memory.read();
+        if operation.op == 10 {
+            return Some(before);
+        }
         (operation.op == 1 && operands.len() == before.len()).then(|| {
             let sums = before.iter().zip(operands).map(|(old, new)| old.wrapping_add(*new));
             memory.write(&sums.collect::<Vec<_>>());
@@ -221,8 +249,10 @@ impl Port for RankPort {
 }
 
 impl Transfer {
-    fn run(&self) -> bool {
-        let Some(far) = &self.far else { return false };
+    /// Moves the data, if the memory is exposed for that now.
+    fn run(&self, wires: &Wires) -> bool {
+        let exposed = wires.exposed.get(&self.key).filter(|exposed| exposed.1 == self.direction);
+        let Some((far, _)) = exposed else { return false };
         match self.direction {
             Direction::Read => self.near.write(&far.part(0, self.near.length()).read()),
             Direction::Write => far.write(&self.near.read()),
@@ -257,6 +287,15 @@ impl Network {
 
     pub fn register(&mut self, rank: u32, key: u64, memory: Part) {
         self.wires.borrow_mut().registered.insert((rank, key), memory);
+    }
+
+    pub fn unregister(&mut self, rank: u32, key: u64) {
+        self.wires.borrow_mut().registered.remove(&(rank, key));
+    }
+
+    /// Registered memory may be used in this way only.
+    pub fn allow_only(&mut self, direction: Direction) {
+        self.wires.borrow_mut().allowed = Some(direction);
     }
 
     /// Memory that others may use now, and messages and transfers under way.
@@ -298,7 +337,8 @@ impl Network {
             Step::Transfer(at) => {
                 let transfer = self.wires.borrow_mut().transfers.swap_remove(*at);
                 let (messenger, port) = &mut self.ranks[transfer.rank as usize];
-                messenger.transferred(port, transfer.token, transfer.run());
+                let good = transfer.run(&self.wires.borrow());
+                messenger.transferred(port, transfer.token, good);
             }
         }
         Some(chosen)

@@ -308,6 +308,150 @@ fn atomic_operations_return_what_was_there() {
     assert_eq!(job.ends(0), [(1, Ok(())), (2, Ok(())), (3, Err(Failure::NotSupported))]);
 }
 
+/// One message of each kind under way between two ranks, then the endpoint of `closed` is closed at any moment.
+#[test]
+fn nothing_touches_memory_after_its_endpoint_is_closed() {
+    for closed in [0, 1] {
+        for steps in 0..25 {
+            let mut job = Network::new(2, Limits { credit: 100, announcements: 9 }, steps);
+            let memory = Part::new(vec![9; 2000]);
+            job.register(1, 42, memory.clone());
+            for (number, length) in [(1, 8), (2, 8), (3, 500)] {
+                let end = SendEnd::Matched;
+                job.send(0, Send { end, ..send(number, 1, vec![1; length]) }).unwrap();
+            }
+            let buffers: Vec<Part> = (0..3).map(|_| Part::new(vec![0; 500])).collect();
+            for (number, buffer) in (11..).zip(&buffers) {
+                job.receive(1, Receive { buffer: buffer.clone(), ..receive(number, 0) });
+            }
+            let local: Vec<Part> = (0..4).map(|_| Part::new(vec![3; 600])).collect();
+            for (number, (direction, length)) in (21..).zip([
+                (Direction::Read, 600),
+                (Direction::Write, 600),
+                (Direction::Read, 20),
+                (Direction::Write, 20),
+            ]) {
+                let remote = [RemoteRange { address: 0, length, key: 42 }];
+                let part = local[number - 21].part_of(length);
+                job.access(0, access(number as u64, direction, &part, &remote)).unwrap();
+            }
+            (0..steps).for_each(|_| drop(job.step()));
+            let (messenger, port) = &mut job.ranks[closed];
+            messenger.close(port, 0);
+            let all = || buffers.iter().chain(&local).map(Part::read).collect::<Vec<_>>();
+            let before = all();
+            job.run();
+            let mine = if closed == 0 { 3..7 } else { 0..3 };
+            assert!(all()[mine.clone()] == before[mine], "rank {closed} after {steps} steps");
+            let mut ended: Vec<u64> = job.ends(closed as u32).iter().map(|end| end.0).collect();
+            ended.sort_unstable();
+            let expected: &[u64] =
+                if closed == 0 { &[1, 2, 3, 21, 22, 23, 24] } else { &[11, 12, 13] };
+            assert_eq!(ended, expected, "each of its operations ends once");
+            assert_eq!(job.exposed(), 0, "rank {closed} after {steps} steps");
+        }
+    }
+}
+
+#[test]
+fn a_registration_that_ends_is_not_touched_any_more() {
+    for steps in 0..12 {
+        let mut job = Network::new(2, Limits::of_job(2), steps);
+        let memory = Part::new(vec![9; 1000]);
+        job.register(1, 42, memory.clone());
+        let local = Part::new(vec![1; 1000]);
+        let remote = [RemoteRange { address: 0, length: 1000, key: 42 }];
+        job.access(0, access(1, Direction::Write, &local, &remote)).unwrap();
+        (0..steps).for_each(|_| drop(job.step()));
+        job.unregister(1, 42);
+        let (messenger, port) = &mut job.ranks[1];
+        messenger.end_registration(port, 42);
+        let before = memory.read();
+        job.run();
+        assert!(memory.read() == before, "after {steps} steps");
+        assert_eq!((job.ends(0).len(), job.exposed()), (1, 0), "after {steps} steps");
+    }
+}
+
+#[test]
+fn after_a_fault_everything_has_ended() {
+    let mut job = job();
+    job.receive(1, receive(5, 10));
+    job.send(1, Send { end: SendEnd::Matched, ..send(6, 0, vec![1; 500]) }).unwrap();
+    let (messenger, port) = &mut job.ranks[1];
+    messenger.abandon(port);
+    let cancelled = Err(Failure::Cancelled);
+    assert_eq!(job.ends(1), [(5, cancelled), (6, cancelled)]);
+    assert_eq!(job.exposed(), 0);
+    let (messenger, port) = &mut job.ranks[1];
+    assert_eq!(messenger.receive(port, 0, receive(7, 1)), Err(Refused::NoEndpoint));
+}
+
+#[test]
+fn what_gives_back_needs_the_right_to_read() {
+    let mut job = job();
+    let memory = Part::new(vec![1; 4]);
+    job.register(1, 1, memory.clone());
+    for (may, op, kind, good) in [
+        (Direction::Write, 1, 0, true),
+        (Direction::Write, 1, 1, false),
+        (Direction::Write, 10, 1, false),
+        (Direction::Read, 1, 0, false),
+        (Direction::Read, 1, 1, false),
+        (Direction::Read, 10, 1, true),
+    ] {
+        job.allow_only(may);
+        let remote = [RemoteRange { address: 0, length: 4, key: 1 }];
+        let none = Part::new(vec![]);
+        let result = if kind == 0 { none.clone() } else { Part::new(vec![0; 4]) };
+        let operand = if op == 10 { none.clone() } else { Part::new(vec![1; 4]) };
+        let atomic = AtomicHeader { datatype: 1, op, kind };
+        let access = AtomicAccess {
+            operation: 1,
+            atomic,
+            peer: address(1),
+            operand,
+            compare: none,
+            result,
+            remote: &remote,
+        };
+        let (messenger, port) = &mut job.ranks[0];
+        messenger.atomic(port, 0, access).unwrap();
+        job.run();
+        let end = if good { Ok(()) } else { Err(Failure::NoAccess) };
+        assert_eq!(job.ends(0), [(1, end)], "{may:?} {op} {kind}");
+    }
+}
+
+#[test]
+fn a_rank_that_asks_for_too_much_is_out_of_order() {
+    let mut job = Network::new(2, Limits { credit: 1000, announcements: 3 }, 7);
+    let mut announce = Header::new(Kind::Announce, 0, 0);
+    for request in 0..3 {
+        announce.request = Some(request);
+        assert_eq!(job.forge(1, 0, forged(&announce, &[])), Ok(()));
+    }
+    assert_eq!(job.forge(1, 0, forged(&announce, &[])), Err(BadMessage::TooMany));
+    job.register(0, 1, Part::new(vec![0; 10]));
+    let mut read = Header::new(Kind::Read, 0, 0);
+    (read.tag, read.length, read.request) = (1, 10, Some(1));
+    let taken = (0..3_000).take_while(|_| job.forge(1, 0, forged(&read, &[])).is_ok()).count();
+    assert!((2_000..2_010).contains(&taken), "{taken} answers wait");
+}
+
+#[test]
+fn accesses_under_way_are_bounded() {
+    let mut job = job();
+    let local = Part::new(vec![1; 8]);
+    let remote = [RemoteRange { address: 0, length: 8, key: 1 }];
+    job.room(10_000);
+    let mut begin = |job: &mut Network| job.access(0, access(1, Direction::Write, &local, &remote));
+    let begun = (0..5_000).take_while(|_| begin(&mut job).is_ok()).count();
+    assert_eq!((begun, begin(&mut job)), (1024, Err(Refused::Again)));
+    job.run();
+    assert_eq!(begin(&mut job), Ok(()));
+}
+
 fn forged(header: &Header, data: &[u8]) -> Vec<u8> {
     let (bytes, length) = header.encode();
     [&bytes[..length], data].concat()

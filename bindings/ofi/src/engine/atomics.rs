@@ -13,7 +13,8 @@ pub(super) const FETCH: u8 = 1;
 /// Of those that compare, and give back what was there.
 pub(super) const COMPARE: u8 = 2;
 
-const READ: u8 = 10;
+/// The operation that changes nothing.
+pub(super) const READ: u8 = 10;
 const WRITE: u8 = 11;
 
 /// A type of elements. Each operation is none if the type does not have it.

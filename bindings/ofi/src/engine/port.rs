@@ -1,6 +1,6 @@
 //! What the state machine asks for, done by a channel.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use kumi_mem::{Error, Outbox, PutEnd, Rights, SharedBytes};
 use kumi_messaging::header::{AtomicHeader, ExposedPiece, Exposure};
@@ -9,7 +9,8 @@ use kumi_messaging::{
 };
 
 use crate::engine::memory::{bytes, copy_in, copy_out, single};
-use crate::engine::{EndpointEvents, Registration, atomics, near};
+use crate::engine::near::Neighbour;
+use crate::engine::{EndpointEvents, Registration, atomics};
 use crate::errno;
 use crate::operation::{Address, Failure, Operation, Piece, Pieces, Success};
 
@@ -17,6 +18,9 @@ use crate::operation::{Address, Failure, Operation, Piece, Pieces, Success};
 /// a copy; longer ones on the same node are worth a system call.
 const EAGER_FAR: u64 = 16 << 10;
 const EAGER_NEAR: u64 = 4 << 10;
+
+/// More answers than a rank can have asked for: 1,024 questions, each for an eager message.
+const FLOOD: usize = 32 << 20;
 
 /// An operation of the program, and where its memory begins.
 #[derive(Debug)]
@@ -39,27 +43,25 @@ pub(super) struct Local {
     /// By rank: it is on this node.
     pub(super) same_node: Vec<bool>,
     process: u32,
-    /// Processes of this node may copy each other's memory.
-    copies_allowed: bool,
+    /// By rank: its process, from which memory may be copied.
+    neighbours: Vec<Neighbour>,
     pub(super) registrations: HashMap<u64, Registration>,
     /// By endpoint.
     pub(super) events: Vec<EndpointEvents>,
-    /// Transfers of which some part could not be begun.
-    pub(super) broken: HashSet<u64>,
     /// Why nothing goes on: the channel failed, or another rank is out of order.
     pub(super) fault: Option<String>,
 }
 
 impl Local {
     pub(super) fn new(me: u32, same_node: Vec<bool>) -> Local {
+        let neighbours = same_node.iter().map(|near| Neighbour::new(*near)).collect();
         Local {
             me,
             same_node,
             process: std::process::id(),
-            copies_allowed: true,
+            neighbours,
             registrations: HashMap::new(),
             events: Vec::new(),
-            broken: HashSet::new(),
             fault: None,
         }
     }
@@ -243,27 +245,32 @@ impl Port for Driver<'_, '_> {
         memory: &Pieces,
         token: u64,
     ) -> TransferStart {
-        // Another rank must not name this process: it would write where it likes.
-        let other = peer == self.local.me || exposure.process != self.local.process;
-        if self.local.near(peer) && self.local.copies_allowed && other {
-            match near::copy(exposure, direction, memory) {
-                Ok(()) => return TransferStart::Done,
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
-                    self.local.copies_allowed = false;
-                }
-                Err(_) => return TransferStart::Failed,
-            }
+        let neighbour = self.local.neighbours.get_mut(peer as usize);
+        let own = (peer == self.local.me).then_some(self.local.process);
+        match neighbour.and_then(|it| it.copy(exposure, direction, memory, own)) {
+            Some(true) => return TransferStart::Done,
+            Some(false) => return TransferStart::Failed,
+            None => {}
         }
         match self.begin(peer, exposure, direction, memory, token) {
             (0, false) => TransferStart::Failed,
             (0, true) => TransferStart::Done,
             (count, all) => {
-                if !all {
-                    self.local.broken.insert(token);
+                if all {
+                    TransferStart::Pending(count)
+                } else {
+                    TransferStart::Partly(count)
                 }
-                TransferStart::Pending(count)
             }
         }
+    }
+
+    fn release(&mut self, token: u64) {
+        self.outbox.release(token);
+    }
+
+    fn is_flooded(&self, to: u32) -> bool {
+        !self.outbox.is_free(to) && self.outbox.waiting_bytes(to) > FLOOD
     }
 
     fn registered(
@@ -294,7 +301,9 @@ impl Port for Driver<'_, '_> {
         let AtomicHeader { datatype, op, kind } = *operation;
         let before = copy_out(memory);
         let after = atomics::apply(datatype, op, kind, &before, operands)?;
-        copy_in(&after, memory);
+        if op != atomics::READ {
+            copy_in(&after, memory);
+        }
         Some(before)
     }
 

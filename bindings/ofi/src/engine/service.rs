@@ -12,6 +12,8 @@ use crate::operation::Pieces;
 pub(super) struct FabricService {
     pub(super) messenger: Messenger<Pieces, Pending>,
     pub(super) local: Local,
+    /// All has been ended after a fault.
+    pub(super) abandoned: bool,
 }
 
 impl FabricService {
@@ -23,11 +25,26 @@ impl FabricService {
         (&mut self.messenger, Driver { local: &mut self.local, outbox })
     }
 
+    /// Once nothing goes on, nothing may touch the program's memory any more: it takes that back when its calls fail.
+    pub(super) fn end_after_fault(&mut self, outbox: &mut Outbox<'_>) {
+        if self.local.fault.is_none() || self.abandoned {
+            return;
+        }
+        self.abandoned = true;
+        self.local.registrations.clear();
+        let (messenger, mut driver) = self.split(outbox);
+        messenger.abandon(&mut driver);
+    }
+
     fn take(&mut self, from: u32, message: &impl Arrived<Pieces>, outbox: &mut Outbox<'_>) {
+        if self.local.fault.is_some() {
+            return;
+        }
         let (messenger, mut driver) = self.split(outbox);
         if let Err(bad) = messenger.message(&mut driver, from, message) {
             self.local.failed(format_args!("rank {from} sent {bad}"));
         }
+        self.end_after_fault(outbox);
     }
 }
 
@@ -48,8 +65,9 @@ impl Service for FabricService {
     }
 
     fn transferred(&mut self, token: u64, result: Result<(), Error>, outbox: &mut Outbox<'_>) {
-        let good = result.is_ok() && !self.local.broken.contains(&token);
+        let good = result.is_ok();
         let (messenger, mut driver) = self.split(outbox);
         messenger.transferred(&mut driver, token, good);
+        self.end_after_fault(outbox);
     }
 }

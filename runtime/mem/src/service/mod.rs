@@ -150,12 +150,35 @@ impl<S: Service> ServiceHandle<'_, S> {
         Ok(result.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
+    /// As [`Self::call`], also when a rank has broken the protocol and other calls return [`Error::Fault`]. Frames still arrive then,
+    /// so a service may have to end what it does with its program's memory.
+    ///
+    /// # Errors
+    /// [`Error::ServicePanicked`]; [`Error::Io`] if the channel is broken: then nothing arrives any more.
+    pub fn call_after_fault<T>(
+        &self,
+        call: impl FnOnce(&mut S, &mut Outbox<'_>) -> T,
+    ) -> Result<T, Error> {
+        let mut guard = self.context.channel.lock()?;
+        let result = self.call_unchecked(&mut guard, call)?;
+        drop(guard);
+        Ok(result.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
     fn call_locked<T>(
         &self,
         guard: &mut Guard<'_, Engine>,
         call: impl FnOnce(&mut S, &mut Outbox<'_>) -> T,
     ) -> Result<Result<T, Panic>, Error> {
         guard.handler().check_fault()?;
+        self.call_unchecked(guard, call)
+    }
+
+    fn call_unchecked<T>(
+        &self,
+        guard: &mut Guard<'_, Engine>,
+        call: impl FnOnce(&mut S, &mut Outbox<'_>) -> T,
+    ) -> Result<Result<T, Panic>, Error> {
         let mut outbox = Outbox::new(Way::Channel(guard.lend()), self.number);
         let result = outbox.call(call);
         if matches!(result, Ok(Ok(_))) {
@@ -255,7 +278,7 @@ impl<S: Service> Drop for ServiceHandle<'_, S> {
         // Without the lock the channel is broken or this process is a fork: nobody serves here any more.
         let Ok(mut guard) = self.context.channel.lock() else { return };
         let service = guard.handler().services.remove(self.number);
-        guard.handler().release_transfers(self.number);
+        guard.handler().release_transfers(self.number, |_| true);
         drop(guard);
         // Its own end may take long, and may use the context.
         drop(service);

@@ -104,6 +104,14 @@ impl Outbox<'_> {
             && self.engine_ref().services.unsent.is_free(to)
     }
 
+    /// Bytes of messages to a rank that wait for room. It looks at each of these messages.
+    #[must_use]
+    pub fn waiting_bytes(&self, to: u32) -> usize {
+        let own = self.messages[self.handed..].iter().filter(|message| message.to == to);
+        own.map(|message| message.data.len()).sum::<usize>()
+            + self.engine_ref().services.unsent.bytes(to)
+    }
+
     fn check(&self, to: Rank, length: usize) -> Result<(), Error> {
         let ranks = self.engine_ref().services.ranks;
         if to >= ranks {

@@ -114,6 +114,17 @@ impl Outbox<'_> {
         self.engine().windows.deregister(key)
     }
 
+    /// Ends this service's transfers with this token: their memory is its owner's again, and no end of them is told. For memory that goes
+    /// before its transfers are over.
+    pub fn release(&mut self, token: u64) {
+        let number = self.number;
+        self.engine()
+            .services
+            .ended
+            .retain(|ended| (ended.service, ended.token) != (number, token));
+        self.engine().release_transfers(number, |found| found == token);
+    }
+
     fn target(&mut self, rank: Rank, offset: u64, length: u64) -> Result<Target, Error> {
         let ranks = self.engine().services.ranks;
         if rank >= ranks {
@@ -170,11 +181,11 @@ impl Outbox<'_> {
 }
 
 impl Engine {
-    /// Ends all transfers of a service that is gone: their memory is its owners' again, and nobody is told.
-    pub(crate) fn release_transfers(&mut self, service: u16) {
+    /// Ends transfers of a service with such tokens: their memory is its owners' again, and nobody is told.
+    pub(crate) fn release_transfers(&mut self, service: u16, meant: impl Fn(u64) -> bool) {
         let of_service = |place: &u32| {
             let report = self.requests.get(*place).map(|request| request.report);
-            matches!(report, Some(ReportTo::Service(number, _)) if number == service)
+            matches!(report, Some(ReportTo::Service(number, token)) if number == service && meant(token))
         };
         let places: Vec<u32> = self.requests.places().filter(of_service).collect();
         for place in places {

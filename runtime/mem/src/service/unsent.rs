@@ -77,6 +77,12 @@ pub(crate) struct UnsentMessages {
 }
 
 impl UnsentMessages {
+    /// Bytes of messages that wait for room on their way to a rank.
+    pub(crate) fn bytes(&self, to: Rank) -> usize {
+        let queue = self.queues.get(to as usize).into_iter().flatten();
+        queue.map(|message| message.data.len() - message.sent).sum()
+    }
+
     /// Something waits to be sent.
     #[inline]
     pub(crate) fn any(&self) -> bool {
