@@ -302,3 +302,41 @@ fn a_service_that_is_gone_is_told_nothing() {
         context.barrier().expect("barrier");
     });
 }
+
+/// Of two transfers with tokens of their own the released one ends at once, and only the other one is told.
+#[test]
+fn a_released_transfer_gives_its_memory_back() {
+    let layouts: &[&[u32]] = &[&[1], &[2], &[1, 1]];
+    run("a_released_transfer_gives_its_memory_back", layouts, |context| {
+        let service = serve(context);
+        let mut memory = Memory::new(fewer(100_000, 4_000));
+        let memory = memory.shared();
+        (0..memory.len() / 8).for_each(|at| memory.store_u64(8 * at, 7));
+        // SAFETY: the memory stays until the end of the test.
+        let registered = unsafe { context.register(memory, Rights::ALL) }.expect("registered");
+        let keys = keys(&service, context, &registered);
+        let other = (context.rank() + 1) % context.ranks();
+        let key = keys[other as usize];
+        let (mut given_back, mut kept) = (vec![0_u8; memory.len()], vec![0_u8; memory.len()]);
+        let [first, second] =
+            [&mut given_back, &mut kept].map(|into| SharedBytesMut::from(&mut into[..]));
+        let begun = service.call(|_, outbox| {
+            // SAFETY: the first is released in this call, and the end of the second is told.
+            unsafe {
+                outbox.get(other, key, 0, first, 1)?;
+                outbox.get(other, key, 0, second, 2)?;
+            }
+            outbox.release(1);
+            Ok::<(), Error>(())
+        });
+        begun.expect("service").expect("begun");
+        assert!(!context.lends(given_back.as_ptr(), given_back.len()));
+        let alone = other == context.rank();
+        given_back.fill(0);
+        let ended = ends(&service, 1);
+        assert!(matches!(ended[..], [(2, Ok(()))]), "{ended:?}");
+        assert!(given_back.iter().all(|byte| *byte == 0), "alone: {alone}");
+        assert!(kept.as_chunks().0.iter().all(|word| u64::from_ne_bytes(*word) == 7));
+        context.barrier().expect("barrier");
+    });
+}
