@@ -45,7 +45,9 @@ fn names(text: &str, found: &mut BTreeSet<String>) {
 pub fn documented(page: &str) -> BTreeSet<String> {
     let section = page.split("## Environment variables").nth(1).unwrap_or_default();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
-    rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+    let names = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    // Other programs' variables are not Kumi's to document.
+    names.filter(|name| name.starts_with("KUMI_")).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -63,7 +65,7 @@ mod tests {
         write("b.py", "os.environ[\"KUMI_E\"]");
         let expected = ["KUMI_A", "KUMI_E"].map(str::to_owned).into();
         assert_eq!(named(folder.path(), &["."]).unwrap(), expected);
-        let page = "| `KUMI_X` | no |\n## Environment variables\n\n| variable | x |\n|---|---|\n| `KUMI_A`, `KUMI_E` | `KUMI_Y` |\n";
+        let page = "| `KUMI_X` | no |\n## Environment variables\n\n| variable | x |\n|---|---|\n| `KUMI_A`, `KUMI_E` | `KUMI_Y` |\n| `OTHER` | x |\n";
         assert_eq!(documented(page), expected);
     }
 }
