@@ -19,6 +19,7 @@
 #   make bench-dsm    the figures of shared memory only; SCALED=yes for today's sizes; SRC=DIR with the sources of
 #                     ArgoDSM (DIR/argodsm, with its submodules) and M-JIAJIA (DIR/jiajia) compares with them
 #   make bench-mpi    the figures of stock MPI programs only
+#   make test-mpi     stock MPI programs on all libraries and sizes, for hours; make test runs a part
 #   make mpi          the libraries that the tests of MPI programs run on beside the distribution's: Open MPI 5, MPICH 5, mpi4py
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight, with all of the next line
 #   make bench-call-sites, bench-call-density, bench-call-crowd, bench-call-adapters
@@ -54,7 +55,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -108,6 +109,10 @@ grpc: setup
 	@$(MAKE) --no-print-directory -C examples/grpc LIB=$(BIN) OUT=$(BIN)
 
 # Without them the tests of MPI programs say that they are skipped.
+# All MPI programs on all libraries, ranks and nodes; `make test` runs a part of them.
+test-mpi: test-programs
+	@KUMI_BIN_DIR=$(TARGET)/debug KUMI_MPI_TESTS=all $(CARGO) test --locked -p kumi-tests --test mpi_open_mpi --test mpi_open_mpi_5 --test mpi_mpich --test mpi_network --test mpi4py
+
 mpi: setup
 	@$(MAKE) --no-print-directory -C tests/mpi libraries CARGO_TARGET_DIR=$(TARGET)
 
@@ -146,6 +151,7 @@ test: lint
 test-programs: setup
 	$(CARGO) build --workspace --all-targets --locked
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target c jia ofi dsm cpp fortran grpc PROFILE=debug BUILT=yes
+	@$(MAKE) --no-print-directory mpi
 
 # The tests of each language against this build, side by side: the long ones come first.
 languages: python java $(LANGUAGE_FOLDERS)

@@ -153,6 +153,36 @@ pub const CASES: [Case; 23] = [
     Case { program: "progress", options: &[], ranks: 2 },
 ];
 
+/// Programs that run in every setting of `make test`; the others only where nothing else is tried.
+const EVERYWHERE: [&str; 6] = ["point", "errors", "collectives", "types", "rma", "threads"];
+
+/// How much of the table runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All lines.
+    All,
+    /// Those without options.
+    Most,
+    /// Those that run in every setting.
+    Few,
+}
+
+/// Whether all of the table is to run, in all settings: `KUMI_MPI_TESTS=all` (`make test-mpi`). It takes hours on a small machine.
+#[must_use]
+pub fn everything() -> bool {
+    std::env::var_os("KUMI_MPI_TESTS").is_some_and(|wanted| wanted == "all")
+}
+
+/// The lines of the table that run.
+pub fn cases(extent: Extent) -> impl Iterator<Item = &'static Case> {
+    let extent = if everything() { Extent::All } else { extent };
+    CASES.iter().filter(move |case| match extent {
+        Extent::All => true,
+        Extent::Most => case.options.is_empty() || case.ranks == 0,
+        Extent::Few => case.options.is_empty() && EVERYWHERE.contains(&case.program),
+    })
+}
+
 /// The words of `kumi run` for a program; `KUMI_TEST_FABRIC` names another fabric than Kumi's.
 pub fn words(ranks: u32, nodes: u32, program: &Path, options: &[&str]) -> Vec<String> {
     let fabric = std::env::var("KUMI_TEST_FABRIC").unwrap_or_else(|_| "kumi".to_owned());
@@ -217,21 +247,28 @@ pub fn has_passed(job: RunningCommand, case: &Case, shape: [u32; 2], library: Li
     assert!(checks > 0, "{what}: {ended:#?}");
 }
 
-/// Runs all cases that go on this number of ranks and nodes.
+/// Runs the cases that go on this number of ranks and nodes.
 #[track_caller]
-pub fn run_all(cluster: &TestCluster, programs: &Programs, shape: [u32; 2], more: &[&str]) {
-    for case in CASES.iter().filter(|case| case.ranks == 0 || case.ranks == shape[0]) {
+pub fn run_all(
+    cluster: &TestCluster,
+    programs: &Programs,
+    (extent, shape): (Extent, [u32; 2]),
+    more: &[&str],
+) {
+    for case in cases(extent).filter(|case| case.ranks == 0 || case.ranks == shape[0]) {
         let job = start_case(cluster, programs, shape, case, more);
         has_passed(job, case, shape, programs.library);
     }
 }
 
-/// Runs all cases with a library on a cluster of so many nodes, on each of these numbers of ranks.
+/// Runs cases with a library on a cluster of so many nodes: on the first of these numbers of ranks, and all of the table on each of them
+/// if [`everything`] is wanted.
 #[track_caller]
-pub fn run_on(test: &str, library: Library, nodes: u32, ranks: &[u32]) {
+pub fn run_on(test: &str, library: Library, nodes: u32, extent: Extent, ranks: &[u32]) {
     let Some(programs) = library.programs(test) else { return };
     let cluster = TestCluster::up(nodes);
-    for &ranks in ranks {
-        run_all(&cluster, &programs, [ranks, nodes], &[]);
+    let shapes = if everything() { ranks.len() } else { 1 };
+    for &ranks in &ranks[..shapes] {
+        run_all(&cluster, &programs, (extent, [ranks, nodes]), &[]);
     }
 }

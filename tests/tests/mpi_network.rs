@@ -3,7 +3,7 @@
 
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::faults::{lose, lost, possible};
-use kumi_tests::mpi::{self, CASES, Library};
+use kumi_tests::mpi::{self, Extent, Library};
 
 fn under_loss(test: &str, library: Library) {
     if !possible(test) {
@@ -14,7 +14,7 @@ fn under_loss(test: &str, library: Library) {
     for node in 0..2 {
         lose(&cluster, node, "0.02");
     }
-    mpi::run_all(&cluster, &programs, [4, 2], &["--seed", "2"]);
+    mpi::run_all(&cluster, &programs, (Extent::Few, [4, 2]), &["--seed", "2"]);
     assert!(lost(&cluster, 0) + lost(&cluster, 1) > 0, "no packet was lost");
 }
 
@@ -32,7 +32,7 @@ fn two_per_cent_lost_with_mpich() {
 fn frozen(test: &str, library: Library) {
     let Some(programs) = library.programs(test) else { return };
     let cluster = TestCluster::up_with(2, &["--slice", "2ms"]);
-    for case in CASES.iter().filter(|case| case.ranks == 0) {
+    for case in mpi::cases(Extent::Few).filter(|case| case.ranks == 0) {
         let seeds = ["3", "4"];
         let start = |seed| mpi::start_case(&cluster, &programs, [2, 2], case, &["--seed", seed]);
         for job in seeds.map(start) {

@@ -10,8 +10,9 @@ use crate::{errors, fabric, getinfo};
 pub const NAME: &CStr = c"kumi";
 /// Version of the provider.
 pub const VERSION: u32 = abi::version(0, 1);
-/// What is told to a core that does not tell its own version.
-const OLDEST: u32 = abi::version(1, abi::FI_MINOR_VERSION as u32);
+/// The interface that the core is told. It asks providers only for what programs were written for, if the provider knows that version. All
+/// versions of the second have what the headers of 1.17 declare, and more behind it.
+const NEWEST: u32 = abi::version(2, 99);
 
 static PROVIDER: AtomicPtr<fi_provider> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -25,7 +26,7 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
     errors::tell_panics_in_one_line();
     let provider = Box::into_raw(Box::new(fi_provider {
         version: VERSION,
-        fi_version: core_version(),
+        fi_version: NEWEST,
         context: abi::fi_context::default(),
         name: NAME.as_ptr(),
         getinfo: Some(getinfo::getinfo),
@@ -50,18 +51,4 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
 /// The core unloads nothing that we would have to end before: the process's engine ends with the process.
 unsafe extern "C" fn cleanup() {
     crate::engine::Engine::release_unused();
-}
-
-/// A core refuses providers that were made for less than its own version.
-fn core_version() -> u32 {
-    // SAFETY: the name is a string.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fi_version".as_ptr()) };
-    if symbol.is_null() {
-        return OLDEST;
-    }
-    // SAFETY: `fi_version` is libfabric's and has had this type since its first version.
-    let fi_version =
-        unsafe { std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn() -> u32>(symbol) };
-    // SAFETY: it takes nothing and reads a constant.
-    unsafe { fi_version() }.max(OLDEST)
 }
