@@ -200,7 +200,6 @@ impl FillDecision {
 mod tests {
     use super::*;
     use kumi_sched::JobId;
-    use proptest::prelude::*;
 
     const SECOND: u64 = 1_000_000_000;
     const SLICE: u64 = 10_000_000;
@@ -326,29 +325,43 @@ mod tests {
         assert_ne!(decision.decide(0), Filling::Off);
     }
 
-    proptest! {
-        /// Whatever chance does to single slices, a job that loses nothing is filled around, and one that loses a tenth is not.
-        #[test]
-        fn chance_does_not_decide(noise in prop::collection::vec(0.8_f64..1.25, 200)) {
-            for (speed, stays) in [(1.0, true), (0.9, false)] {
-                let mut decision = FillDecision::new(1, 0);
-                let mut reasons = 0;
-                for (pair, noise) in noise.chunks_exact(2).enumerate() {
-                    let now = pair as u64 * SECOND / 10;
-                    if decision.decide(now) == Filling::Off {
-                        reasons += 1;
-                        continue;
-                    }
-                    let job = Job { speed, ..IDLE };
-                    decision.take(&slice(job, 2 * pair as u64, false, noise[0]));
-                    decision.take(&slice(job, 2 * pair as u64 + 1, true, noise[1]));
-                }
-                if stays {
-                    prop_assert!(reasons <= 70, "{reasons}");
-                } else {
-                    prop_assert!(reasons > 0);
-                }
+    /// Numbers from 0.8 to 1.25 that look random, the same in every run.
+    fn noise(seed: u64) -> impl FnMut() -> f64 {
+        let mut state = seed;
+        move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            0.8 + 0.45 * ((state >> 40) as f64 / (1 << 24) as f64)
+        }
+    }
+
+    /// How often a job of this speed beside others was not filled around, of 100 times.
+    fn times_off(speed: f64, mut noise: impl FnMut() -> f64) -> u32 {
+        let mut decision = FillDecision::new(1, 0);
+        let mut off = 0;
+        for pair in 0..100 {
+            let now = pair * SECOND / 10;
+            let (alone, filled) = (noise(), noise());
+            if decision.decide(now) == Filling::Off {
+                off += 1;
+                continue;
             }
+            let job = Job { speed, ..IDLE };
+            decision.take(&slice(job, 2 * pair, false, alone));
+            decision.take(&slice(job, 2 * pair + 1, true, filled));
+        }
+        off
+    }
+
+    /// What chance does to single slices does not decide: a job that loses nothing is filled around, and one that loses a tenth is not.
+    /// A long run of chance may still mislead; these are the same runs each time.
+    #[test]
+    fn chance_does_not_decide() {
+        for seed in 0..1_000 {
+            let off = times_off(1.0, noise(seed));
+            assert!(off <= 70, "{off} of 100 with seed {seed}");
+            assert!(times_off(0.9, noise(seed)) > 0, "never off with seed {seed}");
         }
     }
 }
