@@ -162,6 +162,27 @@ pub struct Refusal {
     pub message: String,
 }
 
+impl Refusal {
+    /// Longest sentence, in bytes, of a refusal that another daemon or a job's processes have a part in.
+    pub const MOST_MESSAGE: usize = 4 << 10;
+
+    /// The same, with the end of its sentence cut off if that is longer than [`Refusal::MOST_MESSAGE`].
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.bound();
+        self
+    }
+
+    pub(crate) fn bound(&mut self) {
+        if self.message.len() > Self::MOST_MESSAGE {
+            let boundary = |&at: &usize| self.message.is_char_boundary(at);
+            let end = (0..=Self::MOST_MESSAGE).rev().find(boundary).unwrap_or(0);
+            self.message.truncate(end);
+            self.message.shrink_to_fit();
+        }
+    }
+}
+
 /// Kinds of refusal, each with its exit code in `docs/reference/errors.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {

@@ -156,6 +156,7 @@ impl Agent {
     /// This node's answer to `Prepare`.
     pub(super) fn answer(&mut self, job: JobId, result: Result<PreparedRanks, Refusal>) {
         let node = self.node();
+        let result = result.map_err(Refusal::bounded);
         self.report_prepared(job, Vec::from([PreparedNode { node, result }]));
     }
 

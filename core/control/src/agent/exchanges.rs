@@ -15,7 +15,7 @@ use super::{Agent, AgentAction};
 use crate::exchange::{
     Contribution, ExchangeId, ExchangeReport, MOST_EXCHANGE, MOST_GROUPS, RelayReport, bytes_of,
 };
-use crate::message::{NodeSet, Refusal, RefusalKind, Report};
+use crate::message::{NodeSet, PreparedNode, Refusal, RefusalKind, Report};
 use crate::tree::LinkId;
 
 /// Exchanges kept of a group: the last that is over, the next, and one that a node began meanwhile.
@@ -50,6 +50,17 @@ impl Kept {
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     jobs: BTreeMap<JobId, BTreeMap<u64, BTreeMap<u32, Kept>>>,
+    /// The newest to which this node contributed, of each group.
+    newest: BTreeMap<JobId, BTreeMap<u64, u32>>,
+}
+
+/// Why contributions are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotKept {
+    /// The job exchanges more than may be.
+    TooMuch,
+    /// The group has as many exchanges under way as nodes that keep the order can begin.
+    OutOfOrder,
 }
 
 impl Exchanges {
@@ -57,18 +68,41 @@ impl Exchanges {
         self.jobs.get_mut(&id.job)?.get_mut(&id.group)?.get_mut(&id.number)
     }
 
-    /// Keeps contributions. Returns false if there are more of the job than there can be.
-    fn keep(&mut self, id: ExchangeId, members: NodeSet, parts: Vec<Contribution>) -> bool {
+    /// Notes that this node contributes. Returns false if it did so before, or to a later exchange of the group.
+    fn begin(&mut self, id: ExchangeId) -> bool {
+        let groups = self.newest.entry(id.job).or_default();
+        let room = groups.len() < MOST_GROUPS || groups.contains_key(&id.group);
+        let newer = groups.get(&id.group).is_none_or(|&newest| id.number > newest);
+        if room && newer {
+            groups.insert(id.group, id.number);
+        }
+        newer
+    }
+
+    /// Keeps contributions. What all nodes contribute to one exchange fits into a message to the parent.
+    fn keep(
+        &mut self,
+        id: ExchangeId,
+        members: NodeSet,
+        parts: Vec<Contribution>,
+    ) -> Result<(), NotKept> {
         if self.bytes(id.job) + bytes_of(&parts) > MOST_BYTES {
-            return false;
+            return Err(NotKept::TooMuch);
         }
         let groups = self.jobs.entry(id.job).or_default();
         if groups.len() >= MOST_GROUPS && !groups.contains_key(&id.group) {
-            return false;
+            return Err(NotKept::TooMuch);
         }
         let group = groups.entry(id.group).or_default();
         if group.len() >= MOST_OF_GROUP && !group.contains_key(&id.number) {
-            return false;
+            return Err(NotKept::OutOfOrder);
+        }
+        let others = group.get(&id.number).into_iter().flat_map(|kept| &kept.parts);
+        let others = others.filter(|(node, _)| parts.iter().all(|part| part.node != **node));
+        let length = others.map(|(_, data)| data.len()).sum::<usize>()
+            + parts.iter().map(|part| part.data.len()).sum::<usize>();
+        if length > MOST_EXCHANGE {
+            return Err(NotKept::TooMuch);
         }
         let new =
             || Kept { members, parts: BTreeMap::new(), unsent: BTreeSet::new(), awaited: false };
@@ -77,7 +111,7 @@ impl Exchanges {
             kept.unsent.insert(node);
             kept.parts.insert(node, data);
         }
-        true
+        Ok(())
     }
 
     fn bytes(&self, job: JobId) -> usize {
@@ -155,8 +189,17 @@ impl Exchanges {
 
     /// The job is over.
     pub(super) fn forget(&mut self, job: JobId) {
+        self.newest.remove(&job);
         self.jobs.remove(&job);
     }
+}
+
+fn too_much(job: JobId) -> Refusal {
+    let most = MOST_EXCHANGE >> 20;
+    let message = format!(
+        "job {job} cannot go on: its ranks exchange more than {most} MiB when they start; run it with fewer ranks"
+    );
+    Refusal { kind: RefusalKind::TooLarge, message }
 }
 
 impl Agent {
@@ -170,13 +213,16 @@ impl Agent {
         if !self.jobs.is_live(id.job) {
             return;
         }
-        if !self.exchanges.keep(id, members, parts) {
+        if !self.exchanges.begin(id) {
             let message = format!(
-                "the ranks of job {} exchange more at a time than may be; run it with fewer ranks",
-                id.job
+                "the ranks of job {} on node {node} contribute twice to exchange {} of their start; see what they wrote",
+                id.job, id.number
             );
-            let refusal = Refusal { kind: RefusalKind::TooLarge, message };
+            let refusal = Refusal { kind: RefusalKind::BadRequest, message };
             return self.answer(id.job, Err(refusal));
+        }
+        if self.exchanges.keep(id, members, parts).is_err() {
+            return self.answer(id.job, Err(too_much(id.job)));
         }
         if let Some(kept) = self.exchanges.get_mut(id) {
             kept.awaited = true;
@@ -202,8 +248,11 @@ impl Agent {
         let routes = self.subtree.routes();
         parts.retain(|part| routes.link(part.node) == Some(link) && members.contains(part.node));
         let nodes: BTreeSet<NodeId> = parts.iter().map(|part| part.node).collect();
-        if nodes.is_empty() || !self.exchanges.keep(id, members, parts) {
-            return;
+        let Some(&first) = nodes.first() else { return };
+        match self.exchanges.keep(id, members, parts) {
+            Ok(()) => {}
+            Err(NotKept::OutOfOrder) => return,
+            Err(NotKept::TooMuch) => return self.end_below(id.job, first),
         }
         if !repeated {
             self.send_exchange_if_complete(id);
@@ -212,6 +261,14 @@ impl Agent {
             if let Some(report) = again {
                 self.report(report);
             }
+        }
+    }
+
+    /// Ends a job that exchanges too much, in the name of a node below that has a part of it.
+    fn end_below(&mut self, job: JobId, node: NodeId) {
+        if self.reports.has_room(job) {
+            let result = Err(too_much(job));
+            self.report_prepared(job, Vec::from([PreparedNode { node, result }]));
         }
     }
 

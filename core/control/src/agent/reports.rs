@@ -132,6 +132,9 @@ impl Agent {
             Report::Prepared { job, mut nodes } => {
                 let routes = self.subtree.routes();
                 nodes.retain(|prepared| routes.link(prepared.node) == Some(link));
+                for refusal in nodes.iter_mut().filter_map(|node| node.result.as_mut().err()) {
+                    refusal.bound();
+                }
                 if !nodes.is_empty() {
                     self.report_prepared(job, nodes);
                 }

@@ -20,6 +20,8 @@ use crate::tree::LinkId;
 
 /// Exchanges of a group that are under way: while a restarted head hears again of one that is over, nodes begin the next.
 const MOST_UNDER_WAY: usize = 2;
+/// How often a node gets the last exchange again, after a link of its way was lost. It has it long before.
+const MOST_AGAIN: u32 = 32;
 
 /// Exchanges of the same nodes.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ struct Group {
     under_way: BTreeMap<u32, BTreeMap<NodeId, Vec<u8>>>,
     /// The last that is over.
     last: Option<(u32, Vec<Contribution>)>,
+    /// How often nodes got that again.
+    again: BTreeMap<NodeId, u32>,
 }
 
 impl Group {
@@ -48,7 +52,30 @@ impl Group {
             parts.into_iter().map(|(node, data)| Contribution { node, data }).collect();
         self.under_way.retain(|&other, _| other > number);
         self.last = Some((number, parts.clone()));
+        self.again.clear();
         Some(parts)
+    }
+
+    /// What follows from contributions to an exchange that is over. Only who lost a link may have missed it.
+    fn repeat_last(&mut self, number: u32, repeated: bool, parts: &[Contribution]) -> Progress {
+        let again = match &self.last {
+            Some((last, _)) if *last == number && repeated => self.take_again(parts),
+            _ => return Progress::None,
+        };
+        match &self.last {
+            Some((_, whole)) if again.len() > 0 => Progress::Send(again, whole.clone()),
+            _ => Progress::None,
+        }
+    }
+
+    /// Those of the nodes that may get the last exchange again.
+    fn take_again(&mut self, parts: &[Contribution]) -> NodeSet {
+        let mut may = |node: &NodeId| {
+            let again = self.again.entry(*node).or_default();
+            *again += 1;
+            *again <= MOST_AGAIN
+        };
+        NodeSet::from_nodes(parts.iter().map(|part| part.node).filter(|node| may(node)))
     }
 }
 
@@ -71,25 +98,25 @@ pub(super) struct Exchanges {
 
 impl Exchanges {
     fn take(&mut self, report: ExchangeReport) -> Progress {
-        let ExchangeReport { id, members, parts, .. } = report;
+        let ExchangeReport { id, members, parts, repeated } = report;
         let groups = self.jobs.entry(id.job).or_default();
         if groups.len() >= MOST_GROUPS && !groups.contains_key(&id.group) {
             return Progress::Refuse(format!(
                 "more than {MOST_GROUPS} groups of its ranks exchange data"
             ));
         }
-        let new = || Group { members: members.clone(), under_way: BTreeMap::new(), last: None };
+        let new = || Group {
+            members: members.clone(),
+            under_way: BTreeMap::new(),
+            last: None,
+            again: BTreeMap::new(),
+        };
         let group = groups.entry(id.group).or_insert_with(new);
         if group.members != members {
             return Progress::Refuse("its nodes do not agree which of them exchange data".into());
         }
-        match &group.last {
-            Some((last, whole)) if *last == id.number => {
-                let again = NodeSet::from_nodes(parts.iter().map(|part| part.node));
-                return Progress::Send(again, whole.clone());
-            }
-            Some((last, _)) if *last > id.number => return Progress::None,
-            _ => {}
+        if group.last.as_ref().is_some_and(|(last, _)| *last >= id.number) {
+            return group.repeat_last(id.number, repeated, &parts);
         }
         let many = group.under_way.len() >= MOST_UNDER_WAY;
         if many && !group.under_way.contains_key(&id.number) {

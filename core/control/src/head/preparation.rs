@@ -30,7 +30,7 @@ impl Head {
                     );
                     self.end(id, Outcome::Refused(refusal(RefusalKind::Internal, message)));
                 }
-                Err(refusal) => self.end(id, Outcome::Refused(refusal)),
+                Err(refusal) => self.end(id, Outcome::Refused(refusal.bounded())),
             }
         }
         self.supply_program(id);

@@ -1,6 +1,7 @@
 //! Exchanges at an agent: combined, repeated and forgotten.
 
 use super::*;
+use kumi_control::exchange::MOST_EXCHANGE;
 use kumi_control::message::{Contribution, ExchangeId, ExchangeReport};
 
 const EXCHANGE: ExchangeId = ExchangeId { job: JOB, group: 1, number: 0 };
@@ -98,6 +99,66 @@ fn more_contributions_than_may_be_end_the_job() {
         let id = ExchangeId { group, ..EXCHANGE };
         told.extend(test.event(AgentEvent::Exchange { id, members: set(0..4), data: vec![0] }));
     }
-    let refused = |action: &AgentAction| matches!(action, AgentAction::ToParent(Report::Prepared { nodes, .. }) if nodes[0].result.is_err());
-    assert!(told.iter().any(refused), "{told:?}");
+    assert!(refusal(&told).is_some(), "{told:?}");
+}
+
+/// How the job is refused.
+fn refusal(actions: &[AgentAction]) -> Option<&Refusal> {
+    actions.iter().find_map(|action| match action {
+        AgentAction::ToParent(Report::Prepared { nodes, .. }) => nodes[0].result.as_ref().err(),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_contribution_that_is_not_newer_ends_the_job() {
+    let contribute = |number: u32| AgentEvent::Exchange {
+        id: ExchangeId { number, ..EXCHANGE },
+        members: set(0..4),
+        data: vec![0],
+    };
+    for (first, second) in [(0, 0), (3, 3), (3, 2)] {
+        let mut test = Test::running();
+        assert_eq!(refusal(&test.event(contribute(first))), None);
+        // Over, so that nothing of it is under way.
+        let id = ExchangeId { number: first, ..EXCHANGE };
+        test.command(set(0..4), Command::Exchanged { id, parts: Vec::new() });
+        let told = test.event(contribute(second));
+        let refused = refusal(&told).unwrap();
+        assert!(refused.message.contains("twice"), "{first}, {second}: {}", refused.message);
+        assert!(!told.iter().any(|a| matches!(a, AgentAction::ToParent(Report::Exchange(_)))));
+    }
+    let mut test = Test::running();
+    test.event(contribute(0));
+    assert_eq!(refusal(&test.event(contribute(1))), None, "the next may begin");
+}
+
+#[test]
+fn contributions_that_no_link_takes_together_end_the_job_with_a_sentence() {
+    let mut test = Test::running();
+    let much = |nodes: &[u32]| {
+        let part =
+            |&node: &u32| Contribution { node: NodeId(node), data: vec![0; MOST_EXCHANGE / 2] };
+        let parts = nodes.iter().map(part).collect();
+        let members = set(0..4);
+        Report::Exchange(ExchangeReport { id: EXCHANGE, members, parts, repeated: false })
+    };
+    assert_eq!(test.child(LEFT, much(&[1, 3])), []);
+    // The same again is no more.
+    assert_eq!(test.child(LEFT, much(&[1])), []);
+    let told = test.child(RIGHT, much(&[2]));
+    let refused = refusal(&told).unwrap();
+    assert_eq!(refused.kind, RefusalKind::TooLarge);
+    assert!(refused.message.contains("8 MiB"), "{}", refused.message);
+}
+
+#[test]
+fn a_long_sentence_of_a_job_is_cut() {
+    let mut test = Test::running();
+    let long = || Refusal { kind: RefusalKind::Internal, message: "x".repeat(9 << 20) };
+    let own = test.event(AgentEvent::Started { job: JOB, result: Err(long()) });
+    assert_eq!(refusal(&own).unwrap().message.len(), Refusal::MOST_MESSAGE);
+    let nodes = vec![PreparedNode { node: NodeId(2), result: Err(long()) }];
+    let told = test.child(RIGHT, Report::Prepared { job: JOB, nodes });
+    assert_eq!(refusal(&told).unwrap().message.len(), Refusal::MOST_MESSAGE);
 }

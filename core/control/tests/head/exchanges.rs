@@ -14,6 +14,13 @@ impl Test {
         self.contribute_much(id, nodes, 1)
     }
 
+    /// The same again, as after a lost link.
+    fn repeat(&mut self, id: ExchangeId, nodes: &[u32]) -> Vec<HeadAction> {
+        let parts = nodes.iter().map(|&node| part(node, 1)).collect();
+        let report = ExchangeReport { id, members: set(0..3), parts, repeated: true };
+        self.report(Report::Exchange(report))
+    }
+
     fn contribute_much(&mut self, id: ExchangeId, nodes: &[u32], length: usize) -> Vec<HeadAction> {
         let parts = nodes.iter().map(|&node| part(node, length)).collect();
         let report = ExchangeReport { id, members: set(0..3), parts, repeated: false };
@@ -48,12 +55,36 @@ fn a_node_that_missed_the_whole_gets_it_alone() {
     let mut test = Test::new(3);
     let job = test.running(1, 3);
     test.contribute(id(job, 0), &[0, 1, 2]);
-    assert_eq!(whole(&test.contribute(id(job, 0), &[2])), Some((set([2]), 3)));
+    assert_eq!(whole(&test.repeat(id(job, 0), &[2])), Some((set([2]), 3)));
     // One that goes on meanwhile does not make the head forget it.
     assert_eq!(whole(&test.contribute(id(job, 1), &[0])), None);
-    assert_eq!(whole(&test.contribute(id(job, 0), &[2])), Some((set([2]), 3)));
+    assert_eq!(whole(&test.repeat(id(job, 0), &[2])), Some((set([2]), 3)));
     test.contribute(id(job, 1), &[1, 2]);
-    assert_eq!(whole(&test.contribute(id(job, 0), &[2])), None, "all have it");
+    assert_eq!(whole(&test.repeat(id(job, 0), &[2])), None, "all have it");
+}
+
+#[test]
+fn who_lost_no_link_or_asks_without_end_does_not_get_the_whole_again() {
+    let mut test = Test::new(3);
+    let job = test.running(1, 3);
+    test.contribute(id(job, 0), &[0, 1, 2]);
+    assert_eq!(whole(&test.contribute(id(job, 0), &[2])), None, "it says no link was lost");
+    let answers = (0..1_000).filter(|_| whole(&test.repeat(id(job, 0), &[2])).is_some()).count();
+    assert!((1..=100).contains(&answers), "{answers} answers");
+    assert_eq!(whole(&test.repeat(id(job, 0), &[1])), Some((set([1]), 3)), "others do");
+    assert_eq!(whole(&test.contribute(id(job, 1), &[0, 1, 2])), Some((set(0..3), 3)));
+    assert_eq!(whole(&test.repeat(id(job, 1), &[2])), Some((set([2]), 3)), "of the next it does");
+}
+
+#[test]
+fn a_long_sentence_of_a_node_is_cut() {
+    let mut test = Test::new(3);
+    let job = test.running(1, 3);
+    let refusal = Refusal { kind: RefusalKind::Internal, message: "ä".repeat(1 << 20) };
+    let nodes = vec![PreparedNode { node: NodeId(0), result: Err(refusal) }];
+    test.report(Report::Prepared { job, nodes });
+    let JobState::Ending(Outcome::Refused(refusal)) = test.state(job) else { panic!() };
+    assert_eq!(refusal.message.len(), Refusal::MOST_MESSAGE);
 }
 
 #[test]

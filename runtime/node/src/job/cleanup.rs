@@ -1,9 +1,13 @@
-//! Removal of a job's control groups.
+//! The end of a job: what its processes left behind, and its control groups.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kumi_sched::JobId;
+use tokio::task::AbortHandle;
 
+use super::kill_descendants;
+use super::run::JobTask;
 use crate::cgroup::JobGroups;
 
 /// Ends what was started in the groups of a job that is refused, and removes them.
@@ -26,5 +30,46 @@ pub(super) async fn remove_groups(groups: &JobGroups) {
                 tracing::error!(group = %groups.main().path().display(), %error, "a control group is left");
             }
         }
+    }
+}
+
+/// A look at what is still to come when all ranks have ended.
+const PAUSE: Duration = Duration::from_millis(500);
+/// After so many of them a pipe is left that some process holds.
+const MOST_PAUSES: u32 = 10;
+
+impl JobTask {
+    /// What is still to come of ranks and pipes. A process that escaped and keeps a pipe open does not keep the job.
+    pub(super) async fn last_parts(&mut self) {
+        let mut pauses = 0;
+        while self.running > 0 || self.open_pipes > 0 || !self.launched {
+            tokio::select! {
+                biased;
+                part = self.parts.recv() => match part {
+                    Some(part) => self.part(part).await,
+                    None => return,
+                },
+                () = tokio::time::sleep(PAUSE) => {
+                    // Output waits as long as the way up is blocked.
+                    let waits = self.running > 0 || *self.services.blocked.borrow();
+                    pauses = if waits { 0 } else { pauses + 1 };
+                    if pauses > MOST_PAUSES {
+                        tracing::warn!(job = %self.job, "something that escaped keeps a pipe open");
+                        return self.readers.iter().for_each(AbortHandle::abort);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) async fn sweep(&self) {
+        for pause in 0..100 {
+            let ranks: Vec<_> = self.groups.iter().map(|g| g.load(Ordering::Relaxed)).collect();
+            if kill_descendants(Some(self.job), &ranks) == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        tracing::error!(job = %self.job, "processes of the job could not be killed");
     }
 }

@@ -211,8 +211,13 @@ impl JobResources {
         let folder = self.control.as_ref().map(|groups| groups.main().open_folder());
         let folder = folder.transpose().map_err(failed)?;
         let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
-        let server = self.start_server(services, &shim, &shared, (null.as_fd(), folder.as_ref()));
-        let server = server.map_err(failed)?;
+        let server = self.start_server(
+            services,
+            (spec.job, &shim),
+            &shared,
+            (null.as_fd(), folder.as_ref()),
+        );
+        let mut server = server.map_err(failed)?;
         let mut ranks: Vec<RankProcess> = Vec::new();
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
@@ -226,6 +231,9 @@ impl JobResources {
                         // They have not become anything yet; their group is killed as well.
                         rank.process.kill();
                     }
+                    if let Some(server) = &mut server {
+                        server.process.kill();
+                    }
                     return Err(failed(error));
                 }
             }
@@ -237,7 +245,7 @@ impl JobResources {
     fn start_server(
         &self,
         services: &NodeServices,
-        shim: &ShimSpec,
+        shim: (kumi_sched::JobId, &ShimSpec),
         shared: &[BorrowedFd<'_>; 3],
         (null, group): (BorrowedFd<'_>, Option<&File>),
     ) -> io::Result<Option<ServerProcess>> {

@@ -8,7 +8,7 @@ use kumi_control::agent::AgentEvent;
 use kumi_control::message::{Contribution, ExchangeId, JobSpec, RankStatus, Refusal, RefusalKind};
 use kumi_pmi::message::{Exchange, FromServer, MOST_EXCHANGE, MOST_RELAY, MOST_SENTENCE};
 use kumi_sched::NodeId;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::sync::mpsc;
 
@@ -120,7 +120,7 @@ impl JobTask {
         let Some(link) = MpiTask::link(&mut self.mpi) else { return Ok(()) };
         match message {
             FromServer::Ready { env, without_pmix } => {
-                link.ready(&env, without_pmix)?;
+                link.ready(&env, without_pmix.as_deref().map(sentence))?;
                 if self.mpi.as_mut().is_some_and(|task| !std::mem::replace(&mut task.ready, true)) {
                     self.one_ready().await;
                 }
@@ -172,9 +172,16 @@ impl JobTask {
             );
             return Err(refusal(RefusalKind::TooLarge, message));
         }
-        let members =
-            link.members(places).map_err(|error| server_failed(&self.services, &error))?;
+        let failed = |error: String| server_failed(&self.services, &error);
+        let members = link.members(places).map_err(failed)?;
         let id = link.id(exchange);
+        if members.len() == 1 {
+            // It is over with that: the answer waits for the server at once, and not on its way elsewhere.
+            let node = self.services.node;
+            self.exchanged(id, vec![Contribution { node, data }]).await;
+            return Ok(());
+        }
+        link.contributes(exchange, data.len()).map_err(failed)?;
         self.services.tell(AgentEvent::Exchange { id, members, data }).await;
         Ok(())
     }
@@ -221,15 +228,26 @@ impl JobTask {
         self.tell_end(rank, status).await;
     }
 
-    pub(super) fn exchanged(&mut self, id: ExchangeId, parts: Vec<Contribution>) {
+    pub(super) async fn exchanged(&mut self, id: ExchangeId, parts: Vec<Contribution>) {
         if let Some(link) = MpiTask::link(&mut self.mpi) {
             link.exchanged(id, parts);
         }
+        self.check_waiting().await;
     }
 
-    pub(super) fn relayed(&mut self, from: NodeId, data: Vec<u8>) {
+    pub(super) async fn relayed(&mut self, from: NodeId, data: Vec<u8>) {
         if let Some(link) = MpiTask::link(&mut self.mpi) {
             link.relayed(from, data);
+        }
+        self.check_waiting().await;
+    }
+
+    /// A server that takes nothing must not fill the daemon's memory.
+    async fn check_waiting(&mut self) {
+        if MpiTask::link(&mut self.mpi).is_some_and(|link| link.overfull()) {
+            let refused =
+                server_failed(&self.services, "their server does not take what is for it");
+            self.fail(refused).await;
         }
     }
 
@@ -237,25 +255,20 @@ impl JobTask {
         let Some(task) = &self.mpi else { return };
         let process = task.process.load(Ordering::Relaxed);
         if process > 0 {
-            // Gone already is as good.
-            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+            // It leads a group. Gone already is as good.
+            let _ = killpg(Pid::from_raw(process), Signal::SIGKILL);
         }
     }
 
-    /// Nothing of the job runs any more: its folder goes, which may be large and is its user's.
-    pub(super) async fn end_mpi(&mut self) {
-        let folder = MpiTask::link(&mut self.mpi).and_then(|link| link.folder.take());
-        if let Some(folder) = folder
-            && let Err(error) = tokio::task::spawn_blocking(|| drop(folder)).await
-        {
-            tracing::error!(job = %self.job, %error, "the folder of an MPI program");
-        }
+    /// Nothing of the job runs any more: its folder goes.
+    pub(super) fn end_mpi(&mut self) {
         self.mpi = None;
     }
 }
 
+/// `reason` may be the server's.
 fn server_failed(services: &NodeServices, reason: &str) -> Refusal {
-    let node = services.node;
+    let (node, reason) = (services.node, sentence(reason));
     let message = format!("the ranks on node {node} cannot be told who they are: {reason}");
     refusal(RefusalKind::Internal, message)
 }

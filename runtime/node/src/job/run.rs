@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::admission::{LaunchAborted, find_program};
@@ -27,7 +28,7 @@ use super::mpi::{MpiLaunch, ServerProcess};
 use super::mpi_task::MpiTask;
 use super::shim::{SERVER, ShimReport, read_reports};
 use super::streams::{Input, pump};
-use super::{JobCommand, JobEvent, LiveJob, NodeServices, kill_descendants};
+use super::{JobCommand, JobEvent, LiveJob, NodeServices};
 use crate::cgroup::JobGroups;
 use crate::client::refusal;
 use crate::config::on_link;
@@ -87,10 +88,10 @@ pub(super) struct JobTask {
     devices: Option<JobDevices>,
     memory_kills: MemoryKills,
     /// Process groups of the ranks; 0 once the rank is reaped.
-    groups: Arc<Vec<AtomicI32>>,
+    pub(super) groups: Arc<Vec<AtomicI32>>,
     input: Input,
     go: Option<pipe::Sender>,
-    parts: mpsc::UnboundedReceiver<TaskEvent>,
+    pub(super) parts: mpsc::UnboundedReceiver<TaskEvent>,
     tell: mpsc::UnboundedSender<TaskEvent>,
     /// Of an MPI program.
     pub(super) mpi: Option<MpiTask>,
@@ -100,13 +101,15 @@ pub(super) struct JobTask {
     unready: usize,
     prepared: bool,
     started: bool,
-    launched: bool,
+    pub(super) launched: bool,
     pub(super) killed: bool,
     pub(super) failed: Option<Refusal>,
     /// Exits that came before the start was reported.
     early: Vec<(usize, RankStatus)>,
-    running: usize,
-    open_pipes: usize,
+    pub(super) running: usize,
+    pub(super) open_pipes: usize,
+    /// Tasks that read them.
+    pub(super) readers: Vec<AbortHandle>,
 }
 
 impl JobTask {
@@ -159,6 +162,7 @@ impl JobTask {
             early: Vec::new(),
             running: count,
             open_pipes: 0,
+            readers: Vec::new(),
         };
         tokio::task::spawn_local(pass_reports(status, tell.clone()));
         for (index, rank) in ranks.into_iter().enumerate() {
@@ -209,13 +213,14 @@ impl JobTask {
     ) {
         self.open_pipes += 1;
         let (services, tell, job) = (Rc::clone(&self.services), tell.clone(), self.job);
-        tokio::task::spawn_local(async move {
+        let reader = tokio::task::spawn_local(async move {
             if let Err(error) = pump(services, job, rank, stream, pipe).await {
                 tracing::error!(%job, rank, %error, "output of a rank could not be read");
             }
             // The job's task outlives its parts.
             let _ = tell.send(TaskEvent::Closed);
         });
+        self.readers.push(reader.abort_handle());
     }
 
     /// Starts the tasks that talk with the MPI program's server, if there is one.
@@ -243,7 +248,7 @@ impl JobTask {
                 // A rank that has ended is heard of before the next look.
                 biased;
                 Some(part) = self.parts.recv() => self.part(part).await,
-                Some(message) = MpiTask::next(&mut self.mpi) => self.server_says(message).await,
+                // Answers for the server come this way, and count before it is heard again.
                 order = orders.recv() => match order {
                     Some(order) => self.order(order).await,
                     None => {
@@ -252,6 +257,7 @@ impl JobTask {
                         break;
                     }
                 },
+                Some(message) = MpiTask::next(&mut self.mpi) => self.server_says(message).await,
                 _ = looks.tick() => self.look_at_kills().await,
             }
         }
@@ -267,7 +273,7 @@ impl JobTask {
         }
     }
 
-    async fn part(&mut self, part: TaskEvent) {
+    pub(super) async fn part(&mut self, part: TaskEvent) {
         match part {
             TaskEvent::Report(ShimReport { local: SERVER, result: Ok(()) }) => {}
             TaskEvent::Report(ShimReport { result: Ok(()), .. }) => self.one_ready().await,
@@ -400,8 +406,8 @@ impl JobTask {
                 }
             }
             JobCommand::Kill => self.kill(),
-            JobCommand::Exchanged(id, parts) => self.exchanged(id, parts),
-            JobCommand::Relayed(from, data) => self.relayed(from, data),
+            JobCommand::Exchanged(id, parts) => self.exchanged(id, parts).await,
+            JobCommand::Relayed(from, data) => self.relayed(from, data).await,
         }
     }
 
@@ -533,12 +539,7 @@ impl JobTask {
             }
             None => self.sweep().await,
         }
-        while self.running > 0 || self.open_pipes > 0 || !self.launched {
-            match self.parts.recv().await {
-                Some(part) => self.part(part).await,
-                None => break,
-            }
-        }
+        self.last_parts().await;
         self.services.switcher.remove(self.job);
         if let Some(live) = self.services.live.borrow_mut().remove(&self.job) {
             self.services.kept_traces.borrow_mut().keep(self.job, live.traces);
@@ -547,18 +548,7 @@ impl JobTask {
             remove_groups(groups).await;
         }
         self.devices = None;
-        self.end_mpi().await;
-    }
-
-    async fn sweep(&self) {
-        for pause in 0..100 {
-            let ranks: Vec<_> = self.groups.iter().map(|g| g.load(Ordering::Relaxed)).collect();
-            if kill_descendants(Some(self.job), &ranks) == 0 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
-        tracing::error!(job = %self.job, "processes of the job could not be killed");
+        self.end_mpi();
     }
 }
 

@@ -36,7 +36,7 @@ pub async fn run(context: &Context, args: &DownArgs) -> Result<(), Error> {
     if alone {
         netns::remove(&context.name)?;
     }
-    folder::remove_left(context.dir(), None);
+    folder::remove_left(context.dir());
     let hosts = config.is_some_and(|config| config.kind == ClusterKind::Hosts);
     if hosts && !args.purge {
         directory::remove_runtime(context.dir())?;

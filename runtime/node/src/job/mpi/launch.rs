@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use kumi_control::message::{JobSpec, NodeRanks, Refusal, RefusalKind};
 use kumi_pmi::message::{ServedJob, ServedNode};
+use kumi_sched::JobId;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
@@ -139,7 +140,7 @@ impl MpiLaunch {
     pub(in crate::job) fn start_server(
         &self,
         services: &NodeServices,
-        shim: &ShimSpec,
+        (job, shim): (JobId, &ShimSpec),
         shared: (BorrowedFd<'_>, BorrowedFd<'_>),
         group: Option<&File>,
     ) -> io::Result<ServerProcess> {
@@ -150,7 +151,7 @@ impl MpiLaunch {
         let argument = self.control_end.as_raw_fd().to_string();
         let spec = ShimSpec {
             args: vec![SERVER.to_owned(), argument],
-            env: server_env(&shim.env),
+            env: server_env(job, &shim.env),
             rank_env: Vec::new(),
             cwd: "/".to_owned(),
             path,
@@ -199,7 +200,9 @@ pub(in crate::job) struct MpiParts {
 }
 
 /// Environment of a server, from that of its job.
-fn server_env(job: &[(String, String)]) -> Vec<(String, String)> {
+fn server_env(number: JobId, job: &[(String, String)]) -> Vec<(String, String)> {
+    // The libraries that it loads are those that its user names: it has the user's rights
+    // and no more, and what it says is believed no more than what ranks say.
     const PASSED: [&str; 6] =
         ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR", "KUMI_LIBPMIX", "KUMI_CLUSTER_DIR"];
     let passed = |name: &str| PASSED.contains(&name) || name.starts_with("PMIX_MCA_");
@@ -209,7 +212,10 @@ fn server_env(job: &[(String, String)]) -> Vec<(String, String)> {
         ("HWLOC_COMPONENTS", "-linux:io,-linux:pci,linux,stop"),
         ("HWLOC_PLUGINS_PATH", "/nonexistent"),
     ];
-    own.chain(quick.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+    let quick = quick.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    // By this its orphans are found where there is no control group.
+    let job = ("KUMI_JOB".to_owned(), number.to_string());
+    own.chain(quick).chain([job]).collect()
 }
 
 /// The folder with this program and the server.
@@ -256,4 +262,18 @@ pub(super) fn no_provider(services: &NodeServices) -> Refusal {
         services.executable.display()
     );
     refusal(RefusalKind::NotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orphans_of_a_server_are_known_by_their_job() {
+        let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let env = server_env(JobId(7), &[own("PATH", "/bin"), own("KUMI_JOB", "8")]);
+        let jobs: Vec<_> = env.iter().filter(|(name, _)| name == "KUMI_JOB").collect();
+        assert_eq!(jobs, [&own("KUMI_JOB", "7")]);
+        assert!(env.contains(&own("PATH", "/bin")));
+    }
 }

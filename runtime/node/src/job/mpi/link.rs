@@ -1,6 +1,5 @@
 //! The daemon's side of a job's server: messages to and from it, and how each rank stands with MPI.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Seek, Write};
 use std::ops::Range;
@@ -8,9 +7,9 @@ use std::rc::Rc;
 
 use kumi_control::message::{Contribution, ExchangeId, JobSpec, NodeSet, Refusal, RefusalKind};
 use kumi_pmi::frame::{self, FrameBuffer};
-use kumi_pmi::message::{Exchange, FromServer, ToServer};
+use kumi_pmi::message::{Exchange, FromServer, MOST_EXCHANGE, ToServer};
 use kumi_sched::{JobId, NodeId};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 
@@ -22,8 +21,17 @@ use crate::job::NodeServices;
 
 /// Messages of the server that wait for the job's task before it is not read any more.
 const QUEUE: usize = 4;
-/// Most bytes that wait for the server. Beyond, messages of other nodes are dropped: who sent them asks again.
-const MOST_WAITING: usize = 16 << 20;
+/// Bytes that wait for the server beyond which it is not read, since its messages make more. No library gets near: a server
+/// that writes does not read meanwhile.
+const MOST_WAITING: usize = 32 << 20;
+/// Bytes beyond which messages of other nodes are dropped: who sent them asks again.
+const MOST_RELAYED: usize = 8 << 20;
+/// Most bytes that wait for the server while its job goes on.
+const HARD_BOUND: usize = 2 * MOST_WAITING;
+/// Most bytes that this node contributes to exchanges that are not over.
+const MOST_UNDER_WAY: usize = 3 * MOST_EXCHANGE;
+/// What an exchange under way counts in addition to its bytes.
+const PER_EXCHANGE: usize = 64 << 10;
 /// Longest piece read at once, in bytes.
 const PIECE: usize = 64 << 10;
 
@@ -50,14 +58,35 @@ pub(in crate::job) struct MpiLink {
     own: NodeId,
     ranks: Range<u32>,
     outbox: mpsc::UnboundedSender<Vec<u8>>,
-    waiting: Rc<Cell<usize>>,
+    /// Bytes that wait for the server.
+    waiting: Rc<watch::Sender<usize>>,
+    under_way: UnderWay,
     variables: std::fs::File,
     standings: BTreeMap<u32, Standing>,
     /// Ranks that ended with code 0: the server is asked how they stand.
     pub(in crate::job) asked: BTreeSet<u32>,
     /// A sentence for the user if a rank fails: what was missing.
     pub(in crate::job) missing: Option<String>,
-    pub(in crate::job) folder: Option<MpiFolder>,
+    /// Goes with the link.
+    _folder: MpiFolder,
+}
+
+/// Exchanges to which this node contributed and that are not over, and how much.
+#[derive(Debug, Default)]
+struct UnderWay(BTreeMap<Exchange, usize>);
+
+impl UnderWay {
+    fn begin(&mut self, exchange: Exchange, length: usize) -> Result<(), String> {
+        let all: usize = self.0.values().sum();
+        let cost = length.saturating_add(PER_EXCHANGE);
+        if all.saturating_add(cost) > MOST_UNDER_WAY {
+            return Err("it contributes to more exchanges at a time than may be".to_owned());
+        }
+        match self.0.insert(exchange, cost) {
+            None => Ok(()),
+            Some(_) => Err("it contributes twice to an exchange".to_owned()),
+        }
+    }
 }
 
 impl MpiLink {
@@ -75,10 +104,11 @@ impl MpiLink {
         control.set_nonblocking(true)?;
         let (read, write) = UnixStream::from_std(control)?.into_split();
         let (outbox, frames) = mpsc::unbounded_channel();
-        let waiting = Rc::new(Cell::new(0));
+        let waiting = Rc::new(watch::Sender::new(0));
         let (sender, receiver) = mpsc::channel(QUEUE);
         tokio::task::spawn_local(write_all(write, frames, Rc::clone(&waiting)));
-        tokio::task::spawn_local(read_all(read, sender, blocked));
+        let gates = Gates { blocked, waiting: waiting.subscribe() };
+        tokio::task::spawn_local(read_all(read, sender, gates));
         let part = job.own().map(|own| own.first..own.first.saturating_add(own.count));
         let link = Self {
             job: spec.job,
@@ -89,11 +119,12 @@ impl MpiLink {
             ranks: part.unwrap_or_default(),
             outbox,
             waiting,
+            under_way: UnderWay::default(),
             variables,
             standings: BTreeMap::new(),
             asked: BTreeSet::new(),
             missing: None,
-            folder: Some(folder),
+            _folder: folder,
         };
         link.send(&ToServer::Job(job));
         Ok((link, receiver))
@@ -102,9 +133,11 @@ impl MpiLink {
     fn send(&self, message: &ToServer) {
         match frame::encode(message) {
             Ok(bytes) => {
-                self.waiting.set(self.waiting.get().saturating_add(bytes.len()));
+                let length = bytes.len();
                 // Its end is reported by the one who reads.
-                let _ = self.outbox.send(bytes);
+                if self.outbox.send(bytes).is_ok() {
+                    self.waiting.send_modify(|waiting| *waiting = waiting.saturating_add(length));
+                }
             }
             Err(error) => tracing::error!(job = %self.job, %error, "a message for the MPI server"),
         }
@@ -199,12 +232,30 @@ impl MpiLink {
         ExchangeId { job: self.job, group: exchange.group, number: exchange.number }
     }
 
+    /// This node contributes so many bytes to an exchange with others.
+    ///
+    /// # Errors
+    /// It contributes to that already, or to more than any library does.
+    pub(in crate::job) fn contributes(
+        &mut self,
+        exchange: Exchange,
+        length: usize,
+    ) -> Result<(), String> {
+        self.under_way.begin(exchange, length)
+    }
+
+    /// Whether the server takes so little of what is for it that the job cannot go on.
+    pub(in crate::job) fn overfull(&self) -> bool {
+        *self.waiting.borrow() > HARD_BOUND
+    }
+
     /// All have contributed. Parts go to the server in the order of places.
-    pub(in crate::job) fn exchanged(&self, id: ExchangeId, mut parts: Vec<Contribution>) {
+    pub(in crate::job) fn exchanged(&mut self, id: ExchangeId, mut parts: Vec<Contribution>) {
         let place = |node| self.nodes.iter().position(|&other| other == node);
         parts.sort_by_key(|part| place(part.node));
         let data = parts.into_iter().map(|part| part.data).collect();
         let exchange = Exchange { group: id.group, number: id.number };
+        self.under_way.0.remove(&exchange);
         self.send(&ToServer::Exchanged { exchange, data });
     }
 
@@ -212,7 +263,8 @@ impl MpiLink {
     pub(in crate::job) fn relayed(&self, from: NodeId, data: Vec<u8>) {
         let place = self.nodes.iter().position(|&node| node == from);
         let Some(from) = place.and_then(|place| u32::try_from(place).ok()) else { return };
-        if self.waiting.get().saturating_add(data.len()) <= MOST_WAITING {
+        let waiting = *self.waiting.borrow();
+        if waiting.saturating_add(data.len()) <= MOST_RELAYED {
             self.send(&ToServer::Relayed { from, data });
         }
     }
@@ -221,32 +273,58 @@ impl MpiLink {
 async fn write_all(
     mut to: tokio::net::unix::OwnedWriteHalf,
     mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    waiting: Rc<Cell<usize>>,
+    waiting: Rc<watch::Sender<usize>>,
 ) {
     while let Some(bytes) = frames.recv().await {
         if to.write_all(&bytes).await.is_err() {
-            // The reader sees the end, too, and says so.
-            return;
+            break;
         }
-        waiting.set(waiting.get().saturating_sub(bytes.len()));
+        waiting.send_modify(|waiting| *waiting = waiting.saturating_sub(bytes.len()));
+    }
+    // Nothing waits for one who is gone. The reader sees the end, too, and says so.
+    drop(frames);
+    waiting.send_replace(0);
+}
+
+/// What must be so before a message is taken from a server.
+struct Gates {
+    /// Whether the way up is.
+    blocked: watch::Receiver<bool>,
+    /// Bytes that wait for the server.
+    waiting: watch::Receiver<usize>,
+}
+
+impl Gates {
+    /// Waits until a message may be taken. False if the job's task is gone.
+    async fn open(&mut self) -> bool {
+        loop {
+            let few = self.waiting.wait_for(|&waiting| waiting <= MOST_WAITING).await.is_ok();
+            if !few || self.blocked.wait_for(|blocked| !blocked).await.is_err() {
+                return false;
+            }
+            if *self.waiting.borrow() <= MOST_WAITING {
+                return true;
+            }
+        }
     }
 }
 
-/// Passes messages on, one by one, and none while the way up is blocked.
+/// Passes messages on, one by one, as the gates let them.
 async fn read_all(
-    mut from: tokio::net::unix::OwnedReadHalf,
+    mut from: impl AsyncRead + Unpin,
     sender: mpsc::Sender<ServerMessage>,
-    mut blocked: watch::Receiver<bool>,
+    mut gates: Gates,
 ) {
     let (mut buffer, mut piece) = (FrameBuffer::default(), vec![0; PIECE]);
     let end = loop {
         match buffer.take::<FromServer>() {
             Ok(Some(message)) => {
-                // Fails only when the main loop is gone.
-                let open = blocked.wait_for(|blocked| !blocked).await.is_ok();
-                if !open || sender.send(Ok(message)).await.is_err() {
+                // The place comes first: what is on its way to the job's task makes answers, too.
+                let Ok(place) = sender.reserve().await else { return };
+                if !gates.open().await {
                     return;
                 }
+                place.send(Ok(message));
                 continue;
             }
             Ok(None) => {}
@@ -260,4 +338,61 @@ async fn read_all(
     };
     // The job may be over.
     let _ = sender.send(Err(end)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_server_is_not_heard_while_much_waits_for_it() {
+        let waiting = watch::Sender::new(MOST_WAITING + 1);
+        let (_free, blocked) = watch::channel(false);
+        let (sender, mut receiver) = mpsc::channel(QUEUE);
+        let gates = Gates { blocked, waiting: waiting.subscribe() };
+        let said = frame::encode(&FromServer::Joined { rank: 7 }).unwrap().repeat(9);
+        let reader = async {
+            let server = std::io::Cursor::new(said);
+            read_all(server, sender, gates).await;
+        };
+        let hearer = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+                assert!(receiver.try_recv().is_err(), "it is heard though it does not read");
+            }
+            waiting.send_replace(MOST_WAITING);
+            for _ in 0..9 {
+                let message = receiver.recv().await.unwrap().unwrap();
+                assert_eq!(message, FromServer::Joined { rank: 7 });
+            }
+            assert!(receiver.recv().await.unwrap().is_err(), "its end");
+        };
+        tokio::join!(reader, hearer);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn nothing_waits_for_a_server_that_is_gone() {
+        let (own, other) = UnixStream::pair().unwrap();
+        drop(other);
+        let waiting = Rc::new(watch::Sender::new(5));
+        let (outbox, frames) = mpsc::unbounded_channel();
+        outbox.send(vec![0; 5]).unwrap();
+        let (_read, write) = own.into_split();
+        write_all(write, frames, Rc::clone(&waiting)).await;
+        assert!(outbox.is_closed() && *waiting.borrow() == 0);
+    }
+
+    #[test]
+    fn a_node_contributes_once_and_no_more_than_may_be_kept() {
+        let mut under_way = UnderWay::default();
+        let exchange = |number| Exchange { group: 1, number };
+        assert_eq!(under_way.begin(exchange(0), 1), Ok(()));
+        assert!(under_way.begin(exchange(0), 1).unwrap_err().contains("twice"));
+        for number in 1..3 {
+            assert_eq!(under_way.begin(exchange(number), MOST_EXCHANGE - PER_EXCHANGE), Ok(()));
+        }
+        assert!(under_way.begin(exchange(3), MOST_EXCHANGE).unwrap_err().contains("more"));
+        let began = (4..9_999).filter(|&number| under_way.begin(exchange(number), 0).is_ok());
+        assert!(began.count() < 9_000, "small ones, too");
+    }
 }

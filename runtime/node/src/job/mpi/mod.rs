@@ -28,7 +28,7 @@ pub struct MpiHost {
 impl MpiHost {
     /// For a daemon that starts: what the one before it may have left is removed.
     pub fn new(cluster: &Path, node: NodeId, config: &ClusterConfig) -> Self {
-        folder::remove_left(cluster, Some(node));
+        folder::remove_left_later(cluster, node);
         let node_names = config.nodes.iter().map(|node| node.name.clone()).collect();
         Self { cluster: cluster.to_owned(), node_names }
     }
