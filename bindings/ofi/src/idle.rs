@@ -12,15 +12,20 @@ use crate::engine::{Engine, Errno};
 
 /// The clock is looked at once in so many empty reads, since it takes as long as a read.
 const READS: u32 = 16;
-/// If so many reads take longer than this there is something between them: 2 us for each.
-const GAP: Duration = Duration::from_micros(2 * READS as u64);
+/// If so many reads take more of a processor than this there is something between them: 5 us for each. Time that the thread gives away,
+/// as MPI libraries do between reads, does not count.
+const GAP: Duration = Duration::from_micros(5 * READS as u64);
 /// After a pause the caches are cold, so the program's own loop takes longer: by an eighth of the pause, at most this.
 const COLD_GAP: Duration = Duration::from_micros(50);
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Pauses are short for so long, ...
 const FRESH: Duration = Duration::from_millis(100);
-/// ... at most this.
+/// ... at most this,
 const FRESH_PAUSE: Duration = Duration::from_millis(1);
+/// and so long ...
+const RECENT: Duration = Duration::from_secs(1);
+/// ... at most this. Later the daemon is to see a rank that does nothing.
+const RECENT_PAUSE: Duration = Duration::from_millis(10);
 
 /// What `KUMI_FABRIC_SPIN` sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +38,12 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { spin: Some(Duration::from_micros(100)), longest: Duration::from_millis(10) }
+        Bounds { spin: Some(Duration::from_micros(100)), longest: Duration::from_millis(100) }
     }
 }
 
 impl Bounds {
-    /// Reads `infinite`, or microseconds of reading, or these and those of the longest pause (`100,10000`).
+    /// Reads `infinite`, or microseconds of reading, or these and those of the longest pause (`100,100000`).
     #[must_use]
     pub fn parse(text: &str) -> Option<Bounds> {
         if text == "infinite" {
@@ -69,13 +74,13 @@ pub struct Idle {
     reads: u32,
     /// When it was looked at first.
     since: Duration,
-    /// When it was looked at last.
+    /// What the thread had used of a processor when it was looked at last.
     latest: Duration,
     /// Number of events at that time.
     events: u64,
     /// The next pause.
     pause: Duration,
-    /// How far from the latest read the next one may begin.
+    /// How much the thread may use until it is looked at again.
     gap: Duration,
 }
 
@@ -107,27 +112,31 @@ impl Idle {
         true
     }
 
-    /// So many reads found nothing, and now it is `now`. Gives how long the thread should pause, if it should; [`Idle::paused`] follows.
-    pub fn empty(&mut self, bounds: Bounds, now: Duration) -> Option<Duration> {
-        if now.saturating_sub(self.latest) > self.gap {
+    /// So many reads found nothing; now it is `now`, and the thread has used so much of a processor. Gives how long the thread should pause, if it should; [`Idle::paused`] follows.
+    pub fn empty(&mut self, bounds: Bounds, now: Duration, used: Duration) -> Option<Duration> {
+        if used.saturating_sub(self.latest) > self.gap {
             *self = Idle { since: now, events: self.events, ..Idle::new() };
         }
-        self.latest = now;
+        self.latest = used;
         self.gap = GAP;
         let idle = now.saturating_sub(self.since);
         if idle < bounds.spin? {
             return None;
         }
-        let limit = if idle < FRESH { FRESH_PAUSE.min(bounds.longest) } else { bounds.longest };
+        let limit = match idle {
+            _ if idle < FRESH => FRESH_PAUSE.min(bounds.longest),
+            _ if idle < RECENT => RECENT_PAUSE.min(bounds.longest),
+            _ => bounds.longest,
+        };
         let pause = self.pause.min(limit);
         self.pause = (pause * 2).min(bounds.longest);
         self.gap = GAP + (pause / 8).min(COLD_GAP);
         Some(pause)
     }
 
-    /// The pause is over.
-    pub fn paused(&mut self, now: Duration) {
-        self.latest = now;
+    /// The pause is over; the thread has used so much of a processor.
+    pub fn paused(&mut self, used: Duration) {
+        self.latest = used;
     }
 }
 
@@ -166,7 +175,7 @@ pub fn configure() -> Result<Bounds, Errno> {
         if bounds.is_none() {
             eprintln!(
                 "kumi: KUMI_FABRIC_SPIN={}: give microseconds of reading before a pause, as 100, with those of the longest \
-                 pause, as 100,10000, or infinite",
+                 pause, as 100,100000, or infinite",
                 text.to_string_lossy()
             );
         }
@@ -178,6 +187,15 @@ pub fn configure() -> Result<Bounds, Errno> {
 fn now() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed()
+}
+
+/// What this thread has used of a processor.
+fn used() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes the structure. There is always this clock, so it does not fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    // Neither is negative.
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Drives the channel for a read that found nothing. If nothing came and the thread has read nothing else for a while, it pauses
@@ -193,10 +211,10 @@ pub fn progress(engine: &Engine, mut found: impl FnMut() -> bool) -> Result<(), 
     let events = events();
     let mut idle = IDLE.get();
     if idle.count(events)
-        && let Some(pause) = idle.empty(configure()?, now())
+        && let Some(pause) = idle.empty(configure()?, now(), used())
     {
         engine.wait(pause, &mut || self::events() != events || found())?;
-        idle.paused(now());
+        idle.paused(used());
     }
     IDLE.set(idle);
     Ok(())
@@ -219,7 +237,7 @@ mod tests {
         while now < end {
             now += Duration::from_nanos(500);
             if idle.count(3)
-                && let Some(pause) = idle.empty(bounds, now)
+                && let Some(pause) = idle.empty(bounds, now, now)
             {
                 pauses.push((now - start, pause));
                 now += pause;
@@ -231,7 +249,7 @@ mod tests {
 
     #[test]
     fn pauses_begin_after_the_spin_and_grow() {
-        let pauses = pauses(Bounds::default(), Duration::from_millis(300));
+        let pauses = pauses(Bounds::default(), Duration::from_millis(3000));
         assert_eq!(
             pauses[0],
             (us(112), us(50)),
@@ -240,7 +258,8 @@ mod tests {
         let lengths: Vec<Duration> = pauses.iter().map(|(_, length)| *length).collect();
         assert_eq!(lengths[1..6], [us(100), us(200), us(400), us(800), us(1000)]);
         assert!(pauses.iter().all(|(at, length)| *at >= FRESH || *length <= FRESH_PAUSE));
-        assert_eq!(*lengths.last().unwrap(), Duration::from_millis(10));
+        assert!(pauses.iter().all(|(at, length)| *at >= RECENT || *length <= RECENT_PAUSE));
+        assert_eq!(*lengths.last().unwrap(), Duration::from_millis(100));
     }
 
     #[test]
@@ -257,34 +276,46 @@ mod tests {
     fn an_event_or_something_else_between_begins_anew() {
         let bounds = Bounds::default();
         let mut idle = Idle::new();
-        assert_eq!(idle.empty(bounds, us(1)), None);
-        assert_eq!(idle.empty(bounds, us(30)), None);
+        assert_eq!(idle.empty(bounds, us(1), us(1)), None);
+        assert_eq!(idle.empty(bounds, us(30), us(30)), None);
         let at = |idle: &mut Idle, from: u64, to: u64| {
-            (from..to).step_by(20).find_map(|now| idle.empty(bounds, us(now)))
+            (from..to).step_by(20).find_map(|now| idle.empty(bounds, us(now), us(now)))
         };
         assert_eq!(at(&mut idle, 50, 200), Some(us(50)));
-        assert_eq!(idle.empty(bounds, us(1000)), None, "the program did something else");
+        assert_eq!(idle.empty(bounds, us(1000), us(1000)), None, "the program did something else");
         assert_eq!(at(&mut idle, 1020, 1090), None);
         assert_eq!(at(&mut idle, 1100, 1200), Some(us(50)));
         idle.count(1);
-        assert_eq!(idle.empty(bounds, us(1120)), None, "there was an event");
+        assert_eq!(idle.empty(bounds, us(1120), us(1120)), None, "there was an event");
     }
 
     #[test]
     fn the_first_reads_after_a_pause_may_be_late() {
         let bounds = Bounds { spin: Some(Duration::ZERO), ..Bounds::default() };
         let mut idle = Idle::new();
-        assert_eq!(idle.empty(bounds, us(100)), Some(us(50)));
+        assert_eq!(idle.empty(bounds, us(100), us(100)), Some(us(50)));
         idle.paused(us(150));
-        assert_eq!(idle.empty(bounds, us(150 + 32 + 6)), Some(us(100)));
-        idle.paused(us(288));
-        assert_eq!(idle.empty(bounds, us(288 + 32 + 12)), Some(us(200)));
-        idle.paused(us(532));
+        assert_eq!(idle.empty(bounds, us(150 + 80 + 6), us(150 + 80 + 6)), Some(us(100)));
+        idle.paused(us(340));
+        assert_eq!(idle.empty(bounds, us(340 + 80 + 12), us(340 + 80 + 12)), Some(us(200)));
+        idle.paused(us(640));
         assert_eq!(
-            idle.empty(bounds, us(532 + 32 + 26)),
+            idle.empty(bounds, us(640 + 80 + 26), us(640 + 80 + 26)),
             Some(us(50)),
             "later than an eighth of the pause"
         );
+    }
+
+    #[test]
+    fn time_that_is_given_away_does_not_count() {
+        let bounds = Bounds::default();
+        let mut idle = Idle::new();
+        assert_eq!(idle.empty(bounds, us(1), us(1)), None);
+        assert_eq!(idle.empty(bounds, us(5000), us(20)), Some(us(50)));
+        idle.paused(us(25));
+        assert_eq!(idle.empty(bounds, us(9000), us(40)), Some(us(100)));
+        idle.paused(us(45));
+        assert_eq!(idle.empty(bounds, us(9200), us(300)), None, "the program has computed");
     }
 
     #[test]
