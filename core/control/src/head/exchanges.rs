@@ -63,7 +63,7 @@ impl Group {
             _ => return Progress::None,
         };
         match &self.last {
-            Some((_, whole)) if again.len() > 0 => Progress::Send(again, whole.clone()),
+            Some((_, whole)) if !again.is_empty() => Progress::Send(again, whole.clone()),
             _ => Progress::None,
         }
     }

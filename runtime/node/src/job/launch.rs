@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicI32;
 
 use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
 use kumi_net::SealKey;
@@ -60,6 +61,14 @@ pub(super) struct RankProcess {
     pub(super) process: Process,
     pub(super) input: Option<pipe::Sender>,
     pub(super) outputs: [pipe::Receiver; 2],
+}
+
+impl RankProcess {
+    /// Its process group; 0 if it has ended.
+    pub(super) fn group(&self) -> AtomicI32 {
+        let pid = self.process.pid().and_then(|pid| i32::try_from(pid).ok());
+        AtomicI32::new(pid.unwrap_or(0))
+    }
 }
 
 pub(super) fn resources(what: &str, error: &dyn std::fmt::Display) -> Refusal {
@@ -218,10 +227,30 @@ impl JobResources {
             (null.as_fd(), folder.as_ref()),
         );
         let mut server = server.map_err(failed)?;
+        let ranks = self.spawn_ranks(services, part, &shared, (null.as_fd(), folder.as_ref()));
+        match ranks.await {
+            Ok(ranks) => Ok(ShimProcesses { ranks, go, status, server }),
+            Err(error) => {
+                if let Some(server) = &mut server {
+                    server.process.kill();
+                }
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Spawns the ranks' shims, all or none.
+    async fn spawn_ranks(
+        &self,
+        services: &NodeServices,
+        part: &NodeRanks,
+        shared: &[BorrowedFd<'_>; 3],
+        (null, group): (BorrowedFd<'_>, Option<&File>),
+    ) -> io::Result<Vec<RankProcess>> {
         let mut ranks: Vec<RankProcess> = Vec::new();
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
-            match self.spawn_one(services, local, input, &shared, null.as_fd(), folder.as_ref()) {
+            match self.spawn_one(services, local, input, shared, null, group) {
                 Ok(rank) => {
                     ranks.push(rank);
                     tokio::task::yield_now().await;
@@ -231,14 +260,11 @@ impl JobResources {
                         // They have not become anything yet; their group is killed as well.
                         rank.process.kill();
                     }
-                    if let Some(server) = &mut server {
-                        server.process.kill();
-                    }
-                    return Err(failed(error));
+                    return Err(error);
                 }
             }
         }
-        Ok(ShimProcesses { ranks, go, status, server })
+        Ok(ranks)
     }
 
     /// Starts the server of an MPI program.

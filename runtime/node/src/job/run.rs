@@ -130,10 +130,7 @@ impl JobTask {
         let name = (spec.request.name.clone(), spec.request.resources.fill, share);
         let (tell, parts) = mpsc::unbounded_channel();
         let ShimProcesses { ranks, go, status, server } = shims;
-        let pids = ranks.iter().map(|rank| {
-            AtomicI32::new(rank.process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0))
-        });
-        let groups = Arc::new(pids.collect());
+        let groups = Arc::new(ranks.iter().map(RankProcess::group).collect());
         let memory = (segment, traces);
         let live =
             LiveJob::new(name, part.first, memory, page, (control.clone(), Arc::clone(&groups)));

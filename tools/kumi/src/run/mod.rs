@@ -51,7 +51,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         set(&mut env, TRACE, events.to_string());
     }
     check_settings(&env)?;
-    mpi::prepare(&mut env, &place, args.mpi, args.fabric)?;
+    mpi::prepare(&mut env, (&place, &args.command[1..]), args.mpi, args.fabric)?;
     // `kumi cluster down` uses it to find ranks whose daemon and watcher were both killed.
     set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
     let request = JobRequest {

@@ -4,6 +4,7 @@ use crate::error::Error;
 use clap::ValueEnum;
 use kumi_node::job::mpi::setting::{FABRIC, Fabric, MPI, MpiLibrary, MpiSetting};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -72,6 +73,15 @@ const COMMON: [&str; 9] = [
 const INTERPRETERS: [&str; 9] =
     ["python", "pypy", "julia", "Rscript", "perl", "ruby", "octave", "lua", "java"];
 
+/// Programs that run what their arguments name.
+const WRAPPERS: [&str; 26] = [
+    "sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "busybox", "env", "timeout",
+    "strace", "ltrace", "nice", "nohup", "ionice", "numactl", "taskset", "chrt", "time", "stdbuf",
+    "setsid", "perf", "valgrind", "gdb",
+];
+/// Most words of a command that are looked at.
+const MOST_WORDS: usize = 64;
+
 /// What a library's name says.
 fn by_name(name: &str) -> Option<MpiLibrary> {
     const OPEN_MPI: [&str; 6] = [
@@ -112,8 +122,7 @@ struct Found {
 
 /// Looks at a program and the libraries that it is linked with.
 fn look_at(program: &Path, library_path: &str) -> Found {
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
-    if is_script(program) || INTERPRETERS.iter().any(|start| name.starts_with(start)) {
+    if loads_as_it_runs(program) {
         return Found { library: Some(MpiLibrary::Any), ucx_only: None };
     }
     let mut found = Found::default();
@@ -148,6 +157,42 @@ fn look_at(program: &Path, library_path: &str) -> Found {
     found
 }
 
+/// Looks at the program of a command, and if that is none of MPI at what its other words name: a shell runs that, or `strace`.
+fn look_at_command(program: &Path, words: &[String], env: &[(String, String)]) -> Found {
+    let value = |name: &str| {
+        let found = env.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_str()).unwrap_or_default()
+    };
+    let library_path = value("LD_LIBRARY_PATH");
+    let found = look_at(program, library_path);
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    if found.library.is_some() {
+        return found;
+    }
+    let wrapper = WRAPPERS.contains(&&*name);
+    // Words of a shell's line, too.
+    let breaks = |one: char| one.is_whitespace() || ";&|()'\"`".contains(one);
+    let parts = words.iter().flat_map(|word| word.split(breaks)).filter(|word| !word.is_empty());
+    for word in parts.take(MOST_WORDS) {
+        let named = wrapper || word.contains('/');
+        let script = || wrapper && is_script(Path::new(word));
+        let path = OsStr::new(value("PATH"));
+        let found = match super::program::find(word, Some(path)) {
+            // Only a wrapper runs a script or an interpreter that it is given.
+            Ok(place) if named && (wrapper || !loads_as_it_runs(&place)) => {
+                look_at(&place, library_path)
+            }
+            // A shell reads one that nobody may execute.
+            _ if script() => Found { library: Some(MpiLibrary::Any), ucx_only: None },
+            _ => continue,
+        };
+        if found.library.is_some() {
+            return found;
+        }
+    }
+    Found::default()
+}
+
 fn has_only_ucx(library: &Path) -> bool {
     let needs = elf::needs(library).libraries;
     let has = |start: &str| needs.iter().any(|name| name.starts_with(start));
@@ -165,6 +210,12 @@ fn folders(file: &Path, own: &[String], library_path: &str) -> Vec<PathBuf> {
     own.chain(path).chain(fixed).filter(|folder| !folder.is_empty()).map(PathBuf::from).collect()
 }
 
+/// Scripts and interpreters, which may load any library.
+fn loads_as_it_runs(program: &Path) -> bool {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    is_script(program) || INTERPRETERS.iter().any(|start| name.starts_with(start))
+}
+
 fn is_script(program: &Path) -> bool {
     let mut start = [0; 2];
     let read = std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut start));
@@ -172,13 +223,13 @@ fn is_script(program: &Path) -> bool {
 }
 
 /// Puts into the environment how the program is started, if it may be an MPI program. What the command line says goes before
-/// what the environment says, and that before what the program looks like.
+/// what the environment says, and that before what the program looks like. `words` are its arguments.
 ///
 /// # Errors
 /// Its messages cannot go as they are to go.
 pub fn prepare(
     env: &mut Vec<(String, String)>,
-    program: &Path,
+    (program, words): (&Path, &[String]),
     mpi: Option<MpiChoice>,
     fabric: Option<FabricChoice>,
 ) -> Result<(), Error> {
@@ -198,7 +249,7 @@ pub fn prepare(
     let chosen = chosen.map(str::to_owned);
     let mut ucx_only = None;
     if chosen.as_deref() != Some("none") {
-        let found = look_at(program, value("LD_LIBRARY_PATH").unwrap_or_default());
+        let found = look_at_command(program, words, env);
         let chosen = chosen.or_else(|| found.library.map(|library| library.word().to_owned()));
         ucx_only = found.ucx_only;
         env.retain(|(name, _)| name != MPI);
@@ -275,6 +326,32 @@ mod tests {
     }
 
     #[test]
+    fn what_a_shell_or_another_wrapper_runs_is_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        link(at, "libmpi.so.40", &[]);
+        let program = link(at, "solver", &["./libmpi.so.40"]);
+        let (program, plain) = (program.display().to_string(), link(at, "plain", &[]));
+        let script = at.join("script");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        let env = [("PATH".to_owned(), format!("{}:/usr/bin:/bin", at.display()))];
+        let library = |first: &str, words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            look_at_command(Path::new(first), &words, &env).library
+        };
+        let open_mpi = Some(MpiLibrary::OpenMpi);
+        assert_eq!(library("/bin/sh", &["-c", &format!("cd / && {program} 7; echo")]), open_mpi);
+        assert_eq!(library("/bin/sh", &["-c", "solver > out"]), open_mpi);
+        assert_eq!(library("/usr/bin/env", &["A=1", "timeout", "9", &program]), open_mpi);
+        assert_eq!(library(&plain.display().to_string(), &["--run", &program]), open_mpi);
+        let any = Some(MpiLibrary::Any);
+        assert_eq!(library("/bin/sh", &[&script.display().to_string()]), any);
+        assert_eq!(library("/bin/sh", &["-c", "echo; exit 3"]), None);
+        // Not run, but read.
+        assert_eq!(library("/bin/cat", &[&script.display().to_string()]), None);
+    }
+
+    #[test]
     fn an_mpich_that_cannot_send_through_kumi_gets_a_sentence() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
@@ -283,7 +360,7 @@ mod tests {
         let program = link(at, "program", &["./libmpich.so.12"]);
         let run = |fabric| {
             let mut env = Vec::new();
-            prepare(&mut env, &program, None, Some(fabric)).map(|()| env)
+            prepare(&mut env, (&program, &[]), None, Some(fabric)).map(|()| env)
         };
         let error = run(FabricChoice::Kumi).unwrap_err();
         assert!(error.to_string().contains("UCX only") && error.exit_code() == 64, "{error}");
@@ -296,7 +373,7 @@ mod tests {
         let run = |said: Option<&str>, choice| {
             let mut env: Vec<_> =
                 said.map(|said| (MPI.to_owned(), said.to_owned())).into_iter().collect();
-            prepare(&mut env, Path::new("/bin/true"), choice, None).map(|()| env)
+            prepare(&mut env, (Path::new("/bin/true"), &[]), choice, None).map(|()| env)
         };
         let word = |word: &str| vec![(MPI.to_owned(), word.to_owned())];
         assert_eq!(run(None, None).unwrap(), []);

@@ -99,7 +99,12 @@ fn open_mpi(fabric: Fabric) -> &'static [(&'static str, &'static str)] {
             ("OMPI_MCA_pml", "cm"),
             ("OMPI_MCA_mtl", "ofi"),
             ("OMPI_MCA_mtl_ofi_provider_include", "kumi"),
-            ("OMPI_MCA_btl", "self"),
+            // One-sided communication of version 5 takes `rdma`, over this. Version 4 prefers `rdma`, too, which fails there
+            // without transports of its own, and gets `pt2pt` so. `ucx` would look for hardware and complain.
+            ("OMPI_MCA_btl", "self,ofi"),
+            ("OMPI_MCA_btl_ofi_provider_include", "kumi"),
+            ("OMPI_MCA_osc", "^ucx"),
+            ("OMPI_MCA_osc_rdma_priority", "1"),
         ],
         Fabric::Tcp => &[("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "tcp,self")],
         // Version 4 calls its shared memory vader, version 5 sm.
@@ -191,6 +196,7 @@ mod tests {
         let kumi = of(MpiLibrary::Any, Fabric::Kumi);
         assert!(has(&kumi, "FI_PROVIDER", "kumi") && has(&kumi, "FI_PROVIDER_PATH", "/p"));
         assert!(has(&kumi, "OMPI_MCA_mtl", "ofi") && has(&kumi, "MPIR_CVAR_CH4_NETMOD", "ofi"));
+        assert!(has(&kumi, "OMPI_MCA_btl_ofi_provider_include", "kumi"));
         let tcp = of(MpiLibrary::OpenMpi, Fabric::Tcp);
         assert!(has(&tcp, "OMPI_MCA_btl", "tcp,self"));
         assert!(has(&tcp, "OMPI_MCA_btl_tcp_if_include", "lo"));
