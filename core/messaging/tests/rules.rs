@@ -445,7 +445,7 @@ fn accesses_under_way_are_bounded() {
     let local = Part::new(vec![1; 8]);
     let remote = [RemoteRange { address: 0, length: 8, key: 1 }];
     job.room(10_000);
-    let mut begin = |job: &mut Network| job.access(0, access(1, Direction::Write, &local, &remote));
+    let begin = |job: &mut Network| job.access(0, access(1, Direction::Write, &local, &remote));
     let begun = (0..5_000).take_while(|_| begin(&mut job).is_ok()).count();
     assert_eq!((begun, begin(&mut job)), (1024, Err(Refused::Again)));
     job.run();
