@@ -332,7 +332,7 @@ mod tests {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            0.8 + 0.45 * ((state >> 40) as f64 / (1 << 24) as f64)
+            0.8 + 0.45 * ((state >> 40) as f64 / f64::from(1 << 24))
         }
     }
 
