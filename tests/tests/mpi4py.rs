@@ -15,7 +15,11 @@ fn mpi4py(test: &str, library: Library) {
     let mut options = vec!["-B", &suite, "-e", "spawn", "-e", "dynproc"];
     let ranks = if mpi::everything() { &[2, 4][..] } else { &[2] };
     if !mpi::everything() {
-        options.extend(["-i", "test_p2p_obj.py", "-i", "test_cco_obj.py", "-i", "test_rma.py"]);
+        options.extend(["-i", "test_cco_obj.py", "-i", "test_comm.py", "-i", "test_status.py"]);
+        // Open MPI 4.1 ends by a signal when it cancels a send over libfabric, and has no one-sided operations with several threads.
+        if library != Library::OpenMpi4 {
+            options.extend(["-i", "test_p2p_obj.py", "-i", "test_rma.py"]);
+        }
     }
     for &ranks in ranks {
         let job = mpi::start(&cluster, ranks, 2, &python, &options);

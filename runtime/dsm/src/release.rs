@@ -1,7 +1,7 @@
 //! What a rank does before it releases: its diffs go home.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kumi_coherence::message::push_diff;
 use kumi_coherence::{Home, PageSet};
@@ -61,6 +61,8 @@ pub(crate) struct Releaser {
     protocol: Arc<Protocol>,
     statistics: Arc<Statistics>,
     trace: Trace,
+    /// Held from the question what this rank has written until all of it is in place and its interval is closed.
+    releasing: Mutex<()>,
 }
 
 impl Releaser {
@@ -70,11 +72,19 @@ impl Releaser {
         statistics: Arc<Statistics>,
         trace: Trace,
     ) -> Releaser {
-        Releaser { node, protocol, statistics, trace }
+        Releaser { node, protocol, statistics, trace, releasing: Mutex::default() }
     }
 
-    /// Sends the diffs of pages that this rank has written and waits until they are in place, then closes the interval.
-    pub(crate) fn flush(&self, pages: PageSet) -> Result<(), Error> {
+    /// Collects the pages that this rank has written, sends their diffs and waits until they are in place, then closes the interval.
+    ///
+    /// Threads do this one after the other. What one of them wrote another one may collect, and the first must not give its lock away
+    /// before that has arrived.
+    pub(crate) fn flush(
+        &self,
+        collect: impl FnOnce() -> Result<PageSet, Error>,
+    ) -> Result<(), Error> {
+        let _releasing = self.releasing.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = collect()?;
         if self.trace.is_on() {
             for range in pages.ranges() {
                 self.trace.note(EventKind::Written, range.start, (range.end - range.start).into());

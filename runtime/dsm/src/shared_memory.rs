@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use kumi_coherence::{Acquired, BarrierKind, Coherence, PageSet, Placement, Sharing};
+use kumi_coherence::{Acquired, BarrierKind, Coherence, Placement, Sharing};
 use kumi_mem::Context;
 use kumi_net::trace::{EventKind, NO_PEER};
 
@@ -402,8 +402,7 @@ impl SharedMemory {
 
     fn flush(&self) -> Result<(), Error> {
         let allocated = self.protocol.ask(|coherence| coherence.allocated())?;
-        let pages: PageSet = self.rank_view.collect(allocated)?;
-        self.releaser.flush(pages)
+        self.releaser.flush(|| self.rank_view.collect(allocated))
     }
 
     /// The addresses of the whole memory at this rank.

@@ -15,8 +15,7 @@ pub(super) fn bytes(piece: Piece) -> SharedBytesMut<'static> {
     let start = NonNull::new(std::ptr::with_exposed_provenance_mut(piece.address))
         .unwrap_or(NonNull::dangling());
     // SAFETY: the program has given this memory to an operation or a registration that is not over (the module's first lines); no
-    // Rust reference to it is made in this library. A piece without an address has no bytes (`Pieces` leaves such out, and
-    // `bytes_of` is not asked for them).
+    // Rust reference to it is made in this library. A piece without an address has no bytes (`arguments.rs` refuses others).
     unsafe { SharedBytesMut::new(start, if piece.address == 0 { 0 } else { piece.length }) }
 }
 
