@@ -127,7 +127,8 @@ impl RankView {
         let mut written = locked(&self.written);
         for pages in acquired.stale.ranges() {
             for need in &self.needs[pages.start as usize..pages.end as usize] {
-                need.store(stamp, Release);
+                // Two threads may acquire at once, and the one with the older stamp come last.
+                need.fetch_max(stamp, Release);
             }
             for visible in self.view.visible(wide(pages))? {
                 // Another thread may write there until the page is out of sight, after it was asked what is written. The
