@@ -1,10 +1,9 @@
 //! What this rank's program sees: its view, which copy of each page it needs, and what it has written.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::thread::ThreadId;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use kumi_coherence::{Acquired, PageSet};
 use zerocopy::FromZeros;
@@ -23,7 +22,6 @@ pub(crate) struct RankView {
     acquiring: RwLock<()>,
     /// Pages that were written and are out of sight, for the next collection.
     written: Mutex<Vec<Range<u64>>>,
-    threads: Threads,
 }
 
 fn wide(pages: &Range<u32>) -> Range<u64> {
@@ -40,28 +38,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether more than one thread of the rank uses the memory, as far as faults and acquires show.
-#[derive(Debug, Default)]
-struct Threads {
-    first: OnceLock<ThreadId>,
-    several: AtomicBool,
-}
-
-impl Threads {
-    /// This thread does; whether others do, too.
-    fn note(&self) -> bool {
-        if self.several.load(Relaxed) {
-            return true;
-        }
-        let own = std::thread::current().id();
-        let several = *self.first.get_or_init(|| own) != own;
-        if several {
-            self.several.store(true, Relaxed);
-        }
-        several
-    }
-}
-
 impl RankView {
     pub(crate) fn new(view: View, node: Arc<NodeCopy>) -> Result<RankView, Error> {
         let pages = view.units() as usize;
@@ -72,8 +48,7 @@ impl RankView {
         // Zeros that nobody touches take no memory.
         let needs = <[AtomicU64]>::new_box_zeroed_with_elems(pages).map_err(full)?;
         let (acquiring, written) = (RwLock::default(), Mutex::default());
-        let threads = Threads::default();
-        Ok(RankView { view, node, needs, acquiring, written, threads })
+        Ok(RankView { view, node, needs, acquiring, written })
     }
 
     pub(crate) fn view(&self) -> &View {
@@ -87,13 +62,11 @@ impl RankView {
 
     /// Shows pages that have their home on this node.
     pub(crate) fn show_home(&self, pages: &Range<u32>) -> Result<(), Error> {
-        self.threads.note();
         Ok(self.view.map(wide(pages))?)
     }
 
     /// Shows the first of these pages whose copies are as new as needed; how many.
     pub(crate) fn show_copies(&self, pages: &Range<u32>) -> Result<u32, Error> {
-        self.threads.note();
         let _acquiring = self.acquiring.read().unwrap_or_else(PoisonError::into_inner);
         let mut end = pages.start;
         while end < pages.end {
@@ -122,7 +95,6 @@ impl RankView {
         for page in acquired.homed.ranges().iter().cloned().flatten() {
             self.node.become_home(page)?;
         }
-        let several = self.threads.note();
         let _acquiring = self.acquiring.write().unwrap_or_else(PoisonError::into_inner);
         let mut written = locked(&self.written);
         for pages in acquired.stale.ranges() {
@@ -131,11 +103,6 @@ impl RankView {
                 need.fetch_max(stamp, Release);
             }
             for visible in self.view.visible(wide(pages))? {
-                // Another thread may write there until the page is out of sight, after it was asked what is written. The
-                // comparison with the twin at the next release tells whether it did.
-                if several {
-                    written.push(visible.clone());
-                }
                 used.insert(narrow(&visible));
             }
         }
