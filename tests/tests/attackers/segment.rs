@@ -141,7 +141,7 @@ impl Case {
 /// one has ended the job, or only the kernel reads the region.
 fn scribbled_over(cluster: &TestCluster, case: Case) -> bool {
     let (name, words) = (case.name(), soak("100000000"));
-    let mut args = vec!["run", "-n", "4", "--nodes", "2", "--name", &name];
+    let mut args = vec!["run", "-n", "4", "--nodes", "2", "--label", "--name", &name];
     args.extend(case.options);
     args.extend(["sh", "-c", INTRODUCTION]);
     args.extend(words.iter().map(String::as_str));
@@ -196,24 +196,34 @@ fn others_have_lived(case: Case, outcome: &Value, said: &FinishedCommand) {
     }
     let crash = outcome["signal"].as_u64().filter(|signal| CRASHES.contains(signal));
     assert_eq!(crash, None, "{case:?}: {outcome} {said:?}");
-    // The program may find wrong results and say so; the library finds wrong words, and does not stumble over them.
-    for part in ["panicked at runtime/", "panicked at core/"] {
-        assert!(!said.err.contains(part), "{case:?}: {said:?}");
-    }
+    // The program may find wrong results and say so; the library finds wrong words, and does not stumble over them. The evil
+    // rank may still say that it stumbled over its own while another one has already ended the job.
+    let its_own = format!("[{}] ", evil_rank(case.driver));
+    let mut by_others = said.err.lines().filter(|line| !line.starts_with(&its_own));
+    let stumbles = ["panicked at runtime/", "panicked at core/"];
+    let stumbled = by_others.find(|line| stumbles.iter().any(|part| line.contains(part)));
+    assert_eq!(stumbled, None, "{case:?}: {said:?}");
 }
 
-/// So many seeds, over all regions.
+/// Further seeds for a region whose wrong words others have not met yet. The evil rank may end before, by its own wrong words.
+const FURTHER_SEEDS: u64 = 12;
+
+/// So many seeds, over all regions, and more for those of which others met no wrong words.
 fn scribbled_over_all(driver: Wire, regions: &[Region], seeds: u64) {
     let cluster = TestCluster::up_with(2, &driver.options());
     let pids = [cluster.pid("node-0"), cluster.pid("node-1"), cluster.pid("head")];
     let all_options: [&[&str]; 3] =
         [&["--checksum", "headers"], &["--checksum", "all"], &["--encrypt"]];
     let mut met = vec![0; regions.len()];
-    for seed in 1..=seeds {
-        let at = seed as usize % regions.len();
+    let turns = regions.len() as u64;
+    for seed in 1..=seeds + FURTHER_SEEDS * turns {
+        let at = (seed % turns) as usize;
+        if seed > seeds && met[at] > 0 {
+            continue;
+        }
         // Another one in each turn, also where the number of regions is a multiple of that of options.
-        let turn = if regions.len().is_multiple_of(3) { seed as usize / regions.len() } else { 0 };
-        let options = all_options[(seed as usize + turn) % all_options.len()];
+        let turn = if turns.is_multiple_of(3) { seed / turns } else { 0 };
+        let options = all_options[((seed + turn) % all_options.len() as u64) as usize];
         let others = scribbled_over(&cluster, Case { driver, options, region: regions[at], seed });
         met[at] += u32::from(others);
     }
