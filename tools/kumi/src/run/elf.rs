@@ -10,11 +10,14 @@ use std::path::Path;
 const MOST_ENTRIES: u64 = 4_096;
 /// Longest name or search path, in bytes.
 const LONGEST_NAME: usize = 4_096;
+/// Longest table of names that is read, in bytes.
+const MOST_NAMES: u64 = 16 << 20;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
@@ -78,26 +81,56 @@ fn segments(file: &File) -> Option<Vec<Segment>> {
     (0..count).map(segment).collect()
 }
 
+/// The names of all that the file at `path` takes from libraries or gives to others, each ended by a zero. None if it is no such
+/// file, or has too many.
+pub fn names(path: &Path) -> Option<Vec<u8>> {
+    let file = File::open(path).ok()?;
+    let table = Table::read(&file)?;
+    let size = table.value(DT_STRSZ).filter(|&size| size <= MOST_NAMES)?;
+    let mut names = vec![0; usize::try_from(size).ok()?];
+    file.read_exact_at(&mut names, table.texts).ok()?;
+    Some(names)
+}
+
+/// What the loader reads of a file first.
+struct Table {
+    /// Tags and values.
+    entries: Vec<(u64, u64)>,
+    /// Where its texts begin in the file.
+    texts: u64,
+}
+
+impl Table {
+    fn read(file: &File) -> Option<Self> {
+        let segments = segments(file)?;
+        let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+        let entry = |number: u64| {
+            let entry = bytes::<16>(file, dynamic.offset.checked_add(number * 16)?)?;
+            Some((u64_in(&entry, 0)?, u64_in(&entry, 8)?))
+        };
+        let count = (dynamic.size / 16).min(MOST_ENTRIES);
+        let entries: Vec<(u64, u64)> =
+            (0..count).map_while(entry).take_while(|&(tag, _)| tag != 0).collect();
+        let &(_, address) = entries.iter().find(|&&(tag, _)| tag == DT_STRTAB)?;
+        let holds = |segment: &&Segment| {
+            segment.kind == PT_LOAD
+                && address.checked_sub(segment.address).is_some_and(|within| within < segment.size)
+        };
+        let place = segments.iter().find(holds)?;
+        let texts = place.offset.checked_add(address - place.address)?;
+        Some(Self { entries, texts })
+    }
+
+    fn value(&self, wanted: u64) -> Option<u64> {
+        self.entries.iter().find(|&&(tag, _)| tag == wanted).map(|&(_, value)| value)
+    }
+}
+
 fn read(file: &File) -> Option<Needs> {
-    let segments = segments(file)?;
-    let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-    let entry = |number: u64| {
-        let entry = bytes::<16>(file, dynamic.offset.checked_add(number * 16)?)?;
-        Some((u64_in(&entry, 0)?, u64_in(&entry, 8)?))
-    };
-    let count = (dynamic.size / 16).min(MOST_ENTRIES);
-    let entries: Vec<(u64, u64)> =
-        (0..count).map_while(entry).take_while(|&(tag, _)| tag != 0).collect();
-    let (_, address) = entries.iter().find(|&&(tag, _)| tag == DT_STRTAB)?;
-    let holds = |segment: &&Segment| {
-        segment.kind == PT_LOAD
-            && address.checked_sub(segment.address).is_some_and(|within| within < segment.size)
-    };
-    let place = segments.iter().find(holds)?;
-    let texts = place.offset.checked_add(address - place.address)?;
-    let text = |&(_, at): &(u64, u64)| text(file, texts.checked_add(at)?);
+    let table = Table::read(file)?;
+    let text = |&(_, at): &(u64, u64)| text(file, table.texts.checked_add(at)?);
     let of = |wanted: &[u64]| {
-        let some = entries.iter().filter(|(tag, _)| wanted.contains(tag));
+        let some = table.entries.iter().filter(|(tag, _)| wanted.contains(tag));
         some.filter_map(text).collect::<Vec<String>>()
     };
     let folders = of(&[DT_RPATH, DT_RUNPATH]);
@@ -122,6 +155,9 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let needs = needs(&own);
         assert!(needs.libraries.iter().any(|name| name.starts_with("libc.so")), "{needs:?}");
+        let names = names(&own).unwrap();
+        assert!(names.split(|&byte| byte == 0).any(|name| name == b"memcpy"));
+        assert_eq!(names.last(), Some(&0));
     }
 
     #[test]
@@ -133,6 +169,7 @@ mod tests {
         for length in [0, 3, 40, 64, 100, 200, 400, 600] {
             std::fs::write(&path, &own[..length]).unwrap();
             assert_eq!(needs(&path), Needs::default(), "the first {length} bytes");
+            assert_eq!(names(&path), None, "the first {length} bytes");
         }
         // Tables that lie elsewhere than they say.
         let mut wrong = own[..4096].to_vec();

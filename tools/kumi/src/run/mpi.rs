@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use clap::ValueEnum;
-use kumi_node::job::mpi::setting::{FABRIC, Fabric, MPI, MpiLibrary, MpiSetting};
+use kumi_node::job::mpi::setting::{FABRIC, Fabric, MPI, MpiLibrary, MpiSetting, ONE_SIDED};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Read;
@@ -118,28 +118,39 @@ struct Found {
     library: Option<MpiLibrary>,
     /// An MPICH that can send by UCX only.
     ucx_only: Option<PathBuf>,
+    /// Neither the program nor its libraries name a function of one-sided communication, or load others as they run.
+    no_windows: bool,
+}
+
+impl Found {
+    /// A program that may load any library.
+    fn any() -> Self {
+        Self { library: Some(MpiLibrary::Any), ..Self::default() }
+    }
 }
 
 /// Looks at a program and the libraries that it is linked with.
 fn look_at(program: &Path, library_path: &str) -> Found {
     if loads_as_it_runs(program) {
-        return Found { library: Some(MpiLibrary::Any), ucx_only: None };
+        return Found::any();
     }
     let mut found = Found::default();
     let (mut seen, mut waiting) = (BTreeSet::new(), vec![program.to_owned()]);
+    let (mut files, mut complete) = (Vec::new(), true);
     while let Some(file) = waiting.pop() {
         let needs = elf::needs(&file);
         let folders = folders(&file, &needs.folders, library_path);
+        files.push(file);
         for name in needs.libraries {
             let library = by_name(&name);
             found.library = found.library.or(library);
             let common = COMMON.iter().any(|start| name.starts_with(start));
-            if common || seen.len() >= MOST_LIBRARIES || !seen.insert(name.clone()) {
+            if common || !seen.insert(name.clone()) {
                 continue;
             }
-            let Some(path) =
-                folders.iter().map(|folder| folder.join(&name)).find(|at| at.is_file())
-            else {
+            let path = folders.iter().map(|folder| folder.join(&name)).find(|at| at.is_file());
+            let Some(path) = path.filter(|_| seen.len() <= MOST_LIBRARIES) else {
+                complete &= library.is_some();
                 continue;
             };
             if library == Some(MpiLibrary::Mpich) && has_only_ucx(&path) {
@@ -150,11 +161,18 @@ fn look_at(program: &Path, library_path: &str) -> Found {
                 waiting.push(path);
             }
         }
-        if found.library.is_some() {
-            break;
-        }
     }
+    let names_none = || files.iter().all(|file| names_no_window(file));
+    found.no_windows = found.library.is_some() && complete && names_none();
     found
+}
+
+/// Whether a file surely calls no function of one-sided communication (C: `MPI_Win_create`, Fortran: `mpi_win_create_`).
+fn names_no_window(file: &Path) -> bool {
+    const TELLING: [&[u8]; 3] = [b"mpi_win_", b"shmem_", b"dlopen"];
+    let Some(mut names) = elf::names(file) else { return false };
+    names.make_ascii_lowercase();
+    !TELLING.iter().any(|part| names.windows(part.len()).any(|at| at == *part))
 }
 
 /// Looks at the program of a command, and if that is none of MPI at what its other words name: a shell runs that, or `strace`.
@@ -167,7 +185,7 @@ fn look_at_command(program: &Path, words: &[String], env: &[(String, String)]) -
     let found = look_at(program, library_path);
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     if found.library.is_some() {
-        return found;
+        return Found { no_windows: found.no_windows && value("LD_PRELOAD").is_empty(), ..found };
     }
     let wrapper = WRAPPERS.contains(&&*name);
     // Words of a shell's line, too.
@@ -183,11 +201,12 @@ fn look_at_command(program: &Path, words: &[String], env: &[(String, String)]) -
                 look_at(&place, library_path)
             }
             // A shell reads one that nobody may execute.
-            _ if script() => Found { library: Some(MpiLibrary::Any), ucx_only: None },
+            _ if script() => Found::any(),
             _ => continue,
         };
         if found.library.is_some() {
-            return found;
+            // Another of its words may name another program.
+            return Found { no_windows: false, ..found };
         }
     }
     Found::default()
@@ -248,16 +267,20 @@ pub fn prepare(
     };
     let chosen = chosen.map(str::to_owned);
     let mut ucx_only = None;
+    let mut no_windows = false;
     if chosen.as_deref() != Some("none") {
         let found = look_at_command(program, words, env);
         let chosen = chosen.or_else(|| found.library.map(|library| library.word().to_owned()));
-        ucx_only = found.ucx_only;
+        (ucx_only, no_windows) = (found.ucx_only, found.no_windows);
         env.retain(|(name, _)| name != MPI);
         if let Some(chosen) = chosen {
             super::set(env, MPI, chosen);
         }
     } else {
         env.retain(|(name, _)| name != MPI);
+    }
+    if no_windows && env.iter().all(|(name, _)| name != ONE_SIDED) {
+        super::set(env, ONE_SIDED, "no".to_owned());
     }
     let setting = MpiSetting::of(env).map_err(Error::Usage)?;
     match (setting, ucx_only) {
@@ -323,6 +346,35 @@ mod tests {
         assert_eq!(library(&script), Some(MpiLibrary::Any));
         assert_eq!(library(Path::new("/usr/bin/python3")), Some(MpiLibrary::Any));
         assert_eq!(library(Path::new("/bin/true")), None);
+    }
+
+    #[test]
+    fn a_program_without_one_sided_communication_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        link(at, "libmpi.so.40", &[]);
+        let no_windows = |program: &Path| look_at(program, "").no_windows;
+        let plain = link(at, "plain", &["./libmpi.so.40"]);
+        assert!(no_windows(&plain));
+        link(at, "libwindows.so.1", &["./libmpi.so.40", "-Wl,--defsym=mpi_win_create_=main"]);
+        assert!(!no_windows(&link(at, "user", &["./libwindows.so.1", "./libmpi.so.40"])));
+        // What it is linked with is not there.
+        link(at, "libgone.so.1", &[]);
+        let user = link(at, "lost", &["./libgone.so.1", "./libmpi.so.40"]);
+        assert!(no_windows(&user));
+        std::fs::remove_file(at.join("libgone.so.1")).unwrap();
+        assert!(!no_windows(&user));
+        assert!(!no_windows(Path::new("/usr/bin/python3")));
+        let said = |program: &Path, env: &[(&str, &str)]| {
+            let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+            let mut env: Vec<_> = env.iter().map(own).collect();
+            prepare(&mut env, (program, &[]), None, None).unwrap();
+            env.into_iter().find(|(name, _)| name == ONE_SIDED).map(|(_, value)| value)
+        };
+        assert_eq!(said(&plain, &[]).as_deref(), Some("no"));
+        assert_eq!(said(&plain, &[(ONE_SIDED, "yes")]).as_deref(), Some("yes"));
+        assert_eq!(said(&plain, &[("LD_PRELOAD", "x.so")]), None);
+        assert_eq!(said(&user, &[]), None);
     }
 
     #[test]

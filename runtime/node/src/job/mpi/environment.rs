@@ -61,7 +61,7 @@ pub fn settings(setting: MpiSetting, around: Surroundings<'_>) -> Vec<(String, S
     if setting.library.pmix() {
         // Open MPI 4 takes itself for a program without a launcher unless it knows the launcher by name.
         set("FLUX_JOB_ID", "kumi");
-        for (name, value) in open_mpi(setting.fabric) {
+        for (name, value) in open_mpi(setting.fabric, setting.one_sided) {
             set(name, value);
         }
         if around.crowded {
@@ -93,8 +93,15 @@ pub fn settings(setting: MpiSetting, around: Surroundings<'_>) -> Vec<(String, S
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn open_mpi(fabric: Fabric) -> &'static [(&'static str, &'static str)] {
+fn open_mpi(fabric: Fabric, one_sided: bool) -> &'static [(&'static str, &'static str)] {
     match fabric {
+        // The transport `ofi` of one-sided communication sleeps for a second when it is closed, whether it was used or not.
+        Fabric::Kumi if !one_sided => &[
+            ("OMPI_MCA_pml", "cm"),
+            ("OMPI_MCA_mtl", "ofi"),
+            ("OMPI_MCA_mtl_ofi_provider_include", "kumi"),
+            ("OMPI_MCA_btl", "self"),
+        ],
         Fabric::Kumi => &[
             ("OMPI_MCA_pml", "cm"),
             ("OMPI_MCA_mtl", "ofi"),
@@ -188,7 +195,7 @@ mod tests {
         let of = |library, fabric| {
             let provider = Some(Path::new("/p"));
             let around = Surroundings { provider, loopback: true, crowded: true };
-            settings(MpiSetting { library, fabric }, around)
+            settings(MpiSetting { library, fabric, one_sided: true }, around)
         };
         let has = |all: &[(String, String)], name: &str, value: &str| {
             all.iter().any(|(n, v)| n == name && v == value)
@@ -197,11 +204,18 @@ mod tests {
         assert!(has(&kumi, "FI_PROVIDER", "kumi") && has(&kumi, "FI_PROVIDER_PATH", "/p"));
         assert!(has(&kumi, "OMPI_MCA_mtl", "ofi") && has(&kumi, "MPIR_CVAR_CH4_NETMOD", "ofi"));
         assert!(has(&kumi, "OMPI_MCA_btl_ofi_provider_include", "kumi"));
+        let setting =
+            MpiSetting { library: MpiLibrary::Any, fabric: Fabric::Kumi, one_sided: false };
+        let no_windows = settings(setting, Surroundings::default());
+        assert!(
+            has(&no_windows, "OMPI_MCA_btl", "self") && has(&no_windows, "OMPI_MCA_mtl", "ofi")
+        );
         let tcp = of(MpiLibrary::OpenMpi, Fabric::Tcp);
         assert!(has(&tcp, "OMPI_MCA_btl", "tcp,self"));
         assert!(has(&tcp, "OMPI_MCA_btl_tcp_if_include", "lo"));
         assert!(has(&tcp, "OMPI_MCA_mpi_yield_when_idle", "1"));
-        let setting = MpiSetting { library: MpiLibrary::OpenMpi, fabric: Fabric::Tcp };
+        let (library, fabric) = (MpiLibrary::OpenMpi, Fabric::Tcp);
+        let setting = MpiSetting { library, fabric, one_sided: true };
         let alone = settings(setting, Surroundings::default());
         assert_eq!(alone.len() + 2, tcp.len(), "what depends on the node");
         assert!(

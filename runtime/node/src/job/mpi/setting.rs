@@ -5,6 +5,9 @@ pub const MPI: &str = "KUMI_MPI";
 /// The variable that says over what an MPI program's messages go.
 pub const FABRIC: &str = "KUMI_FABRIC";
 
+/// The variable that says whether an MPI program may use one-sided communication.
+pub const ONE_SIDED: &str = "KUMI_MPI_ONE_SIDED";
+
 /// The MPI library of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MpiLibrary {
@@ -35,6 +38,8 @@ pub struct MpiSetting {
     pub library: MpiLibrary,
     /// Over what its messages go.
     pub fabric: Fabric,
+    /// It may use one-sided communication (`MPI_Win_create` and all that follows).
+    pub one_sided: bool,
 }
 
 impl MpiLibrary {
@@ -94,7 +99,12 @@ impl MpiSetting {
             Some("shm") => Fabric::Shm,
             Some(other) => return Err(format!("{FABRIC} is {other:?}: use kumi, tcp or shm")),
         };
-        Ok(Some(Self { library, fabric }))
+        let one_sided = match value(ONE_SIDED) {
+            None | Some("yes") => true,
+            Some("no") => false,
+            Some(other) => return Err(format!("{ONE_SIDED} is {other:?}: use yes or no")),
+        };
+        Ok(Some(Self { library, fabric, one_sided }))
     }
 }
 
@@ -117,6 +127,10 @@ mod tests {
         assert_eq!(of(&[(MPI, "mpich")]).unwrap().unwrap().fabric, Fabric::Kumi);
         assert!(of(&[(MPI, "lam")]).unwrap_err().contains("openmpi, mpich, any or none"));
         assert!(of(&[(MPI, "any"), (FABRIC, "x")]).unwrap_err().contains("kumi, tcp or shm"));
+        let one_sided = |word| of(&[(MPI, "any"), (ONE_SIDED, word)]);
+        assert!(one_sided("").unwrap().unwrap().one_sided);
+        assert!(!one_sided("no").unwrap().unwrap().one_sided);
+        assert!(one_sided("maybe").unwrap_err().contains("yes or no"));
     }
 
     #[test]
@@ -124,7 +138,7 @@ mod tests {
         for library in [MpiLibrary::OpenMpi, MpiLibrary::Mpich, MpiLibrary::Any] {
             for fabric in [Fabric::Kumi, Fabric::Tcp, Fabric::Shm] {
                 let found = of(&[(MPI, library.word()), (FABRIC, fabric.word())]);
-                assert_eq!(found, Ok(Some(MpiSetting { library, fabric })));
+                assert_eq!(found, Ok(Some(MpiSetting { library, fabric, one_sided: true })));
             }
             assert!(library.pmi() || library.pmix());
         }
