@@ -2,6 +2,9 @@
 //!
 //! The wait loops of MPI read a queue without a pause. To the system they look like work. So a thread that has done nothing but
 //! read nothing for a while blocks in the channel's own wait, where it costs nothing and counts as waiting.
+//!
+//! A program that tests for a message between small pieces of work looks the same. So for the first second a thread that has its processor
+//! for itself pauses for a third of its time only. Where others want the processor, pauses follow each other.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -26,6 +29,9 @@ const FRESH_PAUSE: Duration = Duration::from_millis(1);
 const RECENT: Duration = Duration::from_secs(1);
 /// ... at most this. Later the daemon is to see a rank that does nothing.
 const RECENT_PAUSE: Duration = Duration::from_millis(10);
+
+/// A thread that was kept from its processor for more than this part of its time shares it.
+const CONTENDED: u32 = 8;
 
 /// What `KUMI_FABRIC_SPIN` sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +82,10 @@ pub struct Idle {
     since: Duration,
     /// What the thread had used of a processor when it was looked at last.
     latest: Duration,
+    /// When it began to read, first or after a pause.
+    resumed: Duration,
+    /// What it had used of a processor then.
+    used_before: Duration,
     /// Number of events at that time.
     events: u64,
     /// The next pause.
@@ -92,6 +102,8 @@ impl Idle {
             reads: 0,
             since: Duration::ZERO,
             latest: Duration::ZERO,
+            resumed: Duration::ZERO,
+            used_before: Duration::ZERO,
             events: u64::MAX,
             pause: FIRST_PAUSE,
             gap: GAP,
@@ -115,12 +127,13 @@ impl Idle {
     /// So many reads found nothing; now it is `now`, and the thread has used so much of a processor. Gives how long the thread should pause, if it should; [`Idle::paused`] follows.
     pub fn empty(&mut self, bounds: Bounds, now: Duration, used: Duration) -> Option<Duration> {
         if used.saturating_sub(self.latest) > self.gap {
-            *self = Idle { since: now, events: self.events, ..Idle::new() };
+            let resumed = Idle { resumed: now, used_before: used, ..Idle::new() };
+            *self = Idle { since: now, events: self.events, ..resumed };
         }
         self.latest = used;
         self.gap = GAP;
-        let idle = now.saturating_sub(self.since);
-        if idle < bounds.spin? {
+        let (idle, spin) = (now.saturating_sub(self.since), bounds.spin?);
+        if idle < spin {
             return None;
         }
         let limit = match idle {
@@ -129,14 +142,32 @@ impl Idle {
             _ => bounds.longest,
         };
         let pause = self.pause.min(limit);
+        if idle < RECENT && self.has_read_too_little(spin, pause, now, used) {
+            return None;
+        }
         self.pause = (pause * 2).min(bounds.longest);
         self.gap = GAP + (pause / 8).min(COLD_GAP);
         Some(pause)
     }
 
-    /// The pause is over; the thread has used so much of a processor.
-    pub fn paused(&mut self, used: Duration) {
-        self.latest = used;
+    /// Whether the thread has its processor for itself, and has not read for long enough since its last pause: `spin` for each
+    /// [`FIRST_PAUSE`] of the next one.
+    fn has_read_too_little(
+        &self,
+        spin: Duration,
+        pause: Duration,
+        now: Duration,
+        used: Duration,
+    ) -> bool {
+        let reading = now.saturating_sub(self.resumed);
+        let kept_off = reading.saturating_sub(used.saturating_sub(self.used_before));
+        let wanted = spin.mul_f64(pause.div_duration_f64(FIRST_PAUSE));
+        kept_off <= reading / CONTENDED && reading < wanted
+    }
+
+    /// The pause is over now; the thread has used so much of a processor.
+    pub fn paused(&mut self, now: Duration, used: Duration) {
+        (self.latest, self.resumed, self.used_before) = (used, now, used);
     }
 }
 
@@ -214,7 +245,7 @@ pub fn progress(engine: &Engine, mut found: impl FnMut() -> bool) -> Result<(), 
         && let Some(pause) = idle.empty(configure()?, now(), used())
     {
         engine.wait(pause, &mut || self::events() != events || found())?;
-        idle.paused(used());
+        idle.paused(now(), used());
     }
     IDLE.set(idle);
     Ok(())
@@ -228,20 +259,22 @@ mod tests {
         Duration::from_micros(count)
     }
 
-    /// Reads of 500 ns at once after each other, until `end`; the pauses with the times when they begin.
-    fn pauses(bounds: Bounds, end: Duration) -> Vec<(Duration, Duration)> {
+    /// Reads of 500 ns at once after each other, until `end`, by a thread that gets one of `shared` parts of its processor; the
+    /// pauses with the times when they begin.
+    fn pauses(bounds: Bounds, shared: u32, end: Duration) -> Vec<(Duration, Duration)> {
         let mut idle = Idle::new();
         let start = us(1000);
-        let mut now = start;
+        let (mut now, mut used) = (start, start);
         let mut pauses = Vec::new();
         while now < end {
-            now += Duration::from_nanos(500);
+            now += Duration::from_nanos(500) * shared;
+            used += Duration::from_nanos(500);
             if idle.count(3)
-                && let Some(pause) = idle.empty(bounds, now, now)
+                && let Some(pause) = idle.empty(bounds, now, used)
             {
                 pauses.push((now - start, pause));
                 now += pause;
-                idle.paused(now);
+                idle.paused(now, used);
             }
         }
         pauses
@@ -249,7 +282,7 @@ mod tests {
 
     #[test]
     fn pauses_begin_after_the_spin_and_grow() {
-        let pauses = pauses(Bounds::default(), Duration::from_millis(3000));
+        let pauses = pauses(Bounds::default(), 1, Duration::from_millis(3000));
         assert_eq!(
             pauses[0],
             (us(112), us(50)),
@@ -260,6 +293,23 @@ mod tests {
         assert!(pauses.iter().all(|(at, length)| *at >= FRESH || *length <= FRESH_PAUSE));
         assert!(pauses.iter().all(|(at, length)| *at >= RECENT || *length <= RECENT_PAUSE));
         assert_eq!(*lengths.last().unwrap(), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn who_has_a_processor_alone_pauses_for_a_third_of_the_first_second() {
+        let asleep = |shared, end| {
+            let pauses = pauses(Bounds::default(), shared, Duration::from_millis(end));
+            pauses.iter().map(|(_, length)| *length).sum::<Duration>()
+        };
+        let alone = asleep(1, 900);
+        assert!(
+            alone < Duration::from_millis(305) && alone > Duration::from_millis(280),
+            "{alone:?}"
+        );
+        let sharing = asleep(2, 900);
+        assert!(sharing > Duration::from_millis(850), "{sharing:?}");
+        let later = asleep(1, 20_000) - asleep(1, 10_000);
+        assert!(later > Duration::from_millis(9_900), "{later:?}");
     }
 
     #[test]
@@ -294,11 +344,11 @@ mod tests {
         let bounds = Bounds { spin: Some(Duration::ZERO), ..Bounds::default() };
         let mut idle = Idle::new();
         assert_eq!(idle.empty(bounds, us(100), us(100)), Some(us(50)));
-        idle.paused(us(150));
+        idle.paused(us(150), us(150));
         assert_eq!(idle.empty(bounds, us(150 + 80 + 6), us(150 + 80 + 6)), Some(us(100)));
-        idle.paused(us(340));
+        idle.paused(us(340), us(340));
         assert_eq!(idle.empty(bounds, us(340 + 80 + 12), us(340 + 80 + 12)), Some(us(200)));
-        idle.paused(us(640));
+        idle.paused(us(640), us(640));
         assert_eq!(
             idle.empty(bounds, us(640 + 80 + 26), us(640 + 80 + 26)),
             Some(us(50)),
@@ -312,9 +362,9 @@ mod tests {
         let mut idle = Idle::new();
         assert_eq!(idle.empty(bounds, us(1), us(1)), None);
         assert_eq!(idle.empty(bounds, us(5000), us(20)), Some(us(50)));
-        idle.paused(us(25));
+        idle.paused(us(5050), us(25));
         assert_eq!(idle.empty(bounds, us(9000), us(40)), Some(us(100)));
-        idle.paused(us(45));
+        idle.paused(us(9100), us(45));
         assert_eq!(idle.empty(bounds, us(9200), us(300)), None, "the program has computed");
     }
 
@@ -330,7 +380,9 @@ mod tests {
 
     #[test]
     fn without_a_bound_there_is_no_pause_and_with_zero_at_once() {
-        assert!(pauses(Bounds::parse("infinite").unwrap(), Duration::from_millis(50)).is_empty());
-        assert_eq!(pauses(Bounds::parse("0,60").unwrap(), us(2000))[1].1, us(60));
+        assert!(
+            pauses(Bounds::parse("infinite").unwrap(), 1, Duration::from_millis(50)).is_empty()
+        );
+        assert_eq!(pauses(Bounds::parse("0,60").unwrap(), 1, us(2000))[1].1, us(60));
     }
 }

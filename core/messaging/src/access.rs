@@ -6,6 +6,15 @@ use crate::header::{AtomicHeader, BadMessage, Header, Kind};
 use crate::messenger::{AccessPart, Group, Messenger, Refused, Request, Serve, Status};
 use crate::port::{Address, Arrived, Direction, Failure, Memory, MessageInfo, Port, RemoteEvent};
 
+/// Most bytes that go with a read, write or atomic operation, or its answer, if short messages to that rank may be as long. A rank may
+/// ask many such questions at once, so their answers stay bounded.
+const MOST_CARRIED: u64 = 16 << 10;
+
+/// Bytes of an access to a rank that are carried by its messages; more are copied from memory to memory.
+fn carried_bytes<P: Port>(port: &P, rank: u32) -> u64 {
+    port.eager_bytes(rank).min(MOST_CARRIED)
+}
+
 /// Bytes of registered memory of another rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteRange {
@@ -83,7 +92,7 @@ impl<M: Memory, O> Messenger<M, O> {
     ) -> Result<(), Refused> {
         let (to, remote) = (access.peer.rank, access.remote);
         self.may_begin(port, endpoint, to)?;
-        let longest = port.eager_bytes(to);
+        let longest = carried_bytes(port, to);
         if total(remote) != Some(access.local.length())
             || access.inject && access.local.length() > longest
         {
@@ -305,7 +314,7 @@ impl<M: Memory, O> Messenger<M, O> {
             self.transfer_began(port, token, start);
             return Ok(());
         }
-        if header.length > port.eager_bytes(from) {
+        if header.length > carried_bytes(port, from) {
             self.tell_end(port, from, request, Status::NotSupported);
             return Ok(());
         }
@@ -341,7 +350,8 @@ impl<M: Memory, O> Messenger<M, O> {
         A: Arrived<M>,
     {
         let found = message.length() - begin;
-        if found as u64 > header.length.saturating_mul(2) || header.length > port.eager_bytes(from)
+        if found as u64 > header.length.saturating_mul(2)
+            || header.length > carried_bytes(port, from)
         {
             return Err(BadMessage::Length { found, said: header.length });
         }

@@ -16,10 +16,10 @@ use crate::operation::{Address, Failure, Operation, Piece, Pieces, Success};
 
 /// Bytes of a message that is sent before its receive is known. Longer ones to another node are worth the round trip that saves
 /// a copy; longer ones on the same node are worth a system call.
-const EAGER_FAR: u64 = 16 << 10;
+const EAGER_FAR: u64 = 64 << 10;
 const EAGER_NEAR: u64 = 4 << 10;
 
-/// More answers than a rank can have asked for: 1,024 questions, each for an eager message.
+/// More answers than a rank can have asked for: 1,024 questions, each for 16 KiB.
 const FLOOD: usize = 32 << 20;
 
 /// An operation of the program, and where its memory begins.
