@@ -2,7 +2,9 @@
 
 mod bulk;
 mod call;
+mod chart;
 mod collectives;
+mod cosched;
 mod encryption;
 mod fill;
 mod flood;
@@ -26,6 +28,7 @@ mod shared_jobs;
 mod shared_peers;
 mod shared_programs;
 mod shares;
+mod think;
 mod together;
 mod turns;
 mod wait;
@@ -86,7 +89,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 31] = [
+pub const ALL: [Benchmark; 33] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -122,6 +125,18 @@ pub const ALL: [Benchmark; 31] = [
         about: "every mix of two and three programs, filled, against strict gangs and operating systems",
         runs: 5,
         measure: fill::measure,
+    },
+    Benchmark {
+        name: "cosched",
+        about: "one to three copies of programs under gangs and under every way of waiting",
+        runs: 3,
+        measure: cosched::measure,
+    },
+    Benchmark {
+        name: "think",
+        about: "jobs whose users think, by slice, beside perfect sharing",
+        runs: 1,
+        measure: think::measure,
     },
     Benchmark {
         name: "handler",

@@ -2,7 +2,6 @@
 //!
 //! All are started by `kumi run`, so they differ only in what carries their messages; for the start-up the peer is `mpirun`.
 
-mod chart;
 mod programs;
 mod sizes;
 mod together;

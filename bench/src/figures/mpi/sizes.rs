@@ -1,10 +1,10 @@
 //! Two ranks, messages of 1 B to 4 MB: latency, bandwidth, both directions, and rate with 64 under way.
 
-use super::chart::{self, Line};
 use super::ways::{Shape, Way};
 use crate::cluster::Cluster;
 use crate::error::BenchError;
 use crate::figures::Setting;
+use crate::figures::chart::{self, Line};
 use crate::record::{Goal, Peer, Record, median};
 use std::path::Path;
 

@@ -2,10 +2,10 @@
 //! fonts and a renderer for some lines.
 
 /// A line of a chart.
-pub(super) struct Line {
-    pub(super) name: &'static str,
+pub(crate) struct Line {
+    pub(crate) name: &'static str,
     /// Both coordinates are positive.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 const WIDTH: f64 = 720.0;
@@ -54,7 +54,7 @@ impl Axis {
 }
 
 /// The chart.
-pub(super) fn svg(title: &str, lines: &[Line]) -> String {
+pub(crate) fn svg(title: &str, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let mut parts = vec![
         format!(
