@@ -73,6 +73,7 @@ fn submission(token: u128) -> ClientRequest {
         wait: None,
         limits: None,
         resources: kumi_control::message::Resources::default(),
+        terminal: None,
     }))
 }
 

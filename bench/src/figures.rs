@@ -28,6 +28,7 @@ mod shared_jobs;
 mod shared_peers;
 mod shared_programs;
 mod shares;
+mod terminal;
 mod think;
 mod together;
 mod turns;
@@ -89,7 +90,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 33] = [
+pub const ALL: [Benchmark; 34] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -239,6 +240,12 @@ pub const ALL: [Benchmark; 33] = [
         about: "what settling a rank's channel costs, against a round trip",
         runs: 5,
         measure: settle::measure,
+    },
+    Benchmark {
+        name: "terminal",
+        about: "echo of keys in kumi run -it while another job computes, against a local shell",
+        runs: 3,
+        measure: terminal::measure,
     },
     Benchmark {
         name: "wait",

@@ -16,6 +16,7 @@ pub mod meter;
 pub mod origin;
 pub mod peer;
 pub mod progress;
+pub mod pseudo_terminal;
 pub mod reality;
 pub mod record;
 pub mod report;

@@ -162,7 +162,7 @@ pub fn median(values: &[f64]) -> f64 {
 ///
 /// # Panics
 /// When there is no value.
-fn quantile(values: &[f64], part: f64) -> f64 {
+pub(crate) fn quantile(values: &[f64], part: f64) -> f64 {
     let sorted = sorted(values);
     let place = part * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);

@@ -12,5 +12,6 @@ pub mod machine;
 pub mod mpi;
 pub mod scribbler;
 pub mod source;
+pub mod terminal;
 pub mod tutorial;
 pub mod wire;

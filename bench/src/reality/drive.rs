@@ -149,6 +149,7 @@ impl List<'_> {
             wait: None,
             limits: None,
             resources: kumi_control::message::Resources::default(),
+            terminal: None,
         }
     }
 

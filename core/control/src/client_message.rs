@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{
     ClusterStatus, ContentHash, JobList, JobRequest, JobState, NodeSample, Outcome, Refusal,
-    Stream, WaitReason,
+    Stream, WaitReason, WindowSize,
 };
 
 /// Request of a client to the head.
@@ -51,6 +51,15 @@ pub enum ClientRequest {
         /// Bytes.
         #[serde(with = "crate::bytes")]
         data: Vec<u8>,
+    },
+    /// Size of the window that shows the job's terminal. Before the job runs it says nothing.
+    Resize {
+        /// The job.
+        job: JobId,
+        /// The size.
+        size: WindowSize,
+        /// Have the programs in the foreground draw anew, even if this is the size that it has.
+        redraw: bool,
     },
     /// A signal for every rank.
     Signal {
@@ -151,6 +160,11 @@ pub enum ClientReply {
         data: Vec<u8>,
         /// Spool position after this.
         offset: u64,
+    },
+    /// All output that there was when a client began to follow the job has been sent. Comes once, to clients that wait for more.
+    Current {
+        /// The job.
+        job: JobId,
     },
     /// The job is over and all its output was sent.
     Ended {

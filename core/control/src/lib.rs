@@ -29,6 +29,7 @@ mod sample;
 pub mod stall_tolerant_clock;
 mod status;
 mod subtree;
+mod terminal;
 mod trace_sample;
 mod traffic;
 pub mod tree;

@@ -22,6 +22,7 @@ pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus, NodeUse};
+pub use crate::terminal::WindowSize;
 pub use crate::trace_sample::{
     MOST_TRACE_EVENTS, TraceAllocation, TraceEvent, TraceKind, TraceSample,
 };
@@ -30,7 +31,7 @@ pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 11;
+pub const CONTROL_VERSION: u32 = 12;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -107,6 +108,8 @@ pub struct JobRequest {
     pub limits: Option<ProcessLimits>,
     /// What its ranks take, and how they are laid out.
     pub resources: Resources,
+    /// Size of the terminal that rank 0 has; none: its streams are pipes.
+    pub terminal: Option<WindowSize>,
 }
 
 /// A placed job, as every node of it gets it.
@@ -379,6 +382,15 @@ pub enum Command {
         /// The bytes.
         #[serde(with = "crate::bytes")]
         data: Vec<u8>,
+    },
+    /// Size of the window of the job's terminal.
+    Resize {
+        /// The job.
+        job: JobId,
+        /// The size.
+        size: WindowSize,
+        /// Have the programs in the foreground draw anew, even if this is the size that it has.
+        redraw: bool,
     },
     /// The timetable from its start time on; each receiver forwards the columns below it.
     Timetable(Timetable),

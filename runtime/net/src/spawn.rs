@@ -20,11 +20,13 @@ pub struct ProcessSpec<'a> {
     pub streams: [BorrowedFd<'a>; 3],
     /// Other descriptors to be inherited, under their numbers. None may be 0, 1 or 2.
     pub inherited: &'a [BorrowedFd<'a>],
+    /// It leads a session of its own, not only a process group.
+    pub session: bool,
     /// The folder of the control group (version 2).
     pub group: BorrowedFd<'a>,
 }
 
-/// A started process: leader of a process group of its own, with an empty environment.
+/// A started process: leader of a process group of its own, or of a session, with an empty environment.
 #[derive(Debug)]
 pub struct SpawnedProcess {
     /// Its number.
@@ -83,7 +85,7 @@ fn child(
     // SAFETY: async-signal-safe system calls on descriptors and arrays that the parent prepared. The
     // arrays end with a null pointer, and their strings live in this copy of its memory.
     unsafe {
-        let mut ok = libc::setpgid(0, 0) == 0;
+        let mut ok = if birth.session { libc::setsid() >= 0 } else { libc::setpgid(0, 0) == 0 };
         for (number, stream) in (0..).zip(&birth.streams) {
             ok &= libc::dup2(stream.as_raw_fd(), number) >= 0;
         }
@@ -139,6 +141,7 @@ mod tests {
             arguments: &[c"sh", c"-c", &script],
             streams: [null.as_fd(), writer.as_fd(), writer.as_fd()],
             inherited: &[kept.as_fd()],
+            session: false,
             group: group.as_fd(),
         };
         let born = match spawn(&birth) {
@@ -155,8 +158,16 @@ mod tests {
             arguments: &[c"sh"],
             streams: [null.as_fd(); 3],
             inherited: &[],
+            session: false,
             group: group.as_fd(),
         };
         assert_eq!(wait(&spawn(&missing).unwrap()), 127);
+        let leader = ProcessSpec {
+            program: c"/bin/sh",
+            arguments: &[c"sh", c"-c", c"test $(cut -d' ' -f6 /proc/$$/stat) = $$"],
+            session: true,
+            ..missing
+        };
+        assert_eq!(wait(&spawn(&leader).unwrap()), 0);
     }
 }

@@ -161,6 +161,18 @@ fn system() -> Vec<Check> {
             "run as root, on a kernel from 5.11 on with CONFIG_XDP_SOCKETS",
         ),
         check(
+            "pseudo-terminals",
+            pseudo_terminals(),
+            "`kumi run -t` is refused",
+            "mount devpts with ptmx at /dev/pts, and raise kernel.pty.max",
+        ),
+        check(
+            "system calls of ranks",
+            system_calls(),
+            "a program that waits for a device or a file and uses no processor counts as idle",
+            "run as root, or set kernel.yama.ptrace_scope to 1 or 0",
+        ),
+        check(
             "path MTU probing of TCP",
             mtu_probing(),
             "in networks that lose the messages of routers (ICMP), the daemons' connections do not last on paths that carry less than 1,240 bytes, and those of other programs hang on more",
@@ -296,6 +308,26 @@ fn segmentation() -> Result<String, String> {
     setsockopt(&tried, sockopt::UdpGsoSegment, &1200).map_err(|error| error.to_string())?;
     setsockopt(&tried, sockopt::UdpGroSegment, &true).map_err(|error| error.to_string())?;
     Ok("sending and receiving".to_owned())
+}
+
+fn pseudo_terminals() -> Result<String, String> {
+    use rustix::pty::{OpenptFlags, openpt, unlockpt};
+    openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .and_then(unlockpt)
+        .map(|()| "can be made".to_owned())
+        .map_err(|error| format!("cannot be made: {error}"))
+}
+
+/// Tried on a child, as a rank is one.
+fn system_calls() -> Result<String, String> {
+    let mut sleeps = std::process::Command::new("sleep");
+    let mut child =
+        sleeps.arg("60").spawn().map_err(|error| format!("cannot be tried: {error}"))?;
+    let read = fs::read_to_string(format!("/proc/{}/syscall", child.id()));
+    let ended = child.kill().and_then(|()| child.wait());
+    read.and(ended)
+        .map(|_| "can be seen".to_owned())
+        .map_err(|error| format!("cannot be seen: {error}"))
 }
 
 fn open_files() -> Result<String, String> {

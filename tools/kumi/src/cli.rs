@@ -3,6 +3,7 @@
 use crate::cluster::JobDefaultArgs;
 use crate::parse;
 use crate::run::{FabricChoice, MpiChoice, ResourceArgs};
+use crate::terminal::TerminalArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kumi_control::message::WaitLimit;
 use kumi_sched::SliceLength;
@@ -36,7 +37,7 @@ pub enum Command {
     Kill(KillArgs),
     /// Show what a job has written
     Logs(LogsArgs),
-    /// Follow a running job: print its output and forward signals to it
+    /// Follow a running job: print its output, forward signals to it, and show its terminal if it has one
     Attach(AttachArgs),
     /// Show jobs, nodes and ranks live
     Top(TopArgs),
@@ -386,6 +387,14 @@ pub struct RunArgs {
     /// [default: KUMI_FABRIC, or kumi]
     #[arg(long, value_name = "NAME", value_enum)]
     pub fabric: Option<FabricChoice>,
+    /// Give rank 0 a terminal, which this one shows: for shells, editors and debuggers
+    #[arg(short = 't', long, conflicts_with = "label")]
+    pub terminal: bool,
+    /// Pass standard input on to rank 0, which is so without this option, too
+    #[arg(short = 'i', long)]
+    pub interactive: bool,
+    #[command(flatten)]
+    pub shown: TerminalArgs,
     #[command(flatten)]
     pub resources: ResourceArgs,
     /// File of options, in TOML: its keys are the long options; those of the command line go before
@@ -455,6 +464,8 @@ pub struct AttachArgs {
     /// Put the rank before each line
     #[arg(short = 'l', long)]
     pub label: bool,
+    #[command(flatten)]
+    pub shown: TerminalArgs,
     /// Number of the job
     pub job: u64,
 }

@@ -148,6 +148,11 @@ pub enum Error {
     /// Keys and certificates, and other failures that daemons share with the command.
     #[error(transparent)]
     Failure(#[from] Failure),
+    /// A terminal was asked for, and this command has none.
+    #[error(
+        "`kumi run -t` shows a terminal, but standard input or output of this command is none; leave out -t"
+    )]
+    NoTerminal,
     /// No such running job, for `kumi stats JOB`.
     #[error("job {job} has no running ranks; `kumi ps` lists the jobs")]
     JobNotRunning {
@@ -342,7 +347,7 @@ impl Error {
                 ExitCode::NotPermitted
             }
             Self::File { .. } | Self::LeftOver { .. } | Self::Output(_) => ExitCode::Io,
-            Self::Terminal(_) => ExitCode::Usage,
+            Self::Terminal(_) | Self::NoTerminal => ExitCode::Usage,
             Self::DescriptionUnreadable { source, .. }
             | Self::ArrayUnreadable { source, .. }
             | Self::ArrayUnwritable { source, .. } => match source.kind() {
@@ -363,6 +368,11 @@ impl Error {
             Self::Tls(error) => crate::call::tls_exit_code(error),
         };
         code.code()
+    }
+
+    /// Standard input cannot be read.
+    pub fn no_input(source: io::Error) -> Self {
+        Self::SetUp { what: "standard input", source }
     }
 
     /// Whether a message belongs on standard error.

@@ -55,6 +55,11 @@ pub struct Interrupts(Vec<(Signal, Stream)>);
 impl Interrupts {
     /// Takes over these signals: they no longer end the command by themselves.
     pub fn listen() -> Result<Self, Error> {
+        Self::listen_to(false)
+    }
+
+    /// The same and, with a `terminal`, those that tell of it.
+    pub fn listen_to(terminal: bool) -> Result<Self, Error> {
         let forwarded = [
             Signal::SIGINT,
             Signal::SIGTERM,
@@ -63,7 +68,9 @@ impl Interrupts {
             Signal::SIGUSR1,
             Signal::SIGUSR2,
         ];
-        let streams = forwarded.into_iter().map(|number| {
+        let window = [Signal::SIGWINCH, Signal::SIGCONT];
+        let all = forwarded.into_iter().chain(window.into_iter().filter(|_| terminal));
+        let streams = all.map(|number| {
             let stream = signal(SignalKind::from_raw(number as i32));
             stream.map(|stream| (number, stream))
         });

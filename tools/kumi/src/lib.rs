@@ -24,6 +24,7 @@ mod run;
 mod sim;
 mod stats;
 mod table;
+mod terminal;
 mod top;
 mod trace;
 

@@ -20,8 +20,9 @@ pub fn json(value: &impl Serialize) -> Result<(), Error> {
 
 /// Prints a line for the user on standard error.
 pub fn note(line: &str) {
+    let end = if crate::terminal::raw_mode::is_raw() { "\r\n" } else { "\n" };
     // If standard error is closed, no reader is left.
-    let _closed = writeln!(std::io::stderr(), "kumi: {line}");
+    let _closed = write!(std::io::stderr(), "kumi: {line}{end}");
 }
 
 /// Milliseconds since the epoch.

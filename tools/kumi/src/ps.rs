@@ -344,6 +344,7 @@ mod tests {
             wait: None,
             limits: None,
             resources: kumi_control::message::Resources::default(),
+            terminal: None,
         };
         let part =
             |node, first| NodeRanks { node: NodeId(node), first, count: 4, processors: vec![0] };

@@ -96,6 +96,11 @@ impl Agent {
                     self.push(AgentAction::Input { job, data });
                 }
             }
+            Command::Resize { job, size, redraw } => {
+                if self.jobs.phase(job) == Some(LocalPhase::Started) {
+                    self.push(AgentAction::Resize { job, size, redraw });
+                }
+            }
             Command::Kill { job } => self.kill(job),
             Command::Timetable(timetable) => {
                 if timetable.generation > self.generation {

@@ -29,7 +29,7 @@ use crate::lease::Lease;
 use crate::message::{
     Command, ContentHash, Contribution, Down, ExchangeId, Hop, JobSpec, Nanos, NodeDescription,
     NodeSample, NodeSet, PreparedRanks, RankAddress, RankStatus, Refusal, Report, Revocation,
-    Stream, Up,
+    Stream, Up, WindowSize,
 };
 use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
@@ -192,6 +192,15 @@ pub enum AgentAction {
         job: JobId,
         /// The bytes.
         data: Vec<u8>,
+    },
+    /// Set the size of the job's terminal, and have its foreground draw anew if asked.
+    Resize {
+        /// The job.
+        job: JobId,
+        /// The size.
+        size: WindowSize,
+        /// Even if this is the size that it has.
+        redraw: bool,
     },
     /// Kill and free whatever there is of the job; always ends in [`AgentEvent::Freed`], also for a
     /// job the driver does not know.

@@ -357,9 +357,14 @@ impl Head {
     }
 
     pub(super) fn send_input(&mut self, id: JobId, data: Vec<u8>) {
+        self.send_to_first(id, &Command::Input { job: id, data });
+    }
+
+    /// Sends a command to the node of rank 0.
+    pub(super) fn send_to_first(&mut self, id: JobId, command: &Command) {
         let first = self.jobs.get(id).and_then(|job| job.record.spec.layout.first());
         if let Some(first) = first.map(|part| part.node) {
-            self.send(&NodeSet::from_nodes([first]), &Command::Input { job: id, data });
+            self.send(&NodeSet::from_nodes([first]), command);
         }
     }
 }

@@ -17,6 +17,7 @@ use super::{ClientId, Head, HeadAction, refusal};
 use crate::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobList, JobRequest,
     JobState, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind, User,
+    WindowSize,
 };
 
 /// Shortest and longest slice, in nanoseconds.
@@ -39,6 +40,7 @@ impl Head {
                 Ok(())
             }
             ClientRequest::Input { job, data } => self.input(user, job, data),
+            ClientRequest::Resize { job, size, redraw } => self.resize(user, job, (size, redraw)),
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job } => self.client_kill(client, user, job),
             ClientRequest::Jobs { all } => {
@@ -170,6 +172,26 @@ impl Head {
                 }
             }
             JobState::Ending(_) | JobState::Ended(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The window that shows the terminal of a job has another size. Until the job runs the request's size stands, and its
+    /// clients say theirs when it does.
+    fn resize(
+        &mut self,
+        user: &User,
+        id: JobId,
+        (size, redraw): (WindowSize, bool),
+    ) -> Result<(), Refusal> {
+        self.permitted(user, id, "change its terminal")?;
+        let Some(job) = self.jobs.get(id) else { return Ok(()) };
+        if job.record.spec.request.terminal.is_none() {
+            let message = format!("job {id} has no terminal; `kumi run -t` makes one");
+            return Err(refusal(RefusalKind::BadRequest, message));
+        }
+        if job.record.state == JobState::Running {
+            self.send_to_first(id, &Command::Resize { job: id, size, redraw });
         }
         Ok(())
     }

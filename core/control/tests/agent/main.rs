@@ -73,6 +73,7 @@ fn spec() -> JobSpec {
             wait: None,
             limits: None,
             resources: kumi_control::message::Resources::default(),
+            terminal: None,
         },
         layout: (0..4)
             .map(|n| NodeRanks { node: NodeId(n), first: n, count: 1, processors: vec![0] })

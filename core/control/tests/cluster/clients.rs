@@ -110,6 +110,7 @@ impl Client {
             wait: (self.token % 8 == 5).then_some(WaitLimit::AtMost(200 * MS)),
             limits: None,
             resources: kumi_control::message::Resources::default(),
+            terminal: None,
         }
     }
 }

@@ -164,7 +164,10 @@ impl World {
                 self.store(number, hash, offset, total, data.len() as u64);
             }
             AgentAction::ProgramMissing(hash) => self.program_missing(number, hash),
-            AgentAction::Signal { .. } | AgentAction::Input { .. } | AgentAction::LeaseExpired => {}
+            AgentAction::Signal { .. }
+            | AgentAction::Input { .. }
+            | AgentAction::Resize { .. }
+            | AgentAction::LeaseExpired => {}
             AgentAction::Kill { job } => self.kill(number, job),
             AgentAction::Apply(timetable) => {
                 let node = self.node(number);

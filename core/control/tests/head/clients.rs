@@ -202,6 +202,23 @@ fn input_waits_for_the_job() {
 }
 
 #[test]
+fn sizes_of_terminals_go_to_the_node_of_rank_0() {
+    let mut test = Test::new(2);
+    let size = WindowSize { rows: 30, columns: 100 };
+    let terminal = Some(WindowSize::default());
+    let (job, _) = test.submit(JobRequest { terminal, ..request(1, 2, Some(2)) });
+    let resize = |job| ClientRequest::Resize { job, size, redraw: true };
+    assert!(test.ask(&ALICE, resize(job)).is_empty(), "it does not run yet");
+    test.prepare(job, [(0, 1), (1, 1)]);
+    assert_eq!(refusal(&test.ask(&BOB, resize(job))), Some(RefusalKind::NotPermitted));
+    let actions = test.ask(&ALICE, resize(job));
+    let command = Command::Resize { job, size, redraw: true };
+    assert_eq!(actions, [HeadAction::ToChild(LINK, set([0]), command)]);
+    let without = test.running(2, 1);
+    assert_eq!(refusal(&test.ask(&ALICE, resize(without))), Some(RefusalKind::BadRequest));
+}
+
+#[test]
 fn signals_end_what_does_not_run_yet() {
     let mut test = Test::new(1);
     let job = test.running(1, 1);

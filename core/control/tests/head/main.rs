@@ -6,7 +6,7 @@ use kumi_control::message::{
     ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
     JobState, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode,
     PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Resources,
-    Stream, SwitchSample, Up, User, WaitLimit,
+    Stream, SwitchSample, Up, User, WaitLimit, WindowSize,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 
@@ -99,6 +99,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         wait: None,
         limits: None,
         resources: Resources::default(),
+        terminal: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Durable job table of the head: SQLite, one row for each job.
 //!
-//! A table of one of the three versions before is brought up to date when it is opened.
+//! A table of one of the four versions before is brought up to date when it is opened.
 
+mod version_11;
 mod version_8;
 mod version_9;
 
@@ -234,11 +235,12 @@ type OldRecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
 
 /// What reads records of a table of this version, if it is an earlier one that is still known.
 fn reader_of(found: u32) -> Option<OldRecordReader> {
-    let readers: [(u32, OldRecordReader); 3] = [
+    let readers: [(u32, OldRecordReader); 4] = [
         (version_8::VERSION, version_8::read),
         (version_9::VERSION, version_9::read),
-        // Records of version 10 are as those of now.
-        (10, |bytes| postcard::from_bytes(bytes)),
+        // Version 11 added only a way how ranks end.
+        (10, version_11::read),
+        (version_11::VERSION, version_11::read),
     ];
     readers.into_iter().find(|&(control, _)| found == version(control)).map(|(_, read)| read)
 }
@@ -303,6 +305,7 @@ pub(crate) mod tests {
             wait: None,
             limits: None,
             resources: Resources::default(),
+            terminal: None,
         };
         JobRecord {
             spec: JobSpec {
@@ -405,15 +408,25 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn jobs_of_version_10_are_as_those_of_now() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("head.db");
-        let mut table = JobTable::open(&path).unwrap();
-        let jobs = [record(3, JobState::Queued), record(4, JobState::Running)];
-        table.persist(&jobs).unwrap();
-        table.connection.pragma_update(None, "user_version", version(10)).unwrap();
-        drop(table);
-        assert_eq!(JobTable::open(&path).unwrap().load().unwrap(), jobs);
+    fn jobs_of_versions_10_and_11_have_no_terminal() {
+        let record = record(5, JobState::Queued);
+        let now = postcard::to_allocvec(&record).unwrap();
+        let mut terminal = record.clone();
+        terminal.spec.request.terminal = Some(Default::default());
+        // Where the byte stands that says whether it has a terminal.
+        let other = postcard::to_allocvec(&terminal).unwrap();
+        let at = now.iter().zip(&other).position(|(one, other)| one != other).unwrap();
+        for control in [10, 11] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("head.db");
+            let mut table = JobTable::open(&path).unwrap();
+            table.persist([&record]).unwrap();
+            let old = [&now[..at], &now[at + 1..]].concat();
+            table.connection.execute("UPDATE jobs SET record = ?1", params![old]).unwrap();
+            table.connection.pragma_update(None, "user_version", version(control)).unwrap();
+            drop(table);
+            assert_eq!(JobTable::open(&path).unwrap().load().unwrap(), [record.clone()]);
+        }
     }
 
     fn taken_over(control: u32, record: &str) {

@@ -283,6 +283,7 @@ impl Follower {
     async fn serve(&mut self) -> Result<(), Refusal> {
         let mut file = None;
         let mut bytes = Vec::new();
+        let mut current = false;
         loop {
             let Progress { end, outcome } = self.progress.borrow_and_update().clone();
             if end > self.offset && file.is_none() {
@@ -314,6 +315,9 @@ impl Follower {
             if !self.wait {
                 let _ = self.client.send(ClientReply::Done).await;
                 return Ok(());
+            }
+            if !std::mem::replace(&mut current, true) {
+                let _ = self.client.send(ClientReply::Current { job: self.job }).await;
             }
             tokio::select! {
                 changed = self.progress.changed() => if changed.is_err() { return Ok(()) },
@@ -395,6 +399,7 @@ mod tests {
         tokio::spawn(spools.follow(JOB, 0, true, client));
         assert_eq!(spools.append(JOB, 0, Stream::Out, b"one").unwrap(), 12);
         assert_eq!(live.recv().await, Some(output(0, b"one", 12)));
+        assert_eq!(live.recv().await, Some(ClientReply::Current { job: JOB }));
         assert_eq!(spools.append(JOB, 1, Stream::Out, b"two").unwrap(), 24);
         assert_eq!(live.recv().await, Some(output(1, b"two", 24)));
         let late = all(&mut spools, 12, false).await;
@@ -438,6 +443,7 @@ mod tests {
         let (client, mut live) = mpsc::channel(1);
         tokio::spawn(spools.follow(JOB, 0, true, client));
         assert_eq!(live.recv().await, Some(output(0, b"whole", 14)));
+        assert_eq!(live.recv().await, Some(ClientReply::Current { job: JOB }));
         tokio::task::yield_now().await;
         assert_eq!(spools.append(JOB, 1, Stream::Out, b"next, and longer").unwrap(), 39);
         assert_eq!(live.recv().await, Some(output(1, b"next, and longer", 39)));

@@ -4,7 +4,9 @@
 //! are taken off the switching thread's path, ten times a second and with a hundredth of a processor at most. A stopped job
 //! uses no time because it is stopped, so what counts are its turns: it must have had some and used nothing of them.
 
+mod blocked;
 mod detector;
+mod syscalls;
 mod thread_times;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -200,8 +202,8 @@ impl WatchedJob {
         }
         (self.at, self.turns, self.on) = (look.now, turns, look.on);
         (self.idle, self.standings) = (live.idle, standings);
-        // Whether a thread of a stopped job would run cannot be seen.
-        let ready = || look.runs && thread_times::some_ready(&processes(), &exempt);
+        // What threads of a stopped job would do cannot be seen.
+        let ready = || look.runs && syscalls::some_works(&processes(), &exempt);
         self.detector.look(look.now, (begun, throughout), doing, ready)
     }
 

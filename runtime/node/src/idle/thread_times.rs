@@ -20,7 +20,7 @@ pub(super) struct ThreadTimes {
 }
 
 /// A job with more threads than this has its turns: looking at them all would keep the daemon from other jobs.
-const MOST_THREADS: usize = 4096;
+pub(super) const MOST_THREADS: usize = 4096;
 
 /// How much may be skipped, as a multiple of what one thread may use.
 const MOST_SKIPPED: u64 = 4;
@@ -96,20 +96,7 @@ impl ThreadTimes {
     }
 }
 
-/// Whether one of the threads of these processes, those in `exempt` aside, runs, would run, or waits for a disk.
-pub(super) fn some_ready(processes: &BTreeSet<i32>, exempt: &BTreeSet<i32>) -> bool {
-    let thread_times = processes
-        .iter()
-        .flat_map(|&process| threads_of(process).into_iter().map(move |thread| (process, thread)));
-    let others = thread_times.filter(|(_, thread)| !exempt.contains(thread));
-    // One more than may be: that is something, too.
-    others.take(MOST_THREADS + 1).enumerate().any(|(number, (process, thread))| {
-        number == MOST_THREADS
-            || stat(process, thread).is_some_and(|(state, _)| matches!(state, 'R' | 'D'))
-    })
-}
-
-fn threads_of(process: i32) -> Vec<i32> {
+pub(super) fn threads_of(process: i32) -> Vec<i32> {
     // A process that has ended has none.
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -122,6 +109,11 @@ fn processor_time(process: i32, thread: i32) -> Option<u64> {
         // Not in every kernel.
         Err(_) => stat(process, thread).map(|(_, used)| used),
     }
+}
+
+/// A thread's state; `None` if it has ended.
+pub(super) fn state_of(process: i32, thread: i32) -> Option<char> {
+    stat(process, thread).map(|(state, _)| state)
 }
 
 /// A thread's state and the nanoseconds it has used, to the system's tick.
@@ -198,9 +190,6 @@ mod tests {
             until(busy, || look(&BTreeSet::new()));
             until(false, || look(&process.set()));
         }
-        until(false, || some_ready(&reads.set(), &BTreeSet::new()));
-        until(true, || some_ready(&computes.set(), &BTreeSet::new()));
-        assert!(!some_ready(&computes.set(), &computes.set()));
     }
 
     #[test]

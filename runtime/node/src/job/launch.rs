@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicI32;
 
-use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
+use kumi_control::message::{
+    JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind, WindowSize,
+};
 use kumi_net::SealKey;
 use kumi_net::disclosure::JobPage;
 use kumi_net::launch::{LaunchBlock, LocalRank, PageDescriptors};
@@ -22,6 +24,7 @@ use super::mpi::{MpiLaunch, ServerProcess};
 use super::process::{self, Process};
 use super::processors::RankProcessors;
 use super::shim::ShimSpec;
+use super::terminal::Terminal;
 use super::traces::JobTraces;
 use super::{NodeServices, limits};
 use crate::cgroup::{JobGroups, NodeGroups};
@@ -59,8 +62,31 @@ pub(super) struct ShimProcesses {
 /// A process that is or becomes a rank, and the ends of its streams.
 pub(super) struct RankProcess {
     pub(super) process: Process,
-    pub(super) input: Option<pipe::Sender>,
-    pub(super) outputs: [pipe::Receiver; 2],
+    pub(super) streams: RankStreams,
+}
+
+/// The daemon's ends of a rank's standard streams.
+pub(super) enum RankStreams {
+    /// Of pipes: input, if it has some, output and errors.
+    Pipes(Option<pipe::Sender>, [pipe::Receiver; 2]),
+    /// All of them are one terminal.
+    Terminal(Terminal),
+}
+
+impl RankStreams {
+    /// Makes pipes, that for input only if asked. Also returns the rank's ends.
+    fn pipes(input: bool) -> io::Result<(Self, Option<OwnedFd>, [OwnedFd; 2])> {
+        let (out, out_end) = output_pipe()?;
+        let (err, err_end) = output_pipe()?;
+        let (input, input_end) = match input {
+            true => {
+                let (sender, receiver) = pipe::pipe()?;
+                (Some(sender), Some(receiver.into_blocking_fd()?))
+            }
+            false => (None, None),
+        };
+        Ok((Self::Pipes(input, [out, err]), input_end, [out_end, err_end]))
+    }
 }
 
 impl RankProcess {
@@ -213,6 +239,7 @@ impl JobResources {
             go: go_end.as_raw_fd(),
             status: status_end.as_raw_fd(),
             variables: self.mpi.as_ref().map(MpiLaunch::variables),
+            terminal: terminal_of(spec, part).is_some(),
             server: false,
         };
         let file = spec_file(&shim).map_err(failed)?;
@@ -227,7 +254,8 @@ impl JobResources {
             (null.as_fd(), folder.as_ref()),
         );
         let mut server = server.map_err(failed)?;
-        let ranks = self.spawn_ranks(services, part, &shared, (null.as_fd(), folder.as_ref()));
+        let ranks =
+            self.spawn_ranks(services, (spec, part), &shared, (null.as_fd(), folder.as_ref()));
         match ranks.await {
             Ok(ranks) => Ok(ShimProcesses { ranks, go, status, server }),
             Err(error) => {
@@ -243,14 +271,17 @@ impl JobResources {
     async fn spawn_ranks(
         &self,
         services: &NodeServices,
-        part: &NodeRanks,
+        (spec, part): (&JobSpec, &NodeRanks),
         shared: &[BorrowedFd<'_>; 3],
         (null, group): (BorrowedFd<'_>, Option<&File>),
     ) -> io::Result<Vec<RankProcess>> {
+        let mut terminal =
+            terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user)).transpose()?;
         let mut ranks: Vec<RankProcess> = Vec::new();
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
-            match self.spawn_one(services, local, input, shared, null, group) {
+            let streams = (input, terminal.take());
+            match self.spawn_one(services, local, streams, shared, null, group) {
                 Ok(rank) => {
                     ranks.push(rank);
                     tokio::task::yield_now().await;
@@ -296,19 +327,17 @@ impl JobResources {
         &self,
         services: &NodeServices,
         local: usize,
-        input: bool,
+        (input, terminal): (bool, Option<Terminal>),
         shared: &[BorrowedFd<'_>; 3],
         null: BorrowedFd<'_>,
         group: Option<&File>,
     ) -> io::Result<RankProcess> {
-        let (out, out_end) = output_pipe()?;
-        let (err, err_end) = output_pipe()?;
-        let (input, input_end) = match input {
-            true => {
-                let (sender, receiver) = pipe::pipe()?;
-                (Some(sender), Some(receiver.into_blocking_fd()?))
+        let (streams, ends) = match terminal {
+            Some(terminal) => (RankStreams::Terminal(terminal), None),
+            None => {
+                let (streams, input, outputs) = RankStreams::pipes(input)?;
+                (streams, Some((input, outputs)))
             }
-            false => (None, None),
         };
         let mut inherited = shared.to_vec();
         let files = self.files.for_rank(local);
@@ -319,16 +348,29 @@ impl JobResources {
         inherited.extend(self.traces.inherited(local));
         inherited.extend(self.wires[local].iter().flat_map(RankWire::inherited));
         inherited.extend(self.mpi.iter().flat_map(|mpi| mpi.inherited(local)));
-        let stdin = input_end.as_ref().map_or(null, AsFd::as_fd);
+        let given = match (&streams, &ends) {
+            (RankStreams::Terminal(terminal), _) => [terminal.slave(); 3],
+            (_, Some((input, [out, err]))) => {
+                [input.as_ref().map_or(null, AsFd::as_fd), out.as_fd(), err.as_fd()]
+            }
+            (RankStreams::Pipes(..), None) => [null; 3],
+        };
         let start = process::SpawnRequest {
             executable: &services.executable,
             arguments: ["rank".to_owned(), shared[0].as_raw_fd().to_string(), local.to_string()],
-            streams: [stdin, out_end.as_fd(), err_end.as_fd()],
+            streams: given,
             inherited: &inherited,
+            session: matches!(streams, RankStreams::Terminal(_)),
             group,
         };
-        Ok(RankProcess { process: start.start()?, input, outputs: [out, err] })
+        let process = start.start()?;
+        Ok(RankProcess { process, streams })
     }
+}
+
+/// Size of the terminal of the first rank here, if it is rank 0 and has one.
+fn terminal_of(spec: &JobSpec, part: &NodeRanks) -> Option<WindowSize> {
+    spec.request.terminal.filter(|_| part.first == 0)
 }
 
 /// The processors of the job's ranks here.

@@ -17,6 +17,7 @@ mod process;
 pub mod processors;
 mod run;
 mod streams;
+mod terminal;
 pub mod traces;
 mod user;
 
@@ -29,7 +30,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use kumi_control::agent::AgentEvent;
-use kumi_control::message::{ContentHash, Contribution, ExchangeId, JobSpec, RankAddress, Refusal};
+use kumi_control::message::{
+    ContentHash, Contribution, ExchangeId, JobSpec, RankAddress, Refusal, WindowSize,
+};
 use kumi_net::disclosure::{JobPage, NodePage};
 use kumi_net::segment::Segment;
 use kumi_sched::{JobId, NodeId};
@@ -75,6 +78,8 @@ pub enum JobCommand {
     Signal(u8),
     /// For rank 0; empty closes it.
     Input(Vec<u8>),
+    /// Size of the terminal, and whether to have the foreground draw anew in any case.
+    Resize(WindowSize, bool),
     /// Kill and free.
     Kill,
     /// An exchange of the MPI program's servers is over.

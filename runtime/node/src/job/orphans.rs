@@ -107,10 +107,15 @@ pub fn kill_descendants(job: Option<JobId>, ranks: &[i32]) -> usize {
     found
 }
 
-/// Children that this process started lead their own process groups; what it adopted was started
-/// by a rank.
+/// Children that this process started lead their own process groups, in its session or as leaders of one; what it adopted was
+/// started by a rank, perhaps by a shell that gave it a group.
 fn is_orphan(pid: i32) -> bool {
-    nix::unistd::getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() != pid)
+    use nix::unistd::{getpgid, getsid};
+    let group = getpgid(Some(Pid::from_raw(pid))).map(Pid::as_raw);
+    let session = getsid(Some(Pid::from_raw(pid))).map(Pid::as_raw);
+    let own = getsid(None).map(Pid::as_raw);
+    group.is_ok_and(|group| group != pid)
+        || session.is_ok_and(|session| session != pid && own.is_ok_and(|own| own != session))
 }
 
 #[cfg(test)]

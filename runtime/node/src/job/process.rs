@@ -24,6 +24,8 @@ pub(super) struct SpawnRequest<'a> {
     pub(super) arguments: [String; 3],
     pub(super) streams: [BorrowedFd<'a>; 3],
     pub(super) inherited: &'a [BorrowedFd<'a>],
+    /// It is to lead a session of its own. Where a process cannot be born in its control group, it has to see to that.
+    pub(super) session: bool,
     /// Folder of the control group.
     pub(super) group: Option<&'a File>,
 }
@@ -36,7 +38,7 @@ pub(super) enum Process {
 }
 
 impl SpawnRequest<'_> {
-    /// Starts it, leading a process group of its own.
+    /// Starts it, leading a process group of its own, or a session.
     pub(super) fn start(&self) -> io::Result<Process> {
         if let Some(group) = self.group {
             match self.bear(group) {
@@ -59,6 +61,7 @@ impl SpawnRequest<'_> {
             arguments: &[&program, &a, &b, &c],
             streams: self.streams,
             inherited: self.inherited,
+            session: self.session,
             group: group.as_fd(),
         })
     }
@@ -67,7 +70,11 @@ impl SpawnRequest<'_> {
         let owned = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(Stdio::from);
         let [stdin, stdout, stderr] = self.streams;
         let mut command = Command::new(self.executable);
-        command.args(&self.arguments).env_clear().process_group(0);
+        command.args(&self.arguments).env_clear();
+        if !self.session {
+            // Who leads a group cannot begin a session.
+            command.process_group(0);
+        }
         command.stdin(owned(stdin)?).stdout(owned(stdout)?).stderr(owned(stderr)?);
         let inherit = InheritedDescriptors::new(self.inherited)?;
         let child = command.spawn();
@@ -202,6 +209,7 @@ mod tests {
                     ],
                     streams: [null.as_fd(); 3],
                     inherited: &[],
+                    session: false,
                     group: folder,
                 };
                 assert_eq!(start.start().unwrap().wait().await.unwrap(), wanted, "{script}");

@@ -12,7 +12,7 @@ use kumi_control::message::{
 };
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -21,13 +21,14 @@ use tokio::time::MissedTickBehavior;
 use super::admission::{LaunchAborted, find_program};
 use super::cleanup::{destroy, remove_groups};
 use super::devices::JobDevices;
-use super::launch::{JobResources, RankProcess, ShimProcesses};
+use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses};
 use super::limits::{not_enforced, share_of};
 use super::memory_kills::{self, LOOK, MemoryKills};
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::mpi_task::MpiTask;
 use super::shim::{SERVER, ShimReport, read_reports};
 use super::streams::{Input, pump};
+use super::terminal::Terminal;
 use super::{JobCommand, JobEvent, LiveJob, NodeServices};
 use crate::cgroup::JobGroups;
 use crate::client::refusal;
@@ -81,7 +82,7 @@ pub(super) async fn run(
 pub(super) struct JobTask {
     pub(super) services: Rc<NodeServices>,
     pub(super) job: kumi_sched::JobId,
-    first: u32,
+    pub(super) first: u32,
     /// Its control groups.
     control: Option<JobGroups>,
     /// Free again once nothing of the job is left.
@@ -89,7 +90,9 @@ pub(super) struct JobTask {
     memory_kills: MemoryKills,
     /// Process groups of the ranks; 0 once the rank is reaped.
     pub(super) groups: Arc<Vec<AtomicI32>>,
-    input: Input,
+    pub(super) input: Input,
+    /// That of rank 0, if it has one and runs here.
+    pub(super) terminal: Option<Terminal>,
     go: Option<pipe::Sender>,
     pub(super) parts: mpsc::UnboundedReceiver<TaskEvent>,
     tell: mpsc::UnboundedSender<TaskEvent>,
@@ -144,6 +147,7 @@ impl JobTask {
             memory_kills: MemoryKills::default(),
             groups,
             input: Input::none(),
+            terminal: None,
             go: Some(go),
             parts,
             tell: tell.clone(),
@@ -174,16 +178,25 @@ impl JobTask {
 
     /// Starts the tasks that wait for a rank and read its output.
     fn attend(&mut self, index: usize, rank: RankProcess, tell: &mpsc::UnboundedSender<TaskEvent>) {
-        let RankProcess { process, input, outputs } = rank;
+        let RankProcess { process, streams } = rank;
         if let Some(group) = process.pid() {
             self.services.watcher.add(group);
         }
-        if let Some(pipe) = input {
-            self.input = Input::start(pipe);
-        }
         let rank = self.rank(index);
-        for (stream, pipe) in [Stream::Out, Stream::Err].into_iter().zip(outputs) {
-            self.read_output(rank, stream, pipe, tell);
+        match streams {
+            RankStreams::Pipes(input, outputs) => {
+                if let Some(pipe) = input {
+                    self.input = Input::start(pipe);
+                }
+                for (stream, pipe) in [Stream::Out, Stream::Err].into_iter().zip(outputs) {
+                    self.read_output(rank, stream, pipe, tell);
+                }
+            }
+            RankStreams::Terminal(terminal) => {
+                self.input = Input::start(terminal.master());
+                self.read_output(rank, Stream::Out, terminal.master(), tell);
+                self.terminal = Some(terminal);
+            }
         }
         let (groups, services, tell) =
             (Arc::clone(&self.groups), Rc::clone(&self.services), tell.clone());
@@ -200,12 +213,12 @@ impl JobTask {
         });
     }
 
-    /// Starts the task that reads a pipe, as output of this rank.
+    /// Starts the task that reads a pipe or a terminal, as output of this rank.
     fn read_output(
         &mut self,
         rank: u32,
         stream: Stream,
-        pipe: pipe::Receiver,
+        pipe: impl AsyncRead + Unpin + 'static,
         tell: &mpsc::UnboundedSender<TaskEvent>,
     ) {
         self.open_pipes += 1;
@@ -396,12 +409,8 @@ impl JobTask {
                 self.start(&addresses, max_datagram).await;
             }
             JobCommand::Signal(signal) => self.signal(signal),
-            JobCommand::Input(data) => {
-                if !self.input.give(data) {
-                    let what = "kumi: standard input is closed: the rank does not read it and too much waits\n";
-                    self.say(what.to_owned()).await;
-                }
-            }
+            JobCommand::Input(data) => self.give_input(data).await,
+            JobCommand::Resize(size, redraw) => self.resize(size, redraw),
             JobCommand::Kill => self.kill(),
             JobCommand::Exchanged(id, parts) => self.exchanged(id, parts).await,
             JobCommand::Relayed(from, data) => self.relayed(from, data).await,
@@ -409,7 +418,7 @@ impl JobTask {
     }
 
     /// Tells the user something, among what the lowest rank here writes to its standard error.
-    async fn say(&self, text: String) {
+    pub(super) async fn say(&self, text: String) {
         self.say_of(self.first, text).await;
     }
 
@@ -536,6 +545,7 @@ impl JobTask {
             }
             None => self.sweep().await,
         }
+        self.terminal = None;
         self.last_parts().await;
         self.services.switcher.remove(self.job);
         if let Some(live) = self.services.live.borrow_mut().remove(&self.job) {

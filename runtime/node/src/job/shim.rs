@@ -60,6 +60,8 @@ pub struct ShimSpec {
     pub status: RawFd,
     /// A file with more variables of each local rank, which is complete when the go comes.
     pub variables: Option<RawFd>,
+    /// The first rank here has a terminal as standard streams, and begins a session with it.
+    pub terminal: bool,
     /// It becomes no rank but the server of an MPI program: it says so by the number [`SERVER`], and runs on all processors of
     /// the job.
     pub server: bool,
@@ -173,6 +175,9 @@ impl Ready {
 
     fn become_user(&self) -> Result<(), Refusal> {
         let spec = &self.spec;
+        if spec.terminal && self.local == 0 {
+            take_terminal().map_err(|error| internal("take over its terminal", &error))?;
+        }
         if let Some(group) = &spec.group {
             join(group).map_err(|error| internal("join its control group", &error))?;
         }
@@ -257,6 +262,14 @@ impl Ready {
             postcard::from_bytes(&bytes).map_err(io::Error::other)?;
         Ok(all.into_iter().nth(place).unwrap_or_default())
     }
+}
+
+/// Makes standard input the controlling terminal of a session that this process leads.
+fn take_terminal() -> io::Result<()> {
+    if nix::unistd::getsid(None)? != nix::unistd::getpid() {
+        nix::unistd::setsid()?;
+    }
+    Ok(rustix::process::ioctl_tiocsctty(io::stdin())?)
 }
 
 /// Joining makes the kernel wait for some milliseconds, so it is not done twice.

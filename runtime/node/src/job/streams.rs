@@ -1,16 +1,17 @@
-//! Standard streams of ranks: pipes from and to the main loop.
+//! Standard streams of ranks: pipes and terminals from and to the main loop.
 
 use std::io;
 use std::rc::Rc;
 
 use kumi_control::agent::AgentEvent;
-use kumi_control::message::Stream;
+use kumi_control::message::{Stream, WindowSize};
 use kumi_sched::JobId;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::pipe;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use super::NodeServices;
+use super::run::JobTask;
+use super::terminal::BELL;
 
 /// Longest piece of output in one message, in bytes.
 const CHUNK: usize = 64 << 10;
@@ -50,7 +51,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn start(mut pipe: pipe::Sender) -> Self {
+    pub(super) fn start(mut pipe: impl AsyncWrite + Unpin + 'static) -> Self {
         let (queue, mut inbox) = mpsc::unbounded_channel::<Vec<u8>>();
         let waiting = Rc::new(std::cell::Cell::new(0usize));
         let left = Rc::clone(&waiting);
@@ -72,7 +73,7 @@ impl Input {
     }
 
     /// Queues input; empty data closes it. `false` when too much waits already: the input is then
-    /// closed, and its reader must be told.
+    /// dropped, and its writer must be told.
     pub(super) fn give(&mut self, data: Vec<u8>) -> bool {
         if data.is_empty() {
             self.queue = None;
@@ -81,7 +82,6 @@ impl Input {
         let Some(queue) = &self.queue else { return true };
         let waiting = self.waiting.get().saturating_add(data.len());
         if waiting > MAX_INPUT {
-            self.queue = None;
             return false;
         }
         if queue.send(data).is_ok() {
@@ -90,5 +90,28 @@ impl Input {
             self.queue = None;
         }
         true
+    }
+}
+
+impl JobTask {
+    /// Too much for a pipe closes it; too much for a terminal is dropped, and it rings. A terminal has no end of input.
+    pub(super) async fn give_input(&mut self, data: Vec<u8>) {
+        if self.terminal.is_some() && data.is_empty() || self.input.give(data) {
+            return;
+        }
+        if self.terminal.is_some() {
+            let (job, rank, stream, data) = (self.job, self.first, Stream::Out, vec![BELL]);
+            return self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
+        }
+        self.input = Input::none();
+        let what = "kumi: standard input is closed: the rank does not read it and too much waits\n";
+        self.say(what.to_owned()).await;
+    }
+
+    pub(super) fn resize(&self, size: WindowSize, redraw: bool) {
+        let Some(terminal) = &self.terminal else { return };
+        if let Err(error) = terminal.resize(size, redraw) {
+            tracing::warn!(job = %self.job, %error, "the terminal has another size than its window");
+        }
     }
 }

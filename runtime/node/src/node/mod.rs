@@ -372,6 +372,9 @@ impl NodeDaemon {
             AgentAction::ProgramMissing(hash) => self.program(hash, &Err(setup::program_missing())),
             AgentAction::Signal { job, signal } => self.order(job, JobCommand::Signal(signal)),
             AgentAction::Input { job, data } => self.order(job, JobCommand::Input(data)),
+            AgentAction::Resize { job, size, redraw } => {
+                self.order(job, JobCommand::Resize(size, redraw));
+            }
             AgentAction::Kill { job } => self.kill(job),
             AgentAction::Exchanged { id, parts } => self.exchanged(id, parts),
             AgentAction::Relayed { job, from, data } => self.relayed(job, from, data),

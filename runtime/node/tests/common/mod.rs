@@ -282,6 +282,7 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         wait: None,
         limits: None,
         resources: kumi_control::message::Resources::default(),
+        terminal: None,
     }
 }
 

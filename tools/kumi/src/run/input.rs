@@ -14,10 +14,15 @@ const AHEAD: usize = 2;
 /// Interval at which a command in the background checks whether it is in the foreground again.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(200);
 
-/// Starts reading. An empty piece marks the end; the channel closes after it.
-pub fn start() -> io::Result<mpsc::Receiver<Vec<u8>>> {
+/// Starts reading, at a word of `begin` if one is to be waited for. An empty piece marks the end; the channel closes after it.
+pub fn start(begin: Option<std::sync::mpsc::Receiver<()>>) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel(AHEAD);
-    std::thread::Builder::new().name("input".to_owned()).spawn(move || read_all(&sender))?;
+    std::thread::Builder::new().name("input".to_owned()).spawn(move || {
+        // Without the word the session is over.
+        if begin.is_none_or(|begin| begin.recv().is_ok()) {
+            read_all(&sender);
+        }
+    })?;
     Ok(receiver)
 }
 

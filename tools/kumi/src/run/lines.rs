@@ -19,6 +19,8 @@ pub struct Lines {
     transparent: bool,
     /// Output of two ranks never shares a line, even if the first line was not ended.
     separate: bool,
+    /// Rank 0 has a terminal, whose bytes pass unchanged; lines of others end as a raw terminal needs it.
+    raw: bool,
     unfinished: BTreeMap<Source, Vec<u8>>,
     /// The rank whose unfinished line is on the terminal, per stream (0 and 1).
     open: [Option<Source>; 2],
@@ -33,14 +35,21 @@ impl Lines {
             label: label.then_some(width),
             transparent: ranks <= 1 && !label,
             separate: label || terminal,
+            raw: false,
             unfinished: BTreeMap::new(),
             open: [None, None],
         }
     }
 
+    /// Rank 0 has a terminal, and a raw one shows it.
+    pub fn end_as_in_raw_mode(&mut self) {
+        (self.raw, self.transparent) = (true, false);
+    }
+
     /// Takes output of a rank, and returns the bytes to write now.
     pub fn take(&mut self, rank: u32, stream: Stream, data: &[u8]) -> Vec<u8> {
-        if self.transparent {
+        let is_terminal = self.raw && (rank, stream) == (0, Stream::Out);
+        if self.transparent || is_terminal {
             return data.to_vec();
         }
         let source = (rank, stream == Stream::Err);
@@ -77,18 +86,28 @@ impl Lines {
         parts
     }
 
+    fn line_end(&self) -> &'static [u8] {
+        if self.raw { b"\r\n" } else { b"\n" }
+    }
+
     /// Writes a line, its beginning, or its continuation.
     fn write(&mut self, source: Source, data: &[u8], out: &mut Vec<u8>) {
         let slot = usize::from(source.1);
         if self.open[slot] != Some(source) {
             if self.open[slot].is_some() && self.separate {
-                out.push(b'\n');
+                out.extend_from_slice(self.line_end());
             }
             if let Some(width) = self.label {
                 out.extend_from_slice(format!("[{:>width$}] ", source.0).as_bytes());
             }
         }
-        out.extend_from_slice(data);
+        match data.strip_suffix(b"\n") {
+            Some(line) if self.raw => {
+                out.extend_from_slice(line);
+                out.extend_from_slice(self.line_end());
+            }
+            _ => out.extend_from_slice(data),
+        }
         self.open[slot] = (data.last() != Some(&b'\n')).then_some(source);
     }
 }
@@ -155,6 +174,16 @@ mod tests {
         let mut lines = Lines::new(1, false, false);
         assert_eq!(text(lines.take(0, Out, b"prompt> ")), "prompt> ");
         assert!(!lines.waiting());
+    }
+
+    #[test]
+    fn beside_a_terminal_lines_end_as_a_raw_one_needs_it() {
+        let mut lines = Lines::new(2, false, true);
+        lines.end_as_in_raw_mode();
+        assert_eq!(text(lines.take(0, Out, b"$ a\nb")), "$ a\nb", "the terminal itself");
+        assert_eq!(text(lines.take(0, Err, b"kumi: x\n")), "kumi: x\r\n");
+        assert_eq!(text(lines.take(1, Out, b"one\ntwo\nthr")), "one\r\ntwo\r\n");
+        assert_eq!(rest(&mut lines), "thr");
     }
 
     #[test]

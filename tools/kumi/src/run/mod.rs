@@ -14,6 +14,7 @@ use crate::cli::{OnOff, RunArgs};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output;
+use crate::terminal::JobTerminal;
 use kumi_control::message::JobRequest;
 use kumi_node::config::{HANDLER, check_handler};
 use kumi_node::job::traces::{self, TRACE};
@@ -26,6 +27,7 @@ use std::path::Path;
 
 /// Runs the command.
 pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
+    let terminal = args.terminal.then(|| JobTerminal::new(&args.shown)).transpose()?;
     let client = context.connect().await?;
     let place = program::find(&args.command[0], std::env::var_os("PATH").as_deref())?;
     let program = program::identify(&place)?;
@@ -71,9 +73,13 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         wait: args.wait,
         limits: kumi_node::process_limits::own(),
         resources: args.resources.resources(),
+        terminal: terminal.as_ref().map(JobTerminal::size),
     };
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();
+    if let Some(terminal) = terminal {
+        session.show(terminal);
+    }
     if args.kill {
         session.kill_at_once();
     }

@@ -1,23 +1,27 @@
 //! Session with one job: output, input and signals, over as many connections as necessary.
 
+mod outcome;
+mod terminal;
+mod transfer;
+
 use super::input;
 use super::lines::Lines;
-use super::writer::Writer;
+use super::writer::{Piece, Writer};
 use crate::context::Context;
 use crate::error::Error;
 use crate::interrupts::{InterruptAction, InterruptEscalation, Interrupts, exit_code};
 use crate::job_descriptions::{self, NodeNames};
 use crate::output;
+use crate::terminal::JobTerminal;
 use kumi_control::message::{
-    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Stream, WaitReason,
+    ClientReply, ClientRequest, JobRequest, JobState, Outcome, WaitReason,
 };
 use kumi_node::client::{Client, ClientError, Replies, Requests};
-use kumi_node::exit::{self, ExitCode};
-use kumi_node::frame::CHUNK;
 use kumi_sched::JobId;
 use nix::sys::signal::Signal;
+use outcome::code_of;
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -73,7 +77,13 @@ pub struct Session {
     kill_when_known: bool,
     /// Kind of the last reason to wait that was shown.
     waits_for: Option<&'static str>,
-    waiting: VecDeque<(Stream, Vec<u8>)>,
+    waiting: VecDeque<Piece>,
+    /// The job has a terminal, which this one shows.
+    terminal: Option<JobTerminal>,
+    /// All output that was there before has come.
+    current: bool,
+    /// What was typed while there was no connection.
+    typed: Vec<u8>,
 }
 
 /// Result of one step of the loop.
@@ -91,6 +101,8 @@ enum ConnectionEnd {
     Over(Outcome),
     /// All output was shown, and the job goes on.
     Shown,
+    /// The user leaves the job.
+    Left,
     Lost,
 }
 
@@ -120,6 +132,9 @@ impl Session {
             kill_when_known: false,
             waits_for: None,
             waiting: VecDeque::new(),
+            terminal: None,
+            current: false,
+            typed: Vec::new(),
         })
     }
 
@@ -140,19 +155,24 @@ impl Session {
 
     /// Follows the job to its end. The error, if any, has the exit code of the job.
     pub async fn run(mut self, client: Client) -> Result<(), Error> {
-        let mut interrupts = Interrupts::listen()?;
+        let mut interrupts = Interrupts::listen_to(self.terminal.is_some())?;
         let mut writer =
             Writer::start().map_err(|source| Error::SetUp { what: "output", source })?;
-        let mut client = client;
+        let (mut client, mut left) = (client, false);
         let end = loop {
             match self.connection(client, &mut interrupts, &mut writer).await? {
                 ConnectionEnd::Lost => client = self.reconnect(&mut interrupts).await?,
                 ConnectionEnd::Over(outcome) => break Some(outcome),
                 ConnectionEnd::Shown => break None,
+                ConnectionEnd::Left => {
+                    left = true;
+                    break None;
+                }
             }
         };
         self.write_rest(&writer).await;
         let failure = writer.finish().await;
+        self.leave_terminal(left);
         let result = end.map_or(Ok(()), |outcome| self.verdict(&outcome));
         match failure {
             // The job's own failure matters more than unread output.
@@ -180,6 +200,12 @@ impl Session {
         };
         if !sent(requests.send(&first).await)? {
             return Ok(ConnectionEnd::Lost);
+        }
+        if !self.typed.is_empty()
+            && let Some(job) = self.job
+        {
+            let data = std::mem::take(&mut self.typed);
+            lost_unless(requests.send(&ClientRequest::Input { job, data }).await)?;
         }
         loop {
             let event = self.next(&mut replies, interrupts, writer).await;
@@ -218,6 +244,11 @@ impl Session {
                     self.waiting.push_front(piece);
                     return Event::Signal(number);
                 }
+                // Who watches a flood can stop it.
+                data = next_input(&mut self.input), if self.terminal.is_some() => {
+                    self.waiting.push_front(piece);
+                    return Event::Input(data);
+                }
                 permit = writer.reserve() => {
                     if let Some(permit) = permit {
                         permit.send(piece);
@@ -226,18 +257,12 @@ impl Session {
                 }
             }
         }
-        let more_input = async {
-            match &mut self.input {
-                Some(input) => input.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             number = interrupts.next() => Event::Signal(number),
             error = writer.failed() => Event::WriteFailed(error),
             reply = replies.recv() => Event::Reply(reply.unwrap_or(Ok(None))),
-            data = more_input => Event::Input(data),
+            data = next_input(&mut self.input) => Event::Input(data),
             () = tokio::time::sleep(PROMPT), if terminal && self.lines.waiting() => Event::OutputPaused,
         }
     }
@@ -265,6 +290,7 @@ impl Session {
                 self.confirmed = true;
                 if state == JobState::Running {
                     self.now_running()?;
+                    return self.take_keys(requests).await;
                 }
             }
             ClientReply::Waits { reason, .. } => self.show_reason(&reason),
@@ -277,10 +303,11 @@ impl Session {
                     self.seen = offset;
                     let ready = self.lines.take(rank, stream, &data);
                     if !ready.is_empty() {
-                        self.waiting.push_back((stream, ready));
+                        self.waiting.push_back(Piece::Output(stream, ready));
                     }
                 }
             }
+            ClientReply::Current { .. } => return self.now_current(requests).await,
             ClientReply::Ended { outcome, .. } => return Ok(Some(ConnectionEnd::Over(outcome))),
             ClientReply::Done if self.only_shows() => return Ok(Some(ConnectionEnd::Shown)),
             // Answers to signals and the like.
@@ -298,11 +325,13 @@ impl Session {
     }
 
     fn now_running(&mut self) -> Result<(), Error> {
-        self.running = true;
-        if std::mem::take(&mut self.wants_input) {
-            let input =
-                input::start().map_err(|source| Error::SetUp { what: "standard input", source })?;
-            self.input = Some(input);
+        if !std::mem::replace(&mut self.running, true)
+            && let Some(terminal) = &mut self.terminal
+        {
+            terminal.enter()?;
+        }
+        if self.takes_input_now() && std::mem::take(&mut self.wants_input) {
+            self.input = Some(input::start(None).map_err(Error::no_input)?);
         }
         Ok(())
     }
@@ -319,6 +348,9 @@ impl Session {
         data: Option<Vec<u8>>,
         requests: &mut Requests,
     ) -> Result<Option<ConnectionEnd>, Error> {
+        if self.terminal.is_some() {
+            return self.typed(data, requests).await;
+        }
         let Some(data) = data else {
             self.input = None;
             return Ok(None);
@@ -334,6 +366,9 @@ impl Session {
     ) -> Result<Option<ConnectionEnd>, Error> {
         if !self.forward {
             return Err(Error::Silent(exit_code(number)));
+        }
+        if let Some(end) = self.terminal_signal(number, requests).await? {
+            return Ok(end);
         }
         self.last_signal = Some(number);
         let reaction = self.escalation.react(number, self.running);
@@ -367,6 +402,9 @@ impl Session {
         error: &std::io::Error,
         requests: &mut Requests,
     ) -> Result<Option<ConnectionEnd>, Error> {
+        if self.terminal.is_some() {
+            return self.hung_up(requests).await;
+        }
         if error.kind() != std::io::ErrorKind::BrokenPipe {
             output::note(&format!(
                 "the output cannot be written: {error}; the job goes on, see `kumi logs`"
@@ -382,43 +420,26 @@ impl Session {
         }
     }
 
-    async fn send_program(
-        &mut self,
-        hash: ContentHash,
-        requests: &mut Requests,
-    ) -> Result<Option<ConnectionEnd>, Error> {
-        let Start::Submit(request) = &self.start else { return Ok(None) };
-        let program = &request.program;
-        let path = std::path::Path::new(&program.path);
-        if program.hash != hash {
-            return Ok(None);
-        }
-        let failed = |source| Error::File { doing: "read", path: path.to_owned(), source };
-        let mut file = std::fs::File::open(path).map_err(failed)?;
-        let total = program.size;
-        let mut offset = 0;
-        while offset < total {
-            let mut data = vec![0; CHUNK.min(usize::try_from(total - offset).unwrap_or(CHUNK))];
-            file.read_exact(&mut data).map_err(failed)?;
-            let length = data.len() as u64;
-            let chunk = ClientRequest::ProgramChunk { hash, offset, total, data };
-            if !sent(requests.send(&chunk).await)? {
-                return Ok(Some(ConnectionEnd::Lost));
-            }
-            offset += length;
-        }
-        Ok(None)
-    }
-
     /// Tries to reach the head again. Signals end the attempts.
     async fn reconnect(&mut self, interrupts: &mut Interrupts) -> Result<Client, Error> {
         output::note("the connection to the head was lost; trying again");
         let deadline = Instant::now() + HEAD_AWAY;
         loop {
             tokio::select! {
+                // The window's size is told again when there is a connection.
                 number = interrupts.next() => {
+                    if matches!(number, Signal::SIGWINCH | Signal::SIGCONT) {
+                        continue;
+                    }
                     output::note(&format!("left {}; it may still run", self.job_words()));
                     return Err(Error::Silent(exit_code(number)));
+                }
+                data = next_input(&mut self.input), if self.terminal.is_some() => {
+                    if self.typed_meanwhile(data)? {
+                        output::note(&format!("left {}; it may still run", self.job_words()));
+                        return Err(Error::Silent(exit_code(Signal::SIGINT)));
+                    }
+                    continue;
                 }
                 () = tokio::time::sleep(ATTEMPTS) => {}
             }
@@ -453,7 +474,8 @@ impl Session {
     }
 
     fn flush(&mut self) {
-        self.waiting.extend(self.lines.flush());
+        let rest = self.lines.flush().into_iter();
+        self.waiting.extend(rest.map(|(stream, data)| Piece::Output(stream, data)));
     }
 
     /// Passes the remaining output to the writer.
@@ -472,19 +494,10 @@ impl Session {
             return Ok(());
         }
         let Some(sentence) = job_descriptions::outcome(outcome, &self.names) else { return Ok(()) };
-        output::note(&format!("{}: {sentence}", self.job_words()));
+        if !self.ends_silently(outcome) {
+            output::note(&format!("{}: {sentence}", self.job_words()));
+        }
         Err(Error::Silent(code_of(outcome, self.last_signal)))
-    }
-}
-
-/// The exit code of `kumi run` for an outcome; `interrupted` is the last signal the user sent.
-fn code_of(outcome: &Outcome, interrupted: Option<Signal>) -> u8 {
-    match outcome {
-        Outcome::Success => ExitCode::Ok.code(),
-        Outcome::RankFailed { status, .. } => exit::of_rank(*status),
-        Outcome::Refused(refusal) => ExitCode::from(refusal).code(),
-        Outcome::NodeLost(_) => ExitCode::TryLater.code(),
-        Outcome::Killed => exit_code(interrupted.unwrap_or(Signal::SIGKILL)),
     }
 }
 
@@ -503,6 +516,14 @@ fn receive(mut replies: Replies) -> mpsc::Receiver<Result<Option<ClientReply>, C
     receiver
 }
 
+/// The next piece of input, if input is read.
+async fn next_input(input: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match input {
+        Some(input) => input.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Returns whether it was sent; a lost connection is no error here.
 fn sent(result: Result<(), ClientError>) -> Result<bool, Error> {
     match result {
@@ -515,32 +536,4 @@ fn sent(result: Result<(), ClientError>) -> Result<bool, Error> {
 fn lost_unless(result: Result<(), ClientError>) -> Result<Option<ConnectionEnd>, Error> {
     // The reading side will notice too, and may still have the job's end to handle.
     sent(result).map(|_| None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kumi_control::message::{RankStatus, Refusal, RefusalKind};
-    use kumi_sched::NodeId;
-
-    #[test]
-    fn exit_codes_of_jobs() {
-        let failed = |status| Outcome::RankFailed { rank: 1, node: NodeId(0), status };
-        let refused = |kind| Outcome::Refused(Refusal { kind, message: String::new() });
-        let cases = [
-            (Outcome::Success, None, 0),
-            (failed(RankStatus::Exited(3)), None, 3),
-            (failed(RankStatus::Signalled(11)), None, 139),
-            (refused(RefusalKind::TooLarge), None, 78),
-            (refused(RefusalKind::NotFound), None, 66),
-            (refused(RefusalKind::NotPermitted), None, 77),
-            (refused(RefusalKind::NotNow), None, 75),
-            (Outcome::NodeLost(NodeId(2)), None, 75),
-            (Outcome::Killed, None, 137),
-            (Outcome::Killed, Some(Signal::SIGINT), 130),
-        ];
-        for (outcome, interrupted, code) in cases {
-            assert_eq!(code_of(&outcome, interrupted), code, "{outcome:?}");
-        }
-    }
 }

@@ -10,9 +10,17 @@ use tokio::sync::mpsc;
 /// Pieces of output that may wait; meanwhile the connection is not read.
 const WAITING: usize = 64;
 
+/// What the thread does, in order.
+pub enum Piece {
+    /// Writes this.
+    Output(Stream, Vec<u8>),
+    /// Does this, once all before is written.
+    Then(Box<dyn FnOnce() + Send>),
+}
+
 /// Channel to the writing thread.
 pub struct Writer {
-    sender: mpsc::Sender<(Stream, Vec<u8>)>,
+    sender: mpsc::Sender<Piece>,
     failure: Arc<Mutex<Option<io::ErrorKind>>>,
     failed: mpsc::Receiver<io::Error>,
     done: mpsc::Receiver<()>,
@@ -34,7 +42,7 @@ impl Writer {
     }
 
     /// Waits for room for one more piece.
-    pub async fn reserve(&self) -> Option<mpsc::Permit<'_, (Stream, Vec<u8>)>> {
+    pub async fn reserve(&self) -> Option<mpsc::Permit<'_, Piece>> {
         self.sender.reserve().await.ok()
     }
 
@@ -56,15 +64,22 @@ impl Writer {
 }
 
 fn write_all(
-    mut receiver: mpsc::Receiver<(Stream, Vec<u8>)>,
+    mut receiver: mpsc::Receiver<Piece>,
     tell: &mpsc::Sender<io::Error>,
     failure: &Mutex<Option<io::ErrorKind>>,
 ) {
     let mut broken = false;
-    while let Some((stream, data)) = receiver.blocking_recv() {
+    while let Some(piece) = receiver.blocking_recv() {
         if broken {
             continue;
         }
+        let (stream, data) = match piece {
+            Piece::Output(stream, data) => (stream, data),
+            Piece::Then(action) => {
+                action();
+                continue;
+            }
+        };
         let result = match stream {
             Stream::Out => put(&mut io::stdout().lock(), &data),
             Stream::Err => put(&mut io::stderr().lock(), &data),

@@ -259,6 +259,7 @@ pub mod tests {
             wait: None,
             limits: None,
             resources: Resources::default(),
+            terminal: None,
         };
         let part =
             |node, first| NodeRanks { node: NodeId(node), first, count: 2, processors: vec![0, 1] };

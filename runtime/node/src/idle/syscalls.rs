@@ -1,0 +1,286 @@
+//! System calls of threads, and the files that these wait for, as `/proc` shows them.
+//!
+//! The daemon may see them as root, or as the user of the job where the kernel lets processes look at their descendants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::IoSliceMut;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use nix::sys::stat::{major, minor};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+
+use super::blocked::{self, FileKind, Files, SystemCall};
+use super::thread_times::{MOST_THREADS, state_of, threads_of};
+
+/// Most descriptors that are looked at of one call. A call with more of them counts as one that may not be looked at.
+const MOST_DESCRIPTORS: u64 = 1024;
+
+/// Whether one of the threads of these processes, those in `exempt` aside, works, or something works for it.
+pub(super) fn some_works(processes: &BTreeSet<i32>, exempt: &BTreeSet<i32>) -> bool {
+    let mut looked_at = 0;
+    for &process in processes {
+        let mut files = ProcessFiles { process, kinds: BTreeMap::new() };
+        for thread in threads_of(process).into_iter().filter(|thread| !exempt.contains(thread)) {
+            looked_at += 1;
+            // One that has ended meanwhile does nothing.
+            let Some(state) = state_of(process, thread) else { continue };
+            let call = match state {
+                'S' => system_call(process, thread),
+                _ => SystemCall::Hidden,
+            };
+            if looked_at > MOST_THREADS || blocked::works(state, call, &mut files) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+fn system_call(process: i32, thread: i32) -> SystemCall {
+    fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"))
+        .map_or(SystemCall::Hidden, |text| parse_call(&text))
+}
+
+/// Its number and arguments: decimal, and hexadecimal with `0x`. `running`, if it is not blocked; -1, if it is in no call.
+fn parse_call(text: &str) -> SystemCall {
+    let mut words = text.split_whitespace();
+    let Some(Ok(number)) = words.next().map(str::parse::<i64>) else { return SystemCall::None };
+    if number < 0 {
+        return SystemCall::None;
+    }
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        let word = words.next().and_then(|word| word.strip_prefix("0x"));
+        let Some(Ok(value)) = word.map(|word| u64::from_str_radix(word, 16)) else {
+            return SystemCall::Hidden;
+        };
+        *argument = value;
+    }
+    SystemCall::In(number, arguments)
+}
+
+/// Files of a process, each looked at once.
+struct ProcessFiles {
+    process: i32,
+    kinds: BTreeMap<i32, Option<FileKind>>,
+}
+
+impl ProcessFiles {
+    /// Copies memory of the process. It may change meanwhile: what it says is only looked at.
+    fn memory(&self, address: u64, length: u64) -> Option<Vec<u8>> {
+        let (base, len) = (usize::try_from(address).ok()?, usize::try_from(length).ok()?);
+        let mut bytes = vec![0; len];
+        let pid = Pid::from_raw(self.process);
+        let mut local = [IoSliceMut::new(&mut bytes)];
+        let count = process_vm_readv(pid, &mut local, &[RemoteIoVec { base, len }]).ok()?;
+        (count == len).then_some(bytes)
+    }
+}
+
+/// Size of a `pollfd`, which begins with the descriptor.
+const POLLFD: u64 = 8;
+
+impl Files for ProcessFiles {
+    fn kind(&mut self, fd: i32) -> Option<FileKind> {
+        let process = self.process;
+        *self.kinds.entry(fd).or_insert_with(|| kind_of(process, fd))
+    }
+
+    fn polled(&mut self, address: u64, count: u64) -> Option<Vec<i32>> {
+        if count > MOST_DESCRIPTORS {
+            return None;
+        }
+        let bytes = self.memory(address, count * POLLFD)?;
+        let fds =
+            bytes.chunks_exact(8).map(|one| i32::from_le_bytes([one[0], one[1], one[2], one[3]]));
+        Some(fds.filter(|&fd| fd >= 0).collect())
+    }
+
+    fn selected(&mut self, sets: [u64; 3], limit: u64) -> Option<Vec<i32>> {
+        if limit > MOST_DESCRIPTORS {
+            return None;
+        }
+        let mut fds = BTreeSet::new();
+        for set in sets.into_iter().filter(|&set| set != 0) {
+            let bytes = self.memory(set, limit.div_ceil(8))?;
+            let bits = (0..).zip(bytes).flat_map(|(at, byte)| {
+                (0..8).filter(move |bit| byte & 1 << bit != 0).map(move |bit| at * 8 + bit)
+            });
+            fds.extend(bits);
+        }
+        Some(fds.into_iter().collect())
+    }
+
+    fn watched(&mut self, epoll: i32) -> Option<Vec<i32>> {
+        let text = fs::read_to_string(format!("/proc/{}/fdinfo/{epoll}", self.process)).ok()?;
+        let fds = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok());
+        Some(fds.collect())
+    }
+}
+
+/// Kinds of files that have no place in a file system and only tell of something.
+const EVENTS: [&str; 8] = [
+    "[eventfd]",
+    "[eventpoll]",
+    "[timerfd]",
+    "[signalfd]",
+    "inotify",
+    "[fanotify]",
+    "[pidfd]",
+    "[userfaultfd]",
+];
+
+fn kind_of(process: i32, fd: i32) -> Option<FileKind> {
+    let path = format!("/proc/{process}/fd/{fd}");
+    let file = fs::metadata(&path).ok()?;
+    let kind = file.file_type();
+    if kind.is_fifo() {
+        return Some(FileKind::Passive);
+    }
+    if kind.is_socket() {
+        return Some(FileKind::Socket);
+    }
+    if kind.is_char_device() {
+        return Some(kind_of_device(major(file.rdev()), minor(file.rdev())));
+    }
+    if kind.is_file() || kind.is_dir() || kind.is_block_device() {
+        return Some(FileKind::Active);
+    }
+    let name = fs::read_link(&path).ok()?;
+    let name = name.to_str()?.strip_prefix("anon_inode:")?.to_owned();
+    // Newer kernels put the name in brackets, too.
+    let is = |event: &&str| {
+        name == **event || name.trim_matches(['[', ']']) == event.trim_matches(['[', ']'])
+    };
+    Some(if EVENTS.iter().any(|event| is(&event)) { FileKind::Passive } else { FileKind::Active })
+}
+
+/// Character devices: `null`, `random` and the like; terminals and consoles, but not serial lines, at which there may be
+/// instruments. The numbers are the kernel's, in `Documentation/admin-guide/devices.txt`.
+fn kind_of_device(major: u64, minor: u64) -> FileKind {
+    match (major, minor) {
+        (1 | 5 | 136..=143, _) | (4, 0..64) => FileKind::Passive,
+        _ => FileKind::Active,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn calls_are_read() {
+        let text = "7 0x7ffd 0x2 0xffffffff 0x0 0x0 0xa 0x7ffdc 0x7f01\n";
+        let call = SystemCall::In(7, [0x7ffd, 2, 0xffff_ffff, 0, 0, 10]);
+        assert_eq!(parse_call(text), call);
+        assert_eq!(parse_call("running\n"), SystemCall::None);
+        assert_eq!(parse_call("-1 0x7ffd 0x7f01\n"), SystemCall::None);
+        assert_eq!(parse_call("7 0x1\n"), SystemCall::Hidden);
+        assert_eq!(parse_call(""), SystemCall::None);
+    }
+
+    #[test]
+    fn serial_lines_are_devices_and_terminals_are_not() {
+        for (device, kind) in [
+            ((1, 3), FileKind::Passive),
+            ((136, 7), FileKind::Passive),
+            ((5, 2), FileKind::Passive),
+            ((4, 1), FileKind::Passive),
+            ((4, 64), FileKind::Active),
+            ((195, 0), FileKind::Active),
+        ] {
+            assert_eq!(kind_of_device(device.0, device.1), kind, "{device:?}");
+        }
+    }
+
+    struct Process(Child);
+
+    impl Process {
+        fn start(program: &str, args: &[&str]) -> Self {
+            let mut command = Command::new(program);
+            Self(command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+        }
+
+        fn set(&self) -> BTreeSet<i32> {
+            BTreeSet::from([i32::try_from(self.0.id()).unwrap()])
+        }
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            self.0.kill().and_then(|()| self.0.wait()).unwrap();
+        }
+    }
+
+    /// Looks until one finds this.
+    fn until(works: bool, process: &Process) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while some_works(&process.set(), &BTreeSet::new()) != works {
+            assert!(Instant::now() < end, "not seen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn real_processes_wait_or_work() {
+        for (program, args) in [
+            ("cat", &[][..]),
+            ("sleep", &["600"]),
+            ("sh", &["-c", "sleep 600 & wait"]),
+            ("python3", &["-c", "import select,sys; select.select([sys.stdin],[],[])"]),
+            ("python3", &["-c", "import select; p=select.epoll(); p.register(0); p.poll()"]),
+            ("python3", &["-c", "import select; p=select.poll(); p.register(0); p.poll()"]),
+        ] {
+            if Command::new(program).arg("--version").output().is_err() {
+                kumi_skip::skip(program, "it is not installed");
+                continue;
+            }
+            let process = Process::start(program, args);
+            until(false, &process);
+        }
+        let computes = Process::start("sh", &["-c", "while :; do :; done"]);
+        until(true, &computes);
+        assert!(!some_works(&computes.set(), &computes.set()), "it is exempt");
+    }
+
+    /// A thread in a process that otherwise only waits.
+    #[test]
+    fn a_thread_that_computes_is_seen() {
+        if Command::new("python3").arg("--version").output().is_err() {
+            return kumi_skip::skip("a_thread_that_computes_is_seen", "python3 is not installed");
+        }
+        let script = "import threading,sys
+def spin():
+    while True: pass
+threading.Thread(target=spin,daemon=True).start()
+sys.stdin.read()";
+        until(true, &Process::start("python3", &["-c", script]));
+    }
+
+    #[test]
+    fn kinds_of_open_files() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        use std::os::fd::AsRawFd;
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let null = fs::File::open("/dev/null").unwrap();
+        let event = nix::sys::eventfd::EventFd::new().unwrap();
+        for (fd, kind) in [
+            (reader.as_raw_fd(), FileKind::Passive),
+            (socket.as_raw_fd(), FileKind::Socket),
+            (file.as_raw_fd(), FileKind::Active),
+            (null.as_raw_fd(), FileKind::Passive),
+            (std::os::fd::AsFd::as_fd(&event).as_raw_fd(), FileKind::Passive),
+        ] {
+            assert_eq!(kind_of(own, fd), Some(kind), "{fd}");
+        }
+        assert_eq!(kind_of(own, 9_999), None);
+    }
+}
