@@ -65,7 +65,8 @@ impl Context {
     /// Only a message longer than the interrupted receive's buffer is lost.
     ///
     /// Other calls, collective ones above all, may end half-way. Afterwards every call that
-    /// communicates fails with [`Error::Fault`].
+    /// communicates fails with [`Error::Fault`], unless the ranks
+    /// [get in step again](Context::will_renew_collectives) after collectives.
     ///
     /// `ask` runs in the thread that waits, in one at a time; the context is not to be used in it.
     ///
@@ -100,8 +101,29 @@ impl Context {
     ) -> Result<R, Error> {
         let result = self.await_only(wait, attempt);
         if matches!(result, Err(Error::Interrupted)) {
-            let text = "an earlier call was interrupted half-way: end the program";
-            self.channel.lock()?.handler().fault.get_or_insert_with(|| text.into());
+            self.half_way()?;
+        }
+        result
+    }
+
+    fn half_way(&self) -> Result<(), Error> {
+        let text = "an earlier call was interrupted half-way: end the program";
+        self.channel.lock()?.handler().fault.get_or_insert_with(|| text.into());
+        Ok(())
+    }
+
+    /// As [`Context::drive`], for a collective that waits for a message: only other ranks are out of step with it
+    /// ([`Context::renew_collectives`]).
+    pub(crate) fn drive_collective<R>(
+        &self,
+        wait: Wait,
+        attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let result = self.await_only(wait, attempt);
+        if matches!(result, Err(Error::Interrupted))
+            && !self.channel.lock()?.handler().renews_collectives
+        {
+            self.half_way()?;
         }
         result
     }

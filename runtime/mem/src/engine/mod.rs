@@ -98,6 +98,8 @@ pub(crate) struct Engine {
     pub(crate) completions: CompletionTable,
     /// A peer broke the protocol.
     pub(crate) fault: Option<String>,
+    /// The program gets ranks in step again after a collective that was interrupted.
+    pub(crate) renews_collectives: bool,
     pub(crate) multicasts: MulticastTable,
     pub(crate) services: ServiceTable,
     pub(crate) answers: VecDeque<(Rank, QueuedAnswer)>,
@@ -127,6 +129,7 @@ impl Engine {
             refused_puts: HashMap::new(),
             completions: CompletionTable::default(),
             fault: None,
+            renews_collectives: false,
             multicasts: MulticastTable::default(),
             services: ServiceTable::default(),
             answers: VecDeque::new(),

@@ -6,6 +6,7 @@
 mod creation;
 pub(crate) mod memory;
 pub(crate) mod numbers;
+mod renewal;
 pub(crate) mod tag;
 
 use std::collections::BTreeSet;

@@ -548,6 +548,19 @@ impl Mailbox {
         }
     }
 
+    /// Drops whole messages of collectives that nobody has received; how many there were.
+    pub(crate) fn drop_own(&mut self) -> usize {
+        let own = self.kept.all().filter(|(_, kept)| kept.tag < 0 && kept.complete());
+        let places: Vec<u32> = own.map(|(place, _)| place).collect();
+        for place in &places {
+            let Some(kept) = self.kept.remove(*place) else { continue };
+            self.unread -= 1;
+            self.own_unread -= 1;
+            self.cost = self.cost.saturating_sub(kept.cost());
+        }
+        places.len()
+    }
+
     /// For a receive of a message of a collective: the rank that has sent one of another collective in its place, with the
     /// names of both. The messages of a pair come in their order, so the one that is waited for will not come.
     pub(crate) fn other_call(&self, wanted: MatchPattern) -> Option<OtherCall> {

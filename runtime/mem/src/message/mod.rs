@@ -249,7 +249,7 @@ impl<'c> ReceiveGuard<'c> {
         };
         // The library's own messages are parts of something that others do too.
         let result = match own {
-            true => context.drive(Wait::Frames, attempt),
+            true => context.drive_collective(Wait::Frames, attempt),
             false => context.await_only(Wait::Frames, attempt),
         }?;
         self.number = None;
