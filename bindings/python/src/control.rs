@@ -82,6 +82,24 @@ pub fn time() -> PyResult<f64> {
     Ok(current()?.context.time())
 }
 
+/// Says that the program gets ranks in step again after collectives that were interrupted.
+#[pyfunction]
+pub fn will_renew_collectives() -> PyResult<()> {
+    Ok(current()?.context.will_renew_collectives().map_err(Failure::from)?)
+}
+
+/// How many collectives of the job's group this rank has begun.
+#[pyfunction]
+pub fn collectives_begun() -> PyResult<u32> {
+    Ok(current()?.context.collectives_begun())
+}
+
+/// Gets in step with the other ranks, none of which has begun more collectives.
+#[pyfunction]
+pub fn renew_collectives(begun: u32) -> PyResult<()> {
+    Ok(current()?.context.renew_collectives(begun).map_err(Failure::from)?)
+}
+
 /// Returns when all ranks have called it. What they wrote to shared memory before is visible then.
 #[pyfunction]
 pub fn barrier(py: Python<'_>) -> PyResult<()> {

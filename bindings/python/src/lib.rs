@@ -75,8 +75,8 @@ mod _native {
     use crate::claim::{NativeClaim, await_claim, claim};
     #[pymodule_export]
     use crate::control::{
-        barrier, fence, finalize, flush, forked, initialise, job, node, owned, progress, rank,
-        same_node, size, time,
+        barrier, collectives_begun, fence, finalize, flush, forked, initialise, job, node, owned,
+        progress, rank, renew_collectives, same_node, size, time, will_renew_collectives,
     };
     #[pymodule_export]
     use crate::fifo::{NativeFifo, append, max_record, multicast_append, on_signal, remove_signal};

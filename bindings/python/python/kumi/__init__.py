@@ -21,20 +21,47 @@ a notification, a completion or a record. Otherwise it gets :class:`FaultError`.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """What ``%load_ext kumi`` does in IPython and Jupyter: adds the cell magic ``%%kumi``."""
+    import_module("kumi.engines._magic").load(shell)
+
 
 # Functions for ranks need numpy and the library; `kumi.sim` needs neither. So they are loaded when one of
 # them is first used.
 if TYPE_CHECKING:
     from . import call as call
+    from . import engines as engines
     from . import sim as sim
     from ._all import *
     from ._all import __all__ as __all__
+    from .engines import (
+        Engines as Engines,
+        EnginesError as EnginesError,
+        NotSendableError as NotSendableError,
+        PoolEndedError as PoolEndedError,
+        PoolError as PoolError,
+        PoolStartError as PoolStartError,
+        RankError as RankError,
+    )
 else:
+    _OF_POOLS = (
+        "Engines",
+        "EnginesError",
+        "NotSendableError",
+        "PoolEndedError",
+        "PoolError",
+        "PoolStartError",
+        "RankError",
+    )
 
     def __getattr__(name):
-        if name in ("call", "sim"):
+        if name in ("call", "engines", "sim"):
             return import_module(f"kumi.{name}")
+        if name in _OF_POOLS:
+            return getattr(import_module("kumi.engines"), name)
         # Attributes that tools ask of any module load nothing.
         if name == "__all__" or not name.startswith("__"):
             everything = import_module("kumi._all")
@@ -45,4 +72,4 @@ else:
         return globals()[name]
 
     def __dir__():
-        return sorted({*globals(), *__getattr__("__all__"), "call", "sim"})
+        return sorted({*globals(), *__getattr__("__all__"), "call", "engines", "sim", *_OF_POOLS})

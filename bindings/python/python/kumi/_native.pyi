@@ -258,6 +258,16 @@ def same_node(rank: int) -> bool:
 def time() -> float:
     """Seconds on a monotonic clock, the same for all ranks of a machine."""
 
+def will_renew_collectives() -> None:
+    """Says that the program calls :func:`renew_collectives` after collectives that were interrupted: other calls go on."""
+
+def collectives_begun() -> int:
+    """How many collectives of the job's group this rank has begun."""
+
+def renew_collectives(begun: int) -> None:
+    """Gets in step with the other ranks, none of which has begun more collectives. All ranks call it, when nothing is under
+    way between them."""
+
 def barrier() -> None:
     """Returns when all ranks have called it. What they wrote to shared memory before (:func:`kumi.shared_array`) is visible
     then."""
