@@ -23,6 +23,7 @@
 #   make mpi          the libraries that the tests of MPI programs run on beside the distribution's: Open MPI 5, MPICH 5, mpi4py
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight, with all of the next line
 #   make bench-call-sites, bench-call-density, bench-call-crowd, bench-call-adapters
+#   make bench-engines a notebook's cell, beside ipyparallel and mpi4py.futures
 #                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait, to Dask and Ray
 #   make bench-peers  install the peers that are distribution packages
 #   make properties   the property tests with cases that no run has had, many more of them
@@ -55,7 +56,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -231,6 +232,19 @@ bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-cr
 	  --python $(TARGET)/bench/venv/bin/python
 
 $(TARGET)/bench/venv/.ready: bench/call/requirements.txt
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# A notebook's cell, beside ipyparallel and mpi4py.futures, in an environment of their own.
+bench-engines: bench-build $(TARGET)/bench/engines-venv/.ready
+	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(TARGET)/bench/engines-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --force-reinstall $(TARGET)/python/kumi-*.whl
+	@$(TARGET)/release/kumi-bench engines --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
+	  --python $(TARGET)/bench/engines-venv/bin/python
+
+$(TARGET)/bench/engines-venv/.ready: bench/engines/requirements.txt
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@

@@ -137,8 +137,14 @@ impl Cluster {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.kumi);
         command.args(args).stdin(Stdio::null());
-        command.env("KUMI_DIR", self.directory.path()).env("KUMI_CLUSTER", &self.name);
+        self.show_to(&mut command);
         command
+    }
+
+    /// Lets a program find this cluster, and the command for it.
+    pub fn show_to(&self, command: &mut Command) {
+        command.env("KUMI_DIR", self.directory.path()).env("KUMI_CLUSTER", &self.name);
+        command.env("KUMI_BIN", &self.kumi);
     }
 
     /// Runs `kumi ARGS` on this cluster; returns its standard output.

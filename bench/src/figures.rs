@@ -6,6 +6,7 @@ mod chart;
 mod collectives;
 mod cosched;
 mod encryption;
+mod engines;
 mod fill;
 mod flood;
 mod footprint;
@@ -288,6 +289,12 @@ pub const ALL: [Benchmark; 34] = [
         about: "clients of 1 to 4 sites on paths of limited rate, beside their simulation",
         runs: 1,
         measure: call::sites,
+    },
+    Benchmark {
+        name: "engines",
+        about: "a notebook's cell on 8 ranks, beside ipyparallel and mpi4py.futures",
+        runs: 20,
+        measure: engines::measure,
     },
     Benchmark {
         name: "sched",

@@ -51,7 +51,7 @@ fn ready(args: &Args) -> Result<(), BenchError> {
         return Ok(());
     }
     origin::require_release(origin::PROFILE)?;
-    let calls = |asked: &String| asked == "all" || asked.starts_with("call");
+    let calls = |asked: &String| asked == "all" || asked.starts_with("call") || asked == "engines";
     if args.benchmarks.iter().any(calls) { origin::require_package(&args.python) } else { Ok(()) }
 }
 

@@ -1,0 +1,55 @@
+//! Round trip of a notebook's cell that does nothing on 8 ranks, compared with ipyparallel and `mpi4py.futures`.
+//!
+//! All are driven by one Python process, which lets them take turns.
+
+use super::Setting;
+use crate::cluster::{self, Cluster};
+use crate::error::BenchError;
+use crate::record::{Goal, Peer, Record};
+use std::process::Command;
+
+const SCRIPT: &str = include_str!("../../engines/measure.py");
+const NAME: &str = "measure.py";
+
+/// The peers, with the goals beside them.
+const PEERS: [(&str, &str, Goal); 2] = [
+    ("ipyparallel", "ipyparallel", Goal::RatioAtMost(0.1)),
+    ("mpi4py", "mpi4py.futures", Goal::None),
+];
+
+pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
+    let folder = cluster::folder()?;
+    let path = folder.path().join(NAME);
+    std::fs::write(&path, SCRIPT)
+        .map_err(|source| BenchError::File { path: path.clone(), source })?;
+    let cluster = Cluster::up(2, &[])?;
+    let mut command = Command::new(&setting.python);
+    command.arg(&path).args(["--ranks", "8", "--rounds", &runs.to_string()]);
+    cluster.show_to(&mut command);
+    let text = cluster::output(&mut command)?;
+    let last = text.lines().last().unwrap_or_default();
+    let unclear =
+        |wanted: String| BenchError::Output { wanted, what: NAME.to_owned(), output: text.clone() };
+    let result: serde_json::Value =
+        serde_json::from_str(last).map_err(|error| unclear(error.to_string()))?;
+    let turns = |system: &str| -> Option<Vec<f64>> {
+        let turns = result["systems"][system]["turns_ms"].as_array()?;
+        turns.iter().map(serde_json::Value::as_f64).collect()
+    };
+    let ours = turns("kumi").ok_or_else(|| unclear("the cells of kumi".to_owned()))?;
+    let record = |(system, title, goal): (&str, &str, Goal)| {
+        let figure = "empty cell of a notebook on 8 ranks, p50";
+        match turns(system).filter(|theirs| theirs.len() == ours.len()) {
+            Some(theirs) => {
+                let version = result["systems"][system]["version"].as_str().unwrap_or_default();
+                let name = format!("{title} {version}");
+                Record::new(figure, "ms", &ours, &Peer::Measured(&name, &theirs), goal)
+            }
+            None => {
+                let why = result["absent"][system].as_str().unwrap_or("not measured");
+                Record::new(figure, "ms", &ours, &Peer::Absent(&format!("{title}: {why}")), goal)
+            }
+        }
+    };
+    Ok(PEERS.map(record).to_vec())
+}
