@@ -9,8 +9,8 @@ use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{
-    ClusterStatus, ContentHash, JobList, JobRequest, JobState, NodeSample, Outcome, Refusal,
-    Stream, WaitReason, WindowSize,
+    ClusterStatus, ContentHash, DeadlockReport, JobList, JobRequest, JobState, NodeSample, Outcome,
+    Refusal, Stream, Verdict, WaitReason, WindowSize,
 };
 
 /// Request of a client to the head.
@@ -123,6 +123,11 @@ pub enum ClientRequest {
         /// Number of the first event.
         from: u64,
     },
+    /// The verdict on a job, with reasons if it is stopped. Only the job's user, the cluster's owner and root may ask.
+    Explain {
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// Reply of the head to a client.
@@ -193,4 +198,18 @@ pub enum ClientReply {
     Refused(Refusal),
     /// What a user should know of a submission, in a sentence. The job itself is answered besides.
     Note(String),
+    /// A job that the client follows is stopped: its ranks wait for each other for ever.
+    Deadlock {
+        /// The job.
+        job: JobId,
+        /// Why.
+        report: Box<DeadlockReport>,
+    },
+    /// Answer to `Explain`.
+    Explanation {
+        /// The verdict, if the job runs.
+        verdict: Option<Verdict>,
+        /// Why, if it is stopped.
+        report: Option<Box<DeadlockReport>>,
+    },
 }

@@ -21,6 +21,8 @@ pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
+pub use crate::deadlock::{DeadlockReport, Verdict};
+pub use crate::standing_report::StandingReport;
 pub use crate::status::{ClusterStatus, NodeStatus, NodeUse};
 pub use crate::terminal::WindowSize;
 pub use crate::trace_sample::{
@@ -31,7 +33,7 @@ pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 12;
+pub const CONTROL_VERSION: u32 = 13;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -255,6 +257,8 @@ pub enum Outcome {
     NodeLost(NodeId),
     /// `kumi kill`, or the cluster going down.
     Killed,
+    /// Its ranks waited for each other for ever, and it was to be ended then.
+    Deadlocked,
 }
 
 /// Where a job is in its life.
@@ -458,6 +462,13 @@ pub enum Command {
         #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
+    /// Read the job's ranks again and answer with [`Report::Standing`] of this round, see [`kumi_verdict`].
+    Confirm {
+        /// The job.
+        job: JobId,
+        /// The round.
+        round: u64,
+    },
 }
 
 /// Reports from nodes to the head.
@@ -536,6 +547,8 @@ pub enum Report {
     Exchange(ExchangeReport),
     /// A message of a node for another node of the same job.
     Relay(RelayReport),
+    /// Whether the ranks of a job wait for each other on some nodes.
+    Standing(StandingReport),
 }
 
 /// A standard output stream.

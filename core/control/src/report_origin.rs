@@ -21,6 +21,7 @@ impl Report {
             | Self::Freed { nodes, .. }
             | Self::Abandoned { nodes, .. } => among(nodes, below),
             Self::Idle(report) => among(&report.nodes, below),
+            Self::Standing(report) => among(&report.nodes, below),
             Self::Exchange(report) => report.parts.iter().all(|part| below.contains(part.node)),
             Self::Relay(report) => below.contains(report.from),
         }

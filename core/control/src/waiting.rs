@@ -6,6 +6,7 @@ use core::fmt;
 use kumi_sched::JobId;
 use serde::{Deserialize, Serialize};
 
+use crate::deadlock::Verdict;
 use crate::message::{JobRecord, Nanos};
 
 /// How long a job may wait in the queue; then the head withdraws it.
@@ -143,6 +144,8 @@ pub struct JobList {
     pub records: Vec<JobRecord>,
     /// Which running jobs are idle, so that they have no slots, ascending.
     pub idle: Vec<JobId>,
+    /// Which running jobs are stopped, ascending.
+    pub stopped: Vec<JobId>,
     /// What those of them that have not started wait for, ascending.
     pub waiting: Vec<(JobId, WaitReason)>,
 }
@@ -151,6 +154,15 @@ impl JobList {
     /// Whether the job runs and has nothing to do.
     pub fn is_idle(&self, job: JobId) -> bool {
         self.idle.binary_search(&job).is_ok()
+    }
+
+    /// Whether the job has something to do, if it runs.
+    pub fn verdict(&self, job: JobId) -> Verdict {
+        match self.stopped.binary_search(&job) {
+            Ok(_) => Verdict::Stopped,
+            Err(_) if self.is_idle(job) => Verdict::Idle,
+            Err(_) => Verdict::Running,
+        }
     }
 
     /// What the job waits for, if it has not started.

@@ -46,5 +46,7 @@ pub use segment::{counters, launch, layout};
 pub use shared_bytes::{CopySource, SharedBytes, SharedBytesMut};
 pub use shm::ring::RingDamage;
 pub use wait::Wait;
+pub use wait::description::{Description, DescriptionScope, name_call};
+pub use kumi_verdict::{CallName, WaitKind};
 pub use wait::spin::SpinMode;
 pub use wire::{Wire, driver, xdp};

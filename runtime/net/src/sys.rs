@@ -238,6 +238,13 @@ pub fn random() -> io::Result<u64> {
     }
 }
 
+/// This thread's number in the system.
+#[must_use]
+pub fn thread_number() -> u32 {
+    // SAFETY: no arguments, and it cannot fail.
+    unsafe { libc::gettid() as u32 }
+}
+
 /// Seconds on the monotonic clock, to the nanosecond.
 #[must_use]
 pub fn seconds() -> f64 {

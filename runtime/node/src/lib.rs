@@ -32,5 +32,6 @@ pub mod switch;
 mod tcp;
 pub mod tls;
 mod user_connections;
+mod verdict;
 pub mod watch;
 pub mod wire;

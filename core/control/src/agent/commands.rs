@@ -54,6 +54,7 @@ impl Agent {
                     self.subtree.routes_mut().job_ends(node, *job, true);
                 }
                 self.reports.forget(*job, nodes);
+                self.standings.forget(*job);
                 self.exchanges.forget(*job);
             }
             Command::Exchanged { id, .. } => self.exchange_passes(*id),
@@ -126,6 +127,7 @@ impl Agent {
                     self.push(AgentAction::Relayed { job, from, data });
                 }
             }
+            Command::Confirm { job, round } => self.push(AgentAction::Confirm { job, round }),
             Command::Revoked(list) => self.push(AgentAction::Revoke(list)),
             Command::Shutdown => self.shut_down(now),
             Command::Forget { job } => self.jobs.forget(job),

@@ -17,6 +17,7 @@ mod output;
 mod reports;
 mod retained_reports;
 mod samples;
+mod standings;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -24,6 +25,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId, Timetable};
+use kumi_verdict::Standing;
 
 use crate::lease::Lease;
 use crate::message::{
@@ -39,6 +41,7 @@ use local_jobs::LocalJobs;
 use output::{OutputQueue, RankOutput};
 use retained_reports::RetainedReports;
 use samples::SampleRequests;
+use standings::Standings;
 
 /// Configuration of an agent.
 #[derive(Clone, Debug)]
@@ -126,6 +129,13 @@ pub enum AgentEvent {
         job: JobId,
         /// Nothing to do.
         idle: bool,
+    },
+    /// How the ranks of a started job stand here, by [`kumi_verdict::NodeWatch`].
+    Standing {
+        /// The job.
+        job: JobId,
+        /// What is to be told.
+        standing: Standing,
     },
     /// This node's part of a job contributes to an exchange.
     Exchange {
@@ -264,6 +274,13 @@ pub enum AgentAction {
         /// The message.
         data: Vec<u8>,
     },
+    /// Read the ranks of a job again, for this round of [`kumi_verdict::Judge`].
+    Confirm {
+        /// The job.
+        job: JobId,
+        /// The round.
+        round: u64,
+    },
 }
 
 /// The state machine of a node's daemon.
@@ -278,6 +295,7 @@ pub struct Agent {
     reports: RetainedReports,
     output: OutputQueue,
     samples: SampleRequests,
+    standings: Standings,
     exchanges: Exchanges,
     lease: Lease,
     generation: u64,
@@ -305,6 +323,7 @@ impl Agent {
             reports: RetainedReports::default(),
             output: OutputQueue::default(),
             samples: SampleRequests::default(),
+            standings: Standings::default(),
             exchanges: Exchanges::default(),
             lease: Lease::new(),
             generation: 0,
@@ -339,6 +358,7 @@ impl Agent {
             AgentEvent::Freed { job } => self.freed(job),
             AgentEvent::Sampled { request, sample } => self.sampled(request, sample),
             AgentEvent::Idle { job, idle } => self.idle(job, idle),
+            AgentEvent::Standing { job, standing } => self.standing(job, standing),
             AgentEvent::Exchange { id, members, data } => self.contribute(id, members, data),
             AgentEvent::Relay { job, to, data } => self.relay(job, to, data),
         }

@@ -33,7 +33,8 @@ impl Report {
             | Self::Samples { .. }
             | Self::Idle(_)
             | Self::Exchange(_)
-            | Self::Relay(_) => None,
+            | Self::Relay(_)
+            | Self::Standing(_) => None,
         }
     }
 }
@@ -171,6 +172,7 @@ impl Agent {
             }
             Report::Exchange(report) => self.child_exchange(link, report),
             Report::Relay(relayed) => self.report(Report::Relay(relayed)),
+            Report::Standing(report) => self.child_standing(link, report),
         }
     }
 
@@ -206,6 +208,7 @@ impl Agent {
             self.send_idle_if_complete(job);
         }
         self.reports.drop_empty();
+        self.standings.drop_nodes(nodes);
         self.drop_exchanges_of(nodes);
     }
 }
@@ -226,6 +229,9 @@ impl Agent {
             self.send_answers(job);
         }
         self.repeat_exchanges();
+        for job in self.standings.forget_sent() {
+            self.send_standing_if_complete(job);
+        }
         for report in self.output.take(self.node()) {
             self.report(report);
         }
@@ -297,7 +303,7 @@ impl Agent {
     }
 
     /// Whether something holds for all nodes below that have something of the job.
-    fn all_below(&self, job: JobId, holds: impl Fn(NodeId) -> bool) -> bool {
+    pub(super) fn all_below(&self, job: JobId, holds: impl Fn(NodeId) -> bool) -> bool {
         let below = self.subtree.routes().descriptions();
         let mut below = below.filter(|node| node.jobs.iter().any(|(listed, _)| *listed == job));
         below.all(|node| holds(node.node))

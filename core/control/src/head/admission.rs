@@ -5,6 +5,7 @@ use alloc::format;
 use super::capacity::Capacity;
 use super::scheduler::Scheduler;
 use super::{refusal, sizing};
+use crate::deadlock::OnDeadlock;
 use crate::message::{
     JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Refusal, RefusalKind, WaitLimit,
 };
@@ -33,6 +34,8 @@ pub(super) fn check(
     check_estimate(request, scheduler)?;
     check_wait(request)?;
     check_resources(request)?;
+    OnDeadlock::from_env(&request.env)
+        .map_err(|message| refusal(RefusalKind::BadRequest, message))?;
     sizing::demand(request, capacity).map(|_| ())
 }
 

@@ -183,6 +183,7 @@ impl Head {
         job.parts = nodes.iter().map(|&node| (node, JobPart::default())).collect();
         let set = job.nodes();
         self.idle.forget_job(id);
+        self.verdicts.forget_job(id);
         self.jobs.assign(id, &nodes);
         self.enter(id, &JobState::Preparing);
         self.send(&set, &Command::Prepare(spec));
@@ -326,6 +327,7 @@ impl Head {
         job.parts.clear();
         job.input.clear();
         self.idle.forget_job(id);
+        self.verdicts.forget_job(id);
         let bytes = bytes + self.exchanges.forget(id);
         self.quota.refund(uid, 1, bytes);
         self.enter(id, &JobState::Ended(outcome.clone()));

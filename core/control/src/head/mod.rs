@@ -76,6 +76,7 @@ mod time;
 mod timetable;
 mod traces;
 mod transfers;
+mod verdicts;
 mod waiting;
 
 use alloc::boxed::Box;
@@ -111,6 +112,7 @@ pub use taken::ClusterUse;
 use time::HeadTime;
 use timetable::TimetablePublisher;
 use transfers::ProgramTransfers;
+use verdicts::Verdicts;
 use waiting::WaitingJobs;
 
 /// Configuration of a head.
@@ -258,6 +260,7 @@ pub struct Head {
     subscribers: Subscribers,
     samples: SampleRequests,
     idle: IdleJobs,
+    verdicts: Verdicts,
     exchanges: Exchanges,
     waiting: WaitingJobs,
     quota: Quota,
@@ -299,6 +302,7 @@ impl Head {
             subscribers: Subscribers::default(),
             samples: SampleRequests::default(),
             idle: IdleJobs::default(),
+            verdicts: Verdicts::default(),
             exchanges: Exchanges::default(),
             waiting: WaitingJobs::default(),
             quota: Quota::new(config.max_jobs_per_user),
@@ -333,6 +337,7 @@ impl Head {
         }
         self.check_lost_nodes();
         self.check_delayed_ends();
+        self.check_deadlocks();
         self.check_transfers();
         self.check_samples();
         self.schedule();
@@ -364,6 +369,7 @@ impl Head {
             self.jobs.end_due(),
             self.waiting.next_deadline(),
             self.idle.next_deadline(),
+            self.verdicts.next_deadline(),
             self.next_discard(),
         ];
         times.into_iter().flatten().min()

@@ -84,6 +84,7 @@ impl Head {
     fn forget_idle(&mut self, nodes: &[NodeId]) {
         let mut affected = Vec::new();
         for &node in nodes {
+            self.verdicts.forget_node(node);
             affected.extend(self.idle.forget_node(node, &self.jobs.on_node(node)));
         }
         for id in affected {

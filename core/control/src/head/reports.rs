@@ -55,6 +55,7 @@ impl Head {
             Report::Idle(report) => self.idle_report(link, &report),
             Report::Exchange(report) => self.exchange(link, report),
             Report::Relay(report) => self.relay(link, report),
+            Report::Standing(report) => self.standing_report(link, report),
         }
     }
 

@@ -66,6 +66,7 @@ impl Head {
             ClientRequest::SampleTrace { job, rank, from } => {
                 self.sample_trace(client, user, job, (rank, from))
             }
+            ClientRequest::Explain { job } => self.explain(client, user, job),
             ClientRequest::Configure { mode, slice, policy } => {
                 self.configure(client, user, (mode, slice), policy.as_deref())
             }
@@ -143,6 +144,7 @@ impl Head {
                 self.waiting.followed(id, self.time.now());
             }
             self.actions.reply(client, ClientReply::State { job: id, state });
+            self.tell_deadlock(id, client);
         }
         self.actions.push(HeadAction::Follow { client, job: id, offset, wait });
         Ok(())
@@ -245,7 +247,9 @@ impl Head {
         waiting.retain(|&(job, _)| listed(job));
         let mut idle = self.idle.running(&self.jobs);
         idle.retain(|&job| listed(job));
-        JobList { records, idle, waiting }
+        let mut stopped = self.verdicts.stopped();
+        stopped.retain(|&job| listed(job));
+        JobList { records, idle, stopped, waiting }
     }
 
     fn status(&self) -> ClusterStatus {

@@ -43,3 +43,5 @@ mod shared_bytes;
 mod sync;
 #[path = "../../src/disclosure/turn_table.rs"]
 mod turn_table;
+#[path = "../../src/shm/wait_place.rs"]
+mod wait_place;

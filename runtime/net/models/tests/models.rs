@@ -32,6 +32,8 @@ models! {
     records_of_two_senders
     a_full_queue_wakes_its_senders
     the_ports_thread_wakes
+    words_of_a_wait_are_of_one_moment
+    whoever_is_idle_has_described_its_wait
     a_sample_never_shows_idle_from_before_what_it_shows_delivered
     a_job_that_keeps_its_turn_is_never_missed
 }

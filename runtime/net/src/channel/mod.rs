@@ -2,6 +2,7 @@
 
 pub(crate) mod change;
 pub(crate) mod core;
+mod described_wait;
 pub(crate) mod fork_check;
 pub(crate) mod guard;
 pub(crate) mod handler_thread;
@@ -33,6 +34,7 @@ use std::thread::JoinHandle;
 use kumi_proto::SendError;
 
 use crate::channel::core::{ChannelCore, Handler, Origin};
+use crate::channel::described_wait::DescribedWait;
 use crate::channel::fork_check::ForkCheck;
 use crate::channel::guard::Guard;
 use crate::channel::handover::Handover;
@@ -333,16 +335,18 @@ impl<H: Handler> Channel<H> {
         // Frames refused before may fit the new wait.
         guard.drain_and_serve()?;
         guard.tell_parked();
+        let mut described = DescribedWait::new(&self.shared, wait, latest);
         let mut looks = 0;
         while guard.core().waits.driven {
             if let Some(result) = attempt(&mut guard.lend())? {
                 return Ok(result);
             }
+            described.describe();
             guard.park(wait, looks, latest)?;
             looks += 1;
         }
         let _driving = guard.begin_driving();
-        self.drive(&mut guard, (wait, latest), attempt)
+        self.drive(&mut guard, (wait, latest), &mut described, attempt)
     }
 
     /// Drives the channel until `attempt` gives something, which it has not done before.
@@ -350,6 +354,7 @@ impl<H: Handler> Channel<H> {
         &self,
         guard: &mut Guard<'_, H>,
         (wait, latest): (Wait, Option<u64>),
+        described: &mut DescribedWait<'_, H>,
         mut attempt: impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
     ) -> Result<R, E> {
         let limit = self.limit(&mut guard.core().waits.spin);
@@ -362,7 +367,7 @@ impl<H: Handler> Channel<H> {
                 return Ok(result);
             }
             guard.retry_refused(&mut waiting.awaited);
-            waiting.idle(true);
+            waiting.idle(guard.core().waits.are_settled());
             let seen = guard.watch(&mut waiting, limit).map_err(E::from)?;
             if !matches!(seen, WaitEvent::Turn | WaitEvent::Bound) {
                 waiting.idle(false);
@@ -386,6 +391,7 @@ impl<H: Handler> Channel<H> {
                 WaitEvent::Turn => continue,
                 WaitEvent::Bound => {
                     guard.core().check_unreachable()?;
+                    described.describe();
                     let room = wait == Wait::Room || guard.core().blocked;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
                     let result = if room { attempt(&mut guard.lend())? } else { None };

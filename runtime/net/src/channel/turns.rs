@@ -1,6 +1,9 @@
 //! Turns of the program's threads: one drives the channel while it waits, the others get the lock in between, and those
 //! that wait, too, are told when something has come.
 
+use std::cell::Cell;
+use std::sync::atomic::Ordering::SeqCst;
+
 use crate::channel::core::Handler;
 use crate::channel::guard::Guard;
 use crate::channel::{ChannelError, Shared};
@@ -23,6 +26,12 @@ pub(crate) struct WaitState {
     pub(crate) driven: bool,
     /// So many others wait meanwhile.
     parked: usize,
+    /// Of these, those that have been told of news and have not looked yet what it is.
+    unsettled: usize,
+    /// How often they were told.
+    tellings: u64,
+    /// Places for described waits that are taken, by bit.
+    pub(crate) places: u32,
     /// Polls until the next look at the socket.
     pub(crate) polls: u32,
     /// Polls that have found frames in the same ring, one after another.
@@ -35,18 +44,54 @@ impl WaitState {
             spin: AdaptiveSpin::new(SpinMode::Blind, 1, 1),
             driven: false,
             parked: 0,
+            unsettled: 0,
+            tellings: 0,
+            places: 0,
             polls: 0,
             in_a_row: 0,
         }
     }
 }
 
+impl WaitState {
+    /// There is news for those that are parked; whether some are. Each of them has to look at it.
+    fn news(&mut self) -> bool {
+        self.unsettled = self.parked;
+        self.tellings = self.tellings.wrapping_add(u64::from(self.parked > 0));
+        self.parked > 0
+    }
+
+    /// A thread that was parked when so much had been told has the lock, and looks.
+    fn unpark(&mut self, told: u64) {
+        self.parked -= 1;
+        if self.tellings != told {
+            self.unsettled -= 1;
+        }
+    }
+
+    /// Whether every other thread that waits has looked at all there was.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.unsettled == 0
+    }
+}
+
 impl<H: Handler> Shared<H> {
-    /// Takes the lock for a thread of the program. A thread that has it and sleeps in a wait is woken.
+    /// Takes the lock for a thread of the program. A thread that has it and sleeps in a wait is woken. Until it gives the
+    /// lock back, the context says that it is wanted.
     #[inline]
     pub(crate) fn enter(&self) {
         let attachment = &self.attachment;
-        self.handover.enter_main(|| attachment.wake(attachment.local()));
+        let wanting = &attachment.own().state.wanting;
+        let wants = Cell::new(false);
+        self.handover.enter_main(|| {
+            if !wants.replace(true) {
+                wanting.fetch_add(1, SeqCst);
+            }
+            attachment.wake(attachment.local());
+        });
+        if wants.get() {
+            wanting.fetch_sub(1, SeqCst);
+        }
     }
 
     fn leave(&self) {
@@ -62,7 +107,7 @@ impl<H: Handler> Drop for DriverGuard<'_, H> {
         // SAFETY: the guard by which this was made is there until afterwards, and nothing borrows from it now.
         let core = unsafe { &mut *self.0.core() };
         core.waits.driven = false;
-        if core.waits.parked > 0 {
+        if core.waits.news() {
             // One of them drives from now on.
             self.0.handover.tell_news();
         }
@@ -100,7 +145,7 @@ impl<'c, H: Handler> Guard<'c, H> {
     /// Wakes the threads that wait while this one drives: something has come.
     #[inline]
     pub(crate) fn tell_parked(&mut self) {
-        if self.core().waits.parked > 0 {
+        if self.core().waits.news() {
             self.shared.handover.tell_news();
         }
     }
@@ -120,11 +165,13 @@ impl<'c, H: Handler> Guard<'c, H> {
         let left = latest.map(|latest| latest.saturating_sub(sys::now()));
         let most = left.map_or(most, |left| Some(most.map_or(left, |most| most.min(left))));
         let news = self.shared.handover.news();
-        self.core().waits.parked += 1;
+        let waits = &mut self.core().waits;
+        waits.parked += 1;
+        let told = waits.tellings;
         self.shared.leave();
         self.shared.handover.await_news(news, most);
         self.shared.enter();
-        self.core().waits.parked -= 1;
+        self.core().waits.unpark(told);
         self.after_pause()
     }
 

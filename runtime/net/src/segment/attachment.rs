@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use kumi_proto::{ContextError, SealKey};
 
@@ -479,7 +479,8 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         let state = &self.own().state;
         state.idle.store(0, Relaxed);
-        state.attached.store(ATTACH_DONE, Relaxed);
+        // Whoever sees this sees what was counted before.
+        state.attached.store(ATTACH_DONE, Release);
     }
 }
 

@@ -13,7 +13,7 @@ use kumi_proto::context::ContextReport;
 
 use crate::segment::files::{SegmentFiles, failed};
 use crate::segment::layout::{
-    ATTACH_COPY, ATTACH_NOW, Layout, RankContext, SegmentPart, SharedLines, Sleep, State,
+    ATTACH_COPY, ATTACH_NOW, Layout, RankContext, SegmentPart, SharedLines, Sleep, State, WaitTable,
 };
 use crate::segment::{Segment, SegmentError, SegmentSpec};
 
@@ -182,9 +182,11 @@ impl Segment {
 /// Another process may join as this rank, if one had. It computes until it waits itself, whatever the old one was stopped in.
 fn ready_to_join(file: &File) -> io::Result<()> {
     let place = |field| (offset_of!(RankContext, state) + field) as u64;
-    for field in [offset_of!(State, idle), offset_of!(State, wait_counter)] {
+    for field in [offset_of!(State, idle), offset_of!(State, wait_counter), offset_of!(State, wanting)] {
         file.write_all_at(&[0; 4], place(field))?;
     }
+    let none = [0; size_of::<WaitTable>()];
+    file.write_all_at(&none, offset_of!(RankContext, waits) as u64)?;
     let at = place(offset_of!(State, attached));
     let mut state = [0; 4];
     file.read_exact_at(&mut state, at)?;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"KUMISEG\x01");
 /// Version of this layout; a rank refuses a segment of another one.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Everything large starts at a multiple of this.
 pub const PAGE: usize = 4096;
 /// Most ranks of one job on one node: one bit each in [`Wake::pending`].
@@ -128,6 +128,8 @@ pub struct State {
     pub ring_sent: AtomicU64,
     /// Frames taken out of rings so far.
     pub ring_delivered: AtomicU64,
+    /// Threads of the program that sleep until they can have the channel. As long as there are some, nobody is idle.
+    pub wanting: AtomicU32,
 }
 
 /// No process has attached to the context.
@@ -151,6 +153,36 @@ pub struct WindowEntry {
     pub length: AtomicU64,
     /// Bit 0 write, 1 read, 2 atomic operations.
     pub rights: AtomicU64,
+}
+
+/// Waits of a rank that can be described at the same time.
+pub const WAIT_PLACES: usize = kumi_verdict::MOST_WAITS;
+/// Locks of shared memory that a rank can name at the same time.
+pub const HELD_LOCKS: usize = kumi_verdict::MOST_HELD;
+/// Words that describe a wait.
+pub const WAIT_WORDS: usize = 13;
+
+/// The wait of a thread, as its rank describes it.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct WaitPlace {
+    /// Changes begun and ended: odd while one is under way.
+    pub changes: AtomicU64,
+    /// In this order: number of the wait; thread, and kind << 32; peer + 1; what; further; flags; index of the counter that
+    /// is waited for + 1; the count; address; four words of the call's name. The thread is 0 where there is no wait.
+    pub words: [AtomicU64; WAIT_WORDS],
+}
+
+/// Waits of a rank. Only the rank writes them.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct WaitTable {
+    /// By thread, in any order.
+    pub places: [WaitPlace; WAIT_PLACES],
+    /// Waits for which there is no place.
+    pub undescribed: AtomicU64,
+    /// Locks of shared memory that the rank holds, each plus one; 0: none.
+    pub held: [AtomicU64; HELD_LOCKS],
 }
 
 /// One notification counter, alone on its line.
@@ -183,6 +215,8 @@ pub struct RankContext {
     pub counters: [AtomicU64; 64],
     /// Windows by slot, which their names' low bits tell.
     pub windows: [WindowEntry; WINDOWS],
+    /// What its threads wait for.
+    pub waits: WaitTable,
     /// Now and then: counts by peer.
     pub peers: PeerTable,
 }
@@ -239,6 +273,11 @@ const _: () = assert!(std::mem::offset_of!(State, ring_delivered) == 32);
 const _: () = assert!(size_of::<WindowEntry>() == 32 && size_of::<Notify>() == 64);
 const _: () = assert!(std::mem::offset_of!(RankContext, counters) == 64);
 const _: () = assert!(std::mem::offset_of!(RankContext, windows) == 576);
+const _: () = assert!(std::mem::offset_of!(State, wanting) == 40);
+const _: () = assert!(size_of::<WaitPlace>() == 128 && size_of::<WaitTable>() == 1216);
+const _: () = assert!(std::mem::offset_of!(WaitTable, undescribed) == 1024);
+const _: () = assert!(std::mem::offset_of!(WaitTable, held) == 1032);
+const _: () = assert!(std::mem::offset_of!(RankContext, waits) == 8768);
 const _: () = assert!(std::mem::offset_of!(RankContext, peers) == 12288);
 const _: () = assert!(size_of::<RankContext>() == 12288 + 3 * PAGE);
 const _: () = assert!(size_of::<PeerEntry>() == 192 && size_of::<PeerTable>() == 3 * PAGE);

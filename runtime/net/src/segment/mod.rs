@@ -13,6 +13,7 @@ mod peer_address;
 mod progress;
 mod published_counters;
 pub(crate) mod range;
+mod waits;
 
 use std::fs::File;
 use std::io;
@@ -21,10 +22,11 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumi_proto::SealKey;
+use kumi_verdict::RankReading;
 
 use crate::disclosure::RankState;
 use crate::segment::counters::Counter;
@@ -340,6 +342,14 @@ impl Segment {
         rank.map_or_else(RankActivity::default, |(context, lines)| activity_of(context, lines))
     }
 
+    /// What a local rank does, for the verdict on its job. Accepts any contents; none without such a rank.
+    #[must_use]
+    pub fn rank_reading(&self, local_index: usize) -> Option<RankReading> {
+        let (context, lines) = self.rank(local_index)?;
+        let rank = self.layout.local_first + local_index as u32;
+        Some(waits::read(context, lines, rank, self.layout.ranks))
+    }
+
     /// Counters of a local rank for its peers on other nodes: the first with traffic one by one, all
     /// others together, each once. Some milliseconds old; accepts any contents, as [`Segment::sample`]
     /// does.
@@ -407,7 +417,8 @@ pub(crate) fn state_of(context: &RankContext, lines: &SharedLines) -> RankState 
 fn idle_and_delivered(context: &RankContext, lines: &SharedLines) -> (bool, u64) {
     let delivered = &context.counters[Counter::Delivered as usize];
     let (idle, delivered) = idle_flag::sample(&context.state.idle, delivered);
-    let nothing_left = !has_what_it_waits_for(context, lines)
+    let nothing_left = context.state.wanting.load(Acquire) == 0
+        && !has_what_it_waits_for(context, lines)
         && lines.notifies.0[SIGNALS].count.load(Relaxed) == 0;
     (idle && nothing_left, delivered)
 }

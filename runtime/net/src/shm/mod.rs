@@ -5,3 +5,4 @@ pub(crate) mod idle_flag;
 #[cfg_attr(miri, path = "../miri/mapping.rs")]
 pub(crate) mod mapping;
 pub(crate) mod ring;
+pub(crate) mod wait_place;

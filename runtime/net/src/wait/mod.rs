@@ -2,6 +2,7 @@
 
 #[cfg_attr(miri, path = "../miri/blocking_wait.rs")]
 pub(crate) mod blocking_wait;
+pub mod description;
 pub(crate) mod spin;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

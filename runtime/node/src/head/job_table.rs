@@ -1,6 +1,6 @@
 //! Durable job table of the head: SQLite, one row for each job.
 //!
-//! A table of one of the four versions before is brought up to date when it is opened.
+//! A table of one of the five versions before is brought up to date when it is opened.
 
 mod version_11;
 mod version_8;
@@ -235,12 +235,14 @@ type OldRecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
 
 /// What reads records of a table of this version, if it is an earlier one that is still known.
 fn reader_of(found: u32) -> Option<OldRecordReader> {
-    let readers: [(u32, OldRecordReader); 4] = [
+    let readers: [(u32, OldRecordReader); 5] = [
         (version_8::VERSION, version_8::read),
         (version_9::VERSION, version_9::read),
         // Version 11 added only a way how ranks end.
         (10, version_11::read),
         (version_11::VERSION, version_11::read),
+        // Version 13 adds only a way how jobs end.
+        (12, |bytes| postcard::from_bytes(bytes)),
     ];
     readers.into_iter().find(|&(control, _)| found == version(control)).map(|(_, read)| read)
 }

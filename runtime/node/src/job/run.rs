@@ -34,6 +34,7 @@ use crate::cgroup::JobGroups;
 use crate::client::refusal;
 use crate::config::on_link;
 use crate::fill::JobThread;
+use crate::verdict::last_standing;
 use crate::switch::{IdlePriority, MOST_RANKS, SliceMeter, Stopper, SwitchedJob};
 use crate::wire::JobWires;
 
@@ -83,6 +84,8 @@ pub(super) struct JobTask {
     pub(super) services: Rc<NodeServices>,
     pub(super) job: kumi_sched::JobId,
     pub(super) first: u32,
+    /// Some of its ranks are on other nodes.
+    has_other_nodes: bool,
     /// Its control groups.
     control: Option<JobGroups>,
     /// Free again once nothing of the job is left.
@@ -142,6 +145,7 @@ impl JobTask {
             services: Rc::clone(services),
             job: spec.job,
             first: part.first,
+            has_other_nodes: spec.layout.len() > 1,
             control,
             devices: Some(devices),
             memory_kills: MemoryKills::default(),
@@ -548,8 +552,14 @@ impl JobTask {
         self.terminal = None;
         self.last_parts().await;
         self.services.switcher.remove(self.job);
-        if let Some(live) = self.services.live.borrow_mut().remove(&self.job) {
+        let live = self.services.live.borrow_mut().remove(&self.job);
+        if let Some(live) = live {
+            let standing = last_standing(&live.segment, live.load.len());
             self.services.kept_traces.borrow_mut().keep(self.job, live.traces);
+            if self.has_other_nodes && !self.killed {
+                // Ranks of other nodes may wait for those that were here.
+                self.services.tell(AgentEvent::Standing { job: self.job, standing }).await;
+            }
         }
         if let Some(groups) = &self.control {
             remove_groups(groups).await;

@@ -42,6 +42,7 @@ use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals, Traffic};
 use crate::names::NameService;
 use crate::tls::Credentials;
+use crate::verdict::VerdictMonitor;
 use backpressure::{Backpressure, MAX_QUEUED};
 use disclosure::DisclosurePublisher;
 use metrics::NodeMetrics;
@@ -129,6 +130,7 @@ struct NodeDaemon {
     sampler: Rc<RefCell<Sampler>>,
     publisher: DisclosurePublisher,
     idle_monitor: IdleMonitor,
+    verdict_monitor: VerdictMonitor,
     fill_monitor: FillMonitor,
     jobs: BTreeMap<JobId, JobEntry>,
     parent: Option<Outbox>,
@@ -176,6 +178,7 @@ impl NodeDaemon {
             sampler,
             publisher,
             idle_monitor: IdleMonitor::new(config.idle_after_ms),
+            verdict_monitor: VerdictMonitor::new(),
             fill_monitor,
             jobs: BTreeMap::new(),
             parent: None,
@@ -204,7 +207,7 @@ impl NodeDaemon {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
             let (disclose, idle_monitor) = (self.publisher.due(), self.idle_monitor.due());
-            let fill_monitor = self.fill_monitor.due();
+            let (fill_monitor, verdicts) = (self.fill_monitor.due(), self.verdict_monitor.due());
             tokio::select! {
                 biased;
                 // First: a flood of events must not keep it from stopping.
@@ -217,6 +220,7 @@ impl NodeDaemon {
                 () = tokio::time::sleep_until(look) => self.sampler.borrow_mut().look(&self.services),
                 () = tokio::time::sleep_until(disclose) => self.disclose(),
                 () = tokio::time::sleep_until(idle_monitor) => self.look_for_idle_jobs(),
+                () = tokio::time::sleep_until(verdicts) => self.look_for_stopped_jobs(),
                 () = tokio::time::sleep_until(fill_monitor) => self.fill_monitor.look(&self.services),
                 _ = clean_up.tick() => self.services.programs.borrow().clean_up(),
                 _ = child.recv() => self.services.watcher.revive(),
@@ -316,6 +320,13 @@ impl NodeDaemon {
         }
     }
 
+    fn look_for_stopped_jobs(&mut self) {
+        for (job, standing) in self.verdict_monitor.look(&self.services, &self.idle_monitor) {
+            tracing::debug!(%job, ?standing, "the ranks wait for each other, or not any more");
+            self.agent_event(AgentEvent::Standing { job, standing });
+        }
+    }
+
     fn disclosed(&mut self, from: LinkPeer, facts: Vec<NodeFacts>) {
         for _ in 0..self.publisher.receive(from, facts) {
             self.shared.refusals.count("disclosure refused");
@@ -390,6 +401,7 @@ impl NodeDaemon {
             AgentAction::LeaseExpired => {
                 tracing::warn!("the head has not been heard of for its lease: killing all jobs");
             }
+            AgentAction::Confirm { job, round } => self.verdict_monitor.confirm(job, round),
             AgentAction::Revoke(list) => self.credentials.revoke(&list),
             AgentAction::Shutdown => self.done = true,
             AgentAction::SamplePeers { request, job } => {

@@ -17,7 +17,10 @@ pub use handover::{
     the_end_of_a_long_wait_is_noticed, the_end_of_a_long_wait_is_noticed_behind_another_operation,
     threads_of_a_program_pass_the_lock_on,
 };
-pub use idle::a_sample_never_shows_idle_from_before_what_it_shows_delivered;
+pub use idle::{
+    a_sample_never_shows_idle_from_before_what_it_shows_delivered,
+    whoever_is_idle_has_described_its_wait, words_of_a_wait_are_of_one_moment,
+};
 pub use lock::main_and_handler_exclude_each_other;
 pub use queue::{a_full_queue_wakes_its_senders, records_of_two_senders, the_ports_thread_wakes};
 pub use ring::{records_pass_in_order_through_a_full_ring, the_end_of_a_ring_is_skipped};

@@ -1,0 +1,5 @@
+//! Verdicts on simulated jobs.
+
+mod interleavings;
+mod job;
+mod random;

@@ -1,0 +1,72 @@
+//! The place in the own context where a thread describes its wait, from when it is long until it is over.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::channel::Shared;
+use crate::channel::core::Handler;
+use crate::layout::{WAIT_PLACES, WAIT_WORDS};
+use crate::shm::wait_place;
+use crate::wait::{Wait, description};
+
+/// Where a wait is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Described {
+    No,
+    In(usize),
+    /// No place was free: the rank says so.
+    Nowhere,
+}
+
+/// A wait of this thread, described or not yet. Dropped with the channel's lock held, as everything here is called.
+pub(crate) struct DescribedWait<'c, H: Handler> {
+    shared: &'c Shared<H>,
+    described: Described,
+    timed: bool,
+    counter: Option<(usize, u64)>,
+}
+
+impl<'c, H: Handler> DescribedWait<'c, H> {
+    pub(crate) fn new(shared: &'c Shared<H>, wait: Wait, latest: Option<u64>) -> Self {
+        let counter = match wait {
+            Wait::Counter { index, at_least } => Some((index, at_least)),
+            Wait::Frames | Wait::Room => None,
+        };
+        Self { shared, described: Described::No, timed: latest.is_some(), counter }
+    }
+
+    /// The wait is long: describes it, if that is not done.
+    pub(crate) fn describe(&mut self) {
+        if self.described != Described::No {
+            return;
+        }
+        let table = &self.shared.attachment.own().waits;
+        // SAFETY: the caller holds the channel's lock, and no reference to the core is in use meanwhile.
+        let used = unsafe { &mut (*self.shared.core()).waits.places };
+        let free = used.trailing_ones() as usize;
+        if free < WAIT_PLACES {
+            *used |= 1 << free;
+            wait_place::write(&table.places[free], &description::words(self.timed, self.counter));
+            self.described = Described::In(free);
+        } else {
+            table.undescribed.store(table.undescribed.load(Relaxed) + 1, Relaxed);
+            self.described = Described::Nowhere;
+        }
+    }
+}
+
+impl<H: Handler> Drop for DescribedWait<'_, H> {
+    fn drop(&mut self) {
+        let table = &self.shared.attachment.own().waits;
+        match self.described {
+            Described::No => {}
+            Described::In(place) => {
+                wait_place::write(&table.places[place], &[0; WAIT_WORDS]);
+                // SAFETY: as in `describe`.
+                unsafe { (*self.shared.core()).waits.places &= !(1 << place) };
+            }
+            Described::Nowhere => {
+                table.undescribed.store(table.undescribed.load(Relaxed).wrapping_sub(1), Relaxed);
+            }
+        }
+    }
+}
