@@ -46,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-control",
             "kumi-dsm",
             "kumi-sched",
+            "kumi-verdict",
             "kumi-sim",
             "kumi-idl",
             "kumi-call",

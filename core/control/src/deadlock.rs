@@ -51,9 +51,7 @@ impl OnDeadlock {
             None | Some("report") => Ok(Self::Report),
             Some("kill") => Ok(Self::Kill(grace_ms * 1_000_000)),
             Some("ignore") => Ok(Self::Ignore),
-            Some(other) => {
-                Err(format!("{ON_DEADLOCK} is {other:?}; give report, kill or ignore"))
-            }
+            Some(other) => Err(format!("{ON_DEADLOCK} is {other:?}; give report, kill or ignore")),
         }
     }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::channel_sample::{ChannelPeer, ChannelReading, ChannelSample, ChannelState};
 pub use crate::client_message::{ClientReply, ClientRequest};
+pub use crate::deadlock::{DeadlockReport, Verdict};
 pub use crate::disclosure::NodeFacts;
 pub use crate::exchange::{Contribution, ExchangeId, ExchangeReport, RelayReport};
 pub use crate::idle_report::IdleReport;
@@ -21,7 +22,6 @@ pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
-pub use crate::deadlock::{DeadlockReport, Verdict};
 pub use crate::standing_report::StandingReport;
 pub use crate::status::{ClusterStatus, NodeStatus, NodeUse};
 pub use crate::terminal::WindowSize;

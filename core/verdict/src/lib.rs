@@ -16,6 +16,7 @@ pub use explanation::{Cause, Explanation};
 pub use judge::{Judge, Ruling};
 pub use node_watch::{NodeWatch, Standing};
 pub use reading::{
-    FINAL_ROUND, MOST_HELD, MOST_LISTED, MOST_WAITS, NodeReading, RankReading, RankStanding, Summary,
+    FINAL_ROUND, MOST_HELD, MOST_LISTED, MOST_WAITS, NodeReading, RankReading, RankStanding,
+    Summary,
 };
 pub use wait::{CALL_BYTES, CallName, Wait, WaitKind};

@@ -78,9 +78,8 @@ impl NodeReading {
     /// Frames sent and taken.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
-        let sum = |of: fn(&RankReading) -> u64| {
-            self.ranks.iter().map(of).fold(0, u64::wrapping_add)
-        };
+        let sum =
+            |of: fn(&RankReading) -> u64| self.ranks.iter().map(of).fold(0, u64::wrapping_add);
         (sum(|rank| rank.sent), sum(|rank| rank.delivered))
     }
 
@@ -172,9 +171,8 @@ impl Summary {
     /// Whether its list has the bounds that lists of others' daemons must have.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        let bounded = |rank: &RankStanding| {
-            rank.waits.len() <= MOST_WAITS && rank.held.len() <= MOST_HELD
-        };
+        let bounded =
+            |rank: &RankStanding| rank.waits.len() <= MOST_WAITS && rank.held.len() <= MOST_HELD;
         self.listed.len() <= MOST_LISTED && self.listed.iter().all(bounded)
     }
 

@@ -136,7 +136,8 @@ impl Job {
     }
 
     fn arrived(&self, me: usize) -> Option<usize> {
-        let mut from = self.frames.iter().filter(|((_, to), frames)| *to == me && !frames.is_empty());
+        let mut from =
+            self.frames.iter().filter(|((_, to), frames)| *to == me && !frames.is_empty());
         from.next().map(|((from, _), _)| *from)
     }
 
@@ -230,7 +231,10 @@ impl Job {
         let number = daemon.ranks[index];
         let rank = &self.ranks[number];
         if load == 0 {
-            daemon.reading.ranks.push(RankReading { rank: number as u32, ..RankReading::default() });
+            daemon
+                .reading
+                .ranks
+                .push(RankReading { rank: number as u32, ..RankReading::default() });
         }
         let seen = daemon.reading.ranks.last_mut().expect("pushed");
         match load {

@@ -1,5 +1,6 @@
 //! The shared memory of a rank, for its program.
 
+use kumi_net::{Description, WaitKind};
 use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
@@ -285,11 +286,15 @@ impl SharedMemory {
     /// memory goes on.
     pub fn acquire_lock(&self, lock: u32) -> Result<(), Error> {
         let begun = self.trace.begin();
+        let wait = Description::of(WaitKind::Lock, None).what(lock.into());
+        let described = wait.enter();
         let acquired = self.protocol.wait(|coherence, ticket| coherence.lock(lock, ticket));
+        drop(described);
         if let Err(Error::Channel(kumi_mem::Error::Interrupted)) = &acquired {
             self.withdraw(lock)?;
         }
         let acquired = acquired?;
+        self.context.tell_lock(lock, true);
         self.trace.end(begun, EventKind::Lock, (NO_PEER, lock, 0));
         self.statistics.count(Count::Locks, 1);
         self.acquired(&acquired)
@@ -313,6 +318,7 @@ impl SharedMemory {
         self.flush()?;
         // Before others can hear of it, so that the next one's wait ends later.
         self.trace.note(EventKind::Unlock, lock, 0);
+        self.context.tell_lock(lock, false);
         self.protocol.tell(|coherence, ticket| coherence.unlock(lock, ticket))
     }
 
@@ -341,7 +347,9 @@ impl SharedMemory {
 
     fn pass(&self, kind: BarrierKind) -> Result<(), Error> {
         let begun = self.trace.begin();
+        let described = Description::of(WaitKind::SharedBarrier, None).enter();
         let acquired = self.protocol.wait(|coherence, ticket| coherence.barrier(kind, ticket))?;
+        drop(described);
         self.trace.barrier(begun, kind);
         self.statistics.count(Count::Barriers, 1);
         self.acquired(&acquired)
@@ -383,8 +391,10 @@ impl SharedMemory {
     /// [`Error::Channel`].
     pub fn wait_condition(&self, condition: u32) -> Result<(), Error> {
         let begun = self.trace.begin();
+        let described = Description::of(WaitKind::Condition, None).what(condition.into()).enter();
         let acquired =
             self.protocol.wait(|coherence, ticket| coherence.wait_condition(condition, ticket))?;
+        drop(described);
         self.trace.end(begun, EventKind::WaitCondition, (NO_PEER, condition, 0));
         self.acquired(&acquired)
     }

@@ -1,5 +1,6 @@
 //! The context: a rank's connection to its job.
 
+use kumi_net::{Description, WaitKind};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -246,6 +247,11 @@ impl Context {
         self.tracer.as_ref()
     }
 
+    /// Says that this rank holds a lock of shared memory, or not any more: for the report on a job that is stopped.
+    pub fn tell_lock(&self, lock: u32, held: bool) {
+        self.attachment().tell_lock(lock, held);
+    }
+
     /// Whether this process is a fork of the rank: its data are copies, and the rank's threads are not
     /// here.
     pub(crate) fn is_copy(&self) -> bool {
@@ -316,6 +322,7 @@ impl Context {
         let mut pending = Some(pending);
         let mut asked = AskedRequest { context: self, place: None };
         let mut sent = false;
+        let _described = Description::of(WaitKind::Request, Some(to)).enter();
         self.drive(self.wait_for(&[to]), |guard| {
             let engine = guard.handler();
             engine.mailbox.awaited = Some(to);

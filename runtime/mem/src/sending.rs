@@ -1,6 +1,7 @@
 //! Frames of puts and messages: they are queued as there is room, in the order of their calls.
 
 use kumi_net::{CopySource, Guard, Wait};
+use kumi_net::{Description, WaitKind};
 use kumi_proto::frame::{Frame, pad};
 
 use crate::context::{Context, ContextTurn};
@@ -118,6 +119,7 @@ impl Context {
         let tells = self.note_frames(to, remote) && tells;
         let mut frames = DataFrames::new(data, frame);
         let mut turn = ContextTurn::new(self, to);
+        let _described = Description::of(WaitKind::SendSpace, Some(to)).enter();
         self.drive(Wait::Room, |guard| {
             if let Some(put) = counted.take() {
                 // With its place in the queue: answers come in the order of sending.

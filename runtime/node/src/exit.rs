@@ -21,6 +21,8 @@ pub enum ExitCode {
     Internal = 70,
     /// The machine does not permit what was asked for
     MachineLimits = 71,
+    /// The job was ended because its ranks waited for each other for ever
+    Deadlock = 72,
     /// Something exists already, or a port is in use
     Exists = 73,
     /// Reading or writing failed, or disk, memory or descriptors ran out
@@ -42,7 +44,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// All of them, ascending.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Ok,
         Self::Usage,
         Self::BadConfig,
@@ -50,6 +52,7 @@ impl ExitCode {
         Self::Unavailable,
         Self::Internal,
         Self::MachineLimits,
+        Self::Deadlock,
         Self::Exists,
         Self::Io,
         Self::TryLater,
@@ -75,6 +78,7 @@ impl ExitCode {
             Self::Unavailable => "Try `kumi cluster status` and `kumi cluster up`.",
             Self::Internal => "Report it, with the daemons' logs.",
             Self::MachineLimits => "`kumi doctor` says what is missing and how to get it.",
+            Self::Deadlock => "The report says who waits for whom.",
             Self::Exists => "Choose another name or port, or run `kumi cluster down`.",
             Self::Io => "Make room. `kumi doctor` shows the limits.",
             Self::TryLater => "Try again. `kumi cluster status` shows the nodes.",

@@ -370,6 +370,13 @@ pub struct RunArgs {
     /// configured]
     #[arg(long, value_name = "TIME", env = "KUMI_WAIT", value_parser = parse::wait)]
     pub wait: Option<WaitLimit>,
+    /// What becomes of the job when its ranks wait for each other for ever: a report; a report and its end after the grace time,
+    /// exit code 72; or nothing [default: KUMI_ON_DEADLOCK, or as the cluster is configured, or report]
+    #[arg(long, value_name = "POLICY", value_enum)]
+    pub on_deadlock: Option<DeadlockPolicy>,
+    /// How long a job stays that is to be ended for a deadlock [default: KUMI_DEADLOCK_GRACE_MS, or 10s]
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    pub deadlock_grace: Option<Duration>,
     /// Scheduling of the thread that handles messages while a rank computes: other, rr or fifo, with
     /// :low, :even or :high [default: KUMI_HANDLER, or as the cluster is configured]
     #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
@@ -408,6 +415,28 @@ pub struct RunArgs {
         value_name = "PROGRAM"
     )]
     pub command: Vec<String>,
+}
+
+/// What becomes of a job whose ranks wait for each other for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeadlockPolicy {
+    /// Those who follow it get a report
+    Report,
+    /// They get a report, and it is ended after the grace time
+    Kill,
+    /// Nobody looks
+    Ignore,
+}
+
+impl DeadlockPolicy {
+    /// As its variable has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Kill => "kill",
+            Self::Ignore => "ignore",
+        }
+    }
 }
 
 /// `kumi ps`

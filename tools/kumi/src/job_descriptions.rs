@@ -1,7 +1,9 @@
 //! Descriptions of jobs in words: their outcome and state.
 
 use crate::table;
-use kumi_control::message::{JobRecord, JobState, Outcome, RankStatus, RefusalKind, WaitReason};
+use kumi_control::message::{
+    JobRecord, JobState, Outcome, RankStatus, RefusalKind, Verdict, WaitReason,
+};
 use kumi_sched::NodeId;
 use nix::sys::signal::Signal;
 
@@ -51,6 +53,9 @@ pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
             format!("{} was lost while the job ran; run it again", names.get(*node))
         }
         Outcome::Killed => "it was killed".to_owned(),
+        Outcome::Deadlocked => {
+            "it was ended because its ranks waited for each other for ever".to_owned()
+        }
     })
 }
 
@@ -63,13 +68,12 @@ pub fn job(number: u64, name: &str) -> String {
     }
 }
 
-/// The state in a few words for a column of `kumi ps`; `idle`: it runs, and all ranks wait.
-pub fn state(state: &JobState, idle: bool) -> String {
+/// The state in a few words for a column of `kumi ps`; of one that runs, the verdict.
+pub fn state(state: &JobState, verdict: Verdict) -> String {
     match state {
-        JobState::Running if idle => "idle".to_owned(),
         JobState::Queued => "queued".to_owned(),
         JobState::Preparing => "starting".to_owned(),
-        JobState::Running => "running".to_owned(),
+        JobState::Running => verdict.name().to_owned(),
         JobState::Ending(_) => "ending".to_owned(),
         JobState::Ended(outcome) => ended(outcome),
     }
@@ -97,6 +101,7 @@ fn ended(outcome: &Outcome) -> String {
         Outcome::Refused(_) => "refused".to_owned(),
         Outcome::NodeLost(node) => format!("node {node} lost"),
         Outcome::Killed => "killed".to_owned(),
+        Outcome::Deadlocked => "deadlock".to_owned(),
     }
 }
 
@@ -168,14 +173,20 @@ mod tests {
         assert_eq!(job(12, "cg"), "job 12 (cg)");
         assert_eq!(job(12, ""), "job 12");
         let status = RankStatus::Signalled(9);
-        assert_eq!(state(&JobState::Ended(failed(2, 0, status)), false), "SIGKILL (rank 2)");
-        assert_eq!(state(&JobState::Running, true), "idle");
+        assert_eq!(
+            state(&JobState::Ended(failed(2, 0, status)), Verdict::Running),
+            "SIGKILL (rank 2)"
+        );
+        assert_eq!(state(&JobState::Running, Verdict::Stopped), "stopped");
         let status = RankStatus::Exited(1);
-        assert_eq!(state(&JobState::Ended(failed(2, 0, status)), false), "exit 1 (rank 2)");
-        assert_eq!(state(&JobState::Ending(Outcome::Killed), true), "ending");
+        assert_eq!(
+            state(&JobState::Ended(failed(2, 0, status)), Verdict::Running),
+            "exit 1 (rank 2)"
+        );
+        assert_eq!(state(&JobState::Ending(Outcome::Killed), Verdict::Idle), "ending");
         let refused =
             |kind| JobState::Ended(Outcome::Refused(Refusal { kind, message: String::new() }));
-        assert_eq!(state(&refused(RefusalKind::NotNow), false), "withdrawn");
-        assert_eq!(state(&refused(RefusalKind::NotFound), false), "refused");
+        assert_eq!(state(&refused(RefusalKind::NotNow), Verdict::Running), "withdrawn");
+        assert_eq!(state(&refused(RefusalKind::NotFound), Verdict::Running), "refused");
     }
 }

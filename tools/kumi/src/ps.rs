@@ -24,6 +24,8 @@ pub struct JobView<'a> {
     layout: Vec<PartView>,
     state: &'static str,
     idle: bool,
+    /// Of a job that runs: running, idle or stopped.
+    verdict: Option<&'static str>,
     waits_for: Option<ReasonView>,
     outcome: Option<OutcomeView<'a>>,
     submitted_ms: u64,
@@ -134,6 +136,7 @@ fn view<'a>(record: &'a JobRecord, jobs: &JobList, nodes: &[NodeStatus]) -> JobV
         layout: spec.layout.iter().map(|part| part_view(part, nodes)).collect(),
         state,
         idle: jobs.is_idle(spec.job),
+        verdict: (record.state == JobState::Running).then(|| jobs.verdict(spec.job).name()),
         waits_for: jobs.waits_for(spec.job).map(reason_view),
         outcome: outcome.map(outcome_view),
         submitted_ms: record.submitted_ms,
@@ -235,6 +238,7 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
             view.node = Some(node.0);
         }
         Outcome::Killed => view.kind = "killed",
+        Outcome::Deadlocked => view.kind = "deadlocked",
     }
     view
 }
@@ -305,7 +309,7 @@ fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
             user(spec.user.uid),
             spec.request.ranks.to_string(),
             table::ranges(spec.layout.iter().map(|part| part.node.0)),
-            job_descriptions::state(&record.state, jobs.is_idle(spec.job)),
+            job_descriptions::state(&record.state, jobs.verdict(spec.job)),
             time,
         ];
         row.extend(priorities.then(|| spec.request.priority.to_string()));
@@ -385,8 +389,8 @@ JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR              
  11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  -                              ./cg A
 ";
         let reason = WaitReason::NodesDown { wanted: 8, has: 3, up: 3, nodes: 8 };
-        let (idle, waiting) = (vec![JobId(8)], vec![(JobId(10), reason)]);
-        let jobs = JobList { records, idle, waiting };
+        let (idle, stopped, waiting) = (vec![JobId(8)], Vec::new(), vec![(JobId(10), reason)]);
+        let jobs = JobList { records, idle, stopped, waiting };
         assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
         let value = serde_json::to_value(views(&jobs, &[])).unwrap();
         let reason = &value[2]["waits_for"];

@@ -1,5 +1,6 @@
 //! Carries schedules out, with messages of the library's own.
 
+use kumi_net::{Description, WaitKind};
 use std::slice;
 
 use kumi_net::{SharedBytes, SharedBytesMut};
@@ -130,6 +131,11 @@ impl Group<'_> {
         output: &mut [T],
         op: &impl Reduction<T>,
     ) -> Result<(), Error> {
+        let kind = match call {
+            Call::Barrier => WaitKind::Barrier,
+            _ => WaitKind::Collective,
+        };
+        let _described = Description::of(kind, None).enter();
         let topology = self.topology()?;
         let tag = self.begin(what, call.root())?;
         let commutative = op.is_commutative();

@@ -161,6 +161,8 @@ impl Context {
             return self.channel.wait_with(wait, latest, attempt);
         };
         let _call = ActiveCall::begin(shared);
+        // The waits between the program's questions are one.
+        let _one = kumi_net::one_wait();
         let mut asked = shared.due.load(Relaxed);
         loop {
             let done = self.channel.wait_with(wait, latest, |guard| match attempt(guard)? {

@@ -4,6 +4,7 @@ pub(crate) mod queue;
 pub(crate) mod signal;
 pub(crate) mod table;
 
+use kumi_net::{Description, WaitKind};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -278,6 +279,7 @@ impl Window<'_> {
                 return Ok(false);
             }
             if !self.ask_for_room(&queue, (to, offset), record.len())? {
+                let _described = Description::of(WaitKind::SendSpace, Some(to)).enter();
                 self.context.await_counter(room, ROOM, seen)?;
             }
         }
@@ -481,6 +483,8 @@ impl Fifo<'_> {
     fn wait<R>(&self, mut take: impl FnMut(&Self) -> Result<Option<R>, Error>) -> Result<R, Error> {
         let context = self.context();
         context.check_handlers()?;
+        let wait = Description::of(WaitKind::Queue, None).what(self.counter as u64);
+        let _described = wait.enter();
         let counter = &context.attachment().own_lines().notifies.0[self.counter].count;
         loop {
             // Before the look: every record raises it after it has become visible.

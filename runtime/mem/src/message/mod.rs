@@ -8,6 +8,7 @@ pub(crate) mod parts;
 
 use kumi_net::trace::EventKind;
 use kumi_net::{CopySource, Guard, SharedBytes, SharedBytesMut, Wait};
+use kumi_net::{Description, WaitKind};
 use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
 use crate::context::Context;
@@ -234,6 +235,15 @@ impl<'c> ReceiveGuard<'c> {
         let context = self.context;
         let awaited = self.wanted.only_rank();
         let own = matches!(self.wanted.tag, Tag::Is(tag) if tag < 0);
+        let wanted = self.wanted.tag;
+        let _described = (!own).then(|| {
+            let description = Description::of(WaitKind::Message, awaited);
+            match wanted {
+                Tag::Is(tag) => description.what(u64::from(tag.unsigned_abs())),
+                _ => description,
+            }
+            .enter()
+        });
         let attempt = |guard: &mut Guard<'_, Engine>| {
             self.post_in(guard);
             let mailbox = &mut guard.handler().mailbox;

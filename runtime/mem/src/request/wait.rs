@@ -1,6 +1,7 @@
 //! Waits for requests.
 
 use kumi_net::{ChannelError, Wait};
+use kumi_net::{Description, WaitKind};
 
 use crate::context::Context;
 use crate::engine::Engine;
@@ -44,6 +45,7 @@ impl Context {
     pub(crate) fn wait_over(&self, request: RequestHandle) -> Result<Request, Error> {
         self.check_handlers()?;
         let mut found = false;
+        let _described = Description::of(WaitKind::Request, None).enter();
         let result = self.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
             let place = engine.requests.find(request)?;
@@ -73,6 +75,7 @@ impl Context {
     ) -> Result<Vec<Result<Outcome, Error>>, Error> {
         self.check_handlers()?;
         let (mut found, mut over) = (false, 0);
+        let _described = Description::of(WaitKind::Request, None).enter();
         let result = self.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
             if !found {

@@ -1,6 +1,7 @@
 //! Waits for some of several requests, and cancellation.
 
 use kumi_net::Wait;
+use kumi_net::{Description, WaitKind};
 
 use crate::context::Context;
 use crate::engine::Engine;
@@ -101,6 +102,7 @@ impl Context {
         }
         let mut found = false;
         let mut seen = None;
+        let _described = Description::of(WaitKind::Request, None).enter();
         let result = self.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
             if !found {

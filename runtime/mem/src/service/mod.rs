@@ -9,6 +9,7 @@ pub(crate) mod table;
 mod transfer;
 pub(crate) mod unsent;
 
+use kumi_net::{Description, WaitKind};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -207,6 +208,8 @@ impl<S: Service> ServiceHandle<'_, S> {
     ) -> Result<T, Error> {
         ranks.iter().try_for_each(|rank| self.context.check_rank(*rank))?;
         let over = AwaitedCleanup(self.context);
+        let wait = Description::of(WaitKind::Service, None).what(self.number.into());
+        let _described = wait.enter();
         let mut seen = None;
         let result = self.context.await_only(Wait::Frames, |guard| {
             // Anew each time: the end of another thread's wait takes it away.
@@ -230,6 +233,8 @@ impl<S: Service> ServiceHandle<'_, S> {
         let timeout = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let latest = kumi_net::sys::now().saturating_add(timeout);
         let over = AwaitedCleanup(self.context);
+        let wait = Description::of(WaitKind::Service, None).what(self.number.into());
+        let _described = wait.enter();
         let mut seen = None;
         let result = self.context.await_until(Wait::Frames, Some(latest), |guard| {
             guard.handler().await_ranks(&[]);

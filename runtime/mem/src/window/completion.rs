@@ -1,5 +1,6 @@
 //! Completion counters: how many of the own puts have arrived at their targets.
 
+use kumi_net::{Description, WaitKind};
 use std::collections::{HashMap, VecDeque};
 
 use kumi_net::Wait;
@@ -66,6 +67,7 @@ impl Completion<'_> {
     pub fn wait(&self, at_least: u64) -> Result<u64, Error> {
         self.context.check_handlers()?;
         let over = AwaitedCleanup(self.context);
+        let _described = Description::of(WaitKind::Flush, None).enter();
         let mut seen = None;
         let result = self.context.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();

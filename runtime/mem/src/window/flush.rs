@@ -1,5 +1,6 @@
 //! Flush: waits until puts and messages have arrived. Fence: keeps their order.
 
+use kumi_net::{Description, WaitKind};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
@@ -81,6 +82,7 @@ impl Context {
         if mapped().next().is_none() {
             return Ok(());
         }
+        let _described = Description::of(WaitKind::Flush, None).enter();
         self.drive(Wait::Room, |guard| {
             // One after the other, as in `confirm`: the awaited answer may be behind messages of that
             // rank.
@@ -118,6 +120,7 @@ impl Context {
         let mut unsent: Vec<u32> =
             ranks.iter().copied().filter(|rank| self.unconfirmed(*rank)).collect();
         let mut asked: Vec<(u32, u64, u64)> = Vec::new();
+        let _described = Description::of(WaitKind::Flush, None).enter();
         self.drive(self.wait_for(&unsent), |guard| {
             while let Some(to) = unsent.last().copied() {
                 let token = guard.handler().token();

@@ -16,6 +16,7 @@ mod transfer;
 pub(crate) mod typed;
 pub(crate) mod zero_copy;
 
+use kumi_net::{Description, WaitKind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -420,6 +421,9 @@ impl Window<'_> {
             return Ok(count);
         }
         let index = counter_index(self.memory.key, notify);
+        let slot = crate::window::key::slot(self.memory.key) as u64;
+        let wait = Description::of(WaitKind::Notification, None).what(slot);
+        let _described = wait.further(notify.into()).enter();
         self.context.await_only(Wait::Counter { index, at_least }, |_| {
             let count = counter.load(Acquire);
             Ok((count >= at_least).then_some(count))

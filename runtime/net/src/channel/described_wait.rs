@@ -23,6 +23,10 @@ pub(crate) struct DescribedWait<'c, H: Handler> {
     described: Described,
     timed: bool,
     counter: Option<(usize, u64)>,
+    /// The rank that the layer above waited for when it was described.
+    awaited: Option<u32>,
+    /// What was written.
+    words: [u64; WAIT_WORDS],
 }
 
 impl<'c, H: Handler> DescribedWait<'c, H> {
@@ -31,21 +35,35 @@ impl<'c, H: Handler> DescribedWait<'c, H> {
             Wait::Counter { index, at_least } => Some((index, at_least)),
             Wait::Frames | Wait::Room => None,
         };
-        Self { shared, described: Described::No, timed: latest.is_some(), counter }
+        let timed = latest.is_some();
+        let (described, awaited, words) = (Described::No, None, [0; WAIT_WORDS]);
+        Self { shared, described, timed, counter, awaited, words }
     }
 
-    /// The wait is long: describes it, if that is not done.
-    pub(crate) fn describe(&mut self) {
-        if self.described != Described::No {
+    /// The wait is long: describes it, if that is not done, or it is for another rank by now.
+    pub(crate) fn describe(&mut self, awaited: Option<u32>) {
+        let table = &self.shared.attachment.own().waits;
+        if self.described != Described::No && self.awaited == awaited {
             return;
         }
-        let table = &self.shared.attachment.own().waits;
+        let number = self.words[0];
+        self.awaited = awaited;
+        self.words = description::words(self.timed, self.counter, awaited);
+        match self.described {
+            Described::No => {}
+            Described::Nowhere => return,
+            Described::In(place) => {
+                // It is the same wait.
+                self.words[0] = number;
+                return wait_place::write(&table.places[place], &self.words);
+            }
+        }
         // SAFETY: the caller holds the channel's lock, and no reference to the core is in use meanwhile.
         let used = unsafe { &mut (*self.shared.core()).waits.places };
         let free = used.trailing_ones() as usize;
         if free < WAIT_PLACES {
             *used |= 1 << free;
-            wait_place::write(&table.places[free], &description::words(self.timed, self.counter));
+            wait_place::write(&table.places[free], &self.words);
             self.described = Described::In(free);
         } else {
             table.undescribed.store(table.undescribed.load(Relaxed) + 1, Relaxed);

@@ -341,7 +341,7 @@ impl<H: Handler> Channel<H> {
             if let Some(result) = attempt(&mut guard.lend())? {
                 return Ok(result);
             }
-            described.describe();
+            described.describe(guard.core().handler.awaits());
             guard.park(wait, looks, latest)?;
             looks += 1;
         }
@@ -391,7 +391,7 @@ impl<H: Handler> Channel<H> {
                 WaitEvent::Turn => continue,
                 WaitEvent::Bound => {
                     guard.core().check_unreachable()?;
-                    described.describe();
+                    described.describe(guard.core().handler.awaits());
                     let room = wait == Wait::Room || guard.core().blocked;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
                     let result = if room { attempt(&mut guard.lend())? } else { None };

@@ -394,6 +394,16 @@ impl Attachment {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Says that this rank holds a lock of shared memory, or that it does not any more. If it holds more than it can name,
+    /// some are not told.
+    pub fn tell_lock(&self, lock: u32, held: bool) {
+        let word = u64::from(lock) + 1;
+        let (from, to) = if held { (0, word) } else { (word, 0) };
+        let places = &self.own().waits.held;
+        let _told =
+            places.iter().any(|place| place.compare_exchange(from, to, SeqCst, Relaxed).is_ok());
+    }
+
     /// Wakes a rank of this node if it sleeps. Write what it is to notice before, with sequentially
     /// consistent order.
     #[inline]

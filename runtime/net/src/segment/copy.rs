@@ -182,7 +182,9 @@ impl Segment {
 /// Another process may join as this rank, if one had. It computes until it waits itself, whatever the old one was stopped in.
 fn ready_to_join(file: &File) -> io::Result<()> {
     let place = |field| (offset_of!(RankContext, state) + field) as u64;
-    for field in [offset_of!(State, idle), offset_of!(State, wait_counter), offset_of!(State, wanting)] {
+    for field in
+        [offset_of!(State, idle), offset_of!(State, wait_counter), offset_of!(State, wanting)]
+    {
         file.write_all_at(&[0; 4], place(field))?;
     }
     let none = [0; size_of::<WaitTable>()];

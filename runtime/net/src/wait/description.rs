@@ -32,6 +32,8 @@ pub struct Description {
 thread_local! {
     static CURRENT: Cell<Description> = const { Cell::new(Description::none()) };
     static WAITS: Cell<u64> = const { Cell::new(0) };
+    /// Number of the waits of a layer above that are one; 0: each is one by itself.
+    static ONE_WAIT: Cell<u64> = const { Cell::new(0) };
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -78,17 +80,21 @@ impl Description {
         Description { further: Some(further), ..self }
     }
 
-    /// Waits of this thread are described so, until what this returns is dropped. The call's name is that of the outermost
-    /// description that has one, all else that of the innermost.
+    /// Waits of this thread are described so, until what this returns is dropped. The outermost description says most of what
+    /// the program does, so it stays: within one that has a kind this changes nothing, and a name stays, too.
     #[inline]
     #[must_use]
     pub fn enter(self) -> DescriptionScope {
         let outer = CURRENT.get();
-        let named = *outer.call.bytes() != [0; kumi_verdict::CALL_BYTES];
-        let (call, address) =
-            if named { (outer.call, outer.address) } else { (self.call, self.address) };
-        CURRENT.set(Description { call, address, ..self });
+        if outer.kind == WaitKind::Other {
+            let call = if outer.has_name() { outer.call } else { self.call };
+            CURRENT.set(Description { call, ..self });
+        }
         DescriptionScope(outer)
+    }
+
+    fn has_name(&self) -> bool {
+        self.call.bytes()[0] != 0
     }
 }
 
@@ -97,7 +103,7 @@ impl Description {
 #[must_use]
 pub fn name_call(call: CallName) -> DescriptionScope {
     let outer = CURRENT.get();
-    if *outer.call.bytes() == [0; kumi_verdict::CALL_BYTES] {
+    if !outer.has_name() {
         CURRENT.set(Description { call, ..outer });
     }
     DescriptionScope(outer)
@@ -114,10 +120,37 @@ impl Drop for DescriptionScope {
     }
 }
 
-/// Description of the present thread's wait as words of a place.
-pub(crate) fn words(timed: bool, counter: Option<(usize, u64)>) -> [u64; WAIT_WORDS] {
+/// Waits of this thread are one and the same until what this returns is dropped: a layer above leaves them and goes on.
+#[inline]
+#[must_use]
+pub fn one_wait() -> OneWait {
+    OneWait(ONE_WAIT.replace(next_number()))
+}
+
+/// While it lives, waits of the thread have the same number.
+#[derive(Debug)]
+pub struct OneWait(u64);
+
+impl Drop for OneWait {
+    fn drop(&mut self) {
+        ONE_WAIT.set(self.0);
+    }
+}
+
+/// Description of the present thread's wait as words of a place. `awaited`: the rank for which the layer above waits, if it is
+/// one and known.
+pub(crate) fn words(
+    timed: bool,
+    counter: Option<(usize, u64)>,
+    awaited: Option<u32>,
+) -> [u64; WAIT_WORDS] {
     let now = CURRENT.get();
-    let number = now.number.map_or_else(next_number, |number| number | GIVEN);
+    let (given, one) = (now.number, ONE_WAIT.get());
+    let number = match given {
+        Some(number) => number | GIVEN,
+        None if one > 0 => one,
+        None => next_number(),
+    };
     let timed = timed && now.number.is_none();
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
     let flags = flag(timed, TIMED)
@@ -129,7 +162,7 @@ pub(crate) fn words(timed: bool, counter: Option<(usize, u64)>) -> [u64; WAIT_WO
     let mut words = [
         number,
         u64::from(thread()) | u64::from(now.kind.number()) << 32,
-        now.peer.map_or(0, |peer| u64::from(peer) + 1),
+        now.peer.or(awaited).map_or(0, |peer| u64::from(peer) + 1),
         now.what.unwrap_or(0),
         now.further.unwrap_or(0),
         flags,
@@ -214,23 +247,32 @@ mod tests {
         let outer = name_call(CallName::new("outer"));
         let inner = name_call(CallName::new("inner"));
         let wait = Description::of(WaitKind::Message, Some(3)).what(9).enter();
-        let (told, counter) = decode(&words(false, Some((7, 2))), 4).unwrap().unwrap();
+        let within = Description::of(WaitKind::Request, None).enter();
+        let (told, counter) = decode(&words(false, Some((7, 2)), Some(1)), 4).unwrap().unwrap();
         assert_eq!((told.kind, told.peer, told.what), (WaitKind::Message, Some(3), Some(9)));
         assert_eq!((told.further, told.timed, told.call.as_str()), (None, false, "outer"));
         assert_eq!((told.thread, counter), (thread(), Some((7, 2))));
-        let again = decode(&words(true, None), 4).unwrap().unwrap();
+        let again = decode(&words(true, None, None), 4).unwrap().unwrap();
         assert_ne!(again.0.number, told.number, "another wait");
         assert!(again.0.timed && again.1.is_none());
-        drop((wait, inner, outer));
-        let none = decode(&words(false, None), 4).unwrap().unwrap();
+        let one = one_wait();
+        let number = || decode(&words(false, None, None), 4).unwrap().unwrap().0.number;
+        assert!(number() == number() && number() > again.0.number);
+        drop(one);
+        drop(within);
+        drop(wait);
+        drop(inner);
+        drop(outer);
+        let none = decode(&words(false, None, Some(2)), 4).unwrap().unwrap();
         assert_eq!((none.0.kind, none.0.call.as_str()), (WaitKind::Other, ""));
+        assert_eq!(none.0.peer, Some(2), "as the layer above says");
     }
 
     #[test]
     fn a_wait_that_goes_on_keeps_its_number_and_has_no_limit() {
         let description = Description { number: Some(5), ..Description::none() };
         let _scope = description.enter();
-        let tell = || decode(&words(true, None), 1).unwrap().unwrap().0;
+        let tell = || decode(&words(true, None, None), 1).unwrap().unwrap().0;
         assert_eq!(tell(), tell());
         assert!(!tell().timed);
     }
@@ -238,7 +280,7 @@ mod tests {
     #[test]
     fn what_no_rank_writes_is_refused() {
         assert_eq!(decode(&[0; WAIT_WORDS], 4), None);
-        let good = words(false, None);
+        let good = words(false, None, None);
         let with = |at: usize, value| {
             let mut words = good;
             words[at] = value;

@@ -141,7 +141,12 @@ impl IdleMonitor {
     }
 
     /// The processes of a job, as far as they are known.
-    pub(crate) fn processes(&self, services: &NodeServices, job: JobId, live: &LiveJob) -> BTreeSet<i32> {
+    pub(crate) fn processes(
+        &self,
+        services: &NodeServices,
+        job: JobId,
+        live: &LiveJob,
+    ) -> BTreeSet<i32> {
         let ranks = live.leaders();
         let listed = live.control.as_ref().and_then(|groups| groups.main().processes().ok());
         let mut all = listed.unwrap_or_else(|| match &self.table {

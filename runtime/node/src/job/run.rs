@@ -34,8 +34,8 @@ use crate::cgroup::JobGroups;
 use crate::client::refusal;
 use crate::config::on_link;
 use crate::fill::JobThread;
-use crate::verdict::last_standing;
 use crate::switch::{IdlePriority, MOST_RANKS, SliceMeter, Stopper, SwitchedJob};
+use crate::verdict::last_standing;
 use crate::wire::JobWires;
 
 /// Event from a part of a job for its task.

@@ -85,10 +85,8 @@ fn syscall(process: i32, thread: i32) -> Option<String> {
 fn waits_inside(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let number = words.next().and_then(|word| word.parse::<i64>().ok());
-    let arguments: Option<Vec<u64>> = words
-        .take(4)
-        .map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
-        .collect();
+    let arguments: Option<Vec<u64>> =
+        words.take(4).map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
     let (Some(number), Some(arguments)) = (number, arguments) else { return false };
     let [_, operation, _, timeout] = arguments[..] else { return false };
     match number {
@@ -119,14 +117,20 @@ mod tests {
     #[test]
     fn only_waits_for_the_same_job_are_inside() {
         let futex = |operation: i32, timeout: u64| {
-            format!("{} 0x7f00 {operation:#x} 0x2 {timeout:#x} 0x0 0x0 0x7ffe 0x7f1", libc::SYS_futex)
+            format!(
+                "{} 0x7f00 {operation:#x} 0x2 {timeout:#x} 0x0 0x0 0x7ffe 0x7f1",
+                libc::SYS_futex
+            )
         };
         let private = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
         assert!(waits_inside(&futex(private, 0)));
         assert!(waits_inside(&futex(libc::FUTEX_WAIT_BITSET | 0x180, 0)));
         assert!(!waits_inside(&futex(private, 0x7ffe)), "it has a time");
         assert!(!waits_inside(&futex(libc::FUTEX_WAKE, 0)));
-        assert!(waits_inside(&format!("{} 0xffffffff 0x7ffe 0x0 0x0 0x0 0x0 0x1 0x2", libc::SYS_wait4)));
+        assert!(waits_inside(&format!(
+            "{} 0xffffffff 0x7ffe 0x0 0x0 0x0 0x0 0x1 0x2",
+            libc::SYS_wait4
+        )));
         for other in ["running", "-1 0x7ffe 0x7f", "0 0x0 0x7f 0x400 0x0 0x0 0x0 0x1 0x2", ""] {
             assert!(!waits_inside(other), "{other}");
         }

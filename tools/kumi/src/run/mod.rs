@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::output;
 use crate::terminal::JobTerminal;
+use kumi_control::deadlock::{DEADLOCK_GRACE_MS, ON_DEADLOCK, OnDeadlock};
 use kumi_control::message::JobRequest;
 use kumi_node::config::{HANDLER, check_handler};
 use kumi_node::job::traces::{self, TRACE};
@@ -51,6 +52,12 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     }
     if let Some(events) = args.trace {
         set(&mut env, TRACE, events.to_string());
+    }
+    if let Some(policy) = args.on_deadlock {
+        set(&mut env, ON_DEADLOCK, policy.word().to_owned());
+    }
+    if let Some(grace) = args.deadlock_grace {
+        set(&mut env, DEADLOCK_GRACE_MS, grace.as_millis().to_string());
     }
     check_settings(&env)?;
     mpi::prepare(&mut env, (&place, &args.command[1..]), args.mpi, args.fabric)?;
@@ -95,6 +102,7 @@ fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
 /// Checks settings that daemons read too: a wrong value here is found before anything starts. An empty value counts as unset.
 fn check_settings(env: &[(String, String)]) -> Result<(), Error> {
     traces::events_wanted(env).map_err(Error::Usage)?;
+    OnDeadlock::from_env(env).map_err(Error::Usage)?;
     let handler = env.iter().find(|(name, value)| name == HANDLER && !value.is_empty());
     handler.map_or(Ok(()), |(_, value)| check_handler(value).map_err(Error::Usage))
 }

@@ -14,10 +14,11 @@ use crate::job_descriptions::{self, NodeNames};
 use crate::output;
 use crate::terminal::JobTerminal;
 use kumi_control::message::{
-    ClientReply, ClientRequest, JobRequest, JobState, Outcome, WaitReason,
+    ClientReply, ClientRequest, DeadlockReport, JobRequest, JobState, Outcome, WaitReason,
 };
 use kumi_node::client::{Client, ClientError, Replies, Requests};
 use kumi_sched::JobId;
+use kumi_verdict::Explanation;
 use nix::sys::signal::Signal;
 use outcome::code_of;
 use std::collections::VecDeque;
@@ -77,6 +78,8 @@ pub struct Session {
     kill_when_known: bool,
     /// Kind of the last reason to wait that was shown.
     waits_for: Option<&'static str>,
+    /// The last deadlock that was shown.
+    deadlock: Option<Explanation>,
     waiting: VecDeque<Piece>,
     /// The job has a terminal, which this one shows.
     terminal: Option<JobTerminal>,
@@ -131,6 +134,7 @@ impl Session {
             last_signal: None,
             kill_when_known: false,
             waits_for: None,
+            deadlock: None,
             waiting: VecDeque::new(),
             terminal: None,
             current: false,
@@ -315,6 +319,7 @@ impl Session {
             // Said before, if the same job is submitted once more.
             ClientReply::Note(text) if self.job.is_none() => output::note(&text),
             ClientReply::Note(_) => {}
+            ClientReply::Deadlock { report, .. } => self.show_deadlock(&report),
             other => return Err(Error::unexpected(&other)),
         }
         Ok(None)
@@ -341,6 +346,16 @@ impl Session {
         if self.waits_for.replace(reason.kind()) != Some(reason.kind()) {
             output::note(&format!("{} waits: {reason}; see `kumi ps`", self.job_words()));
         }
+    }
+
+    /// The job is stopped. Said once, also if it acts meanwhile and stops again for the same reasons.
+    fn show_deadlock(&mut self, report: &DeadlockReport) {
+        if self.only_shows() || self.deadlock.as_ref() == Some(&report.explanation) {
+            return;
+        }
+        let text = crate::debug::deadlock_text(&self.job_words(), report);
+        output::note(text.trim_end());
+        self.deadlock = Some(report.explanation.clone());
     }
 
     async fn give_input(

@@ -142,7 +142,7 @@ impl Snapshot {
                 spec.request.ranks.to_string(),
                 self.processors(record),
                 table::ranges(spec.layout.iter().map(|part| part.node.0)),
-                job_descriptions::state(&record.state, self.jobs.is_idle(spec.job)),
+                job_descriptions::state(&record.state, self.jobs.verdict(spec.job)),
                 time,
                 self.mean_load(record),
             ]
@@ -342,6 +342,7 @@ pub mod tests {
                     mode,
                     columns: vec![column(0), column(1)],
                     idle: Vec::new(),
+                    stopped: Vec::new(),
                 },
                 since_ms: 0,
                 control_messages: 0,

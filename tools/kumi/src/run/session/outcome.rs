@@ -12,6 +12,7 @@ pub(super) fn code_of(outcome: &Outcome, interrupted: Option<Signal>) -> u8 {
         Outcome::RankFailed { status, .. } => exit::of_rank(*status),
         Outcome::Refused(refusal) => ExitCode::from(refusal).code(),
         Outcome::NodeLost(_) => ExitCode::TryLater.code(),
+        Outcome::Deadlocked => ExitCode::Deadlock.code(),
         Outcome::Killed => exit_code(interrupted.unwrap_or(Signal::SIGKILL)),
     }
 }
@@ -36,6 +37,7 @@ mod tests {
             (refused(RefusalKind::NotNow), None, 75),
             (Outcome::NodeLost(NodeId(2)), None, 75),
             (Outcome::Killed, None, 137),
+            (Outcome::Deadlocked, None, 72),
             (Outcome::Killed, Some(Signal::SIGINT), 130),
         ];
         for (outcome, interrupted, code) in cases {
