@@ -20,6 +20,7 @@ use kumi_messaging::{
     Receive as MessageReceive, Refused, RemoteRange, Send as MessageSend, SendEnd,
 };
 
+use crate::blocking_call::Unfinished;
 pub use crate::engine::calls::{
     Atomic, AtomicKind, Direction, End, EndpointEvents, Errno, PeekAction, Receive, Registration,
     Remote, Send, Transfer,
@@ -401,6 +402,18 @@ impl Engine {
     #[inline]
     pub fn poll(&self) -> Result<(), Errno> {
         self.handle.poll().map(drop).map_err(|error| self.broke(&error))
+    }
+
+    /// What the rank has begun and not ended.
+    ///
+    /// # Errors
+    /// `FI_EIO`: the channel failed.
+    pub fn unfinished(&self) -> Result<Unfinished, Errno> {
+        let told = self.handle.call(|service, _| service.messenger.unfinished());
+        let (receive, send, posted) = told.map_err(|error| self.broke(&error))?;
+        let receive = receive
+            .map(|pattern| (pattern.source.map(|source| source.rank), pattern.tag, pattern.ignore));
+        Ok(Unfinished { receive, send, posted })
     }
 
     /// Drives the channel until `ready`, at most so long; whether it was ready. The rank counts as waiting meanwhile. `ready` must

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::blocking_call::{self, Unfinished};
 use crate::engine::{Engine, Errno};
 
 /// The clock is looked at once in so many empty reads, since it takes as long as a read.
@@ -244,6 +245,11 @@ pub fn progress(engine: &Engine, mut found: impl FnMut() -> bool) -> Result<(), 
     if idle.count(events)
         && let Some(pause) = idle.empty(configure()?, now(), used())
     {
+        // Short waits are nobody's business.
+        let long = pause >= RECENT_PAUSE;
+        let unfinished = if long { engine.unfinished()? } else { Unfinished::default() };
+        let description = if long { blocking_call::describe(events, unfinished) } else { None };
+        let _described = description.map(kumi_mem::Description::enter);
         engine.wait(pause, &mut || self::events() != events || found())?;
         idle.paused(now(), used());
     }

@@ -7,6 +7,7 @@ mod arguments;
 mod atomics;
 mod av;
 mod binding;
+mod blocking_call;
 mod cntr;
 mod completion;
 pub mod completion_queue;

@@ -123,6 +123,11 @@ impl<M, O> Default for Endpoint<M, O> {
 }
 
 impl<M, O> Endpoint<M, O> {
+    /// Receives of messages with a tag.
+    pub(crate) fn tagged(&self) -> &PostedReceives<Posted<M, O>> {
+        &self.tagged.posted
+    }
+
     #[inline]
     pub(crate) fn queues(&mut self, tagged: bool) -> &mut Queues<M, O> {
         if tagged { &mut self.tagged } else { &mut self.untagged }

@@ -123,6 +123,23 @@ impl<R> PostedReceives<R> {
         self.count == 0
     }
 
+    /// Receives posted so far.
+    #[must_use]
+    pub fn posted(&self) -> u64 {
+        self.next
+    }
+
+    /// Which messages the first receive takes.
+    #[must_use]
+    pub fn first(&self) -> Option<Pattern> {
+        let all = self.classes.iter().flat_map(|class| {
+            let firsts = class.receives.iter();
+            firsts.filter_map(move |(key, queue)| Some((queue.front()?.0, class.ignore, key)))
+        });
+        let (_, ignore, key) = all.min_by_key(|(number, ..)| *number)?;
+        Some(Pattern { source: key.source, tag: key.tag, ignore })
+    }
+
     /// Posts a receive, behind all others.
     pub fn post(&mut self, pattern: Pattern, receive: R) {
         let number = self.next;

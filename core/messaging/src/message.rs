@@ -61,6 +61,11 @@ pub(crate) struct SendRequest<M, O> {
 }
 
 impl<M: Memory, O> SendRequest<M, O> {
+    /// The rank that is to receive it, if its end has not been told.
+    pub(crate) fn awaits(&self) -> Option<u32> {
+        self.operation.as_ref().map(|_| self.to)
+    }
+
     /// Its endpoint is closed: the program's memory is not touched any more. A short message still arrives. The operation, if it was not
     /// over.
     pub(crate) fn close<P: Port<Memory = M, Operation = O>>(&mut self, port: &mut P) -> Option<O> {

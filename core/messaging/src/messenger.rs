@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::credit::{Credit, Limits};
 use crate::endpoint::{Destination, Endpoint, SharedBuffer};
 use crate::header::{BadMessage, Exposure, Header, Kind, LONGEST_HEADER};
+use crate::matching::{Pattern, PostedReceives};
 use crate::message::SendRequest;
 use crate::port::{Arrived, Failure, Memory, MessageInfo, Port, RemoteEvent, TransferStart};
 use crate::requests::Table;
@@ -145,6 +146,19 @@ impl<M: Memory, O> Messenger<M, O> {
             requests: Table::default(),
             buffers: Table::default(),
         }
+    }
+
+    /// The first receive of a message with a tag that waits, in the order of endpoints; a rank that has not received a message;
+    /// and how many receives have been posted. For reports on programs that wait.
+    #[must_use]
+    pub fn unfinished(&self) -> (Option<Pattern>, Option<u32>, u64) {
+        let open = || self.endpoints.iter().flatten().map(Endpoint::tagged);
+        let receive = open().find_map(PostedReceives::first);
+        let send = self.requests.values().find_map(|request| match request {
+            Request::Send(send) => send.awaits(),
+            _ => None,
+        });
+        (receive, send, open().map(PostedReceives::posted).sum())
     }
 
     /// Opens an endpoint: its number, or none if there are too many.

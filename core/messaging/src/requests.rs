@@ -32,6 +32,11 @@ impl<T> Table<T> {
         u64::from(*generation) << 32 | u64::from(place)
     }
 
+    /// All values, by place.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().filter_map(|(_, entry)| entry.as_ref())
+    }
+
     /// The numbers of all.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let number = |(place, (generation, _)): (u64, &(u32, Option<T>))| {

@@ -1,5 +1,6 @@
 //! Defaults of jobs: the table `[job]` of the configuration.
 
+use kumi_control::deadlock::{DEADLOCK_GRACE_MS, ON_DEADLOCK, OnDeadlock};
 use kumi_control::message::{Binding, MOST_PRIORITY, Resources, WaitLimit};
 use kumi_net::HandlerSetting;
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,36 @@ pub struct JobDefaults {
     /// if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<Bind>,
+    /// What becomes of a job whose ranks wait for each other for ever; `report` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_deadlock: Option<DeadlockPolicy>,
+    /// How long such a job stays that is to be ended, in milliseconds, at most a week; 10,000 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadlock_grace_ms: Option<u64>,
+}
+
+/// What becomes of a job whose ranks wait for each other for ever, as the file says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeadlockPolicy {
+    /// Those who follow it get a report.
+    Report,
+    /// They get a report, and it is ended after the grace time.
+    Kill,
+    /// Nobody looks.
+    Ignore,
+}
+
+impl DeadlockPolicy {
+    /// As its variable has it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Kill => "kill",
+            Self::Ignore => "ignore",
+        }
+    }
 }
 
 /// The processors on which a rank may run, as the file says it.
@@ -195,7 +226,11 @@ impl JobDefaults {
     /// As environment variables.
     pub fn to_env(&self) -> Vec<(String, String)> {
         let handler = self.handler.clone().map(|value| (HANDLER.to_owned(), value));
-        handler.into_iter().collect()
+        let policy =
+            self.on_deadlock.map(|policy| (ON_DEADLOCK.to_owned(), policy.word().to_owned()));
+        let grace = self.deadlock_grace_ms;
+        let grace = grace.map(|grace| (DEADLOCK_GRACE_MS.to_owned(), grace.to_string()));
+        handler.into_iter().chain(policy).chain(grace).collect()
     }
 
     /// The estimate in nanoseconds.
@@ -247,6 +282,7 @@ impl JobDefaults {
         memory.map_err(|why| wrong("memory_per_rank", why))?;
         let processes = self.processes_per_rank.map_or(Ok(()), check_processes);
         processes.map_err(|why| wrong("processes_per_rank", why))?;
+        OnDeadlock::from_env(&self.to_env()).map_err(|why| wrong("deadlock_grace_ms", why))?;
         let priority = self.priority.unwrap_or(1);
         check_priority(priority).map_err(|why| wrong("priority", why))?;
         if priority > max_priority {
