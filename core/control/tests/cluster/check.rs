@@ -88,6 +88,7 @@ impl World {
                 assert!(recent, "job {job} lost node {node}, which was never away");
             }
             Outcome::Killed => assert!(self.ledger.killed.contains(&job)),
+            Outcome::Deadlocked => panic!("job {job} has no ranks that wait for each other"),
         }
         if let Some(at) = self.ledger.causes.get(&job)
             && self.scenario.faults.prompt()

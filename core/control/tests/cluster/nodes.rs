@@ -194,7 +194,7 @@ impl World {
             }
             AgentAction::Shutdown => self.node_stops(number),
             AgentAction::Exchanged { id, parts } => self.exchanged(number, id, &parts),
-            AgentAction::Relayed { .. } => {}
+            AgentAction::Relayed { .. } | AgentAction::Confirm { .. } => {}
         }
     }
 

@@ -1,0 +1,81 @@
+/* Programs of MPI whose ranks wait for each other for ever, one of each kind, and some that only look as if they did. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TAG = 5, LARGE = 1 << 22 };
+
+static int rank, size;
+
+static void receive(int from) {
+  int value;
+  MPI_Recv(&value, 1, MPI_INT, from, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+static void send(int to) {
+  MPI_Send(&rank, 1, MPI_INT, to, TAG, MPI_COMM_WORLD);
+}
+
+/* All send before they receive, more than there is room for. */
+static void crossed_sends(void) {
+  char *data = calloc(1, LARGE);
+  MPI_Send(data, LARGE, MPI_CHAR, (rank + 1) % size, TAG, MPI_COMM_WORLD);
+  receive((rank + size - 1) % size);
+  free(data);
+}
+
+/* Tests for a message that comes after a while. */
+static void test(void) {
+  MPI_Request request;
+  int value, done = 0;
+  if (rank == 0) {
+    sleep(4);
+    for (int other = 1; other < size; other++)
+      send(other);
+    return;
+  }
+  MPI_Irecv(&value, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, &request);
+  while (!done)
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+}
+
+/* Tests in vain for a while, then all go on. */
+static void poll(void) {
+  double end = MPI_Wtime() + 4;
+  int found = 0;
+  while (MPI_Wtime() < end && !found)
+    MPI_Iprobe(MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+}
+
+/* Messages go round and round. */
+static void ring(void) {
+  for (;;) {
+    send((rank + 1) % size);
+    receive((rank + size - 1) % size);
+  }
+}
+
+int main(int argc, char **argv) {
+  const char *kind = argc > 1 ? argv[1] : "";
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (!strcmp(kind, "receives"))
+    receive((rank + 1) % size);
+  else if (!strcmp(kind, "sends"))
+    crossed_sends();
+  else if (!strcmp(kind, "anybody"))
+    receive(MPI_ANY_SOURCE);
+  else if (!strcmp(kind, "finalize") && rank == 0)
+    receive(1);
+  else if (!strcmp(kind, "test"))
+    test();
+  else if (!strcmp(kind, "poll"))
+    poll();
+  else if (!strcmp(kind, "ring"))
+    ring();
+  MPI_Finalize();
+  return 0;
+}
