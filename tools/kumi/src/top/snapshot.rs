@@ -342,7 +342,6 @@ pub mod tests {
                     mode,
                     columns: vec![column(0), column(1)],
                     idle: Vec::new(),
-                    stopped: Vec::new(),
                 },
                 since_ms: 0,
                 control_messages: 0,
