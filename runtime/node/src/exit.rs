@@ -170,7 +170,8 @@ mod tests {
             // A new one does not compile here until it is counted.
             match code {
                 E::Ok | E::Usage | E::BadConfig | E::NoInput | E::Unavailable | E::Internal => {}
-                E::MachineLimits | E::Exists | E::Io | E::TryLater | E::Version => {}
+                E::MachineLimits | E::Deadlock | E::Exists | E::Io | E::TryLater => {}
+                E::Version => {}
                 E::NotPermitted | E::TooLarge | E::NotExecutable | E::ProgramNotFound => {}
             }
             assert_eq!(E::from_code(code.code()), Some(code));

@@ -195,7 +195,8 @@ mod tests {
         let of = BTreeSet::from([parent.id()]);
         // The system may not let us look.
         if syscall(parent.id(), parent.id()).is_none() {
-            return kumi_skip::skip("/proc/PID/syscall cannot be read");
+            let reason = "/proc/PID/syscall cannot be read";
+            return kumi_skip::skip("a_parent_that_waits_for_its_child_does_not_act", reason);
         }
         until(false, || act_outside(&of, &[]));
     }
