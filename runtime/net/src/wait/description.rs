@@ -180,11 +180,11 @@ pub(crate) fn words(
     words
 }
 
-/// What words of a place say, if a wait is there: it, and the counter that it is for with its count. Anything can be in them.
-pub(crate) fn decode(
-    words: &[u64; WAIT_WORDS],
-    ranks: u32,
-) -> Option<Result<(kumi_verdict::Wait, Option<(usize, u64)>), Damaged>> {
+/// A wait that a place describes, and the counter that it is for with its count.
+type Described = (kumi_verdict::Wait, Option<(usize, u64)>);
+
+/// What words of a place say, if a wait is there. Anything can be in them.
+pub(crate) fn decode(words: &[u64; WAIT_WORDS], ranks: u32) -> Option<Result<Described, Damaged>> {
     let [number, thread_kind, peer, what, further, flags, counter, at_least, address, ..] = *words;
     let thread = thread_kind as u32;
     if thread == 0 {

@@ -427,7 +427,10 @@ pub(crate) mod tests {
             table.connection.execute("UPDATE jobs SET record = ?1", params![old]).unwrap();
             table.connection.pragma_update(None, "user_version", version(control)).unwrap();
             drop(table);
-            assert_eq!(JobTable::open(&path).unwrap().load().unwrap(), [record.clone()]);
+            assert_eq!(
+                JobTable::open(&path).unwrap().load().unwrap(),
+                std::slice::from_ref(&record)
+            );
         }
     }
 

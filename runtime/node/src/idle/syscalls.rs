@@ -153,10 +153,10 @@ fn kind_of(process: i32, fd: i32) -> Option<FileKind> {
     let name = fs::read_link(&path).ok()?;
     let name = name.to_str()?.strip_prefix("anon_inode:")?.to_owned();
     // Newer kernels put the name in brackets, too.
-    let is = |event: &&str| {
-        name == **event || name.trim_matches(['[', ']']) == event.trim_matches(['[', ']'])
+    let is = |event: &str| {
+        name == event || name.trim_matches(['[', ']']) == event.trim_matches(['[', ']'])
     };
-    Some(if EVENTS.iter().any(|event| is(&event)) { FileKind::Passive } else { FileKind::Active })
+    Some(if EVENTS.iter().any(|event| is(event)) { FileKind::Passive } else { FileKind::Active })
 }
 
 /// Character devices: `null`, `random` and the like; terminals and consoles, but not serial lines, at which there may be

@@ -164,10 +164,7 @@ impl Session {
 
     /// Whether nobody needs to be told how the job ended: a shell of one's own says nothing either.
     pub(super) fn ends_silently(&self, outcome: &Outcome) -> bool {
-        let status = match outcome {
-            Outcome::RankFailed { rank: 0, status, .. } => status,
-            _ => return false,
-        };
+        let Outcome::RankFailed { rank: 0, status, .. } = outcome else { return false };
         self.terminal.is_some() && matches!(status, RankStatus::Exited(_))
     }
 }
