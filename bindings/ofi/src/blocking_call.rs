@@ -73,8 +73,8 @@ struct BlockingCall {
 }
 
 thread_local! {
-    /// The last wait that was looked at, by its number, and its call.
-    static SEEN: Cell<(u64, Option<BlockingCall>)> = const { Cell::new((0, None)) };
+    /// The last wait in a call that blocks, by its number, and the call.
+    static SEEN: Cell<Option<(u64, BlockingCall)>> = const { Cell::new(None) };
 }
 
 /// The name of a call of MPI in a symbol: `PMPI_Recv`, `mpi_recv_`. The first letter of the rest is a capital.
@@ -161,9 +161,9 @@ const TAG_BITS: u32 = 31;
 pub fn describe(events: u64, unfinished: Unfinished) -> Option<Description> {
     // Whatever ends a wait or follows it changes one of them.
     let number = events.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ unfinished.posted;
-    let (seen, call) = SEEN.get();
-    let call = if seen == number { call } else { look() };
-    SEEN.set((number, call));
+    let seen = SEEN.get().filter(|(seen, _)| *seen == number);
+    let call = seen.map(|(_, call)| call).or_else(look);
+    SEEN.set(call.map(|call| (number, call)));
     let BlockingCall { name, address } = call?;
     let alone = !others_may_call(name.as_str());
     let plain =

@@ -1,12 +1,14 @@
 //! An agent between a parent and children that the test speaks for.
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
+use kumi_control::message::StandingReport;
 use kumi_control::message::{
     Command, ContentHash, Down, Hop, IdleReport, JobRequest, JobSpec, MessageCounts,
     NodeDescription, NodeRanks, NodeSample, NodeSet, PreparedNode, PreparedRanks, Program,
     RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
 use kumi_sched::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
+use kumi_verdict::{FINAL_ROUND, Standing, Summary};
 
 mod exchanges;
 
@@ -535,4 +537,50 @@ fn reports_on_more_jobs_than_there_can_be_are_not_kept() {
         matches!(action, AgentAction::ToParent(Report::RankFailed { job: JOB, .. }))
     };
     assert!(actions.iter().any(failed));
+}
+
+fn stands(nodes: impl IntoIterator<Item = u32>, standing: Standing) -> Report {
+    Report::Standing(StandingReport { job: JOB, nodes: set(nodes), standing })
+}
+
+fn settled(round: u64, ranks: u32, sent: u64) -> Standing {
+    Standing::Settled(Summary { round, ranks, waiting: ranks, sent, ..Summary::EMPTY })
+}
+
+#[test]
+fn standings_go_up_together_and_changes_at_once() {
+    let mut test = Test::running();
+    let own = |standing| AgentEvent::Standing { job: JOB, standing };
+    assert!(test.event(own(settled(0, 1, 5))).is_empty());
+    assert!(test.child(LEFT, stands([1, 3], settled(0, 2, 1))).is_empty());
+    assert!(test.child(LEFT, stands([2], settled(0, 9, 9))).is_empty(), "not its node");
+    let all = test.child(RIGHT, stands([2], settled(0, 1, 1)));
+    assert_eq!(all, [up(stands(0..4, settled(0, 4, 7)))]);
+    // A round is over once all have answered.
+    assert!(test.child(LEFT, stands([1, 3], settled(1, 2, 1))).is_empty());
+    assert!(test.event(own(settled(1, 1, 5))).is_empty());
+    let answer = test.child(RIGHT, stands([2], settled(1, 1, 1)));
+    assert_eq!(answer, [up(stands(0..4, settled(1, 4, 7)))]);
+    // What is told of all is taken back of all.
+    let changed = test.child(LEFT, stands([3], Standing::Changed));
+    assert_eq!(changed, [up(stands(0..4, Standing::Changed))]);
+    assert!(test.event(own(Standing::Changed)).is_empty(), "told already");
+    assert!(test.child(LEFT, stands([1, 3], settled(0, 2, 1))).is_empty());
+    let again = test.event(own(settled(0, 1, 5)));
+    assert_eq!(again, [up(stands(0..4, settled(0, 4, 7)))]);
+    // A node whose ranks have ended has not answered a round, whatever the others did.
+    let over = test.child(RIGHT, stands([2], settled(FINAL_ROUND, 1, 2)));
+    let together = stands(0..4, settled(0, 4, 8));
+    assert_eq!(over, [up(stands(0..4, Standing::Changed)), up(together)]);
+}
+
+#[test]
+fn standings_are_told_again_to_another_parent() {
+    let mut test = Test::running();
+    test.event(AgentEvent::Standing { job: JOB, standing: settled(0, 1, 0) });
+    test.child(LEFT, stands([1, 3], settled(0, 2, 0)));
+    test.child(RIGHT, stands([2], settled(0, 1, 0)));
+    test.event(AgentEvent::ParentDown);
+    let told = test.event(AgentEvent::ParentUp);
+    assert!(told.contains(&up(stands(0..4, settled(0, 4, 0)))), "{told:?}");
 }

@@ -25,6 +25,7 @@ mod processors;
 mod revocations;
 mod same;
 mod slice;
+mod verdicts;
 mod waiting;
 
 const MS: u64 = 1_000_000;
