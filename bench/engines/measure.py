@@ -12,10 +12,12 @@ import argparse
 import contextlib
 import importlib.metadata
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 #: Cells of a system in one turn.
@@ -57,6 +59,8 @@ def ipyparallel_pool(ranks: int) -> Iterator[Callable[[], None]]:
 @contextlib.contextmanager
 def mpi4py_pool(ranks: int) -> Iterator[Callable[[], None]]:
     """mpi4py.futures: a map of so many calls; which worker gets which is its own choice."""
+    # Its library starts workers by the launcher that is installed with it.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     from mpi4py.futures import MPIPoolExecutor
 
     with MPIPoolExecutor(max_workers=ranks) as executor:
