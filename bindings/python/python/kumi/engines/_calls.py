@@ -98,7 +98,8 @@ class Call:
                 self.future.set_result(self.values[self.ranks[0]])
             else:
                 self.future.set_exception(error)
-        self._tell()
+        if self.answered:
+            self._tell()
 
     def error(self) -> Exception | None:
         """What the call raises."""

@@ -26,6 +26,8 @@ _GRACE = 30.0
 _LOOK = 0.1
 _Ended = TypeVar("_Ended", PoolStartError, PoolEndedError)
 
+#: Bytes of answers that are read at once.
+_AHEAD = 32 << 10
 #: Bytes of a secret.
 _SECRET = 32
 
@@ -55,6 +57,9 @@ class Connection:
         self._socket: socket.socket | None = None
         # Answers over the link come out of the reader of the output here.
         self._inner, self._outer = socket.socketpair()
+        #: What was read ahead of the answers.
+        self._ahead = memoryview(bytearray(_AHEAD))
+        self._rest = self._ahead[:0]
         #: What the first answer says, when it has come.
         self.greeting: dict[str, Any] = {}
         self._greeted = threading.Event()
@@ -155,10 +160,16 @@ class Connection:
         """Reads exactly so many bytes of the answers; False at their end."""
         source = self._socket or self._outer
         while buffer:
-            try:
-                count = source.recv_into(buffer)
-            except OSError:
-                return False
+            if not self._rest and len(buffer) < len(self._ahead):
+                count = _received(source, self._ahead)
+                self._rest = self._ahead[:count]
+            if self._rest:
+                count = min(len(buffer), len(self._rest))
+                buffer[:count] = self._rest[:count]
+                self._rest = self._rest[count:]
+            else:
+                # Much goes straight to its place.
+                count = _received(source, buffer)
             if count == 0:
                 return False
             buffer = buffer[count:]
@@ -249,6 +260,14 @@ class Connection:
                 with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
                 each.close()
+
+
+def _received(source: socket.socket, buffer: memoryview) -> int:
+    """So many bytes have come; 0 at the end, or if the connection is lost."""
+    try:
+        return source.recv_into(buffer)
+    except OSError:
+        return 0
 
 
 def _is_ours(connection: socket.socket, secret: bytes) -> bool:

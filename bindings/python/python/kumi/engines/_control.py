@@ -151,6 +151,35 @@ class Receiver:
         return source, Part(kind, call, total, memory)
 
 
+class Ordered(Receiver):
+    """A port whose short messages go on at once, in the thread of the port. Another thread gets those that are in slots, and what
+    comes behind them."""
+
+    def __init__(self, window: kumi.Window, port: int, counter: int) -> None:
+        self._lock = threading.Lock()
+        #: Records that the other thread has not done with.
+        self._behind = 0
+        super().__init__(window, port, counter)
+
+    def _take(self, source: int, data: bytes) -> None:
+        kind, in_slot, call, total = frames.RECORD.unpack_from(data)
+        with self._lock:
+            direct = not in_slot and not self._behind
+            self._behind += not direct
+        if direct:
+            self._whole(source, Part(kind, call, total, memoryview(data)[frames.RECORD.size :]))
+        else:
+            super()._take(source, data)
+
+    def _done(self) -> None:
+        """The other thread has done with a record. Only now may the next one take the other way."""
+        with self._lock:
+            self._behind -= 1
+
+    def _whole(self, source: int, part: Part) -> None:
+        raise NotImplementedError
+
+
 class Command(NamedTuple):
     """A whole command."""
 
@@ -159,28 +188,18 @@ class Command(NamedTuple):
     payload: memoryview
 
 
-class Commands(Receiver):
-    """The port for commands, which are all of one sender. A thread gets those that are in slots, also while a function of the
-    program runs: so a rank that computes holds up no other."""
+class Commands(Ordered):
+    """The port for commands, which are all of one sender. They are taken also while a function of the program runs: so a rank
+    that computes holds up no other."""
 
     def __init__(self, window: kumi.Window, port: int, counter: int) -> None:
         #: Whole commands, in order; or why there will be no more.
         self.whole: SimpleQueue[Command | BaseException] = SimpleQueue()
-        self._lock = threading.Lock()
-        #: Records that the thread has not done with: what comes then stays behind them.
-        self._behind = 0
         super().__init__(window, port, counter)
         threading.Thread(target=self._get, name="kumi-commands", daemon=True).start()
 
-    def _take(self, source: int, data: bytes) -> None:
-        kind, in_slot, call, _ = frames.RECORD.unpack_from(data)
-        with self._lock:
-            direct = not in_slot and not self._behind
-            self._behind += not direct
-        if direct:
-            self.whole.put(Command(kind, call, _writable(memoryview(data)[frames.RECORD.size :])))
-        else:
-            super()._take(source, data)
+    def _whole(self, source: int, part: Part) -> None:
+        self.whole.put(Command(part.kind, part.call, _writable(part.data)))
 
     def _get(self) -> None:
         try:
@@ -203,17 +222,31 @@ class Commands(Receiver):
         while True:
             _, part = self.next(into)
             filled += len(part.data)
-            if filled < part.total:
+            if filled >= part.total:
+                self.whole.put(Command(part.kind, part.call, payload or _writable(part.data)))
                 self._done()
-                continue
-            self.whole.put(Command(part.kind, part.call, payload or _writable(part.data)))
-            # Only now may the next one come another way.
+                return
             self._done()
-            return
 
-    def _done(self) -> None:
-        with self._lock:
-            self._behind -= 1
+
+class Answers(Ordered):
+    """The port of the front rank for what all ranks answer. ``give`` gets each part, one at a time."""
+
+    def __init__(self, window: kumi.Window, port: int, counter: int) -> None:
+        self.give: Callable[[int, Part], None] = lambda *_: None
+        self._giving = threading.Lock()
+        super().__init__(window, port, counter)
+
+    def serve(self) -> None:
+        """Gives the parts that are in slots, and what comes behind them; without end."""
+        while True:
+            source, part = self.next(lambda *_: None)
+            self._whole(source, part)
+            self._done()
+
+    def _whole(self, source: int, part: Part) -> None:
+        with self._giving:
+            self.give(source, part)
 
 
 def _writable(data: memoryview) -> memoryview:
@@ -239,7 +272,7 @@ class Control:
         self.answer = Sender(self._window, 0, _ANSWERS_TAKEN, answers)
         if self.rank == FRONT:
             #: What the front rank tells all, and what they answer.
-            self.answers = Receiver(self._window, answers, _ANSWERS_TAKEN)
+            self.answers = Answers(self._window, answers, _ANSWERS_TAKEN)
             self.command = Sender(self._window, slots, _COMMANDS_TAKEN, commands)
 
     def on_interrupt(self, handler: Callable[[int], None]) -> None:

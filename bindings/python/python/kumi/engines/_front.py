@@ -12,16 +12,18 @@ import threading
 import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol
 
 from .. import _all as kumi
 from . import _frames as frames
 from . import _streams
-from ._control import Control
+from ._control import Control, Part
 from ._credentials import peer
 from ._errors import PoolError
 from ._payload import LIMIT, Bytes, dump
 from ._streams import Streams
+
+P = ParamSpec("P")
 
 #: Most bytes of answers that a pool sends through the output of its job, which the head keeps on its disk.
 LINK_LIMIT = 1 << 30
@@ -110,6 +112,12 @@ class _Front:
         self._input = os.fdopen(streams.input, "rb", buffering=0)
         self._link = _Link()
         self._way: _Way = self._link
+        #: Of each rank's answer: bytes that have still to come, and whether the notebook does not get it.
+        self._left = [0] * control.ranks
+        self._refused = [False] * control.ranks
+        #: Bytes of all answers; ranks that have not ended.
+        self._sent = 0
+        self._serving = control.ranks
         self._over = threading.Event()
 
     def start(self) -> Callable[[], None]:
@@ -119,26 +127,33 @@ class _Front:
         if connection is not None:
             self._way = _Socket(connection)
         self._ready()
-        threads = [self._thread(work) for work in (self._pass_commands, self._pass_answers)]
+        self._control.answers.give = self._guarded(self._pass_answer)
+        commands = self._thread(self._pass_commands)
+        self._thread(self._control.answers.serve)
         self._thread(self._read_input)
 
         def end() -> None:
-            for thread in threads:
-                thread.join()
+            commands.join()
+            self._over.wait()
 
         return end
 
-    def _thread(self, work: Callable[[], None]) -> threading.Thread:
-        def guarded() -> None:
+    def _guarded(self, work: Callable[P, None]) -> Callable[P, None]:
+        """What fails ends the pool."""
+
+        def guarded(*args: P.args, **keywords: P.kwargs) -> None:
             try:
-                work()
+                work(*args, **keywords)
             except (BrokenPipeError, ConnectionResetError):
                 self._gone()
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
 
-        thread = threading.Thread(target=guarded, name=f"kumi{work.__name__}", daemon=True)
+        return guarded
+
+    def _thread(self, work: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=self._guarded(work), name=f"kumi{work.__name__}", daemon=True)
         thread.start()
         return thread
 
@@ -207,25 +222,22 @@ class _Front:
                 return
         self._gone()
 
-    def _pass_answers(self) -> None:
-        left = [0] * self._control.ranks
-        refused = [False] * self._control.ranks
-        sent, serving = 0, self._control.ranks
-        while serving:
-            rank, part = self._control.answers.next(lambda *_: None)
-            if left[rank] == 0:
-                left[rank] = part.total
-                serving -= frames.OUTCOME.unpack_from(part.data)[0] == frames.Status.ENDED
-                sent += part.total
-                refused[rank] = self._way.limit is not None and sent > self._way.limit
-                if refused[rank]:
-                    sent -= part.total
-                    self._refuse(rank, part.call)
-            left[rank] -= len(part.data)
-            if not refused[rank]:
-                head = frames.ANSWER.pack(rank, len(part.data), part.call, part.total)
-                self._way.send(head, part.data)
-        self._over.set()
+    def _pass_answer(self, rank: int, part: Part) -> None:
+        if self._left[rank] == 0:
+            self._left[rank] = part.total
+            ended = frames.OUTCOME.unpack_from(part.data)[0] == frames.Status.ENDED
+            self._serving -= ended
+            self._sent += part.total
+            self._refused[rank] = self._way.limit is not None and self._sent > self._way.limit
+            if self._refused[rank]:
+                self._sent -= part.total
+                self._refuse(rank, part.call)
+        self._left[rank] -= len(part.data)
+        if not self._refused[rank]:
+            head = frames.ANSWER.pack(rank, len(part.data), part.call, part.total)
+            self._way.send(head, part.data)
+        if self._serving == 0:
+            self._over.set()
 
     def _refuse(self, rank: int, call: int) -> None:
         from ._rank import told

@@ -21,12 +21,17 @@ LIMIT = 64 << 30
 _MOST_BUFFERS = 1 << 20
 _ALIGNMENT = 16
 _WORD = struct.Struct("<Q")
+#: Classes whose objects need nothing of cloudpickle, which takes longer.
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 def dump(value: object) -> list[Bytes]:
     """The pieces of a payload, one after the other. They show the memory of the arrays in ``value``."""
     buffers: list[pickle.PickleBuffer] = []
-    body = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    if type(value) in _PLAIN:
+        body = pickle.dumps(value, protocol=5)
+    else:
+        body = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     parts: list[Bytes] = [body, *(buffer.raw() for buffer in buffers)]
     head = struct.pack(f"<Q{len(parts)}Q", len(parts), *(len(part) for part in parts))
     pieces: list[Bytes] = []
