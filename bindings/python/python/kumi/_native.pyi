@@ -34,6 +34,7 @@ __all__ = [
     "claim",
     "cluster_nodes",
     "collect_ends",
+    "collectives_begun",
     "describe_routines",
     "ends_descriptor",
     "fence",
@@ -61,6 +62,7 @@ __all__ = [
     "recv",
     "recv_into",
     "remove_signal",
+    "renew_collectives",
     "run_slot",
     "run_transaction",
     "same_node",
@@ -82,6 +84,7 @@ __all__ = [
     "start_send",
     "time",
     "wait_any",
+    "will_renew_collectives",
 ]
 
 @final
