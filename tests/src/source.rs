@@ -49,7 +49,7 @@ fn walk(folder: &Path, paths: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("the repository can be read") {
         let path = entry.expect("the repository can be read").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with('.') || name == "target" {
+        if name.starts_with('.') || ["target", "node_modules"].contains(&name) {
             continue;
         }
         if path.is_dir() { walk(&path, paths) } else { paths.push(path) }

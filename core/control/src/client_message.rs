@@ -113,6 +113,16 @@ pub enum ClientRequest {
         /// The rank; all of the job if none is given.
         rank: Option<u32>,
     },
+    /// A ticket with which a browser shows the cluster to this user, once.
+    WebTicket {
+        /// Whether the browser may stop and kill the user's jobs, not only look.
+        act: bool,
+    },
+    /// A sample of every node: only the load of ranks, and the last slices if they are wanted.
+    SampleLoad {
+        /// Whether slices are wanted.
+        slices: bool,
+    },
     /// A sample of the node of a rank: only a part of the rank's trace, also of a job that is over. Only the job's user, the
     /// cluster's owner and root may ask.
     SampleTrace {
@@ -192,6 +202,13 @@ pub enum ClientReply {
     Cluster(ClusterStatus),
     /// Answer to `Sample`.
     Samples(Vec<NodeSample>),
+    /// Answer to `WebTicket`.
+    WebTicket {
+        /// The ticket.
+        ticket: String,
+        /// Where browsers reach the head, as `https://ADDRESS:PORT`, if it listens for them beside its local socket.
+        url: Option<String>,
+    },
     /// Done.
     Done,
     /// Refused.

@@ -21,6 +21,7 @@ pub mod head;
 mod idle_report;
 mod key;
 pub mod lease;
+mod load_sample;
 pub mod message;
 mod node_set;
 mod process_limits;

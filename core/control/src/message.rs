@@ -17,6 +17,7 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::exchange::{Contribution, ExchangeId, ExchangeReport, RelayReport};
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
+pub use crate::load_sample::{JobLoad, LoadSample, MOST_SLICES, MachineSample, SliceBegin};
 pub use crate::node_set::NodeSet;
 pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::resources::{Binding, DeviceCount, Resources};
@@ -444,6 +445,13 @@ pub enum Command {
         rank: u32,
         /// Number of the first event.
         from: u64,
+    },
+    /// Answer with `Sample`: only the load of all ranks, and the last slices if they are wanted.
+    SampleLoad {
+        /// Returned with the answer.
+        request: u64,
+        /// Whether slices are wanted.
+        slices: bool,
     },
     /// All nodes have contributed to this exchange.
     Exchanged {

@@ -7,6 +7,7 @@ use kumi_sched::{ClusterTime, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::channel_sample::ChannelSample;
+use crate::load_sample::LoadSample;
 use crate::message::Nanos;
 use crate::trace_sample::TraceSample;
 use crate::traffic::MessageCounts;
@@ -25,6 +26,8 @@ pub struct NodeSample {
     pub channels: Vec<ChannelSample>,
     /// Traces of ranks, if they were asked for and there are some.
     pub traces: Vec<TraceSample>,
+    /// Load of its ranks, if that was asked for.
+    pub load: Option<LoadSample>,
     /// Gang switching.
     pub switching: SwitchSample,
     /// Control messages sent and received by the daemon since its start.

@@ -70,6 +70,7 @@ impl ControlMessage for Down {
                 Command::Sample { .. }
                 | Command::SamplePeers { .. }
                 | Command::SampleChannels { .. }
+                | Command::SampleLoad { .. }
                 | Command::SampleTrace { .. },
             ) => MessageKind::Sample,
             Self::Command(..) => MessageKind::Other,
@@ -94,6 +95,7 @@ mod tests {
         let channels = Command::SampleChannels { request: 1, job, rank: None };
         assert_eq!(down(channels), MessageKind::Sample);
         let trace = Command::SampleTrace { request: 1, job, rank: 0, from: 0 };
+        assert_eq!(down(Command::SampleLoad { request: 1, slices: true }), MessageKind::Sample);
         assert_eq!(down(trace), MessageKind::Sample);
         assert_eq!(down(Command::Kill { job }), MessageKind::Other);
         assert_eq!(Down::Clock { stamp: 1, time: ClusterTime(1) }.kind(), MessageKind::Clock);

@@ -25,6 +25,7 @@ mod privacy;
 mod quotas;
 mod retention;
 mod users;
+mod web;
 pub use devices::{DeviceList, check_devices};
 pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
 pub use kinds::{ClusterKind, ModeName, WireSetting};
@@ -34,6 +35,7 @@ pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
 pub use retention::Retention;
 pub use users::check_users;
+pub use web::Web;
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
 pub const MIN_SLICE_US: u64 = 250;
@@ -133,6 +135,9 @@ pub struct ClusterConfig {
     /// What users see of others' jobs.
     #[serde(default, skip_serializing_if = "Privacy::says_nothing")]
     pub privacy: Privacy,
+    /// Where browsers see the cluster.
+    #[serde(default, skip_serializing_if = "Web::says_nothing")]
+    pub web: Web,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -309,6 +314,7 @@ impl ClusterConfig {
         self.limits.validate()?;
         self.quota.validate()?;
         self.retention.validate(&self.quota)?;
+        self.web.validate()?;
         self.validate_nodes()
     }
 

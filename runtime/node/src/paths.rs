@@ -40,6 +40,16 @@ pub fn head_socket(dir: &Path) -> PathBuf {
     dir.join("head.sock")
 }
 
+/// Where the head listens for browsers of its machine.
+pub fn web_socket(dir: &Path) -> PathBuf {
+    dir.join("web.sock")
+}
+
+/// History of the cluster's load.
+pub fn history(dir: &Path) -> PathBuf {
+    dir.join("history")
+}
+
 /// Written by the head when it listens.
 pub fn head_pid(dir: &Path) -> PathBuf {
     dir.join("head.pid")

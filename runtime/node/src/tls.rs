@@ -7,6 +7,7 @@
 
 mod certificate;
 mod revocations;
+mod web;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -33,6 +34,7 @@ use crate::paths;
 
 use certificate::CertificateTimes;
 pub use revocations::Revocations;
+pub use web::web_server;
 
 /// Days for which certificates of daemons and servers are valid, unless somebody says otherwise.
 pub const DAEMON_DAYS: u16 = 730;

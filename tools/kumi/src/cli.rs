@@ -41,6 +41,8 @@ pub enum Command {
     Attach(AttachArgs),
     /// Show jobs, nodes and ranks live
     Top(TopArgs),
+    /// Show the cluster in a browser: load of ranks, slices, jobs, nodes, history
+    Web(WebArgs),
     /// Show statistics of gang switching and of the ranks' channels
     Stats(StatsArgs),
     /// Look into a running job to find a fault
@@ -508,6 +510,17 @@ pub struct TopArgs {
     /// Print one snapshot as JSON and exit
     #[arg(long)]
     pub json: bool,
+}
+
+/// `kumi web`
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WebArgs {
+    /// Let the browser stop and kill jobs of yours, not only look
+    #[arg(long)]
+    pub act: bool,
+    /// Carry the browser's connections from this port of 127.0.0.1, even if the head listens on the network; 0: any port
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
 }
 
 /// `kumi stats`

@@ -27,6 +27,7 @@ mod table;
 mod terminal;
 mod top;
 mod trace;
+mod web;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use cli::{Cli, Command};
@@ -117,6 +118,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
         Command::Logs(args) => logs::run(context, &args).await,
         Command::Attach(args) => attach::run(context, &args).await,
         Command::Top(args) => top::run(context, &args).await,
+        Command::Web(args) => web::run(context, &args).await,
         Command::Stats(args) => stats::run(context, &args).await,
         Command::Debug(command) => debug::run(context, &command).await,
         Command::Trace(args) => trace::run(context, &args).await,

@@ -46,6 +46,7 @@ impl Agent {
             Command::Sample { request }
             | Command::SamplePeers { request, .. }
             | Command::SampleChannels { request, .. }
+            | Command::SampleLoad { request, .. }
             | Command::SampleTrace { request, .. } => {
                 self.samples.begin(*request, self.reached(nodes), now);
             }
@@ -117,6 +118,9 @@ impl Agent {
             }
             Command::SampleChannels { request, job, rank } => {
                 self.push(AgentAction::SampleChannels { request, job, rank });
+            }
+            Command::SampleLoad { request, slices } => {
+                self.push(AgentAction::SampleLoad { request, slices });
             }
             Command::SampleTrace { request, job, rank, from } => {
                 self.push(AgentAction::SampleTrace { request, job, rank, from });

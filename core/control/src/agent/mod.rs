@@ -247,6 +247,13 @@ pub enum AgentAction {
         /// The rank; all if none is given.
         rank: Option<u32>,
     },
+    /// Measure the load of all ranks here, with the last slices if they are wanted; ends in [`AgentEvent::Sampled`].
+    SampleLoad {
+        /// Number that comes back with the sample.
+        request: u64,
+        /// Whether slices are wanted.
+        slices: bool,
+    },
     /// Look at the trace of a rank here, from an event of this number on; ends in [`AgentEvent::Sampled`].
     SampleTrace {
         /// Number that comes back with the sample.

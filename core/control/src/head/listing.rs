@@ -63,7 +63,8 @@ impl Viewer<'_> {
         self.sees_all() || self.is_own(record)
     }
 
-    fn view(&self, record: &JobRecord) -> JobRecord {
+    /// A record without what the viewer may not know.
+    pub(super) fn view(&self, record: &JobRecord) -> JobRecord {
         let mut record = record.clone();
         // Environments and keys are secrets of the job itself.
         record.spec.request.env = Vec::new();

@@ -18,7 +18,7 @@
 //! | `revocations` | certificates that are revoked |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
-//! `listing` and `privacy` decide what each user sees of the jobs, `taken` says what these have of the nodes, `channels` which
+//! `listing`, `paging` and `privacy` decide what each user sees of the jobs, `taken` says what these have of the nodes, `channels` which
 //! nodes have a job's channels.
 //!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
@@ -58,6 +58,8 @@ mod lifecycle;
 mod listing;
 mod membership;
 mod node_numbers;
+mod paging;
+mod placed;
 mod policy;
 mod preparation;
 mod privacy;
@@ -100,6 +102,7 @@ use job_table::JobTable;
 pub use job_table::Retention;
 use keys::KeyGenerator;
 use membership::Membership;
+pub use paging::{JobsPage, JobsQuery, MOST_PAGED};
 pub use policy::{PolicyError, check_policy};
 pub use privacy::ShowOthers;
 use quota::Quota;

@@ -69,6 +69,11 @@ impl Head {
         if !viewer.sees_all() {
             for sample in samples {
                 sample.ranks.retain(|rank| self.sees(&viewer, rank.job));
+                if let Some(load) = &mut sample.load {
+                    load.jobs.retain(|job| self.sees(&viewer, job.job));
+                    let slots = load.slices.iter_mut().map(|slice| &mut slice.jobs);
+                    slots.for_each(|jobs| jobs.retain(|job| self.sees(&viewer, *job)));
+                }
             }
         }
     }

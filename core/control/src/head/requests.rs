@@ -54,10 +54,12 @@ impl Head {
                 self.actions.reply(client, ClientReply::Cluster(status));
                 Ok(())
             }
-            ClientRequest::Sample => {
-                let nodes = self.membership.tree().routes().nodes().collect();
-                self.sample((client, user), SampleScope::Nodes, &nodes);
-                Ok(())
+            ClientRequest::WebTicket { .. } => {
+                Err(refusal(RefusalKind::Internal, "this head serves no browsers".to_string()))
+            }
+            ClientRequest::Sample => self.sample_all((client, user), SampleScope::Nodes),
+            ClientRequest::SampleLoad { slices } => {
+                self.sample_all((client, user), SampleScope::Load { slices })
             }
             ClientRequest::SamplePeers { job } => self.sample_peers(client, user, job),
             ClientRequest::SampleChannels { job, rank } => {
@@ -241,15 +243,7 @@ impl Head {
     }
 
     fn list(&self, user: &User, all: bool) -> JobList {
-        let records = listing::list(&self.jobs, all, &self.viewer(user));
-        let listed = |job: JobId| records.binary_search_by_key(&job, |one| one.spec.job).is_ok();
-        let mut waiting = self.wait_reasons();
-        waiting.retain(|&(job, _)| listed(job));
-        let mut idle = self.idle.running(&self.jobs);
-        idle.retain(|&job| listed(job));
-        let mut stopped = self.verdicts.stopped();
-        stopped.retain(|&job| listed(job));
-        JobList { records, idle, stopped, waiting }
+        self.with_reasons(listing::list(&self.jobs, all, &self.viewer(user)))
     }
 
     fn status(&self) -> ClusterStatus {
@@ -283,6 +277,13 @@ impl Head {
                 }
             },
         }
+    }
+
+    /// Asks all nodes that are reached for samples.
+    fn sample_all(&mut self, client: (ClientId, &User), scope: SampleScope) -> Result<(), Refusal> {
+        let nodes = self.membership.tree().routes().nodes().collect();
+        self.sample(client, scope, &nodes);
+        Ok(())
     }
 
     /// Asks these nodes for samples, as far as they are reached.

@@ -26,6 +26,11 @@ pub(super) enum SampleScope {
     Peers(JobId),
     /// The channels of a job's ranks, or of one of them.
     Channels(JobId, Option<u32>),
+    /// The load of all ranks, with or without slices.
+    Load {
+        /// Whether slices are wanted.
+        slices: bool,
+    },
     /// The trace of a job's rank from an event of this number on.
     Trace(JobId, u32, u64),
 }
@@ -37,6 +42,7 @@ impl SampleScope {
             Self::Nodes => Command::Sample { request },
             Self::Peers(job) => Command::SamplePeers { request, job },
             Self::Channels(job, rank) => Command::SampleChannels { request, job, rank },
+            Self::Load { slices } => Command::SampleLoad { request, slices },
             Self::Trace(job, rank, from) => Command::SampleTrace { request, job, rank, from },
         }
     }

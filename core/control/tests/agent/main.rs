@@ -379,6 +379,7 @@ fn samples_of_the_subtree_come_together_or_late() {
         ranks: Vec::new(),
         channels: Vec::new(),
         traces: Vec::new(),
+        load: None,
         machine_clock: String::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),

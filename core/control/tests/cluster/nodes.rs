@@ -179,12 +179,14 @@ impl World {
             AgentAction::Sample { request }
             | AgentAction::SamplePeers { request, .. }
             | AgentAction::SampleChannels { request, .. }
+            | AgentAction::SampleLoad { request, .. }
             | AgentAction::SampleTrace { request, .. } => {
                 let sample = NodeSample {
                     node: NodeId(number),
                     ranks: Vec::new(),
                     channels: Vec::new(),
                     traces: Vec::new(),
+                    load: None,
                     machine_clock: String::new(),
                     switching: SwitchSample::default(),
                     control_messages: MessageCounts::default(),

@@ -47,6 +47,7 @@ fn sampled(test: &mut Test, user: &User, job: JobId) -> usize {
         ranks: vec![rank],
         channels: Vec::new(),
         traces: Vec::new(),
+        load: None,
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),
         refused: Vec::new(),

@@ -81,6 +81,7 @@ impl KnownClient {
                 | ClientRequest::Jobs { .. }
                 | ClientRequest::Cluster
                 | ClientRequest::Sample
+                | ClientRequest::SampleLoad { .. }
                 | ClientRequest::SamplePeers { .. }
         );
         match &self.doubt {

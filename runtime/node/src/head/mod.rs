@@ -10,16 +10,21 @@
 //! | `records`, `job_table` | records of jobs on the disk, and those that wait for it |
 //! | `spool`, `spool_frame`, `spool_quota` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
+//! | `monitor` | load of ranks, pictures, history |
+//! | `web` | the web server: questions of browsers, tickets |
 
 mod clients;
 mod identity;
 mod job_table;
 mod links;
 mod metrics;
+mod monitor;
 mod records;
 mod spool;
 mod spool_frame;
+mod spool_part;
 mod spool_quota;
+mod web;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,9 +58,11 @@ use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
 use links::Links;
 use metrics::{HeadCounters, HeadMetrics};
+use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::JobRecords;
 use spool::Spools;
 use spool_quota::SpoolQuota;
+use web::WebService;
 
 /// How long a node may be away before its jobs fail.
 const DETACH_GRACE: Duration = Duration::from_secs(1);
@@ -91,14 +98,25 @@ struct Shared {
     connections: UserConnections,
     /// Whether some link has so many bytes queued that clients must not send more.
     congested: watch::Receiver<bool>,
-    ids: Rc<Cell<u64>>,
+    ids: Ids,
+}
+
+/// Numbers of links and clients.
+#[derive(Clone, Debug, Default)]
+struct Ids(Rc<Cell<u64>>);
+
+impl Ids {
+    /// A number that is never given again; the first is 1.
+    fn next(&self) -> u64 {
+        self.0.set(self.0.get() + 1);
+        self.0.get()
+    }
 }
 
 impl Shared {
     /// A number for a link or client, never given again.
     fn next_id(&self) -> u64 {
-        self.ids.set(self.ids.get() + 1);
-        self.ids.get()
+        self.ids.next()
     }
 }
 
@@ -126,9 +144,12 @@ struct HeadDaemon {
     spools: Spools,
     links: Links,
     clients: Clients,
+    monitor: Monitor,
+    web: WebService,
+    ids: Ids,
     credentials: Credentials,
     events: mpsc::Receiver<Event>,
-    files: [PathBuf; 2],
+    files: [PathBuf; 3],
     done: bool,
 }
 
@@ -171,7 +192,7 @@ impl HeadDaemon {
             names: NameService::default(),
             connections: UserConnections::new(config.quota.connections_per_user, config.owner_uid),
             congested: links.congestion(),
-            ids: Rc::default(),
+            ids: Ids::default(),
         };
         let socket = paths::head_socket(dir);
         let local = listen_unix(&socket)?;
@@ -181,13 +202,29 @@ impl HeadDaemon {
             tokio::task::spawn_local(crate::metrics::serve(scrapes, source));
         }
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
+        let ids = shared.ids.clone();
         tokio::task::spawn_local(links::serve(listener, shared));
+        let monitor = Monitor::new(&config, &paths::history(dir));
+        let web = WebService::start(dir, &config, &monitor).await?;
         let pid = paths::head_pid(dir);
         write_pid(&pid)?;
         tracing::info!(cluster = config.name, address = %config.head, nodes = config.nodes.len(), jobs, "ready");
         let clients = Clients::new(counts);
-        let files = [socket, pid];
-        Ok(Self { head, records, spools, links, clients, credentials, events, files, done: false })
+        let files = [socket, pid, paths::web_socket(dir)];
+        Ok(Self {
+            head,
+            records,
+            spools,
+            links,
+            clients,
+            monitor,
+            web,
+            ids,
+            credentials,
+            events,
+            files,
+            done: false,
+        })
     }
 
     async fn run(&mut self) -> Result<(), Failure> {
@@ -214,6 +251,11 @@ impl HeadDaemon {
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.links.exchange(),
                 _ = forget.tick() => self.records.clean_up(),
+                () = at(self.monitor.due()) => {
+                    let request = self.monitor.ask();
+                    self.handle(HeadEvent::Client(MONITOR, MONITOR_USER, request));
+                }
+                question = self.web.question() => self.question(question),
                 () = tokio::time::sleep(timeout) => {
                     self.records.write_again();
                     self.handle(HeadEvent::Timeout);
@@ -224,6 +266,7 @@ impl HeadDaemon {
         // Clients' answers are written by their tasks, which get their turn here too.
         tokio::time::sleep(Duration::from_millis(20)).await;
         self.links.flush().await;
+        self.monitor.finish();
         tracing::info!("stopped");
         for path in &self.files {
             if let Err(error) = fs::remove_file(path) {
@@ -249,6 +292,9 @@ impl HeadDaemon {
             }
             Event::Head(HeadEvent::Client(client, user, request @ ClientRequest::Submit(_))) => {
                 self.submission(client, user, request);
+            }
+            Event::Head(HeadEvent::Client(client, user, ClientRequest::WebTicket { act })) => {
+                self.ticket(client, user, act);
             }
             Event::Head(event) => self.handle(event),
             Event::LinkUp(link, outbox) => {
@@ -311,7 +357,14 @@ impl HeadDaemon {
                 self.records.persist(BTreeMap::from([(record.spec.job, *record)]));
             }
             HeadAction::ToChild(link, nodes, command) => self.links.send(link, nodes, command),
-            HeadAction::ToClient(client, reply) => self.clients.reply(client, reply),
+            HeadAction::ToClient(MONITOR, ClientReply::Samples(samples)) => {
+                self.monitor.answered(&samples, &self.head.borrow());
+            }
+            HeadAction::ToClient(client, reply) => {
+                if let Some(reply) = self.web.reply(client, reply) {
+                    self.clients.reply(client, reply);
+                }
+            }
             HeadAction::Spool { job, rank, stream, data } => {
                 return Some(self.spools.keep(job, rank, stream, &data));
             }
@@ -328,6 +381,14 @@ impl HeadDaemon {
             HeadAction::Shutdown => self.done = true,
         }
         None
+    }
+}
+
+/// Waits until then, or for ever.
+async fn at(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -12,10 +12,12 @@ use std::rc::Rc;
 use kumi_control::head::HeadEvent;
 use kumi_control::message::{ClientReply, JobRecord, Outcome, Refusal, RefusalKind, Stream};
 use kumi_sched::JobId;
+use kumi_web::Output;
 use tokio::sync::{mpsc, watch};
 
 use super::metrics::HeadCounters;
 use super::spool_frame::{SpoolRecord, frame, parse, whole_length};
+use super::spool_part::read_part;
 use super::spool_quota::SpoolQuota;
 use crate::client::refusal;
 
@@ -241,6 +243,17 @@ impl Spools {
         let spool = self.spool(job);
         spool.file = None;
         spool.progress.send_modify(|progress| progress.outcome = Some(outcome));
+    }
+
+    /// A reader of a part of a job's output: from byte `from` on, or the last one. It may take long.
+    pub(super) fn part(
+        &mut self,
+        job: JobId,
+        from: Option<u64>,
+    ) -> impl FnOnce() -> Result<Output, Refusal> + Send + use<> {
+        let path = self.path(job);
+        let end = self.spool(job).progress.borrow().end;
+        move || read_part(&path, from, end).map_err(|error| unreadable(&path, &error))
     }
 
     /// A follower of the job from `offset` on, which sends to `client` until the end.

@@ -15,6 +15,7 @@ mod mpi_task;
 mod orphans;
 mod process;
 pub mod processors;
+mod rank_looks;
 mod run;
 mod streams;
 mod terminal;
@@ -49,6 +50,7 @@ use mpi::MpiHost;
 use processors::NumaPlaces;
 use program::Programs;
 pub use program_cache::CacheLimits;
+pub use rank_looks::RankLooks;
 use traces::{JobTraces, KeptTraces};
 
 pub use orphans::{ProcessTable, kill_descendants};
@@ -108,8 +110,8 @@ pub struct LiveJob {
     pub segment: Segment,
     /// Lowest local rank.
     pub first: u32,
-    /// Busy and all samples of each local rank since the last report.
-    pub load: Vec<(u64, u64)>,
+    /// How often its local ranks were seen, and busy.
+    pub load: RankLooks,
     /// Page of its ranks' states, if the node has pages.
     pub page: Option<Arc<JobPage>>,
     /// A client has had it stopped by a signal, and not continued.
@@ -141,7 +143,7 @@ impl LiveJob {
         page: Option<JobPage>,
         (control, groups): (Option<JobGroups>, Arc<Vec<AtomicI32>>),
     ) -> Self {
-        let load = vec![(0, 0); groups.len()];
+        let load = RankLooks::new(groups.len());
         let page = page.map(Arc::new);
         let turns = Arc::new(JobTurns::new(page.clone()));
         let (stopped, started, idle, may_fill) = (false, false, false, false);

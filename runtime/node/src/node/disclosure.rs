@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_control::disclosure::{self, Disclosure, EXCHANGE, JobFacts, LinkPeer, NodeFacts};
+use kumi_control::message::MachineSample;
 use kumi_net::disclosure::{JobSlot, NodeLoad, NodePage, RankState};
 use kumi_sched::{JobId, NodeId};
 use tokio::time::Instant;
@@ -104,6 +105,16 @@ impl DisclosurePublisher {
         }
     }
 
+    /// The machine as it was measured last.
+    pub(super) fn machine(&self) -> MachineSample {
+        let load = &self.load;
+        MachineSample {
+            busy_permille: u16::try_from(load.busy_permille).unwrap_or(1000),
+            memory_kib: [load.memory_used / 1024, load.memory_total / 1024],
+            network_bytes: load.network_bytes,
+        }
+    }
+
     /// Whether it is time for the next exchange; the following one is then set.
     pub(super) fn exchange_due(&mut self) -> bool {
         let now = Instant::now();
@@ -141,7 +152,7 @@ impl DisclosurePublisher {
         if !std::mem::take(&mut self.news) && jobs == self.told {
             return;
         }
-        let load = &self.load;
+        let (load, machine) = (&self.load, self.machine());
         let facts = NodeFacts {
             node: self.services.node,
             incarnation: self.incarnation,
@@ -149,9 +160,9 @@ impl DisclosurePublisher {
             age_ms: 0,
             processors: load.processors,
             runnable: load.runnable,
-            busy_permille: u16::try_from(load.busy_permille).unwrap_or(1000),
-            memory_kib: [load.memory_used / 1024, load.memory_total / 1024],
-            network_bytes: load.network_bytes,
+            busy_permille: machine.busy_permille,
+            memory_kib: machine.memory_kib,
+            network_bytes: machine.network_bytes,
             jobs: live.iter().map(|(&job, live)| facts_of(job, live)).collect(),
         };
         self.told = jobs;

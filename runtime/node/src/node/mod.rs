@@ -392,6 +392,7 @@ impl NodeDaemon {
             AgentAction::Apply(timetable) => {
                 self.idle_monitor.set_timetable(&self.services, &timetable);
                 self.fill_monitor.set_timetable(&self.services, &timetable);
+                self.sampler.borrow_mut().set_timetable(&timetable);
                 self.services.switcher.set_timetable(timetable);
             }
             AgentAction::Sample { request } => {
@@ -406,6 +407,14 @@ impl NodeDaemon {
             AgentAction::Shutdown => self.done = true,
             AgentAction::SamplePeers { request, job } => {
                 let sample = self.sampler.borrow().sample_peers(&self.services, &self.shared, job);
+                self.agent_event(AgentEvent::Sampled { request, sample });
+            }
+            AgentAction::SampleLoad { request, slices } => {
+                let (services, shared) = (&self.services, &self.shared);
+                let mut sampler = self.sampler.borrow_mut();
+                let machine = self.publisher.machine();
+                let sample = sampler.sample_load(services, shared, machine, slices);
+                drop(sampler);
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
             AgentAction::SampleTrace { request, job, rank, from } => {

@@ -1,11 +1,16 @@
 //! Sampler of the ranks' load, which it reads from what they publish; it also answers `Sample`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use kumi_control::message::{NodeSample, PeerSample, RankSample, SwitchSample};
+use kumi_control::message::{
+    JobLoad, LoadSample, MOST_SLICES, MachineSample, NodeSample, PeerSample, RankSample,
+    SliceBegin, SwitchSample,
+};
 use kumi_net::PeerCounters;
+use kumi_net::disclosure::RankState;
 use kumi_net::segment::ContextSample;
-use kumi_sched::JobId;
+use kumi_sched::{ClusterTime, JobId, Timetable};
 use tokio::time::Instant;
 
 use super::{Shared, channels};
@@ -13,19 +18,22 @@ use crate::clock;
 use crate::job::{LiveJob, NodeServices};
 use crate::switch::SwitchStatistics;
 
-/// Between looks while someone watches, and otherwise.
-const WATCHED: Duration = Duration::from_millis(10);
-const UNWATCHED: Duration = Duration::from_millis(100);
-/// How long after a question someone is taken to be watching.
-const ATTENTION: Duration = Duration::from_secs(5);
+/// Between looks while jobs run, and otherwise.
+const RUNNING: Duration = Duration::from_millis(10);
+const QUIET: Duration = Duration::from_millis(100);
+/// Slices that began longer ago are not told: whoever wants them asks more often.
+const SLICES_NS: u64 = 600_000_000;
+/// Timetables that are remembered, so that slices of the last of them can be named.
+const TIMETABLES: usize = 16;
 
 /// Looks at the ranks now and then.
 #[derive(Debug)]
 pub(super) struct Sampler {
     digest: SwitchStatistics,
     machine_clock: String,
-    asked: Option<Instant>,
     next: Instant,
+    /// The last timetables.
+    timetables: VecDeque<Timetable>,
     recent: usize,
     /// Peers told of all ranks of a job together.
     most_peers: usize,
@@ -38,8 +46,8 @@ impl Sampler {
         Self {
             digest: SwitchStatistics::default(),
             machine_clock: clock::name(),
-            asked: None,
             next: Instant::now(),
+            timetables: VecDeque::with_capacity(TIMETABLES),
             recent,
             most_peers,
         }
@@ -52,39 +60,91 @@ impl Sampler {
 
     /// Looks at the ranks of the jobs that are scheduled now, or left alone because they only wait.
     pub(super) fn look(&mut self, services: &NodeServices) {
-        let now = Instant::now();
-        let watched = self.asked.is_some_and(|asked| now.duration_since(asked) < ATTENTION);
-        self.next = now + if watched { WATCHED } else { UNWATCHED };
-        self.digest.drain(services.switcher.ring());
+        let mut runs = false;
         for live in services.live.borrow_mut().values_mut() {
+            runs |= live.started && !live.idle;
             if live.turns.has_turn() || live.idle {
                 look_at(live);
             }
         }
+        self.next = Instant::now() + if runs { RUNNING } else { QUIET };
+        self.digest.drain(services.switcher.ring());
+    }
+
+    /// The node goes by a new timetable.
+    pub(super) fn set_timetable(&mut self, timetable: &Timetable) {
+        if self.timetables.len() == TIMETABLES {
+            self.timetables.pop_front();
+        }
+        self.timetables.push_back(timetable.clone());
+    }
+
+    /// The load of all ranks, and the last slices if they are wanted.
+    pub(super) fn sample_load(
+        &mut self,
+        services: &NodeServices,
+        shared: &Shared,
+        machine: MachineSample,
+        slices: bool,
+    ) -> NodeSample {
+        self.digest.drain(services.switcher.ring());
+        let job = |(&job, live): (&JobId, &LiveJob)| JobLoad {
+            job,
+            first: live.first,
+            turns: live.load.turns(),
+            busy: live.load.busy().to_vec(),
+        };
+        let now = shared.clock.cluster(clock::monotonic());
+        let load = LoadSample {
+            jobs: services.live.borrow().iter().map(job).collect(),
+            switches: self.digest.count(),
+            switch_ns: self.digest.sums()[0],
+            machine,
+            now,
+            slices: if slices { self.slices(services, now) } else { Vec::new() },
+        };
+        NodeSample {
+            load: Some(load),
+            switching: SwitchSample::default(),
+            ..self.around(Vec::new(), services, shared, 0)
+        }
+    }
+
+    /// The slices that began of late, with their jobs. Of timetables that are forgotten nothing is told.
+    fn slices(&self, services: &NodeServices, now: ClusterTime) -> Vec<SliceBegin> {
+        let since = now.0.saturating_sub(SLICES_NS);
+        let late = self.digest.recent().rev().take_while(|record| record.begin.0 >= since);
+        let named = late.take(MOST_SLICES).filter_map(|record| {
+            let known = |timetable: &&Timetable| timetable.generation == record.generation;
+            let timetable = self.timetables.iter().rev().find(known)?;
+            let jobs = timetable.jobs_at(services.node, record.tick).to_vec();
+            Some(SliceBegin { at: record.begin, jobs })
+        });
+        let mut slices: Vec<SliceBegin> = named.collect();
+        slices.reverse();
+        slices
     }
 
     /// Everything measured; shares of load are since the last time.
     pub(super) fn sample(&mut self, services: &NodeServices, shared: &Shared) -> NodeSample {
-        self.asked = Some(Instant::now());
         self.look(services);
         let mut ranks = Vec::new();
         for (&job, live) in services.live.borrow_mut().iter_mut() {
-            for (local, rank) in (0..live.load.len()).zip(live.first..) {
+            let loads = live.load.take_permille();
+            for ((local, load_permille), rank) in loads.into_iter().enumerate().zip(live.first..) {
                 let context = live.segment.sample(local);
-                let (busy, all) = std::mem::take(&mut live.load[local]);
-                let permille = (busy * 1000).checked_div(all).unwrap_or(0);
                 ranks.push(RankSample {
                     job,
                     rank,
                     idle: context.idle,
-                    load_permille: u16::try_from(permille).unwrap_or(1000),
+                    load_permille,
                     counters: named(&context),
                     peers: Vec::new(),
                     peers_left_out: 0,
                 });
             }
         }
-        self.around(ranks, services, shared)
+        self.around(ranks, services, shared, self.recent)
     }
 
     /// The ranks of a job with their peers, and nothing else of them: counters and shares of load are
@@ -112,7 +172,7 @@ impl Sampler {
                 });
             }
         }
-        self.around(ranks, services, shared)
+        self.around(ranks, services, shared, self.recent)
     }
 
     /// The channels of a job's ranks, or of one, and nothing else of them.
@@ -127,7 +187,7 @@ impl Sampler {
         let channels = live.get(&job).map(|live| channels::sample(live, rank, self.most_peers));
         NodeSample {
             channels: channels.unwrap_or_default(),
-            ..self.around(Vec::new(), services, shared)
+            ..self.around(Vec::new(), services, shared, self.recent)
         }
     }
 
@@ -146,7 +206,7 @@ impl Sampler {
         let trace = traces.and_then(|traces| traces.sample(rank, from, offset));
         NodeSample {
             traces: trace.into_iter().collect(),
-            ..self.around(Vec::new(), services, shared)
+            ..self.around(Vec::new(), services, shared, self.recent)
         }
     }
 
@@ -156,12 +216,13 @@ impl Sampler {
         (self.digest.sample(services.switcher.ring(), 0), self.digest.sums())
     }
 
-    /// A sample of the node with these ranks.
+    /// A sample of the node with these ranks, and at most so many switches one by one.
     fn around(
         &self,
         ranks: Vec<RankSample>,
         services: &NodeServices,
         shared: &Shared,
+        recent: usize,
     ) -> NodeSample {
         let mut refused = shared.refusals.snapshot();
         let failures = services.switcher.ring().failures();
@@ -173,8 +234,9 @@ impl Sampler {
             ranks,
             channels: Vec::new(),
             traces: Vec::new(),
+            load: None,
             machine_clock: self.machine_clock.clone(),
-            switching: self.digest.sample(services.switcher.ring(), self.recent),
+            switching: self.digest.sample(services.switcher.ring(), recent),
             control_messages: shared.traffic.counts(),
             refused,
         }
@@ -208,10 +270,9 @@ fn peers(mut all: Vec<PeerCounters>, most: usize) -> (Vec<PeerSample>, u32) {
 }
 
 fn look_at(live: &mut LiveJob) {
-    for local in 0..live.load.len() {
-        let (busy, all) = &mut live.load[local];
-        *all += 1;
-        // What waits elsewhere than in the library is only seen of the job as a whole.
-        *busy += u64::from(!live.idle && !live.segment.sample(local).idle);
-    }
+    let LiveJob { load, segment, idle, .. } = live;
+    // What waits elsewhere than in the library is only seen of the job as a whole.
+    load.count(|local| {
+        !*idle && !matches!(segment.rank_state(local), RankState::Idle | RankState::Over)
+    });
 }

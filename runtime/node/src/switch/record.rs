@@ -182,6 +182,16 @@ impl SwitchStatistics {
         self.sums
     }
 
+    /// Switches so far.
+    pub fn count(&self) -> u64 {
+        self.total.len()
+    }
+
+    /// The last switches, oldest first.
+    pub fn recent(&self) -> impl DoubleEndedIterator<Item = &SwitchRecord> {
+        self.recent.iter()
+    }
+
     /// The summary, with at most the last `recent` switches one by one.
     pub fn sample(&self, ring: &RecordRing, recent: usize) -> SwitchSample {
         let skip = self.recent.len().saturating_sub(recent);

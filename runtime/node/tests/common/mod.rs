@@ -98,6 +98,7 @@ impl Cluster {
             retention: Retention::default(),
             daemon_memory: None,
             privacy: Default::default(),
+            web: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
 use kumi_node::config::{
     ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Privacy, Quotas,
-    Retention, WireSetting, defaults,
+    Retention, Web, WireSetting, defaults,
 };
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
@@ -63,6 +63,7 @@ pub fn config(
         quota: Quotas::default(),
         retention: Retention::default(),
         privacy: Privacy::default(),
+        web: Web::default(),
         idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
         owner_uid,
         // Nodes that are all here are root's own, to try programs on.

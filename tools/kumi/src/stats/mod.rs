@@ -356,6 +356,7 @@ mod tests {
             ranks: vec![rank(7, node, 100 + u64::from(node)), rank(8, node, 5)],
             channels: Vec::new(),
             traces: Vec::new(),
+            load: None,
             switching: SwitchSample {
                 count,
                 freeze: p(6_500),

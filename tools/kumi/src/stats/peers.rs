@@ -160,6 +160,7 @@ and 5 peers with less traffic
             ranks,
             channels: Vec::new(),
             traces: Vec::new(),
+            load: None,
             machine_clock: String::new(),
             switching: SwitchSample::default(),
             control_messages: MessageCounts::default(),

@@ -118,6 +118,7 @@ mod tests {
             ranks: Vec::new(),
             channels: Vec::new(),
             traces: Vec::new(),
+            load: None,
             switching: SwitchSample { recent, ..SwitchSample::default() },
             control_messages: MessageCounts::default(),
             refused: Vec::new(),

@@ -1,5 +1,8 @@
 //! `kumi top`: jobs, nodes and ranks with their load, live.
 
+mod panels;
+mod rates;
+mod screen;
 mod snapshot;
 mod view;
 
@@ -8,9 +11,13 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
-use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
+use kumi_control::message::{ClientReply, ClientRequest};
 use kumi_node::client::{Client, ClientError};
+use kumi_sched::JobId;
 use ratatui::DefaultTerminal;
+use rates::RateMeter;
+use screen::{KeyAction, Screen};
 use snapshot::Snapshot;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -38,8 +45,14 @@ pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
     }
     let mut interrupts = Interrupts::listen()?;
     let mut terminal = ratatui::try_init().map_err(Error::Terminal)?;
-    let mut live =
-        LiveScreen { context, client: Some(client), snapshot: first, trouble: None, first_row: 0 };
+    let mut live = LiveScreen {
+        context,
+        client: Some(client),
+        snapshot: first,
+        trouble: None,
+        screen: Screen::default(),
+        meter: RateMeter::default(),
+    };
     let result = live.run(&mut terminal, &mut interrupts).await;
     ratatui::restore();
     result
@@ -52,8 +65,9 @@ struct LiveScreen<'c> {
     snapshot: Snapshot,
     /// Reason why the screen is out of date.
     trouble: Option<String>,
-    /// How far the user has scrolled.
-    first_row: u16,
+    /// What the keys have chosen.
+    screen: Screen,
+    meter: RateMeter,
 }
 
 impl LiveScreen<'_> {
@@ -73,13 +87,10 @@ impl LiveScreen<'_> {
                 match event::read().map_err(Error::Terminal)? {
                     Event::Key(key) if key.kind == KeyEventKind::Press => {
                         let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                        match key.code {
-                            KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
-                            KeyCode::Char('c') if control => return Ok(()),
-                            KeyCode::Up => self.first_row = self.first_row.saturating_sub(1),
-                            KeyCode::Down => self.first_row = self.first_row.saturating_add(1),
-                            KeyCode::Home => self.first_row = 0,
-                            _ => {}
+                        match self.screen.key(key.code, control, &self.snapshot) {
+                            KeyAction::Draw => {}
+                            KeyAction::Quit => return Ok(()),
+                            KeyAction::Kill(job) => self.kill(job).await?,
                         }
                         self.draw(terminal)?;
                     }
@@ -95,11 +106,28 @@ impl LiveScreen<'_> {
     }
 
     fn draw(&self, terminal: &mut DefaultTerminal) -> Result<(), Error> {
-        let (trouble, row) = (self.trouble.as_deref(), self.first_row);
+        let trouble = self.trouble.as_deref();
         terminal
-            .draw(|frame| view::draw(frame, &self.snapshot, trouble, row, output::wall_ms()))
+            .draw(|frame| {
+                view::draw(frame, &self.snapshot, trouble, &self.screen, output::wall_ms());
+            })
             .map(drop)
             .map_err(Error::Terminal)
+    }
+
+    /// Has the head kill a job, over a connection of its own: the answer comes when nothing of the job is left.
+    async fn kill(&mut self, job: JobId) -> Result<(), Error> {
+        let killed = tokio::time::timeout(ANSWER, async {
+            let mut client = self.context.connect().await?;
+            Ok::<_, Error>(client.ask(&ClientRequest::Kill { job }).await?)
+        });
+        self.screen.note = Some(match killed.await {
+            Ok(Ok(ClientReply::Done)) => format!("job {job} is killed"),
+            Ok(Ok(other)) => return Err(Error::unexpected(&other)),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("job {job} is being killed"),
+        });
+        Ok(())
     }
 
     /// Takes a new snapshot. If the head is away, the old one stays, with a message.
@@ -109,7 +137,7 @@ impl LiveScreen<'_> {
                 Some(client) => client,
                 None => self.context.connect().await?,
             };
-            let snapshot = Snapshot::take(&mut client).await?;
+            let snapshot = Snapshot::take_rates(&mut client, &mut self.meter).await?;
             Ok::<_, Error>((client, snapshot))
         });
         match taken.await {

@@ -1,5 +1,6 @@
 //! Snapshot of the cluster for `kumi top`.
 
+use super::rates::{NodeRates, RateMeter};
 use crate::cluster::status::{self, StatusView};
 use crate::cluster::tree::{self, TreeLine};
 use crate::context::NodeAddress;
@@ -9,10 +10,13 @@ use crate::ps::{self, JobView};
 use crate::table::{self, Table};
 use kumi_control::message::{
     ClientReply, ClientRequest, ClusterStatus, JobList, JobRecord, NodeSample, NodeStatus,
+    RankSample,
 };
 use kumi_node::client::Client;
-use kumi_sched::JobId;
+use kumi_sched::{JobId, NodeId};
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// Columns of the plain text, for which no terminal gives a width.
 const WIDTH: usize = 80;
@@ -32,6 +36,8 @@ pub struct Snapshot {
     pub cluster: ClusterStatus,
     pub jobs: JobList,
     pub samples: Vec<NodeSample>,
+    /// Of the nodes that answered, while somebody watches.
+    pub rates: BTreeMap<NodeId, NodeRates>,
 }
 
 /// A rank's load, if known.
@@ -44,6 +50,16 @@ pub struct Load {
 }
 
 impl Snapshot {
+    /// The same with rates of the nodes.
+    pub async fn take_rates(client: &mut Client, meter: &mut RateMeter) -> Result<Self, Error> {
+        let mut taken = Self::take(client).await?;
+        taken.rates = match client.ask(&ClientRequest::SampleLoad { slices: false }).await? {
+            ClientReply::Samples(samples) => meter.take(&samples, Instant::now()),
+            other => return Err(Error::unexpected(&other)),
+        };
+        Ok(taken)
+    }
+
     /// Requests a snapshot from the head.
     pub async fn take(client: &mut Client) -> Result<Self, Error> {
         let cluster = match client.ask(&ClientRequest::Cluster).await? {
@@ -58,7 +74,7 @@ impl Snapshot {
             ClientReply::Samples(samples) => samples,
             other => return Err(Error::unexpected(&other)),
         };
-        Ok(Self { cluster, jobs, samples })
+        Ok(Self { cluster, jobs, samples, rates: BTreeMap::new() })
     }
 
     /// `cluster default: 2 of 2 nodes up, gang scheduling …`
@@ -102,14 +118,23 @@ impl Snapshot {
         loads
     }
 
-    /// The mean of the known loads in per cent, for a job's line.
-    pub fn mean_load(&self, record: &JobRecord) -> String {
+    /// The mean of the known loads, 0 to 1000.
+    pub fn mean_permille(&self, record: &JobRecord) -> Option<u64> {
         let known: Vec<u64> =
             self.loads(record).iter().filter_map(|load| load.permille.map(u64::from)).collect();
-        match known.len() as u64 {
-            0 => "-".to_owned(),
-            count => format!("{}%", known.iter().sum::<u64>() / count / 10),
-        }
+        known.iter().sum::<u64>().checked_div(known.len() as u64)
+    }
+
+    /// The same in per cent, for a job's line.
+    pub fn mean_load(&self, record: &JobRecord) -> String {
+        let mean = self.mean_permille(record);
+        mean.map_or_else(|| "-".to_owned(), |permille| format!("{}%", permille / 10))
+    }
+
+    /// The samples of a job's ranks.
+    pub fn ranks_of(&self, job: JobId) -> Vec<&RankSample> {
+        let all = self.samples.iter().flat_map(|sample| &sample.ranks);
+        all.filter(|rank| rank.job == job).collect()
     }
 
     /// The slots of a node's column.
@@ -128,26 +153,27 @@ impl Snapshot {
     }
 
     /// One line for each job: number, name, user, ranks, processors, nodes, state, time, load.
-    pub fn job_rows(&self, now_ms: u64) -> Vec<[String; 9]> {
-        let row = |record: &JobRecord| {
-            let spec = &record.spec;
-            let time = record.started_ms.map_or_else(
-                || "-".to_owned(),
-                |start| table::elapsed(now_ms.saturating_sub(start)),
-            );
-            [
-                spec.job.to_string(),
-                table::shortened(&spec.request.name, 24),
-                crate::output::user_name(spec.user.uid),
-                spec.request.ranks.to_string(),
-                self.processors(record),
-                table::ranges(spec.layout.iter().map(|part| part.node.0)),
-                job_descriptions::state(&record.state, self.jobs.verdict(spec.job)),
-                time,
-                self.mean_load(record),
-            ]
-        };
-        self.jobs.records.iter().map(row).collect()
+    fn job_rows(&self, now_ms: u64) -> Vec<[String; 9]> {
+        self.jobs.records.iter().map(|record| self.job_row(record, now_ms)).collect()
+    }
+
+    /// The line of a job.
+    pub fn job_row(&self, record: &JobRecord, now_ms: u64) -> [String; 9] {
+        let spec = &record.spec;
+        let time = record
+            .started_ms
+            .map_or_else(|| "-".to_owned(), |start| table::elapsed(now_ms.saturating_sub(start)));
+        [
+            spec.job.to_string(),
+            table::shortened(&spec.request.name, 24),
+            crate::output::user_name(spec.user.uid),
+            spec.request.ranks.to_string(),
+            self.processors(record),
+            table::ranges(spec.layout.iter().map(|part| part.node.0)),
+            job_descriptions::state(&record.state, self.jobs.verdict(spec.job)),
+            time,
+            self.mean_load(record),
+        ]
     }
 
     /// The plain text of `--once`.
@@ -312,6 +338,7 @@ pub mod tests {
             ranks: vec![rank(3, 0, 1000), rank(3, 1, 250), rank(4, 0, 0), rank(4, 1, 999)],
             channels: Vec::new(),
             traces: Vec::new(),
+            load: None,
             machine_clock: String::new(),
             switching: SwitchSample { count: 42, ..SwitchSample::default() },
             control_messages: MessageCounts::default(),
@@ -350,6 +377,7 @@ pub mod tests {
             },
             jobs: JobList { records: vec![job(3, "cg"), job(4, "is")], ..JobList::default() },
             samples: vec![sample],
+            rates: BTreeMap::new(),
         }
     }
 

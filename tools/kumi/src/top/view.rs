@@ -1,8 +1,12 @@
 //! Screen of `kumi top`.
 
+use super::panels::{draw_help, draw_job, draw_question};
+use super::rates::NodeRates;
+use super::screen::{Mode, Screen};
 use super::snapshot::{Snapshot, node_name, processor_words, slot_text};
 use crate::cluster::tree::{HEADINGS, TreeLine};
 use crate::job_descriptions;
+use crate::table;
 use kumi_sched::JobId;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -14,13 +18,40 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
 const JOB_COLOURS: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
 
-/// Draws the whole screen. `trouble` is the reason why it is out of date; `first` is the first visible line
-/// of the grid of ranks.
+/// Draws the whole screen. `trouble` is the reason why it is out of date.
 pub fn draw(
     frame: &mut Frame<'_>,
     snapshot: &Snapshot,
     trouble: Option<&str>,
-    first: u16,
+    screen: &Screen,
+    now_ms: u64,
+) {
+    match screen.mode {
+        Mode::Job(job) => {
+            let parts = Layout::vertical([1, 0, 1].map(|rows| match rows {
+                0 => Constraint::Min(3),
+                rows => Constraint::Length(rows),
+            }));
+            let [title, main, keys] = parts.areas(frame.area());
+            draw_title(frame, title, snapshot, trouble);
+            draw_job(frame, main, snapshot, job, screen.first_row);
+            draw_keys(frame, keys, screen);
+        }
+        _ => draw_list(frame, snapshot, trouble, screen, now_ms),
+    }
+    match screen.mode {
+        Mode::Help => draw_help(frame),
+        Mode::Confirm(job) => draw_question(frame, snapshot, job),
+        _ => {}
+    }
+}
+
+/// Jobs, nodes, queues and ranks.
+fn draw_list(
+    frame: &mut Frame<'_>,
+    snapshot: &Snapshot,
+    trouble: Option<&str>,
+    screen: &Screen,
     now_ms: u64,
 ) {
     let height = frame.area().height;
@@ -39,14 +70,25 @@ pub fn draw(
     ]);
     let [title, jobs, nodes, queues, ranks, keys] = parts.areas(frame.area());
     draw_title(frame, title, snapshot, trouble);
-    draw_jobs(frame, jobs, snapshot, now_ms);
+    draw_jobs(frame, jobs, snapshot, screen, now_ms);
     draw_nodes(frame, nodes, snapshot);
     if !tree.is_empty() {
         draw_tree(frame, queues, &tree);
     }
-    draw_ranks(frame, ranks, snapshot, first);
+    draw_ranks(frame, ranks, snapshot, screen.first_row);
+    draw_keys(frame, keys, screen);
+}
+
+/// The last line: what was done last, the filter that is typed, or keys.
+fn draw_keys(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     let dim = Style::new().add_modifier(Modifier::DIM);
-    frame.render_widget(Line::styled("q quit   up/down scroll the ranks", dim), keys);
+    let line = match (&screen.note, screen.mode) {
+        (Some(note), _) => Line::raw(note.clone()),
+        (None, Mode::Filter) => Line::raw(format!("filter: {}_", screen.filter)),
+        (None, Mode::Job(_)) => Line::styled("Esc back   x kill   PgUp/PgDn scroll   ? help", dim),
+        (None, _) => Line::styled("q quit   Enter open   s sort   / filter   x kill   ? help", dim),
+    };
+    frame.render_widget(line, area);
 }
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, trouble: Option<&str>) {
@@ -58,20 +100,39 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, trouble: O
     frame.render_widget(Line::from(spans), area);
 }
 
-fn draw_jobs(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, now_ms: u64) {
-    let rows =
-        snapshot.jobs.records.iter().zip(snapshot.job_rows(now_ms)).map(|(record, cells)| {
-            let [number, rest @ ..] = cells;
-            let mark = Cell::from(number).style(Style::new().fg(colour_of(record.spec.job)));
-            Row::new([mark].into_iter().chain(rest.into_iter().map(Cell::from)))
-        });
+fn draw_jobs(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, screen: &Screen, now_ms: u64) {
+    let order = screen.order(snapshot);
+    let chosen = screen.selected.min(order.len().saturating_sub(1));
+    // The chosen job is always in sight.
+    let first = (chosen + 1).saturating_sub(usize::from(area.height.saturating_sub(3)).max(1));
+    let rows = order.iter().enumerate().skip(first).map(|(place, &index)| {
+        let record = &snapshot.jobs.records[index];
+        let [number, rest @ ..] = snapshot.job_row(record, now_ms);
+        let mark = Cell::from(number).style(Style::new().fg(colour_of(record.spec.job)));
+        let row = Row::new([mark].into_iter().chain(rest.into_iter().map(Cell::from)));
+        if place == chosen { row.style(Style::new().add_modifier(Modifier::REVERSED)) } else { row }
+    });
+    let title = jobs_title(screen, order.len(), snapshot.jobs.records.len());
     let widths = [6, 24, 12, 6, 6, 14, 18, 8, 6].map(Constraint::Length);
     let heading = ["JOB", "NAME", "USER", "RANKS", "CPUS", "NODES", "STATE", "TIME", "LOAD"];
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let table = Table::new(rows, widths)
         .header(Row::new(heading).style(bold))
-        .block(Block::bordered().title("jobs"));
+        .block(Block::bordered().title(title));
     frame.render_widget(table, area);
+}
+
+/// How many jobs are shown, and in which order.
+fn jobs_title(screen: &Screen, shown: usize, all: usize) -> String {
+    let mut title = "jobs".to_owned();
+    if !screen.filter.is_empty() {
+        title.push_str(&format!(", {shown} of {all} with \"{}\"", screen.filter));
+    }
+    if screen.sort != Default::default() || screen.turned {
+        title.push_str(&format!(", by {}", screen.sort.word()));
+        title.push_str(if screen.turned { " from the end" } else { "" });
+    }
+    title
 }
 
 fn draw_nodes(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
@@ -83,24 +144,51 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
             [Span::styled(slot_text(&slot), style), Span::raw(" ")]
         });
         let [processors, free] = processor_words(node);
-        Row::new([
+        let front = [
             Cell::from(node.node.to_string()),
             Cell::from(node_name(node)),
             Cell::from(word).style(Style::new().fg(colour)),
             Cell::from(processors),
             Cell::from(free),
-            Cell::from(sample.map_or_else(String::new, |s| s.switching.count.to_string())),
-            Cell::from(Line::from_iter(slots)),
-        ])
+        ];
+        let switches = sample.map_or_else(String::new, |s| s.switching.count.to_string());
+        let figures = [switches].into_iter().chain(rate_words(snapshot.rates.get(&node.node)));
+        let slots = Cell::from(Line::from_iter(slots));
+        Row::new(front.into_iter().chain(figures.map(Cell::from)).chain([slots]))
     });
-    let widths = [6, 16, 6, 6, 6, 10].map(Constraint::Length);
+    let widths = [5, 12, 6, 5, 5, 10, 6, 6, 6, 11].map(Constraint::Length);
     let widths = widths.into_iter().chain([Constraint::Min(8)]);
-    let heading = ["NODE", "NAME", "STATE", "CPUS", "FREE", "SWITCHES", "TIMETABLE"];
+    let heading = [
+        "NODE",
+        "NAME",
+        "STATE",
+        "CPUS",
+        "FREE",
+        "SWITCHES",
+        "COST",
+        "BUSY",
+        "MEM",
+        "NETWORK",
+        "TIMETABLE",
+    ];
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let table = Table::new(rows, widths)
         .header(Row::new(heading).style(bold))
         .block(Block::bordered().title("nodes"));
     frame.render_widget(table, area);
+}
+
+/// Time that switches take, use of processors and memory, and the network's bytes.
+fn rate_words(rates: Option<&NodeRates>) -> [String; 4] {
+    let Some(rates) = rates else { return Default::default() };
+    let [used, all] = rates.memory_kib;
+    let percent = |share: u64| format!("{share}%");
+    [
+        rates.switching.map_or_else(String::new, |it| format!("{}.{:02}%", it / 100, it % 100)),
+        percent(u64::from(rates.busy_permille) / 10),
+        used.saturating_mul(100).checked_div(all).map_or_else(String::new, percent),
+        format!("{}/s", table::bytes(rates.network_bytes)),
+    ]
 }
 
 /// The tree of queues; queues on the front stand out.
@@ -150,7 +238,7 @@ fn colour_of(job: JobId) -> Color {
 }
 
 /// The height also shows the load, so that it can be read without colours.
-fn block_of(permille: Option<u16>) -> &'static str {
+pub fn block_of(permille: Option<u16>) -> &'static str {
     match permille {
         None => "??",
         Some(0..50) => "▁▁",
@@ -161,7 +249,8 @@ fn block_of(permille: Option<u16>) -> &'static str {
     }
 }
 
-fn style_of(permille: Option<u16>) -> Style {
+/// Its colour.
+pub fn style_of(permille: Option<u16>) -> Style {
     Style::new().fg(match permille {
         None => Color::DarkGray,
         Some(0..50) => Color::Blue,
@@ -179,10 +268,37 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    fn picture(width: u16, height: u16, trouble: Option<&str>, first: u16) -> String {
+    fn picture(width: u16, height: u16, trouble: Option<&str>, first_row: u16) -> String {
+        screen_picture(width, height, trouble, &Screen { first_row, ..Screen::default() })
+    }
+
+    fn screen_picture(width: u16, height: u16, trouble: Option<&str>, screen: &Screen) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, &snapshot(), trouble, first, 10_000)).unwrap();
+        let mut snapshot = snapshot();
+        let rates = NodeRates {
+            busy_permille: 420,
+            memory_kib: [1, 4],
+            network_bytes: 3 << 20,
+            switches: Some(100),
+            switching: Some(7),
+        };
+        snapshot.rates.insert(kumi_sched::NodeId(0), rates);
+        terminal.draw(|frame| draw(frame, &snapshot, trouble, screen, 10_000)).unwrap();
         terminal.backend().to_string()
+    }
+
+    #[test]
+    fn a_job_its_question_and_the_keys() {
+        let mode = |mode| screen_picture(110, 40, None, &Screen { mode, ..Screen::default() });
+        let job = mode(Mode::Job(JobId(3)));
+        for part in ["job 3 (cg)", "running", "RANK", "100%", "25%", "Esc back"] {
+            assert!(job.contains(part), "{part} is not in\n{job}");
+        }
+        assert!(mode(Mode::Job(JobId(99))).contains("is over"));
+        assert!(mode(Mode::Confirm(JobId(4))).contains("Kill job 4 (is)? y: yes"));
+        assert!(mode(Mode::Help).contains("turn the order around"));
+        let filtered = Screen { filter: "cg".into(), ..Screen::default() };
+        assert!(screen_picture(110, 40, None, &filtered).contains("1 of 2 with \"cg\""));
     }
 
     #[test]
@@ -196,6 +312,9 @@ mod tests {
             "TIMETABLE",
             "3 4 .",
             "42",
+            "0.07%",
+            "25%",
+            "3 MiB/s",
             "down",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

@@ -1,0 +1,64 @@
+//! Pictures as server-sent events. A stream holds the picture that it writes and looks for the newest when that is written, so
+//! its memory does not depend on how slow its browser is.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::stream::{Stream, unfold};
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use crate::routes::{App, Refused};
+use crate::{Ask, Picture, Question, Visitor, Watching};
+
+/// Between signs of life where no pictures come.
+const ALIVE: Duration = Duration::from_secs(5);
+
+#[derive(Deserialize)]
+pub(crate) struct LiveQuery {
+    #[serde(default)]
+    slices: bool,
+}
+
+/// A browser that watches.
+struct Watch {
+    pictures: watch::Receiver<Arc<Picture>>,
+    visitor: Visitor,
+    slices: bool,
+    _token: Watching,
+}
+
+/// Pictures until the browser goes.
+pub(crate) async fn stream(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+    Query(query): Query<LiveQuery>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refused> {
+    let token = app.shared.watchers.admit(query.slices).ok_or_else(|| {
+        let message = "too many browsers watch the cluster; close one";
+        Refused::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    })?;
+    // The head may be between two rare looks. If it does not take the hint it has enough to do.
+    let hint = Question { user: visitor.user.clone(), ask: Ask::Picture };
+    let _ = app.shared.questions.try_send(hint);
+    let mut pictures = app.shared.pictures.clone();
+    pictures.mark_changed();
+    let watch = Watch { pictures, visitor, slices: query.slices, _token: token };
+    Ok(Sse::new(unfold(watch, next)).keep_alive(KeepAlive::new().interval(ALIVE)))
+}
+
+async fn next(mut watch: Watch) -> Option<(Result<Event, Infallible>, Watch)> {
+    watch.pictures.changed().await.ok()?;
+    let picture = Arc::clone(&watch.pictures.borrow_and_update());
+    match picture.text(&watch.visitor.user, watch.slices) {
+        Ok(text) => Some((Ok(Event::default().data(text)), watch)),
+        Err(error) => {
+            tracing::error!(%error, "a picture cannot be written as JSON");
+            None
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The monitor's web server, which a head starts in a thread of its own.
+//!
+//! It never waits for the head's main loop while it holds anything, and the main loop never waits for it:
+//!
+//! | direction | way |
+//! |---|---|
+//! | pictures of the cluster, several a second | a `watch` channel: a slow browser misses pictures, and holds one at most |
+//! | questions of browsers | a bounded channel of [`Question`]s, each with a channel for its answer |
+//! | history | a file that the head writes, see [`history`] |
+//!
+//! Nobody sees anything without a session, and a session is of a user ([`sessions`]). So rights are the head's alone.
+#![forbid(unsafe_code)]
+
+mod api;
+pub mod history;
+mod page;
+pub mod picture;
+mod question;
+mod routes;
+mod server;
+pub mod sessions;
+mod stall;
+mod views;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{mpsc, watch};
+
+pub use history::HistoryFile;
+pub use picture::Picture;
+pub use question::{Ask, Output, OutputPiece, Question};
+pub use server::{Limits, Listener, Server};
+pub use sessions::{Sessions, Visitor};
+
+/// What the server shares with the head.
+#[derive(Debug)]
+pub struct Shared {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Who may see what.
+    pub sessions: Arc<Sessions>,
+    /// The last picture.
+    pub pictures: watch::Receiver<Arc<Picture>>,
+    /// Questions to the head.
+    pub questions: mpsc::Sender<Question>,
+    /// How many browsers watch.
+    pub watchers: Arc<Watchers>,
+    /// Where history is kept; none if it cannot be.
+    pub history: Option<history::HistoryReader>,
+}
+
+/// Counts of browsers that get pictures.
+#[derive(Debug, Default)]
+pub struct Watchers {
+    all: AtomicUsize,
+    slices: AtomicUsize,
+}
+
+impl Watchers {
+    /// Most of them at a time.
+    pub const MOST: usize = 64;
+
+    /// Whether anybody watches.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.all.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether anybody watches slices.
+    #[must_use]
+    pub fn slices(&self) -> bool {
+        self.slices.load(Ordering::Relaxed) > 0
+    }
+
+    /// One more, unless there are too many; it is counted as long as it holds the token.
+    #[must_use]
+    pub fn admit(self: &Arc<Self>, slices: bool) -> Option<Watching> {
+        let few = |count| (count < Self::MOST).then_some(count + 1);
+        self.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, few).ok()?;
+        if slices {
+            self.slices.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(Watching { watchers: Arc::clone(self), slices })
+    }
+}
+
+/// Token of a browser that gets pictures.
+#[derive(Debug)]
+pub struct Watching {
+    watchers: Arc<Watchers>,
+    slices: bool,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.watchers.all.fetch_sub(1, Ordering::Relaxed);
+        if self.slices {
+            self.watchers.slices.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchers_are_counted_while_they_watch() {
+        let watchers = Arc::new(Watchers::default());
+        let first = watchers.admit(true);
+        let rest: Vec<_> = (1..Watchers::MOST).filter_map(|_| watchers.admit(false)).collect();
+        assert!(watchers.any() && watchers.slices() && rest.len() == Watchers::MOST - 1);
+        assert!(watchers.admit(false).is_none());
+        drop(first);
+        assert!(watchers.any() && !watchers.slices() && watchers.admit(false).is_some());
+        drop(rest);
+        assert!(!watchers.any());
+    }
+}
