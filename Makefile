@@ -10,6 +10,7 @@
 #   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make docs         the documentation as a book in target/book; installs mdBook in target/tools if there is none
+#   make page         the page of `kumi web`, from its TypeScript; needs Node.js
 #   make reference    write the generated parts of docs/reference anew, from the code
 #   make simulations  write the simulated tables of docs/guide anew, for some minutes
 #   make man          manual pages in target/man, scripts for shells in target/completions
@@ -54,9 +55,9 @@ MDBOOK_VERSION := 0.5.4
 PREFIX ?= /usr/local
 
 # Folders with tests of a language; `make test` has built what they test.
-LANGUAGE_FOLDERS := bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
+LANGUAGE_FOLDERS := runtime/web/page bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -174,6 +175,10 @@ docs:
 	@PATH=$(TARGET)/tools/bin:$$PATH mdbook build --dest-dir $(TARGET)/book docs 2> $(TARGET)/book.log; code=$$?; \
 	  cat $(TARGET)/book.log; test $$code = 0 && ! grep -qE 'WARN|ERROR' $(TARGET)/book.log
 	@echo "the book is $(TARGET)/book/index.html"
+
+# Part of the sources, so that everything else does without Node.js.
+page:
+	@$(MAKE) --no-print-directory -C runtime/web/page
 
 reference:
 	@$(CARGO) run --quiet --locked --package kumi-docs -- reference

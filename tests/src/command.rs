@@ -107,6 +107,18 @@ impl RunningCommand {
         })
     }
 
+    /// The first line on its standard output, which [`RunningCommand::finish`] gives again.
+    ///
+    /// # Panics
+    /// When there is none within [`PATIENCE`].
+    #[track_caller]
+    pub fn output_line(&self) -> String {
+        wait_for("line on standard output", || {
+            let text = self.out.as_ref()?.so_far();
+            text.split_once('\n').map(|(line, _)| line.to_owned())
+        })
+    }
+
     /// Closes its standard input and waits for its end.
     ///
     /// # Panics

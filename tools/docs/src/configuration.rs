@@ -52,6 +52,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         ("quota", &node, "Quotas", &quota),
         ("retention", &node, "Retention", &retention),
         ("privacy", &node, "Privacy", &privacy),
+        ("web", &node, "Web", &Value::Null),
         ("nodes", &node, "NodeConfig", &cluster["nodes"][0]),
         ("user", &users, "UserEntry", &Value::Null),
         ("token", &users, "Token", &Value::Null),
