@@ -86,7 +86,8 @@ fn what_a_browser_sees_is_what_runs() {
     // Both compute all the time.
     let busy = |job: &Value| {
         let loads = job["loads"].as_str().expect("digits").as_bytes().chunks(2);
-        let mut loads = loads.map(|two| u8::from_str_radix(std::str::from_utf8(two).expect("digits"), 16));
+        let mut loads =
+            loads.map(|two| u8::from_str_radix(std::str::from_utf8(two).expect("digits"), 16));
         loads.len() == 4 && loads.all(|load| load.is_ok_and(|load| (40..=100).contains(&load)))
     };
     let picture = browser.picture("/api/live?slices=true", |picture| {
@@ -95,15 +96,22 @@ fn what_a_browser_sees_is_what_runs() {
         let nodes = picture["nodes"].as_array().expect("nodes");
         jobs.len() == 2 && jobs.iter().all(busy) && nodes.len() == 2 && nodes.iter().all(slices)
     });
-    let turns: Vec<&Value> = picture["nodes"][0]["slices"].as_array().expect("slices").iter().collect();
+    let turns: Vec<&Value> =
+        picture["nodes"][0]["slices"].as_array().expect("slices").iter().collect();
     for job in [&left, &right] {
         assert!(turns.iter().any(|slice| slice["jobs"][0] == job["job"]), "{picture}");
     }
     let cluster_view = browser.json("/api/cluster");
-    assert_eq!((&cluster_view["nodes"][1]["up"], &cluster_view["slice_ns"]), (&true.into(), &5_000_000.into()));
+    assert_eq!(
+        (&cluster_view["nodes"][1]["up"], &cluster_view["slice_ns"]),
+        (&true.into(), &5_000_000.into())
+    );
     let listed = browser.json("/api/jobs?text=LEFT");
     assert_eq!(listed["jobs"].as_array().expect("jobs").len(), 1);
-    assert_eq!((&listed["jobs"][0]["name"], &listed["jobs"][0]["state"]), (&"left".into(), &"running".into()));
+    assert_eq!(
+        (&listed["jobs"][0]["name"], &listed["jobs"][0]["state"]),
+        (&"left".into(), &"running".into())
+    );
     let ranks = browser.json(&format!("/api/jobs/{}/ranks", left["job"]));
     assert_eq!(ranks.as_array().expect("ranks").len(), 4);
     assert!(ranks[0]["counters"]["sent"].as_u64().is_some_and(|sent| sent > 0), "{ranks}");
@@ -170,20 +178,29 @@ fn the_page_in_chromium() {
         return kumi_skip::skip(test, "`make page` has not installed what drives the browser");
     }
     let cluster = TestCluster::up_with(2, &["--slice", "10ms"]);
-    let noisy = ["run", "-n", "4", "--name", "noisy", "sh", "-c", "echo rank $KUMI_RANK begins; while :; do :; done"];
+    let noisy = [
+        "run",
+        "-n",
+        "12",
+        "--name",
+        "noisy",
+        "sh",
+        "-c",
+        "echo rank $KUMI_RANK begins; while :; do :; done",
+    ];
     let jobs = [lockstep(&cluster, "steps"), cluster.start(&noisy)];
     for name in ["steps", "noisy"] {
         cluster.wait_state(name, "running");
     }
     let web = cluster.start(&["web", "--act", "--port", "0"]);
     let mut node = Command::new("node");
-    node.arg(page.join("test/browser.mjs")).arg(chromium).args([&web.output_line(), "steps"]);
+    node.arg(page.join("test/browser.mjs")).arg(chromium).args([&web.output_line(), "noisy"]);
     if let Some(pictures) = std::env::var_os("KUMI_SCREENSHOTS") {
         node.arg(pictures);
     }
     let said = run(node).ok().out;
     assert!(said.contains("1 passed"), "{said}");
-    cluster.kumi(&["kill", &cluster.wait_state("noisy", "running")["job"].to_string()]).ok();
+    cluster.kumi(&["kill", &cluster.wait_state("steps", "running")["job"].to_string()]).ok();
     for job in jobs {
         assert_ne!(job.finish().code(), 0);
     }

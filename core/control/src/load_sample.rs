@@ -19,8 +19,6 @@ pub struct LoadSample {
     pub switch_ns: u64,
     /// The machine, as its kernel tells of it; measured each second.
     pub machine: MachineSample,
-    /// Cluster time now, as the node estimates it.
-    pub now: ClusterTime,
     /// The last slices that began, ascending, if they were asked for.
     pub slices: Vec<SliceBegin>,
 }

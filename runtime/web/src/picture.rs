@@ -12,8 +12,8 @@ pub struct Picture {
     pub number: u64,
     /// Milliseconds since the epoch.
     pub at_ms: u64,
-    /// Cluster time in nanoseconds, to which slices refer.
-    pub cluster_ns: u64,
+    /// Cluster time in microseconds, to which slices refer.
+    pub cluster_us: u64,
     /// Whether all users see that there are the jobs of all.
     pub open: bool,
     /// Whether all users see what jobs of others are called.
@@ -61,8 +61,8 @@ pub struct NodePicture {
 /// A slice of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlicePicture {
-    /// Microseconds before the picture at which it began.
-    pub before_us: u64,
+    /// Cluster time in microseconds at which it began.
+    pub at_us: u64,
     /// Whose turn it was.
     pub jobs: Vec<u64>,
 }
@@ -99,6 +99,7 @@ struct JobText<'a> {
 struct PictureText<'a> {
     number: u64,
     at_ms: u64,
+    cluster_us: u64,
     queued: usize,
     nodes: Vec<NodePicture>,
     jobs: Vec<JobText<'a>>,
@@ -163,6 +164,7 @@ impl Picture {
         let text = PictureText {
             number: self.number,
             at_ms: self.at_ms,
+            cluster_us: self.cluster_us,
             queued: self.queued,
             nodes: self.nodes.iter().map(node).collect(),
             jobs: self
@@ -199,7 +201,7 @@ mod tests {
             parts: vec![[0, 0, 2]],
             loads: vec![0, 255],
         };
-        let slices = vec![SlicePicture { before_us: 10, jobs: vec![7, 8] }];
+        let slices = vec![SlicePicture { at_us: 10, jobs: vec![7, 8] }];
         Picture {
             open,
             named: open,
@@ -223,7 +225,7 @@ mod tests {
             (2, &"name8".into())
         );
         assert_eq!(all["nodes"][0].get("slices"), None);
-        assert_eq!(text(&picture(true), 1000, true)["nodes"][0]["slices"][0]["before_us"], 10);
+        assert_eq!(text(&picture(true), 1000, true)["nodes"][0]["slices"][0]["at_us"], 10);
     }
 
     #[test]

@@ -335,6 +335,9 @@ impl HeadDaemon {
                 match action {
                     HeadAction::Persist(record) => {
                         self.spools.know(&record);
+                        if record.state == JobState::Running {
+                            self.monitor.job_runs();
+                        }
                         records.insert(record.spec.job, *record);
                     }
                     action => {

@@ -100,7 +100,6 @@ impl Sampler {
             switches: self.digest.count(),
             switch_ns: self.digest.sums()[0],
             machine,
-            now,
             slices: if slices { self.slices(services, now) } else { Vec::new() },
         };
         NodeSample {

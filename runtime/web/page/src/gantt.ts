@@ -3,12 +3,7 @@
 
 import { button, el, fit, themed } from "./dom";
 import { jobColour } from "./loads";
-import type { Picture, View } from "./types";
-
-interface Begin {
-  at_us: number;
-  jobs: number[];
-}
+import type { Picture, Slice, View } from "./types";
 
 /** Microseconds that can be shown. */
 const SPANS = [100_000, 300_000, 1_000_000, 3_000_000];
@@ -17,7 +12,7 @@ const ROW = 26;
 export class Gantt implements View {
   readonly element: HTMLElement;
   private readonly canvas = el("canvas", { class: "gantt", role: "img" });
-  private readonly rows = new Map<number, Begin[]>();
+  private readonly rows = new Map<number, Slice[]>();
   private readonly name = el("span", { class: "dim" });
   private span = 1;
   private held: Picture | null = null;
@@ -33,15 +28,11 @@ export class Gantt implements View {
 
   picture(picture: Picture): void {
     this.last = picture;
-    const now = picture.at_ms * 1000;
+    const now = picture.cluster_us;
     for (const node of picture.nodes) {
       const row = this.rows.get(node.node) ?? [];
-      const newest = row.at(-1)?.at_us ?? 0;
-      for (const slice of node.slices ?? []) {
-        // Node and head read their clocks at different instants: what is nearly the same time is the same slice.
-        const at = now - slice.before_us;
-        if (at > newest + 50 && (row.length === 0 || at > (row.at(-1)?.at_us ?? 0) + 50)) row.push({ at_us: at, jobs: slice.jobs });
-      }
+      // Pictures overlap, so that a lost one leaves no gap.
+      for (const slice of node.slices ?? []) if (slice.at_us > (row.at(-1)?.at_us ?? 0)) row.push(slice);
       const oldest = now - (SPANS.at(-1) ?? 0) - 1_000_000;
       while (row.length > 1 && (row[1]?.at_us ?? 0) < oldest) row.shift();
       this.rows.set(node.node, row);
@@ -83,7 +74,7 @@ export class Gantt implements View {
     const [context, width] = drawing;
     const label = 72;
     const span = SPANS[this.span] ?? 1_000_000;
-    const end = picture.at_ms * 1000;
+    const end = picture.cluster_us;
     const place = (at: number) => label + ((at - (end - span)) / span) * (width - label - 8);
     context.font = "12px system-ui, sans-serif";
     let slices = 0;

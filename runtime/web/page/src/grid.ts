@@ -156,43 +156,56 @@ export class Grid implements View {
     }
   }
 
-  /** Blocks that stand on a floor. */
+  /** Blocks that stand on floors, a floor for each job. */
   private drawSolid(patches: Patch[]): void {
-    const depths = patches.map(({ loads, columns }) => Math.ceil(loads.length / columns));
-    const wide = patches.reduce((sum, patch) => sum + patch.columns + 1, 1);
-    const deep = Math.max(...depths) + 1;
     const width = Math.max(this.canvas.clientWidth, 50);
-    const unit = Math.min(34, (width - 40) / ((wide + deep) * 0.87));
-    const high = unit * 2.4;
-    const height = Math.ceil(high + (wide + deep) * unit * 0.5 + 50);
-    const drawing = fit(this.canvas, height);
+    const deep = (patch: Patch) => Math.ceil(patch.loads.length / patch.columns);
+    const largest = Math.max(...patches.map((patch) => patch.columns + deep(patch)));
+    const unit = Math.min(34, (width - 40) / (largest * ACROSS));
+    const high = Math.max(unit * 2.4, 40);
+    // Floors stand in lines, as words do.
+    let [x, y, line] = [10, 0, 0];
+    const floors = patches.map((patch) => {
+      const [wide, tall] = [(patch.columns + deep(patch)) * unit * ACROSS, (patch.columns + deep(patch)) * unit * DOWN];
+      if (x > 10 && x + wide > width) [x, y, line] = [10, y + line, 0];
+      const place = { patch, x: x + deep(patch) * unit * ACROSS, y: y + high + 10 };
+      [x, line] = [x + Math.max(wide, 90) + 16, Math.max(line, high + tall + 44)];
+      return place;
+    });
+    const drawing = fit(this.canvas, Math.ceil(y + line));
     if (!drawing) return;
     const [context] = drawing;
-    const left = (width - (wide - deep) * unit * 0.87) / 2;
-    const at = (x: number, y: number, z: number): [number, number] => [
-      left + (x - y) * unit * 0.87, high + 14 + (x + y) * unit * 0.5 - z];
     context.font = "12px system-ui, sans-serif";
-    let first = 0;
-    patches.forEach((patch, index) => {
-      const { loads, columns, job } = patch;
-      floor(context, at, first, columns, depths[index] ?? 1);
-      loads.forEach((load, rank) => {
-        const [x, y] = [first + (rank % columns), Math.floor(rank / columns)];
-        const tall = load === UNKNOWN ? 2 : 2 + (high * load) / 100;
-        block(context, at, x, y, tall, load);
-        const [px, py] = at(x + 0.5, y + 0.5, tall);
-        this.places.push({ x: px - unit * 0.4, y: py - unit * 0.25, width: unit * 0.8, height: unit * 0.5 + tall,
-          text: this.placed(patch, rank), job: job.job });
-      });
-      const [lx, ly] = at(first + columns / 2, (depths[index] ?? 1) + 0.4, 0);
-      context.fillStyle = themed("--text");
-      context.textAlign = "center";
-      context.fillText(`${job.job} ${job.name}`, lx, ly + 14);
-      context.textAlign = "start";
-      first += columns + 1;
+    context.textAlign = "center";
+    for (const { patch, x, y } of floors) {
+      const at: Projection = (right, front, up) => [x + (right - front) * unit * ACROSS, y + (right + front) * unit * DOWN - up];
+      this.drawFloor(context, at, patch, unit, high);
+    }
+    context.textAlign = "start";
+  }
+
+  private drawFloor(context: CanvasRenderingContext2D, at: Projection, patch: Patch, unit: number, high: number): void {
+    const { loads, columns, job } = patch;
+    const rows = Math.ceil(loads.length / columns);
+    floor(context, at, columns, rows);
+    loads.forEach((load, rank) => {
+      const [x, y] = [rank % columns, Math.floor(rank / columns)];
+      const tall = load === UNKNOWN ? 2 : 2 + (high * load) / 100;
+      block(context, at, x, y, tall, load);
+      const [px, py] = at(x + 0.5, y + 0.5, tall);
+      this.places.push({ x: px - unit * 0.4, y: py - unit * 0.25, width: unit * 0.8, height: unit * 0.5 + tall,
+        text: this.placed(patch, rank), job: job.job });
     });
+    const [lx] = at(columns / 2, rows / 2, 0);
+    const [, ly] = at(columns, rows, 0);
+    context.fillStyle = themed("--text");
+    context.fillText(`${job.job} ${job.name}`, lx, ly + 22);
   }
 }
+
+/** How far one step leads to the side, and down, in the projection. */
+const ACROSS = 0.87;
+const DOWN = 0.5;
 
 type Projection = (x: number, y: number, z: number) => [number, number];
 
@@ -204,10 +217,10 @@ function face(context: CanvasRenderingContext2D, colour: string, corners: [numbe
   context.fill();
 }
 
-function floor(context: CanvasRenderingContext2D, at: Projection, x: number, columns: number, rows: number): void {
+function floor(context: CanvasRenderingContext2D, at: Projection, columns: number, rows: number): void {
   const edge = 0.2;
-  face(context, themed("--cell"), [at(x - edge, -edge, 0), at(x + columns + edge, -edge, 0),
-    at(x + columns + edge, rows + edge, 0), at(x - edge, rows + edge, 0)]);
+  face(context, themed("--cell"), [at(-edge, -edge, 0), at(columns + edge, -edge, 0), at(columns + edge, rows + edge, 0),
+    at(-edge, rows + edge, 0)]);
 }
 
 function block(context: CanvasRenderingContext2D, at: Projection, x: number, y: number, z: number, load: number): void {

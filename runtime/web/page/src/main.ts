@@ -36,7 +36,7 @@ class Page {
       button("Close", () => this.help.close()));
     const right = el("span", { class: "right" }, this.status, button("Theme", () => this.theme(), { title: "dark or light (t)" }),
       button("?", () => this.help.showModal(), { title: "keys" }), button("Leave", () => void this.leave()));
-    document.body.replaceChildren(el("header", {}, el("strong", {}, `組 ${me.cluster}`), el("nav", { "aria-label": "Views" }, ...this.links), right),
+    document.body.replaceChildren(el("header", {}, el("strong", {}, `Kumi ${me.cluster}`), el("nav", { "aria-label": "Views" }, ...this.links), right),
       this.trouble, this.main, this.help);
     window.addEventListener("hashchange", () => this.show());
     window.addEventListener("keydown", (event) => this.key(event));

@@ -1,7 +1,7 @@
 // What the server sends: see runtime/web/src/picture.rs and views.rs.
 
 export interface Slice {
-  before_us: number;
+  at_us: number;
   jobs: number[];
 }
 
@@ -28,6 +28,7 @@ export interface JobPicture {
 export interface Picture {
   number: number;
   at_ms: number;
+  cluster_us: number;
   queued: number;
   nodes: NodePicture[];
   jobs: JobPicture[];

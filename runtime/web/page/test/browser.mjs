@@ -9,7 +9,7 @@ const PATIENCE = 60_000;
 
 // As root Chromium has no sandbox of its own.
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"], timeout: PATIENCE });
-const context = await browser.newContext({ viewport: { width: 960, height: 620 }, colorScheme: "light" });
+const context = await browser.newContext({ viewport: { width: 900, height: 420 }, colorScheme: "light" });
 context.setDefaultTimeout(PATIENCE);
 const page = await context.newPage();
 const wrong = [];
@@ -109,7 +109,7 @@ try {
     const [wide, seen] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
     assert.ok(wide <= seen, `view ${key} is ${wide} wide on a screen of ${seen}`);
   }
-  await page.setViewportSize({ width: 960, height: 620 });
+  await page.setViewportSize({ width: 900, height: 420 });
 
   // A wrong job is told; then the job is killed, after the question.
   await page.goto(`${new URL(url).origin}/#/job/999999`);

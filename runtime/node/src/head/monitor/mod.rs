@@ -14,7 +14,7 @@ use kumi_control::head::{ClientId, Head};
 use kumi_control::message::{ClientRequest, JobRecord, LoadSample, NodeSample, SliceBegin, User};
 use kumi_monitor::tracker::{JobCounts, LoadTracker, per_cent};
 use kumi_monitor::{JobRow, NodeCell, Row};
-use kumi_sched::{ClusterTime, NodeId};
+use kumi_sched::NodeId;
 use kumi_web::picture::{JobPicture, NodePicture, SlicePicture};
 use kumi_web::{Picture, Watchers};
 use tokio::sync::watch;
@@ -100,6 +100,11 @@ impl Monitor {
         (!self.asked.1).then_some(self.next)
     }
 
+    /// A job runs, of which the monitor may not have known.
+    pub(super) fn job_runs(&mut self) {
+        self.next = self.next.min(self.asked.0 + RUNNING);
+    }
+
     /// Somebody has begun to watch.
     pub(super) fn hurry(&mut self) {
         self.next = self.next.min(self.asked.0 + WATCHED);
@@ -175,8 +180,7 @@ impl Monitor {
             }
             picture.network = load.machine.network_bytes;
             (picture.switches, picture.switching) = self.switches_since(node, load);
-            picture.slices =
-                load.slices.iter().map(|slice| slice_picture(slice, load.now)).collect();
+            picture.slices = load.slices.iter().map(slice_picture).collect();
         }
         picture
     }
@@ -213,7 +217,8 @@ impl Monitor {
         let picture = Picture {
             number: self.number,
             at_ms: wall_ms(),
-            cluster_ns: monotonic(),
+            // The cluster's clock is that of the head's machine.
+            cluster_us: monotonic() / 1_000,
             open: shown != crate::config::ShowOthers::Nothing,
             named: shown == crate::config::ShowOthers::All,
             owner_uid: self.config.owner_uid,
@@ -236,11 +241,9 @@ impl Monitor {
     }
 }
 
-fn slice_picture(slice: &SliceBegin, now: ClusterTime) -> SlicePicture {
-    SlicePicture {
-        before_us: now.0.saturating_sub(slice.at.0) / 1_000,
-        jobs: slice.jobs.iter().map(|job| job.0).collect(),
-    }
+fn slice_picture(slice: &SliceBegin) -> SlicePicture {
+    let jobs = slice.jobs.iter().map(|job| job.0).collect();
+    SlicePicture { at_us: slice.at.0 / 1_000, jobs }
 }
 
 fn job_picture(
