@@ -8,8 +8,10 @@ pub(crate) const INDEX: StaticFile =
     ("/", "text/html; charset=utf-8", include_bytes!("../page/built/index.html"));
 
 /// All other files.
-pub(crate) const FILES: [StaticFile; 3] = [
+pub(crate) const FILES: [StaticFile; 4] = [
     ("/monitor.js", "text/javascript; charset=utf-8", include_bytes!("../page/built/monitor.js")),
     ("/monitor.css", "text/css; charset=utf-8", include_bytes!("../page/built/monitor.css")),
     ("/icon.svg", "image/svg+xml", include_bytes!("../page/built/icon.svg")),
+    // Browsers look here for pages that are no pages, such as a refusal.
+    ("/favicon.ico", "image/svg+xml", include_bytes!("../page/built/icon.svg")),
 ];
