@@ -15,6 +15,7 @@ mod gets;
 mod handler;
 mod launch;
 mod lockstep;
+mod monitor;
 mod mpi;
 mod pages;
 mod pingpong;
@@ -91,7 +92,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 35] = [
+pub const ALL: [Benchmark; 36] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -139,6 +140,12 @@ pub const ALL: [Benchmark; 35] = [
         about: "jobs whose users think, by slice, beside perfect sharing",
         runs: 1,
         measure: think::measure,
+    },
+    Benchmark {
+        name: "monitor",
+        about: "what it costs to watch 64 ranks in a browser",
+        runs: 5,
+        measure: monitor::measure,
     },
     Benchmark {
         name: "handler",

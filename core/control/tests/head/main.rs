@@ -19,6 +19,7 @@ mod life;
 mod listing;
 mod many;
 mod nodes;
+mod paging;
 mod policy;
 mod privacy;
 mod processors;
