@@ -133,9 +133,7 @@ fn what_a_browser_sees_is_what_runs() {
     let one = browser.json(&format!("/api/jobs/{}", left["job"]));
     assert_eq!((&one["state"], &one["outcome"]), (&"ended".into(), &"killed".into()));
     cluster.kumi(&["kill", &right["job"].to_string()]).ok();
-    for job in jobs {
-        assert_ne!(job.finish().code(), 0);
-    }
+    jobs.into_iter().for_each(|job| assert_ne!(job.finish().code(), 0));
     cluster.down().ok();
     assert!(!cluster.path().join("web.sock").exists());
 }

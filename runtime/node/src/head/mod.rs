@@ -114,6 +114,26 @@ impl Ids {
 }
 
 impl Shared {
+    fn new(
+        config: &Arc<ClusterConfig>,
+        credentials: &Credentials,
+        events: mpsc::Sender<Event>,
+        (refusals, congested): (Refusals, watch::Receiver<bool>),
+    ) -> Self {
+        let most = config.quota.connections_per_user;
+        Self {
+            config: Arc::clone(config),
+            credentials: credentials.clone(),
+            events,
+            refusals,
+            traffic: Traffic::default(),
+            names: NameService::default(),
+            connections: UserConnections::new(most, config.owner_uid),
+            congested,
+            ids: Ids::default(),
+        }
+    }
+
     /// A number for a link or client, never given again.
     fn next_id(&self) -> u64 {
         self.ids.next()
@@ -183,17 +203,7 @@ impl HeadDaemon {
         let refusals = Refusals::default();
         let links = Links::new(config.node_count(), refusals.clone());
         let (sender, events) = mpsc::channel(256);
-        let shared = Shared {
-            config: Arc::clone(&config),
-            credentials: credentials.clone(),
-            events: sender,
-            refusals,
-            traffic: Traffic::default(),
-            names: NameService::default(),
-            connections: UserConnections::new(config.quota.connections_per_user, config.owner_uid),
-            congested: links.congestion(),
-            ids: Ids::default(),
-        };
+        let shared = Shared::new(&config, &credentials, sender, (refusals, links.congestion()));
         let socket = paths::head_socket(dir);
         let local = listen_unix(&socket)?;
         if let Some(scrapes) = scrapes {

@@ -409,14 +409,7 @@ impl NodeDaemon {
                 let sample = self.sampler.borrow().sample_peers(&self.services, &self.shared, job);
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
-            AgentAction::SampleLoad { request, slices } => {
-                let (services, shared) = (&self.services, &self.shared);
-                let mut sampler = self.sampler.borrow_mut();
-                let machine = self.publisher.machine();
-                let sample = sampler.sample_load(services, shared, machine, slices);
-                drop(sampler);
-                self.agent_event(AgentEvent::Sampled { request, sample });
-            }
+            AgentAction::SampleLoad { request, slices } => self.sample_load(request, slices),
             AgentAction::SampleTrace { request, job, rank, from } => {
                 self.sample_trace(request, job, (rank, from));
             }
@@ -426,6 +419,13 @@ impl NodeDaemon {
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
         }
+    }
+
+    fn sample_load(&mut self, request: u64, slices: bool) {
+        let (services, shared) = (&self.services, &self.shared);
+        let machine = self.publisher.machine();
+        let sample = self.sampler.borrow_mut().sample_load(services, shared, machine, slices);
+        self.agent_event(AgentEvent::Sampled { request, sample });
     }
 
     fn sample_trace(&mut self, request: u64, job: JobId, part: (u32, u64)) {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
 use kumi_node::config::{
     ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Privacy, Quotas,
-    Retention, Web, WireSetting, defaults,
+    Retention, WireSetting, defaults,
 };
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
@@ -38,12 +38,7 @@ pub fn config(
             };
             (ClusterKind::Local, places)
         }
-        (None, None) => {
-            return Err(Error::Usage(format!(
-                "there is no cluster {} yet; say where its nodes are: --local N or --hosts FILE",
-                context.name
-            )));
-        }
+        (None, None) => return Err(no_nodes(context)),
     };
     let config = ClusterConfig {
         name: context.name.clone(),
@@ -63,7 +58,7 @@ pub fn config(
         quota: Quotas::default(),
         retention: Retention::default(),
         privacy: Privacy::default(),
-        web: Web::default(),
+        web: Default::default(),
         idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
         owner_uid,
         // Nodes that are all here are root's own, to try programs on.
@@ -79,6 +74,13 @@ pub fn config(
     };
     config.validate()?;
     Ok(config)
+}
+
+fn no_nodes(context: &Context) -> Error {
+    Error::Usage(format!(
+        "there is no cluster {} yet; say where its nodes are: --local N or --hosts FILE",
+        context.name
+    ))
 }
 
 /// A slice as the configuration says it.
