@@ -202,6 +202,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/api/jobs/{job}", get(api::jobs::one))
         .route("/api/jobs/{job}/output", get(api::jobs::output))
         .route("/api/jobs/{job}/ranks", get(api::jobs::ranks))
+        .route("/api/jobs/{job}/waits", get(api::jobs::waits))
         .route("/api/jobs/{job}/kill", post(api::jobs::kill))
         .route("/api/jobs/{job}/signal/{signal}", post(api::jobs::signal));
     for (path, kind, content) in FILES {

@@ -39,8 +39,7 @@ fn job<'a>(record: &'a JobRecord, list: &JobList) -> JobView<'a> {
     let (state, outcome) = match &record.state {
         JobState::Queued => ("queued", None),
         JobState::Preparing => ("starting", None),
-        JobState::Running if list.is_idle(spec.job) => ("idle", None),
-        JobState::Running => ("running", None),
+        JobState::Running => (list.verdict(spec.job).name(), None),
         JobState::Ending(outcome) => ("ending", Some(outcome)),
         JobState::Ended(outcome) => ("ended", Some(outcome)),
     };
@@ -79,6 +78,7 @@ fn words(outcome: &Outcome) -> String {
         Outcome::Refused(refusal) => refusal.message.clone(),
         Outcome::NodeLost(node) => format!("node {node} was lost"),
         Outcome::Killed => "killed".to_owned(),
+        Outcome::Deadlocked => "ended, because its ranks waited for each other".to_owned(),
     }
 }
 

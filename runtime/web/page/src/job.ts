@@ -16,6 +16,7 @@ export class JobPage implements View {
   private readonly facts = el("div", { class: "facts" });
   private readonly tools = el("div", { class: "tools" });
   private readonly output = el("pre", { class: "output", tabindex: "0", "aria-label": "Output" });
+  private readonly waits = el("div", { hidden: "" });
   private readonly counters = el("div", { class: "list" });
   private readonly past = el("canvas", { class: "past", role: "img", "aria-label": "Load of each rank over the last ten minutes" });
   private next: number | null = null;
@@ -25,7 +26,7 @@ export class JobPage implements View {
   private loading = false;
 
   constructor(private readonly id: number, private readonly me: Me, private readonly fail: (error: unknown) => void) {
-    this.element = el("section", { "aria-label": `Job ${id}` }, el("h2", {}, `Job ${id}`), this.facts, this.tools,
+    this.element = el("section", { "aria-label": `Job ${id}` }, el("h2", {}, `Job ${id}`), this.facts, this.tools, this.waits,
       el("h3", {}, "Load, the last ten minutes"), this.past, el("h3", {}, "Output"), this.output, el("h3", {}, "Ranks"), this.counters);
     void this.load();
   }
@@ -58,6 +59,7 @@ export class JobPage implements View {
     try {
       this.job = await get<Job>(`/api/jobs/${this.id}`);
       this.drawFacts(this.job);
+      await this.loadWaits(this.job);
       await this.loadOutput();
       if (this.turns % 2 === 0) await this.loadRanks();
       this.turns += 1;
@@ -67,6 +69,15 @@ export class JobPage implements View {
     } finally {
       this.loading = false;
     }
+  }
+
+  /** A stopped job says who waits for whom. */
+  private async loadWaits(job: Job): Promise<void> {
+    const stopped = job.state === "stopped";
+    this.waits.hidden = !stopped;
+    if (!stopped) return;
+    const { report } = await get<{ report: string | null }>(`/api/jobs/${this.id}/waits`).catch((error: Error) => ({ report: error.message }));
+    this.waits.replaceChildren(el("h3", {}, "Its ranks wait for each other"), el("pre", { class: "output" }, report ?? ""));
   }
 
   private async loadOutput(): Promise<void> {

@@ -6,7 +6,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use kumi_control::head::{JobsQuery, MOST_PAGED};
-use kumi_control::message::{ClientReply, ClientRequest, RankSample};
+use kumi_control::message::{ClientReply, ClientRequest, RankSample, Verdict};
 use kumi_sched::JobId;
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +136,29 @@ pub(crate) async fn ranks(
         .collect();
     ranks.sort_by_key(|rank| rank.rank);
     Ok(json(&ranks))
+}
+
+#[derive(Serialize)]
+struct WaitsView {
+    /// None if the job does not run.
+    verdict: Option<&'static str>,
+    /// Who waits for whom, in lines, if the job is stopped.
+    report: Option<String>,
+}
+
+/// The verdict on a job, with reasons if its ranks wait for each other.
+pub(crate) async fn waits(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+    Path(job): Path<u64>,
+) -> Result<Response, Refused> {
+    match request(&app, &visitor, ClientRequest::Explain { job: JobId(job) }).await? {
+        ClientReply::Explanation { verdict, report } => Ok(json(&WaitsView {
+            verdict: verdict.map(Verdict::name),
+            report: report.map(|report| report.explanation.to_string()),
+        })),
+        other => Err(unexpected(&other)),
+    }
 }
 
 /// Has the head do something to a job. It decides whether the user may.

@@ -32,7 +32,7 @@ pub fn draw_job(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, job: Job
         return frame.render_widget(gone.block(Block::bordered()), area);
     };
     let [facts, ranks] = Layout::vertical([Constraint::Length(5), Constraint::Min(3)]).areas(area);
-    let state = job_descriptions::state(&record.state, snapshot.jobs.is_idle(job));
+    let state = job_descriptions::state(&record.state, snapshot.jobs.verdict(job));
     let waits = snapshot.jobs.waits_for(job).map(|reason| format!(": {reason}"));
     let lines = vec![
         Line::raw(format!("{state}{}", waits.unwrap_or_default())),
