@@ -33,6 +33,8 @@ const HEAD_AWAY: Duration = Duration::from_secs(60);
 const ATTEMPTS: Duration = Duration::from_millis(200);
 /// After this much silence a terminal shows an unfinished line.
 const PROMPT: Duration = Duration::from_millis(150);
+/// Begins what programs say to a terminal, and ask it.
+const ESCAPE_BYTE: u8 = 0x1b;
 /// Replies read ahead of their handling.
 const AHEAD: usize = 64;
 
@@ -85,6 +87,8 @@ pub struct Session {
     terminal: Option<JobTerminal>,
     /// All output that was there before has come.
     current: bool,
+    /// There were escape sequences in it: programs may have asked the terminal something.
+    asked: bool,
     /// What was typed while there was no connection.
     typed: Vec<u8>,
 }
@@ -138,6 +142,7 @@ impl Session {
             waiting: VecDeque::new(),
             terminal: None,
             current: false,
+            asked: false,
             typed: Vec::new(),
         })
     }
@@ -305,6 +310,7 @@ impl Session {
                 // After a repeated submission the head reports the job from its beginning.
                 if offset > self.shown {
                     self.seen = offset;
+                    self.asked |= !self.current && data.contains(&ESCAPE_BYTE);
                     let ready = self.lines.take(rank, stream, &data);
                     if !ready.is_empty() {
                         self.waiting.push_back(Piece::Output(stream, ready));

@@ -54,10 +54,13 @@ impl Session {
             let (go, begin) = std::sync::mpsc::channel();
             let input = input::start(Some(begin));
             self.input = Some(input.map_err(Error::no_input)?);
+            let asked = self.asked;
             self.waiting.push_back(Piece::Then(Box::new(move || {
-                // Programs that ran before have asked the terminal things, and it has answered just now.
-                std::thread::sleep(ANSWERS);
-                crate::terminal::drop_typed();
+                // Programs that ran before may have asked the terminal things, and it has answered just now.
+                if asked {
+                    std::thread::sleep(ANSWERS);
+                    crate::terminal::drop_typed();
+                }
                 // If the reader is gone, so is the session.
                 let _over = go.send(());
             })));
