@@ -7,7 +7,6 @@ use crate::terminal::TerminalArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kumi_control::message::WaitLimit;
 use kumi_sched::SliceLength;
-use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,15 +33,15 @@ pub enum Command {
     /// List jobs
     Ps(PsArgs),
     /// End jobs on all their nodes, or send all their ranks a signal
-    Kill(KillArgs),
+    Kill(crate::kill::KillArgs),
     /// Show what a job has written
     Logs(LogsArgs),
     /// Follow a running job: print its output, forward signals to it, and show its terminal if it has one
     Attach(AttachArgs),
     /// Show jobs, nodes and ranks live
-    Top(TopArgs),
+    Top(crate::top::TopArgs),
     /// Show the cluster in a browser: load of ranks, slices, jobs, nodes, history
-    Web(WebArgs),
+    Web(crate::web::WebArgs),
     /// Show statistics of gang switching and of the ranks' channels
     Stats(StatsArgs),
     /// Look into a running job to find a fault
@@ -452,30 +451,6 @@ pub struct PsArgs {
     pub json: bool,
 }
 
-/// `kumi kill`
-#[derive(Clone, Debug, Args)]
-pub struct KillArgs {
-    /// Numbers of the jobs, as `kumi ps` shows them
-    #[arg(required = true, value_name = "JOB")]
-    pub jobs: Vec<u64>,
-    /// Send this signal, by name or number, to all ranks instead of ending the jobs
-    #[arg(short, long, value_name = "SIGNAL", value_parser = signal)]
-    pub signal: Option<u8>,
-}
-
-/// A signal in the notation of `kill`: `USR1`, `SIGUSR1` or 10.
-fn signal(text: &str) -> Result<u8, String> {
-    let name = text.to_ascii_uppercase();
-    let full = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
-    let named = full.parse().map(|signal: Signal| signal as i32);
-    named
-        .or_else(|_| text.parse())
-        .ok()
-        .and_then(|number| u8::try_from(number).ok())
-        .filter(|number| (1..=64).contains(number))
-        .ok_or_else(|| "give a name such as USR1, or a number from 1 to 64".to_owned())
-}
-
 /// `kumi logs`
 #[derive(Clone, Debug, Args)]
 pub struct LogsArgs {
@@ -499,28 +474,6 @@ pub struct AttachArgs {
     pub shown: TerminalArgs,
     /// Number of the job
     pub job: u64,
-}
-
-/// `kumi top`
-#[derive(Clone, Debug, Args)]
-pub struct TopArgs {
-    /// Print one plain text snapshot and exit
-    #[arg(long)]
-    pub once: bool,
-    /// Print one snapshot as JSON and exit
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `kumi web`
-#[derive(Clone, Copy, Debug, Args)]
-pub struct WebArgs {
-    /// Let the browser stop and kill jobs of yours, not only look
-    #[arg(long)]
-    pub act: bool,
-    /// Carry the browser's connections from this port of 127.0.0.1, even if the head listens on the network; 0: any port
-    #[arg(long, value_name = "PORT")]
-    pub port: Option<u16>,
 }
 
 /// `kumi stats`

@@ -4,11 +4,11 @@
 //! network, the address is one of this machine, from which the command carries bytes to the head's local socket. Other users
 //! of the machine can reach that address too: without a session they see nothing.
 
-use crate::cli::WebArgs;
 use crate::context::Context;
 use crate::error::Error;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
+use clap::Args;
 use kumi_control::message::{ClientReply, ClientRequest};
 use kumi_node::paths;
 use std::net::Ipv4Addr;
@@ -19,6 +19,17 @@ use tokio::sync::Semaphore;
 
 /// Connections that are carried at a time.
 const MOST_CONNECTIONS: usize = 64;
+
+/// `kumi web`
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WebArgs {
+    /// Let the browser stop and kill jobs of yours, not only look
+    #[arg(long)]
+    pub act: bool,
+    /// Carry the browser's connections from this port of 127.0.0.1, even if the head listens on the network; 0: any port
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+}
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &WebArgs) -> Result<(), Error> {

@@ -112,19 +112,11 @@ impl Agent {
                 }
             }
             Command::Lease { nanos } => self.lease.grant(now, nanos),
-            Command::Sample { request } => self.push(AgentAction::Sample { request }),
-            Command::SamplePeers { request, job } => {
-                self.push(AgentAction::SamplePeers { request, job });
-            }
-            Command::SampleChannels { request, job, rank } => {
-                self.push(AgentAction::SampleChannels { request, job, rank });
-            }
-            Command::SampleLoad { request, slices } => {
-                self.push(AgentAction::SampleLoad { request, slices });
-            }
-            Command::SampleTrace { request, job, rank, from } => {
-                self.push(AgentAction::SampleTrace { request, job, rank, from });
-            }
+            command @ (Command::Sample { .. }
+            | Command::SamplePeers { .. }
+            | Command::SampleChannels { .. }
+            | Command::SampleLoad { .. }
+            | Command::SampleTrace { .. }) => self.measure(command),
             Command::Exchanged { id, parts } => self.exchanged(id, parts),
             Command::Relayed { job, from, data } => {
                 if self.jobs.phase(job) == Some(LocalPhase::Started) {
@@ -136,6 +128,22 @@ impl Agent {
             Command::Shutdown => self.shut_down(now),
             Command::Forget { job } => self.jobs.forget(job),
         }
+    }
+
+    /// Has the driver measure something; of other commands nothing.
+    fn measure(&mut self, command: Command) {
+        self.push(match command {
+            Command::Sample { request } => AgentAction::Sample { request },
+            Command::SamplePeers { request, job } => AgentAction::SamplePeers { request, job },
+            Command::SampleChannels { request, job, rank } => {
+                AgentAction::SampleChannels { request, job, rank }
+            }
+            Command::SampleLoad { request, slices } => AgentAction::SampleLoad { request, slices },
+            Command::SampleTrace { request, job, rank, from } => {
+                AgentAction::SampleTrace { request, job, rank, from }
+            }
+            _ => return,
+        });
     }
 
     fn prepare(&mut self, spec: Box<JobSpec>) {

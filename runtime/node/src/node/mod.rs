@@ -395,10 +395,7 @@ impl NodeDaemon {
                 self.sampler.borrow_mut().set_timetable(&timetable);
                 self.services.switcher.set_timetable(timetable);
             }
-            AgentAction::Sample { request } => {
-                let sample = self.sampler.borrow_mut().sample(&self.services, &self.shared);
-                self.agent_event(AgentEvent::Sampled { request, sample });
-            }
+            AgentAction::Sample { request } => self.sample(request),
             AgentAction::LeaseExpired => {
                 tracing::warn!("the head has not been heard of for its lease: killing all jobs");
             }
@@ -414,11 +411,20 @@ impl NodeDaemon {
                 self.sample_trace(request, job, (rank, from));
             }
             AgentAction::SampleChannels { request, job, rank } => {
-                let (services, shared) = (&self.services, &self.shared);
-                let sample = self.sampler.borrow().sample_channels(services, shared, job, rank);
-                self.agent_event(AgentEvent::Sampled { request, sample });
+                self.sample_channels(request, job, rank);
             }
         }
+    }
+
+    fn sample(&mut self, request: u64) {
+        let sample = self.sampler.borrow_mut().sample(&self.services, &self.shared);
+        self.agent_event(AgentEvent::Sampled { request, sample });
+    }
+
+    fn sample_channels(&mut self, request: u64, job: JobId, rank: Option<u32>) {
+        let (services, shared) = (&self.services, &self.shared);
+        let sample = self.sampler.borrow().sample_channels(services, shared, job, rank);
+        self.agent_event(AgentEvent::Sampled { request, sample });
     }
 
     fn sample_load(&mut self, request: u64, slices: bool) {

@@ -6,11 +6,11 @@ mod screen;
 mod snapshot;
 mod view;
 
-use crate::cli::TopArgs;
 use crate::context::Context;
 use crate::error::Error;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
+use clap::Args;
 use crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
 use kumi_control::message::{ClientReply, ClientRequest};
 use kumi_node::client::{Client, ClientError};
@@ -29,6 +29,17 @@ const REFRESH: Duration = Duration::from_millis(250);
 const KEYS: Duration = Duration::from_millis(25);
 /// Time for the head to answer until the screen shows that it is late.
 const ANSWER: Duration = Duration::from_secs(2);
+
+/// `kumi top`
+#[derive(Clone, Debug, Args)]
+pub struct TopArgs {
+    /// Print one plain text snapshot and exit
+    #[arg(long)]
+    pub once: bool,
+    /// Print one snapshot as JSON and exit
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
