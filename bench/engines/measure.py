@@ -92,26 +92,13 @@ def figures(seconds: list[float]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=20, help=f"turns of {TURN} cells")
-    parser.add_argument("--peers", default="ipyparallel,mpi4py")
-    options = parser.parse_args()
-    names = ["kumi", *(name for name in options.peers.split(",") if name)]
+def compared(ranks: int, rounds: int, peer: str) -> dict[str, Any]:
+    """Kumi and a peer in turn. Only these two are there meanwhile, since idle workers of some systems use processors."""
+    names = ["kumi", peer]
     seconds: dict[str, list[float]] = {name: [] for name in names}
     with contextlib.ExitStack() as stack:
-        cells, absent = {}, {}
-        for name in names:
-            try:
-                cells[name] = stack.enter_context(POOLS[name](options.ranks))
-            except Exception as error:
-                if name == "kumi":
-                    raise
-                absent[name] = f"{type(error).__name__}: {error}"
-        names = list(cells)
-        for turn in range(options.rounds + 1):
+        cells = {name: stack.enter_context(POOLS[name](ranks)) for name in names}
+        for turn in range(rounds + 1):
             for name in names if turn % 2 else reversed(names):
                 for _ in range(TURN):
                     begin = time.perf_counter()
@@ -119,8 +106,25 @@ def main() -> None:
                     # The first turn warms up.
                     if turn:
                         seconds[name].append(time.perf_counter() - begin)
-        result = {name: {"version": version(name), **figures(taken)} for name, taken in seconds.items() if taken}
-    json.dump({"ranks": options.ranks, "systems": result, "absent": absent}, sys.stdout)
+    return {name: figures(taken) for name, taken in seconds.items()}
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=20, help=f"turns of {TURN} cells")
+    parser.add_argument("--peers", default="ipyparallel,mpi4py")
+    options = parser.parse_args()
+    result: dict[str, Any] = {}
+    for peer in options.peers.split(","):
+        try:
+            found = {"version": version(peer), **compared(options.ranks, options.rounds, peer)}
+        except (ImportError, OSError) as error:
+            # ImportError is also that of a package without its metadata, or a library.
+            found = {"absent": f"{type(error).__name__}: {error}"}
+        result[peer] = found
+    json.dump({"ranks": options.ranks, "peers": result}, sys.stdout)
     print()
 
 

@@ -32,22 +32,21 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
         |wanted: String| BenchError::Output { wanted, what: NAME.to_owned(), output: text.clone() };
     let result: serde_json::Value =
         serde_json::from_str(last).map_err(|error| unclear(error.to_string()))?;
-    let turns = |system: &str| -> Option<Vec<f64>> {
-        let turns = result["systems"][system]["turns_ms"].as_array()?;
-        turns.iter().map(serde_json::Value::as_f64).collect()
-    };
-    let ours = turns("kumi").ok_or_else(|| unclear("the cells of kumi".to_owned()))?;
     let record = |(system, title, goal): (&str, &str, Goal)| {
+        let peer = &result["peers"][system];
+        let turns = |of: &str| -> Option<Vec<f64>> {
+            let turns = peer[of]["turns_ms"].as_array()?;
+            turns.iter().map(serde_json::Value::as_f64).collect()
+        };
         let figure = "empty cell of a notebook on 8 ranks, p50";
-        match turns(system).filter(|theirs| theirs.len() == ours.len()) {
-            Some(theirs) => {
-                let version = result["systems"][system]["version"].as_str().unwrap_or_default();
-                let name = format!("{title} {version}");
+        match (turns("kumi"), turns(system)) {
+            (Some(ours), Some(theirs)) if ours.len() == theirs.len() => {
+                let name = format!("{title} {}", peer["version"].as_str().unwrap_or_default());
                 Record::new(figure, "ms", &ours, &Peer::Measured(&name, &theirs), goal)
             }
-            None => {
-                let why = result["absent"][system].as_str().unwrap_or("not measured");
-                Record::new(figure, "ms", &ours, &Peer::Absent(&format!("{title}: {why}")), goal)
+            _ => {
+                let why = peer["absent"].as_str().unwrap_or("not measured");
+                Record::unmeasured(figure, &format!("{title}: {why}"))
             }
         }
     };
