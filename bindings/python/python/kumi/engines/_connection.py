@@ -28,6 +28,8 @@ _Ended = TypeVar("_Ended", PoolStartError, PoolEndedError)
 
 #: Bytes of answers that are read at once.
 _AHEAD = 32 << 10
+#: Most bytes of a command that is sent at once.
+_AT_ONCE = 4 << 10
 #: Bytes of a secret.
 _SECRET = 32
 
@@ -154,6 +156,19 @@ class Connection:
                 view = memoryview(piece).cast("B")
                 for start in range(0, len(view), frames.INPUT_LIMIT):
                     self._input(frames.Input.COMMANDS, view[start : start + frames.INPUT_LIMIT])
+
+    def send_at_once(self, kind: int, call: int, ranks: Sequence[int], pieces: Sequence[Bytes]) -> bool:
+        """Sends a short command by the socket, all of it or nothing: the kernel takes so few bytes as one, so an interrupt does
+        not cut them. False if it has to go another way."""
+        length = sum(len(piece) for piece in pieces)
+        if self._socket is None or length + frames.RANK.size * len(ranks) > _AT_ONCE:
+            return False
+        head = frames.COMMAND.pack(kind, len(ranks), call, length)
+        whole = b"".join([head, *(frames.RANK.pack(rank) for rank in ranks), *pieces])
+        try:
+            return self._socket.send(whole) == len(whole)
+        except OSError:
+            return False
 
     def fill(self, buffer: memoryview) -> bool:
         """Reads exactly so many bytes of the answers; False at their end."""

@@ -270,6 +270,7 @@ class Engines:
         if self._out_of_step and len(ranks) == self._n:
             self._get_in_step()
         queue = self._pool.listeners.join()
+        call: Call | None = None
         try:
             call = self._pool.call(
                 ranks, lambda: queue.put(None), lambda call: call.memory.update(memory or {})
@@ -277,6 +278,11 @@ class Engines:
             for to, pieces in sendings:
                 self._pool.send(call, pieces, to)
             self._wait(call, queue)
+        except KeyboardInterrupt:
+            # Also one before or after the wait.
+            if call is not None and not call.answered:
+                self._pool.interrupt([call])
+            raise
         finally:
             self._pool.listeners.leave(queue)
         if (error := call.error()) is not None:

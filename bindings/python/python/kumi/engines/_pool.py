@@ -77,6 +77,9 @@ class Pool:
         self._failure: PoolEndedError | None = None
         self.listeners = Listeners()
         self._sends: SimpleQueue[Sending | None] = SimpleQueue()
+        #: Commands that the sender thread got, and those that it has sent.
+        self._queued = 0
+        self._sent = 0
         queue = self.listeners.join()
         try:
             self.connection = self._pumped(
@@ -129,6 +132,7 @@ class Pool:
                 return
             # No array is kept longer than its sending.
             del sending
+            self._sent += 1
 
     def _read(self) -> None:
         answers = Answers(self._calls.get, self.connection.greet)
@@ -196,7 +200,13 @@ class Pool:
 
     def send(self, call: Call, pieces: Sequence[Bytes], ranks: Sequence[int] = ()) -> None:
         """Sends a call to some of its ranks, or to all of the pool if none are named. Returns at once."""
-        self._sends.put(Sending(frames.Command.CALL, call.number, ranks, pieces))
+        sending = Sending(frames.Command.CALL, call.number, ranks, pieces)
+        # Not before what was given to the thread.
+        if self._queued == self._sent and self.connection.send_at_once(*sending):
+            return
+        with self._lock:
+            self._queued += 1
+        self._sends.put(sending)
 
     def forget(self, call: Call) -> None:
         """Nobody asks about a call any more."""

@@ -9,6 +9,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -26,6 +27,8 @@ from ._payload import LIMIT, Bytes, dump, load, size
 from ._streams import Streams
 
 
+#: Pause between two signals for one interrupt, in seconds.
+_INSISTENCE = 0.05
 #: Frames of these files at the beginning of a traceback are no concern of the program's.
 _HERE = os.path.dirname(__file__) + os.sep
 
@@ -60,6 +63,8 @@ class Interrupts:
         self._lock = threading.Lock()
         self._main = threading.get_ident()
         self._running: int | None = None
+        #: An interrupt of the call that runs has not been taken yet.
+        self._pending = False
         #: Calls that were interrupted before they began.
         self._early: set[int] = set()
         self._last = 0
@@ -68,13 +73,25 @@ class Interrupts:
     def interrupt(self, call: int) -> None:
         """Interrupts a call, also one that has not begun."""
         with self._lock:
-            if self._running == call:
+            if self._running != call:
+                if call > self._last:
+                    self._early.add(call)
+                return
+            self._pending = True
+        threading.Thread(target=self._insist, args=(call,), name="kumi-interrupt", daemon=True).start()
+
+    def _insist(self, call: int) -> None:
+        """Sends the signal until the main thread has taken it: one that comes just before a system call does not end that."""
+        while True:
+            with self._lock:
+                if self._running != call or not self._pending:
+                    return
                 signal.pthread_kill(self._main, signal.SIGINT)
-            elif call > self._last:
-                self._early.add(call)
+            time.sleep(_INSISTENCE)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self._running is not None:
+            self._pending = False
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
@@ -82,7 +99,7 @@ class Interrupts:
         """While this lasts the call can be interrupted."""
         try:
             with self._lock:
-                self._running, self._last = call, call
+                self._running, self._last, self._pending = call, call, False
                 early = call in self._early
                 self._early = {each for each in self._early if each > call}
             if early:
