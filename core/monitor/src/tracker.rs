@@ -90,7 +90,6 @@ pub fn per_cent(part: u64, whole: u64) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
 
     fn counts(turns: u64, busy: &[u64]) -> JobCounts {
         JobCounts { job: 7, first: 2, turns, busy: busy.to_vec() }
@@ -118,7 +117,7 @@ mod tests {
         let mut tracker = LoadTracker::default();
         tracker.update(0, 3, counts(1, &[1, 1, 1]));
         assert_eq!(tracker.loads(7), [UNKNOWN, UNKNOWN, 100]);
-        let far = JobCounts { first: u32::MAX, ..counts(1, &vec![u64::MAX; 3]) };
+        let far = JobCounts { first: u32::MAX, ..counts(1, &[u64::MAX; 3]) };
         tracker.update(1, 3, far);
         assert_eq!(tracker.loads(7), [UNKNOWN, UNKNOWN, 100]);
     }

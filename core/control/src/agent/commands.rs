@@ -116,7 +116,7 @@ impl Agent {
             | Command::SamplePeers { .. }
             | Command::SampleChannels { .. }
             | Command::SampleLoad { .. }
-            | Command::SampleTrace { .. }) => self.measure(command),
+            | Command::SampleTrace { .. }) => self.measure(&command),
             Command::Exchanged { id, parts } => self.exchanged(id, parts),
             Command::Relayed { job, from, data } => {
                 if self.jobs.phase(job) == Some(LocalPhase::Started) {
@@ -131,8 +131,8 @@ impl Agent {
     }
 
     /// Has the driver measure something; of other commands nothing.
-    fn measure(&mut self, command: Command) {
-        self.push(match command {
+    fn measure(&mut self, command: &Command) {
+        self.push(match *command {
             Command::Sample { request } => AgentAction::Sample { request },
             Command::SamplePeers { request, job } => AgentAction::SamplePeers { request, job },
             Command::SampleChannels { request, job, rank } => {

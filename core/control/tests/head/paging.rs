@@ -27,8 +27,8 @@ fn with_queue(count: u64) -> Test {
     test
 }
 
-fn page(test: &Test, user: &User, query: JobsQuery) -> JobsPage {
-    test.head.page(user, &query)
+fn page(test: &Test, user: &User, query: &JobsQuery) -> JobsPage {
+    test.head.page(user, query)
 }
 
 fn numbers(page: &JobsPage) -> Vec<u64> {
@@ -41,7 +41,7 @@ fn pages_have_all_of_ten_thousand_jobs_once() {
     let (mut seen, mut before) = (Vec::new(), None);
     loop {
         let query = JobsQuery { live: true, before, limit: MOST_PAGED, ..JobsQuery::default() };
-        let page = page(&test, &ALICE, query);
+        let page = page(&test, &ALICE, &query);
         assert!(page.list.records.len() <= MOST_PAGED);
         assert_eq!(page.list.waiting.len(), page.list.records.len(), "each has its reason");
         before = page.list.records.first().map(|record| record.spec.job);
@@ -58,12 +58,12 @@ fn pages_have_all_of_ten_thousand_jobs_once() {
 fn a_page_has_what_is_looked_for() {
     let test = with_queue(100);
     let text = |text: &str| JobsQuery { text: text.into(), limit: 3, ..JobsQuery::default() };
-    let found = page(&test, &ALICE, text("tenTH"));
+    let found = page(&test, &ALICE, &text("tenTH"));
     assert_eq!((numbers(&found), found.more), (vec![80, 90, 100], true));
     assert!(found.list.records[0].spec.request.env.is_empty(), "environments are no part of it");
-    assert_eq!(numbers(&page(&test, &ALICE, text("no such job"))), [] as [u64; 0]);
+    assert_eq!(numbers(&page(&test, &ALICE, &text("no such job"))), [] as [u64; 0]);
     let huge = JobsQuery { limit: usize::MAX, ..JobsQuery::default() };
-    assert_eq!(page(&test, &ALICE, huge).list.records.len(), 100);
+    assert_eq!(page(&test, &ALICE, &huge).list.records.len(), 100);
 }
 
 #[test]
@@ -74,11 +74,11 @@ fn a_page_hides_what_a_list_hides() {
         let mut test = Test::attached(HeadConfig { show_others, ..config(1) });
         let job = test.running(1, 1);
         let all = JobsQuery { limit: 9, ..JobsQuery::default() };
-        assert_eq!(page(&test, &BOB, all.clone()).list.records.len(), seen);
+        assert_eq!(page(&test, &BOB, &all).list.records.len(), seen);
         assert_eq!(test.head.job_for(&BOB, job).map_or(0, |list| list.records.len()), seen);
         let by_name = JobsQuery { text: "job".into(), ..all };
-        assert_eq!(page(&test, &BOB, by_name.clone()).list.records.len(), named);
-        assert_eq!(page(&test, &ALICE, by_name).list.records.len(), 1);
+        assert_eq!(page(&test, &BOB, &by_name).list.records.len(), named);
+        assert_eq!(page(&test, &ALICE, &by_name).list.records.len(), 1);
         assert_eq!(test.head.may_read(&BOB, job).unwrap_err().kind, RefusalKind::NotPermitted);
         assert_eq!(test.head.may_read(&ALICE, job), Ok(()));
     }

@@ -35,13 +35,13 @@ pub(super) struct WebService {
     _server: Server,
 }
 
-fn failed(error: std::io::Error) -> Failure {
+fn failed(error: &std::io::Error) -> Failure {
     Failure::new(ExitCode::MachineLimits, format!("the web server cannot be started: {error}"))
 }
 
 /// The listener of an address; encrypted, unless the address is the machine's own.
 async fn network(dir: &Path, address: SocketAddr) -> Result<Listener, Failure> {
-    let listener = listen(address).await?.into_std().map_err(failed)?;
+    let listener = listen(address).await?.into_std().map_err(|error| failed(&error))?;
     let tls = if address.ip().is_loopback() { None } else { Some(tls::web_server(dir)?) };
     Ok(Listener::Network { listener, address, tls })
 }
@@ -56,7 +56,8 @@ impl WebService {
         config: &ClusterConfig,
         monitor: &Monitor,
     ) -> Result<Self, Failure> {
-        let socket = listen_unix(&paths::web_socket(dir))?.into_std().map_err(failed)?;
+        let socket =
+            listen_unix(&paths::web_socket(dir))?.into_std().map_err(|error| failed(&error))?;
         let mut listeners = vec![Listener::Local(socket)];
         let mut url = None;
         if let Some(address) = config.web.address(config.head.ip())? {
@@ -75,7 +76,8 @@ impl WebService {
             watchers: monitor.watchers(),
             history: monitor.has_history().then(reader),
         };
-        let server = Server::start(shared, listeners, Limits::default()).map_err(failed)?;
+        let server =
+            Server::start(shared, listeners, Limits::default()).map_err(|error| failed(&error))?;
         Ok(Self { questions, waiting: BTreeMap::new(), sessions, url, _server: server })
     }
 

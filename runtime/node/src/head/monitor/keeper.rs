@@ -34,17 +34,17 @@ impl HistoryKeeper {
     }
 
     /// Adds what is known now.
-    pub(super) fn add(&mut self, row: Row) {
+    pub(super) fn add(&mut self, row: &Row) {
         self.add_to(0, row);
     }
 
-    fn add_to(&mut self, level: usize, row: Row) {
+    fn add_to(&mut self, level: usize, row: &Row) {
         let Some(resolution) = LEVELS.get(level) else { return };
         let begin = self.folds[level].begin().map(|first| resolution.begin(first));
         if begin.is_some_and(|begin| begin != resolution.begin(row.at_s)) {
             self.close(level);
         }
-        self.folds[level].add(&row);
+        self.folds[level].add(row);
     }
 
     /// Writes the row of a resolution, and hands it to the next one.
@@ -54,13 +54,13 @@ impl HistoryKeeper {
         let written = self.file.write(level, row.clone());
         match (&written, self.failing) {
             (Err(error), false) => {
-                tracing::error!(%error, "history cannot be written; it has a gap")
+                tracing::error!(%error, "history cannot be written; it has a gap");
             }
             (Ok(()), true) => tracing::info!("history is written again"),
             _ => {}
         }
         self.failing = written.is_err();
-        self.add_to(level + 1, row);
+        self.add_to(level + 1, &row);
     }
 
     /// Writes all rows that are not whole yet.
@@ -92,7 +92,7 @@ mod tests {
         for second in 0..65 {
             // Watched in the first second: many rows, which together count as one.
             for _ in 0..if second == 0 { 9 } else { 1 } {
-                keeper.add(row(start + second, if second == 0 { 100 } else { 0 }));
+                keeper.add(&row(start + second, if second == 0 { 100 } else { 0 }));
             }
         }
         let read = |level| {

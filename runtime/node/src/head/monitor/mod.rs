@@ -138,7 +138,7 @@ impl Monitor {
             .map(|number| self.node(NodeId(number), samples, head))
             .collect();
         if let Some(history) = &mut self.history {
-            history.add(row(&nodes, &running, &self.tracker));
+            history.add(&row(&nodes, &running, &self.tracker));
         }
         if self.watchers.any() {
             self.publish(nodes, &running, head);
