@@ -206,7 +206,7 @@ impl Screen {
                 }
             }
             KeyCode::Up | KeyCode::Char('k') => {
-                self.selected = self.selected.min(last).saturating_sub(1)
+                self.selected = self.selected.min(last).saturating_sub(1);
             }
             KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(last),
             KeyCode::Enter => {
