@@ -175,11 +175,21 @@ impl Job {
                 rank.outside = false;
                 self.next(me);
             }
-            (Phase::Begin, _) => {
+            (Phase::Counted, _) => unreachable!("only sends are counted first"),
+            (phase, _) => return self.step_receive(me, phase, arrived),
+        }
+        true
+    }
+
+    /// A rank that receives takes its next step, if it can.
+    fn step_receive(&mut self, me: usize, phase: Phase, arrived: Option<usize>) -> bool {
+        let rank = &mut self.ranks[me];
+        match phase {
+            Phase::Begin => {
                 rank.wait += 1;
                 rank.phase = Phase::Looks;
             }
-            (Phase::Looks, _) => match Self::satisfied(rank) {
+            Phase::Looks => match Self::satisfied(rank) {
                 Some(place) => {
                     if place == usize::MAX {
                         rank.used += 1;
@@ -194,14 +204,14 @@ impl Job {
                     rank.phase = Phase::Waits;
                 }
             },
-            (Phase::Waits, _) => {
+            Phase::Waits => {
                 if arrived.is_none() && Self::satisfied(rank).is_none() {
                     return false;
                 }
                 rank.idle = false;
                 rank.phase = Phase::Woken;
             }
-            (Phase::Woken, _) => match arrived {
+            Phase::Woken => match arrived {
                 Some(from) => {
                     rank.kept.push(from);
                     rank.phase = Phase::Taken;
@@ -209,11 +219,11 @@ impl Job {
                 }
                 None => rank.phase = Phase::Looks,
             },
-            (Phase::Taken, _) => {
+            Phase::Taken => {
                 rank.delivered += 1;
                 rank.phase = Phase::Looks;
             }
-            (Phase::Counted, _) => unreachable!("only sends are counted first"),
+            Phase::Counted => unreachable!("only sends are counted first"),
         }
         true
     }

@@ -390,18 +390,12 @@ impl<H: Handler> Channel<H> {
                 // Room is made without any sign while this rank is awake.
                 WaitEvent::Turn => continue,
                 WaitEvent::Bound => {
-                    guard.core().check_unreachable()?;
                     described.describe(guard.core().handler.awaits());
-                    let room = wait == Wait::Room || guard.core().blocked;
-                    guard.before_sleep(&mut waiting).map_err(E::from)?;
-                    let result = if room { attempt(&mut guard.lend())? } else { None };
-                    if let Some(result) = result {
-                        waiting.over(&mut guard.core().waits.spin);
-                        return Ok(result);
-                    }
-                    guard.sleep(&mut waiting, latest);
-                    guard.tell_parked();
-                    continue;
+                    let Some(result) = Self::block(guard, &mut waiting, &mut attempt)? else {
+                        continue;
+                    };
+                    waiting.over(&mut guard.core().waits.spin);
+                    return Ok(result);
                 }
             }
             waiting.since = 0;
@@ -411,6 +405,23 @@ impl<H: Handler> Channel<H> {
             guard.let_others()?;
             guard.core().check_unreachable()?;
         }
+    }
+
+    /// Sleeps until something happens. What waits for room is attempted once more before.
+    fn block<R, E: From<ChannelError>>(
+        guard: &mut Guard<'_, H>,
+        waiting: &mut WaitFlags<'_>,
+        attempt: &mut impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
+    ) -> Result<Option<R>, E> {
+        guard.core().check_unreachable()?;
+        let room = waiting.is_for_room() || guard.core().blocked;
+        guard.before_sleep(waiting).map_err(E::from)?;
+        let result = if room { attempt(&mut guard.lend())? } else { None };
+        if result.is_none() {
+            guard.sleep(waiting, waiting.latest);
+            guard.tell_parked();
+        }
+        Ok(result)
     }
 
     fn take_thread(&mut self) -> Option<JoinHandle<()>> {

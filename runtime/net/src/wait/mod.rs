@@ -212,6 +212,11 @@ pub(crate) struct WaitFlags<'p> {
 }
 
 impl<'p> WaitFlags<'p> {
+    /// It waits for room to send to a rank of this node.
+    pub(crate) fn is_for_room(&self) -> bool {
+        self.wait == Wait::Room
+    }
+
     /// `yields`: the wait gives the processor away, and is told how long that took.
     pub(crate) fn new(attachment: &'p Attachment, wait: Wait, yields: bool) -> WaitFlags<'p> {
         tracepoints::wait();

@@ -40,24 +40,10 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
             args.nodes.unwrap_or_default()
         )));
     }
+    let chosen = settings(&args);
     let mut env = environment(std::env::vars_os(), args.env);
-    if let Some(ack) = args.ack {
-        set(&mut env, "KUMI_ACK", ack.word().to_owned());
-    }
-    if let Some(handler) = args.handler {
-        set(&mut env, HANDLER, handler);
-    }
-    if let Some(checksum) = args.checksum {
-        set(&mut env, "KUMI_CHECKSUM", checksum.word().to_owned());
-    }
-    if let Some(events) = args.trace {
-        set(&mut env, TRACE, events.to_string());
-    }
-    if let Some(policy) = args.on_deadlock {
-        set(&mut env, ON_DEADLOCK, policy.word().to_owned());
-    }
-    if let Some(grace) = args.deadlock_grace {
-        set(&mut env, DEADLOCK_GRACE_MS, grace.as_millis().to_string());
+    for (name, value) in chosen {
+        set(&mut env, name, value);
     }
     check_settings(&env)?;
     mpi::prepare(&mut env, (&place, &args.command[1..]), args.mpi, args.fabric)?;
@@ -91,6 +77,19 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         session.kill_at_once();
     }
     session.run(client).await
+}
+
+/// Variables of ranks and daemons for options of the command line.
+fn settings(args: &RunArgs) -> Vec<(&'static str, String)> {
+    let all = [
+        ("KUMI_ACK", args.ack.map(|ack| ack.word().to_owned())),
+        (HANDLER, args.handler.clone()),
+        ("KUMI_CHECKSUM", args.checksum.map(|checksum| checksum.word().to_owned())),
+        (TRACE, args.trace.map(|events| events.to_string())),
+        (ON_DEADLOCK, args.on_deadlock.map(|policy| policy.word().to_owned())),
+        (DEADLOCK_GRACE_MS, args.deadlock_grace.map(|grace| grace.as_millis().to_string())),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// Sets a variable, replacing an earlier value.
