@@ -44,7 +44,7 @@ impl Iterator for Turns {
 
 /// What a job does.
 enum Doing {
-    /// It works; so much is left.
+    /// It works; so much is left, in seconds. Less than a nanosecond is nothing: the clock of a long run is not finer.
     Works(f64),
     /// It thinks until then.
     Thinks(f64),
@@ -76,7 +76,7 @@ pub fn ideal(jobs: Vec<Turns>, horizon: f64) -> Vec<f64> {
                 Doing::Works(left) => {
                     *done += worked.min(*left);
                     *left -= worked;
-                    if *left <= 1e-12 {
+                    if *left <= 1e-9 {
                         *doing = Doing::Thinks(now + *think);
                     }
                 }
