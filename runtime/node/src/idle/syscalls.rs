@@ -171,6 +171,9 @@ fn kind_of_device(major: u64, minor: u64) -> FileKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::signal::{Signal, killpg};
+    use nix::unistd::Pid;
+    use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
@@ -199,12 +202,14 @@ mod tests {
         }
     }
 
+    /// A process with all that it starts: they are a group, and end together.
     struct Process(Child);
 
     impl Process {
         fn start(program: &str, args: &[&str]) -> Self {
             let mut command = Command::new(program);
-            Self(command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+            command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+            Self(command.spawn().unwrap())
         }
 
         fn set(&self) -> BTreeSet<i32> {
@@ -214,7 +219,8 @@ mod tests {
 
     impl Drop for Process {
         fn drop(&mut self) {
-            self.0.kill().and_then(|()| self.0.wait()).unwrap();
+            killpg(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGKILL).unwrap();
+            self.0.wait().unwrap();
         }
     }
 

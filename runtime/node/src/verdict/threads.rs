@@ -103,6 +103,9 @@ fn waits_inside(text: &str) -> bool {
 mod tests {
     use super::*;
     use kumi_verdict::Wait;
+    use nix::sys::signal::{Signal, killpg};
+    use nix::unistd::Pid;
+    use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
@@ -137,12 +140,17 @@ mod tests {
     }
 
     /// A process, killed in the end.
+    /// A process with all that it starts: they are a group, and end together.
     struct Process(Child);
 
     impl Process {
         fn start(script: &str) -> Self {
             let mut command = Command::new("sh");
-            command.args(["-c", script]).stdin(Stdio::piped());
+            command
+                .args(["-c", script])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .process_group(0);
             Self(command.spawn().expect("sh"))
         }
 
@@ -153,7 +161,9 @@ mod tests {
 
     impl Drop for Process {
         fn drop(&mut self) {
-            self.0.kill().and_then(|()| self.0.wait()).expect("it was there");
+            let group = Pid::from_raw(self.0.id().cast_signed());
+            killpg(group, Signal::SIGKILL).expect("it was there");
+            self.0.wait().expect("it was there");
         }
     }
 
@@ -191,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_parent_that_waits_for_its_child_does_not_act() {
-        let parent = Process::start("sleep 600 & echo; wait $!; echo");
+        let parent = Process::start("sleep 600; echo");
         let of = BTreeSet::from([parent.id()]);
         // The system may not let us look.
         if syscall(parent.id(), parent.id()).is_none() {
