@@ -1,8 +1,5 @@
 //! The right to drive a channel: whose it is, and for how long.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
-
 use kumi_net::{
     AnswerSender, Attachment, Channel, ChannelError, ChannelSettings, CopySource, Delivery, Guard,
     Handler, SpinMode, Wait,
@@ -82,36 +79,4 @@ fn a_guard_that_an_attempt_puts_in_place_of_its_own_keeps_its_lock_no_longer_tha
     });
     assert_eq!(taken.expect("two turns"), "second");
     assert_eq!(name(&mut first.lock().expect("lock")), "first");
-}
-
-/// Looks of two threads that wait for what never comes, in a tenth of a second.
-fn looks_of_two_that_wait(channel: &Channel<Named>) -> u32 {
-    let (looks, over) = (AtomicU32::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let wait = || {
-            channel.wait(Wait::Frames, |_| {
-                looks.fetch_add(1, Ordering::Relaxed);
-                Ok::<_, ChannelError>(over.load(Ordering::Relaxed).then_some(()))
-            })
-        };
-        let waits = [scope.spawn(wait), scope.spawn(wait)];
-        while looks.load(Ordering::Relaxed) < 2 {
-            std::thread::yield_now();
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        let count = looks.load(Ordering::Relaxed);
-        over.store(true, Ordering::Relaxed);
-        // Each turn of a thread may be what others wait for.
-        while !waits.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-            drop(channel.lock().expect("lock"));
-            std::thread::yield_now();
-        }
-        count
-    })
-}
-
-#[test]
-fn two_threads_that_wait_do_not_wake_each_other() {
-    let looks = looks_of_two_that_wait(&channel("one"));
-    assert!(looks < 50, "{looks} looks, though nothing came");
 }

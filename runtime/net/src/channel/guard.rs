@@ -55,9 +55,7 @@ impl<'c, H: Handler> Guard<'c, H> {
     #[inline]
     pub(crate) fn take(shared: &'c Shared<H>) -> Guard<'c, H> {
         shared.enter();
-        let mut guard = Guard { shared, owns_lock: true, _not_send: PhantomData };
-        guard.core().waits.begin_turn();
-        guard
+        Guard { shared, owns_lock: true, _not_send: PhantomData }
     }
 
     /// The same right for a shorter time, in which this guard cannot be used.

@@ -338,9 +338,7 @@ impl<H: Handler> Channel<H> {
         let mut described = DescribedWait::new(&self.shared, wait, latest);
         let mut looks = 0;
         while guard.core().waits.driven {
-            let result = attempt(&mut guard.lend())?;
-            if let Some(result) = result {
-                guard.core().waits.begin_turn();
+            if let Some(result) = attempt(&mut guard.lend())? {
                 return Ok(result);
             }
             described.describe(guard.core().handler.awaits());
@@ -421,10 +419,7 @@ impl<H: Handler> Channel<H> {
         let result = if room { attempt(&mut guard.lend())? } else { None };
         if result.is_none() {
             guard.sleep(waiting, waiting.latest);
-            // Who wants the lock has woken this thread, and looks by itself.
-            if !guard.shared.handover.is_wanted() {
-                guard.tell_parked();
-            }
+            guard.tell_parked();
         }
         Ok(result)
     }

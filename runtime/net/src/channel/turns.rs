@@ -30,8 +30,6 @@ pub(crate) struct WaitState {
     unsettled: usize,
     /// How often they were told.
     tellings: u64,
-    /// Turns of threads that may have changed what others wait for: all but looks of those that wait on.
-    turns: u64,
     /// Places for described waits that are taken, by bit.
     pub(crate) places: u32,
     /// Polls until the next look at the socket.
@@ -48,7 +46,6 @@ impl WaitState {
             parked: 0,
             unsettled: 0,
             tellings: 0,
-            turns: 0,
             places: 0,
             polls: 0,
             in_a_row: 0,
@@ -70,11 +67,6 @@ impl WaitState {
         if self.tellings != told {
             self.unsettled -= 1;
         }
-    }
-
-    /// A thread has the lock for more than a look.
-    pub(crate) fn begin_turn(&mut self) {
-        self.turns = self.turns.wrapping_add(1);
     }
 
     /// Whether every other thread that waits has looked at all there was.
@@ -136,7 +128,6 @@ impl<'c, H: Handler> Guard<'c, H> {
             return Ok(());
         }
         let epoch = handover.epoch();
-        let turns = self.core().waits.turns;
         self.shared.leave();
         for _ in 0..YIELDS {
             if !handover.is_wanted() || handover.epoch() != epoch {
@@ -146,11 +137,8 @@ impl<'c, H: Handler> Guard<'c, H> {
         }
         self.shared.enter();
         self.after_pause()?;
-        // What the others did may be what those wait for that do not drive. If all that they did was to look, there is no news:
-        // two threads that wait would wake each other without end.
-        if self.core().waits.turns != turns {
-            self.tell_parked();
-        }
+        // What the others did may be what those wait for that do not drive.
+        self.tell_parked();
         Ok(())
     }
 
