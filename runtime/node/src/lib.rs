@@ -27,6 +27,7 @@ pub mod names;
 pub mod node;
 pub mod peer;
 pub mod process_limits;
+mod process_table;
 pub mod sizes;
 pub mod switch;
 mod tcp;

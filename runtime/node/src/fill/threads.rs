@@ -8,6 +8,7 @@ use std::path::Path;
 use kumi_net::thread_policy::ThreadPolicy;
 
 use crate::cgroup::ControlGroup;
+use crate::process_table::threads_of;
 
 /// A job with more threads on a node does not fill: each costs a switch a microsecond.
 pub const MOST_THREADS: usize = 64;
@@ -95,7 +96,7 @@ impl JobThreads {
         let mut found = BTreeSet::new();
         match group {
             Some(group) => of_group(group.path(), &mut found),
-            None => leaders.iter().for_each(|&leader| found.extend(of_process(leader))),
+            None => leaders.iter().for_each(|&leader| found.extend(threads_of(leader))),
         }
         if found.len() > MOST_THREADS {
             return ThreadNews::TooMany;
@@ -118,11 +119,6 @@ fn of_group(path: &Path, found: &mut BTreeSet<i32>) {
             of_group(&entry.path(), found);
         }
     }
-}
-
-fn of_process(process: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 #[cfg(test)]

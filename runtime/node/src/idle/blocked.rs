@@ -4,6 +4,8 @@
 
 use nix::libc;
 
+use crate::process_table::SystemCall;
+
 /// What a descriptor is, as far as a wait on it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
@@ -13,17 +15,6 @@ pub(super) enum FileKind {
     Socket,
     /// A device or a file: it works while the thread sleeps.
     Active,
-}
-
-/// The system call that a thread is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SystemCall {
-    /// None: it computes, or fetches a page.
-    None,
-    /// This one, with its arguments.
-    In(i64, [u64; 6]),
-    /// The kernel does not say.
-    Hidden,
 }
 
 /// Files of a thread's process.

@@ -1,6 +1,4 @@
-//! System calls of threads, and the files that these wait for, as `/proc` shows them.
-//!
-//! The daemon may see them as root, or as the user of the job where the kernel lets processes look at their descendants.
+//! Files that threads in system calls wait for, as `/proc` shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,8 +9,8 @@ use nix::sys::stat::{major, minor};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
-use super::blocked::{self, FileKind, Files, SystemCall};
-use super::thread_times::{MOST_THREADS, state_of, threads_of};
+use super::blocked::{self, FileKind, Files};
+use crate::process_table::{MOST_THREADS, SystemCall, stat, system_call, threads_of};
 
 /// Most descriptors that are looked at of one call. A call with more of them counts as one that may not be looked at.
 const MOST_DESCRIPTORS: u64 = 1024;
@@ -25,40 +23,17 @@ pub(super) fn some_works(processes: &BTreeSet<i32>, exempt: &BTreeSet<i32>) -> b
         for thread in threads_of(process).into_iter().filter(|thread| !exempt.contains(thread)) {
             looked_at += 1;
             // One that has ended meanwhile does nothing.
-            let Some(state) = state_of(process, thread) else { continue };
-            let call = match state {
+            let Some(stat) = stat(process, thread) else { continue };
+            let call = match stat.state {
                 'S' => system_call(process, thread),
                 _ => SystemCall::Hidden,
             };
-            if looked_at > MOST_THREADS || blocked::works(state, call, &mut files) {
+            if looked_at > MOST_THREADS || blocked::works(stat.state, call, &mut files) {
                 return true;
             }
         }
     }
     false
-}
-
-fn system_call(process: i32, thread: i32) -> SystemCall {
-    fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"))
-        .map_or(SystemCall::Hidden, |text| parse_call(&text))
-}
-
-/// Its number and arguments: decimal, and hexadecimal with `0x`. `running`, if it is not blocked; -1, if it is in no call.
-fn parse_call(text: &str) -> SystemCall {
-    let mut words = text.split_whitespace();
-    let Some(Ok(number)) = words.next().map(str::parse::<i64>) else { return SystemCall::None };
-    if number < 0 {
-        return SystemCall::None;
-    }
-    let mut arguments = [0; 6];
-    for argument in &mut arguments {
-        let word = words.next().and_then(|word| word.strip_prefix("0x"));
-        let Some(Ok(value)) = word.map(|word| u64::from_str_radix(word, 16)) else {
-            return SystemCall::Hidden;
-        };
-        *argument = value;
-    }
-    SystemCall::In(number, arguments)
 }
 
 /// Files of a process, each looked at once.
@@ -171,22 +146,8 @@ fn kind_of_device(major: u64, minor: u64) -> FileKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::signal::{Signal, killpg};
-    use nix::unistd::Pid;
-    use std::os::unix::process::CommandExt;
-    use std::process::{Child, Command, Stdio};
-    use std::time::{Duration, Instant};
-
-    #[test]
-    fn calls_are_read() {
-        let text = "7 0x7ffd 0x2 0xffffffff 0x0 0x0 0xa 0x7ffdc 0x7f01\n";
-        let call = SystemCall::In(7, [0x7ffd, 2, 0xffff_ffff, 0, 0, 10]);
-        assert_eq!(parse_call(text), call);
-        assert_eq!(parse_call("running\n"), SystemCall::None);
-        assert_eq!(parse_call("-1 0x7ffd 0x7f01\n"), SystemCall::None);
-        assert_eq!(parse_call("7 0x1\n"), SystemCall::Hidden);
-        assert_eq!(parse_call(""), SystemCall::None);
-    }
+    use crate::process_table::test::{Process, until};
+    use std::process::Command;
 
     #[test]
     fn serial_lines_are_devices_and_terminals_are_not() {
@@ -202,35 +163,9 @@ mod tests {
         }
     }
 
-    /// A process with all that it starts: they are a group, and end together.
-    struct Process(Child);
-
-    impl Process {
-        fn start(program: &str, args: &[&str]) -> Self {
-            let mut command = Command::new(program);
-            command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
-            Self(command.spawn().unwrap())
-        }
-
-        fn set(&self) -> BTreeSet<i32> {
-            BTreeSet::from([i32::try_from(self.0.id()).unwrap()])
-        }
-    }
-
-    impl Drop for Process {
-        fn drop(&mut self) {
-            killpg(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGKILL).unwrap();
-            self.0.wait().unwrap();
-        }
-    }
-
-    /// Looks until one finds this.
-    fn until(works: bool, process: &Process) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while some_works(&process.set(), &BTreeSet::new()) != works {
-            assert!(Instant::now() < end, "not seen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    /// Looks until a process is seen so.
+    fn is_seen(works: bool, process: &Process) {
+        until(works, || some_works(&process.set(), &BTreeSet::new()));
     }
 
     #[test]
@@ -244,14 +179,17 @@ mod tests {
             ("python3", &["-c", "import select; p=select.poll(); p.register(0); p.poll()"]),
         ] {
             if Command::new(program).arg("--version").output().is_err() {
-                kumi_skip::skip(program, "it is not installed");
+                kumi_skip::skip(
+                    "real_processes_wait_or_work",
+                    &format!("{program} is not installed"),
+                );
                 continue;
             }
             let process = Process::start(program, args);
-            until(false, &process);
+            is_seen(false, &process);
         }
         let computes = Process::start("sh", &["-c", "while :; do :; done"]);
-        until(true, &computes);
+        is_seen(true, &computes);
         assert!(!some_works(&computes.set(), &computes.set()), "it is exempt");
     }
 
@@ -266,7 +204,7 @@ def spin():
     while True: pass
 threading.Thread(target=spin,daemon=True).start()
 sys.stdin.read()";
-        until(true, &Process::start("python3", &["-c", script]));
+        is_seen(true, &Process::start("python3", &["-c", script]));
     }
 
     #[test]

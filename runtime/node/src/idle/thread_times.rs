@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use nix::unistd::{SysconfVar, sysconf};
-
 use super::detector::{Activity, IdleAllowance};
+use crate::process_table::{MOST_THREADS, stat, threads_of};
 
 /// The threads of a job and the processor time that each had used at the last look, in nanoseconds.
 #[derive(Debug, Default)]
@@ -18,9 +17,6 @@ pub(super) struct ThreadTimes {
     /// Nanoseconds that all threads used in intervals that were skipped.
     skipped: u64,
 }
-
-/// A job with more threads than this has its turns: looking at them all would keep the daemon from other jobs.
-pub(super) const MOST_THREADS: usize = 4096;
 
 /// How much may be skipped, as a multiple of what one thread may use.
 const MOST_SKIPPED: u64 = 4;
@@ -96,91 +92,26 @@ impl ThreadTimes {
     }
 }
 
-pub(super) fn threads_of(process: i32) -> Vec<i32> {
-    // A process that has ended has none.
-    let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
 /// Nanoseconds that a thread has used; `None` if it has ended.
 fn processor_time(process: i32, thread: i32) -> Option<u64> {
     match fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")) {
         Ok(text) => text.split(' ').next()?.parse().ok(),
         // Not in every kernel.
-        Err(_) => stat(process, thread).map(|(_, used)| used),
+        Err(_) => stat(process, thread).map(|stat| stat.used()),
     }
-}
-
-/// A thread's state; `None` if it has ended.
-pub(super) fn state_of(process: i32, thread: i32) -> Option<char> {
-    stat(process, thread).map(|(state, _)| state)
-}
-
-/// A thread's state and the nanoseconds it has used, to the system's tick.
-fn stat(process: i32, thread: i32) -> Option<(char, u64)> {
-    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
-    let (state, ticks) = parse_stat(&text)?;
-    let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1);
-    let tick = 1_000_000_000 / u64::try_from(per_second).ok()?;
-    Some((state, ticks.saturating_mul(tick)))
-}
-
-/// State, and ticks in the program and in the system.
-fn parse_stat(text: &str) -> Option<(char, u64)> {
-    // The name, in parentheses, may hold anything, parentheses included.
-    let (_, rest) = text.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    let state = fields.next()?.chars().next()?;
-    let mut durations = fields.skip(10).map(str::parse::<u64>);
-    Some((state, durations.next()?.ok()?.saturating_add(durations.next()?.ok()?)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Child, Command, Stdio};
-    use std::time::{Duration, Instant};
-
-    /// A process, killed in the end.
-    struct Process(Child);
-
-    impl Process {
-        fn start(script: &str) -> Self {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]).stdin(Stdio::piped());
-            Self(command.spawn().expect("sh"))
-        }
-
-        fn id(&self) -> i32 {
-            i32::try_from(self.0.id()).expect("a number")
-        }
-
-        fn set(&self) -> BTreeSet<i32> {
-            BTreeSet::from([self.id()])
-        }
-    }
-
-    impl Drop for Process {
-        fn drop(&mut self) {
-            self.0.kill().and_then(|()| self.0.wait()).expect("it was there");
-        }
-    }
+    use crate::process_table::test::{Process, until};
 
     const LITTLE: IdleAllowance =
         IdleAllowance { each: 1_000_000, all: 10_000_000, little: 2_000_000 };
 
-    /// Looks until one finds this.
-    fn until(busy: bool, mut look: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(10);
-        while look() != busy {
-            assert!(Instant::now() < end, "not seen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     #[test]
     fn a_process_that_reads_is_told_from_one_that_computes() {
-        let (reads, computes) = (Process::start("read x"), Process::start("while :; do :; done"));
+        let (reads, computes) = (Process::shell("read x"), Process::shell("while :; do :; done"));
         for (process, busy) in [(&reads, false), (&computes, true)] {
             let mut thread_times = ThreadTimes::default();
             let mut look = |exempt: &BTreeSet<i32>| {
@@ -194,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_has_ended_is_missed() {
-        let reads = Process::start("read x");
+        let reads = Process::shell("read x");
         let mut thread_times = ThreadTimes::default();
         let mut look = |grown| {
             thread_times.look(&LITTLE, &BTreeSet::new(), Some(grown), &|| reads.set())
@@ -221,12 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn stat_is_read_whatever_the_name() {
-        let text = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 0 0 20 0 1 0 5";
-        assert_eq!(parse_stat(text), Some(('S', 46)));
-        assert_eq!(parse_stat("7 (a) S 1"), None);
+    fn times_of_threads_that_are_there_are_known() {
         let own = i32::try_from(std::process::id()).unwrap();
-        assert!(stat(own, own).is_some() && processor_time(own, own).is_some());
+        assert!(processor_time(own, own).is_some());
         assert!(processor_time(own, i32::MAX).is_none());
     }
 }
