@@ -2,6 +2,7 @@
 //!
 //! A table of one of the five versions before is brought up to date when it is opened.
 
+mod earlier;
 mod version_11;
 mod version_8;
 mod version_9;

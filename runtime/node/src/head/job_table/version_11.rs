@@ -1,11 +1,12 @@
 //! Records of control versions 10 and 11, which had no terminals.
 
 use kumi_control::message::{
-    CONTROL_VERSION, JobRecord, JobRequest, JobSpec, JobState, NodeRanks, ProcessLimits, Program,
-    Resources, SealKey, User, WaitLimit,
+    CONTROL_VERSION, JobRecord, JobRequest, NodeRanks, ProcessLimits, Program, Resources, User,
+    WaitLimit,
 };
-use kumi_sched::JobId;
 use serde::Deserialize;
+
+use super::earlier;
 
 /// Last version that is read here.
 pub(super) const VERSION: u32 = 11;
@@ -29,25 +30,6 @@ struct Request {
     wait: Option<WaitLimit>,
     limits: Option<ProcessLimits>,
     resources: Resources,
-}
-
-#[derive(Deserialize)]
-struct Spec {
-    job: JobId,
-    user: User,
-    request: Request,
-    layout: Vec<NodeRanks>,
-    channel_key: u64,
-    seal_key: Option<SealKey>,
-}
-
-#[derive(Deserialize)]
-struct Record {
-    spec: Spec,
-    state: JobState,
-    submitted_ms: u64,
-    started_ms: Option<u64>,
-    ended_ms: Option<u64>,
 }
 
 impl From<Request> for JobRequest {
@@ -77,9 +59,5 @@ impl From<Request> for JobRequest {
 /// # Errors
 /// When these are no record.
 pub(super) fn read(bytes: &[u8]) -> Result<JobRecord, postcard::Error> {
-    let Record { spec, state, submitted_ms, started_ms, ended_ms } = postcard::from_bytes(bytes)?;
-    let Spec { job, user, request, layout, channel_key, seal_key } = spec;
-    let request = request.into();
-    let spec = JobSpec { job, user, request, layout, channel_key, seal_key };
-    Ok(JobRecord { spec, state, submitted_ms, started_ms, ended_ms })
+    earlier::read::<Request, User, NodeRanks>(bytes)
 }

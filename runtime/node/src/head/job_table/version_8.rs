@@ -1,9 +1,9 @@
 //! Records of control version 8, which had no limits of ranks and of waiting.
 
-use kumi_control::message::{JobRecord, JobState, Program, SealKey};
-use kumi_sched::JobId;
+use kumi_control::message::{JobRecord, JobRequest, Program};
 use serde::Deserialize;
 
+use super::earlier;
 use super::version_9::{self, NodeRanks, User};
 
 /// Version that is read here.
@@ -24,23 +24,27 @@ struct Request {
     estimate_ns: Option<u64>,
 }
 
-#[derive(Deserialize)]
-struct Spec {
-    job: JobId,
-    user: User,
-    request: Request,
-    layout: Vec<NodeRanks>,
-    channel_key: u64,
-    seal_key: Option<SealKey>,
-}
-
-#[derive(Deserialize)]
-struct Record {
-    spec: Spec,
-    state: JobState,
-    submitted_ms: u64,
-    started_ms: Option<u64>,
-    ended_ms: Option<u64>,
+impl From<Request> for JobRequest {
+    fn from(old: Request) -> Self {
+        let Request { token, name, program, args, env, cwd, ranks, nodes, encrypt, .. } = old;
+        let (priority, estimate_ns) = (old.priority, old.estimate_ns);
+        version_9::Request {
+            token,
+            name,
+            program,
+            args,
+            env,
+            cwd,
+            ranks,
+            nodes,
+            encrypt,
+            priority,
+            estimate_ns,
+            wait: None,
+            limits: None,
+        }
+        .into()
+    }
 }
 
 /// The record in `bytes` as it is now. Its ranks get the limits that every process has, and it waits for ever.
@@ -48,26 +52,5 @@ struct Record {
 /// # Errors
 /// When these are no record.
 pub(super) fn read(bytes: &[u8]) -> Result<JobRecord, postcard::Error> {
-    let Record { spec, state, submitted_ms, started_ms, ended_ms } = postcard::from_bytes(bytes)?;
-    let Spec { job, user, request, layout, channel_key, seal_key } = spec;
-    let Request { token, name, program, args, env, cwd, ranks, nodes, encrypt, priority, .. } =
-        request;
-    let estimate_ns = request.estimate_ns;
-    let request = version_9::Request {
-        token,
-        name,
-        program,
-        args,
-        env,
-        cwd,
-        ranks,
-        nodes,
-        encrypt,
-        priority,
-        estimate_ns,
-        wait: None,
-        limits: None,
-    };
-    let spec = version_9::Spec { job, user, request, layout, channel_key, seal_key };
-    Ok(version_9::Record { spec, state, submitted_ms, started_ms, ended_ms }.into())
+    earlier::read::<Request, User, NodeRanks>(bytes)
 }

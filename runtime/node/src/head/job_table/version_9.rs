@@ -1,26 +1,27 @@
 //! Records of control version 9, which had no resources of ranks and no names of users.
 
 use kumi_control::message::{
-    self, JobRecord, JobRequest, JobSpec, JobState, ProcessLimits, Program, Resources, SealKey,
-    WaitLimit,
+    self, JobRecord, JobRequest, ProcessLimits, Program, Resources, WaitLimit,
 };
-use kumi_sched::{JobId, NodeId};
+use kumi_sched::NodeId;
 use serde::Deserialize;
+
+use super::earlier;
 
 /// Version that is read here.
 pub(super) const VERSION: u32 = 9;
 
 #[derive(Deserialize)]
 pub(super) struct User {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    uid: u32,
+    gid: u32,
 }
 
 #[derive(Deserialize)]
 pub(super) struct NodeRanks {
-    pub(super) node: NodeId,
-    pub(super) first: u32,
-    pub(super) count: u32,
+    node: NodeId,
+    first: u32,
+    count: u32,
 }
 
 #[derive(Deserialize)]
@@ -38,25 +39,6 @@ pub(super) struct Request {
     pub(super) estimate_ns: Option<u64>,
     pub(super) wait: Option<WaitLimit>,
     pub(super) limits: Option<ProcessLimits>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Spec {
-    pub(super) job: JobId,
-    pub(super) user: User,
-    pub(super) request: Request,
-    pub(super) layout: Vec<NodeRanks>,
-    pub(super) channel_key: u64,
-    pub(super) seal_key: Option<SealKey>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Record {
-    pub(super) spec: Spec,
-    pub(super) state: JobState,
-    pub(super) submitted_ms: u64,
-    pub(super) started_ms: Option<u64>,
-    pub(super) ended_ms: Option<u64>,
 }
 
 impl From<Request> for JobRequest {
@@ -82,25 +64,15 @@ impl From<Request> for JobRequest {
     }
 }
 
-impl From<Record> for JobRecord {
-    fn from(old: Record) -> Self {
-        let Spec { job, user, request, layout, channel_key, seal_key } = old.spec;
-        let part = |NodeRanks { node, first, count }| message::NodeRanks {
-            node,
-            first,
-            count,
-            processors: Vec::new(),
-        };
-        let spec = JobSpec {
-            job,
-            user: message::User { uid: user.uid, gid: user.gid, name: name_of(user.uid) },
-            request: request.into(),
-            layout: layout.into_iter().map(part).collect(),
-            channel_key,
-            seal_key,
-        };
-        let Record { state, submitted_ms, started_ms, ended_ms, .. } = old;
-        Self { spec, state, submitted_ms, started_ms, ended_ms }
+impl From<User> for message::User {
+    fn from(User { uid, gid }: User) -> Self {
+        Self { uid, gid, name: name_of(uid) }
+    }
+}
+
+impl From<NodeRanks> for message::NodeRanks {
+    fn from(NodeRanks { node, first, count }: NodeRanks) -> Self {
+        Self { node, first, count, processors: Vec::new() }
     }
 }
 
@@ -119,5 +91,5 @@ fn name_of(uid: u32) -> String {
 /// # Errors
 /// When these are no record.
 pub(super) fn read(bytes: &[u8]) -> Result<JobRecord, postcard::Error> {
-    postcard::from_bytes::<Record>(bytes).map(Into::into)
+    earlier::read::<Request, User, NodeRanks>(bytes)
 }
