@@ -55,8 +55,6 @@ pub struct NodeReading {
     pub ranks: Vec<RankReading>,
     /// A thread beside the waits does something, or waits for something outside the job.
     pub outside: bool,
-    /// Frames on the way from ranks here to ranks that are over, which nobody will take.
-    pub abandoned: u64,
 }
 
 impl NodeReading {
@@ -95,7 +93,6 @@ impl NodeReading {
             waiting,
             sent,
             delivered,
-            abandoned: self.abandoned,
             listed: listed.iter().map(RankStanding::of).collect(),
         }
     }
@@ -135,8 +132,6 @@ pub struct Summary {
     pub sent: u64,
     /// Frames taken.
     pub delivered: u64,
-    /// Frames that nobody will take.
-    pub abandoned: u64,
     /// The lowest ranks, at most [`MOST_LISTED`], if this answers a round.
     pub listed: Vec<RankStanding>,
 }
@@ -149,7 +144,6 @@ impl Summary {
         waiting: 0,
         sent: 0,
         delivered: 0,
-        abandoned: 0,
         listed: Vec::new(),
     };
 
@@ -161,7 +155,6 @@ impl Summary {
         self.waiting = self.waiting.saturating_add(other.waiting);
         self.sent = self.sent.wrapping_add(other.sent);
         self.delivered = self.delivered.wrapping_add(other.delivered);
-        self.abandoned = self.abandoned.wrapping_add(other.abandoned);
         self.listed.extend_from_slice(&other.listed);
         self.listed.sort_by_key(|rank| rank.rank);
         self.listed.truncate(MOST_LISTED);
@@ -176,11 +169,10 @@ impl Summary {
         self.listed.len() <= MOST_LISTED && self.listed.iter().all(bounded)
     }
 
-    /// Some rank waits, and nothing that somebody will take is on its way.
+    /// Some rank waits, and nothing is on its way.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        let taken = self.delivered.wrapping_add(self.abandoned);
-        self.waiting > 0 && self.sent == taken
+        self.waiting > 0 && self.sent == self.delivered
     }
 }
 
@@ -198,7 +190,6 @@ mod tests {
                 waiting,
                 sent,
                 delivered,
-                abandoned: sent ^ 1,
                 listed: ranks
                     .into_iter()
                     .take(MOST_LISTED)
