@@ -176,11 +176,6 @@ pub enum ClientReply {
         /// Spool position after this.
         offset: u64,
     },
-    /// All output that there was when a client began to follow the job has been sent. Comes once, to clients that wait for more.
-    Current {
-        /// The job.
-        job: JobId,
-    },
     /// The job is over and all its output was sent.
     Ended {
         /// The job.
@@ -202,6 +197,17 @@ pub enum ClientReply {
     Cluster(ClusterStatus),
     /// Answer to `Sample`.
     Samples(Vec<NodeSample>),
+    /// Done.
+    Done,
+    /// Refused. Clients and heads of all versions understand this and [`ClientRequest::Hello`], so their places stay.
+    Refused(Refusal),
+    /// What a user should know of a submission, in a sentence. The job itself is answered besides.
+    Note(String),
+    /// All output that there was when a client began to follow the job has been sent. Comes once, to clients that wait for more.
+    Current {
+        /// The job.
+        job: JobId,
+    },
     /// Answer to `WebTicket`.
     WebTicket {
         /// The ticket.
@@ -209,12 +215,6 @@ pub enum ClientReply {
         /// Where browsers reach the head, as `https://ADDRESS:PORT`, if it listens for them beside its local socket.
         url: Option<String>,
     },
-    /// Done.
-    Done,
-    /// Refused.
-    Refused(Refusal),
-    /// What a user should know of a submission, in a sentence. The job itself is answered besides.
-    Note(String),
     /// A job that the client follows is stopped: its ranks wait for each other for ever.
     Deadlock {
         /// The job.
@@ -229,4 +229,18 @@ pub enum ClientReply {
         /// Why, if it is stopped.
         report: Option<Box<DeadlockReport>>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::RefusalKind;
+
+    #[test]
+    fn who_has_another_version_reads_that_it_is_refused() {
+        assert_eq!(postcard::to_allocvec(&ClientRequest::Hello { version: 5 }).unwrap(), [0, 5]);
+        let refusal = Refusal { kind: RefusalKind::Version, message: "x".into() };
+        let bytes = postcard::to_allocvec(&ClientReply::Refused(refusal)).unwrap();
+        assert_eq!(bytes, [11, 9, 1, b'x'], "what versions before and after read");
+    }
 }
