@@ -175,6 +175,23 @@ impl<'c> Meter<'c> {
         first.cluster.kumi(&args).map(drop)
     }
 
+    /// Lets each of the jobs run alone for a window, one after the other, while the others are stopped. Not under gang
+    /// scheduling: a stopped job would keep its slices.
+    ///
+    /// # Errors
+    /// When a signal cannot be sent.
+    pub fn each_alone(jobs: &[&Meter<'c>], length: Duration) -> Result<Vec<Window>, BenchError> {
+        Self::signal(jobs, "STOP")?;
+        let mut alone = Vec::new();
+        for job in jobs {
+            Self::signal(&[job], "CONT")?;
+            alone.push(Window::pass(length));
+            Self::signal(&[job], "STOP")?;
+        }
+        Self::signal(jobs, "CONT")?;
+        Ok(alone)
+    }
+
     /// Waits until the progress of all windows passed so far is known.
     pub fn catch_up() {
         std::thread::sleep(ARRIVAL);

@@ -1,6 +1,9 @@
 //! A chart of lines with logarithmic axes, as SVG. Like the plot of the report it is plain text: a plotting crate would bring
 //! fonts and a renderer for some lines.
 
+use crate::error::BenchError;
+use std::path::Path;
+
 /// A line of a chart.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
@@ -53,8 +56,25 @@ impl Axis {
     }
 }
 
+/// Writes a chart into a folder, and says where.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn write(
+    folder: &Path,
+    file: &str,
+    title: &str,
+    lines: &[Line],
+) -> Result<(), BenchError> {
+    let path = folder.join(file);
+    let written = std::fs::write(&path, svg(title, lines));
+    written.map_err(|source| BenchError::File { path: path.clone(), source })?;
+    println!("wrote {}", path.display());
+    Ok(())
+}
+
 /// The chart.
-pub(crate) fn svg(title: &str, lines: &[Line]) -> String {
+fn svg(title: &str, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let mut parts = vec![
         format!(

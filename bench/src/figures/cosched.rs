@@ -140,17 +140,8 @@ fn together(
         let passed = before.until(&Activity::now()?);
         found.switches.push(passed.switches_per_second);
         found.busy.push(passed.busy);
-        // A stopped job would keep its slices under gangs.
         set(PLAIN)?;
-        Meter::signal(&all, "STOP")?;
-        let mut alone = Vec::new();
-        for job in &all {
-            Meter::signal(&[job], "CONT")?;
-            alone.push(Window::pass(ALONE));
-            Meter::signal(&[job], "STOP")?;
-        }
-        Meter::signal(&all, "CONT")?;
-        windows.push((shared, alone));
+        windows.push((shared, Meter::each_alone(&all, ALONE)?));
     }
     Meter::catch_up();
     for (shared, alone) in windows {
@@ -182,11 +173,8 @@ fn plot(
         }
     }
     let title = format!("{program} x {copies}: throughput by microseconds of spinning");
-    let path = setting.out.join(format!("cosched-{}-{copies}.svg", program.replace('.', "-")));
-    std::fs::write(&path, chart::svg(&title, &lines))
-        .map_err(|source| BenchError::File { path: path.clone(), source })?;
-    println!("wrote {}", path.display());
-    Ok(())
+    let file = format!("cosched-{}-{copies}.svg", program.replace('.', "-"));
+    chart::write(&setting.out, &file, &title, &lines)
 }
 
 #[cfg(test)]

@@ -114,16 +114,7 @@ fn throughput(cluster: &Cluster, mix: &[usize], runs: usize) -> Result<Vec<Recor
             set(cluster, settings)?;
             shared.push(Window::pass(TOGETHER));
         }
-        // Not under gang scheduling: a stopped job would keep its slices.
-        Meter::signal(&all, "STOP")?;
-        let mut alone = Vec::new();
-        for job in &all {
-            Meter::signal(&[job], "CONT")?;
-            alone.push(Window::pass(ALONE));
-            Meter::signal(&[job], "STOP")?;
-        }
-        Meter::signal(&all, "CONT")?;
-        windows.push((shared, alone));
+        windows.push((shared, Meter::each_alone(&all, ALONE)?));
     }
     Meter::catch_up();
     let mut totals = vec![Vec::new(); SHARING.len()];

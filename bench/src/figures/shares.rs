@@ -45,15 +45,7 @@ impl Shares {
             let gang = Window::pass(lengths.together);
             cluster.kumi(&["cluster", "set", "--mode", "os"])?;
             let os = Window::pass(lengths.together);
-            // Not under gang scheduling: a stopped job would keep its slices.
-            Meter::signal(&all, "STOP")?;
-            let mut alone = Vec::new();
-            for job in &all {
-                Meter::signal(&[job], "CONT")?;
-                alone.push(Window::pass(lengths.alone));
-                Meter::signal(&[job], "STOP")?;
-            }
-            Meter::signal(&all, "CONT")?;
+            let alone = Meter::each_alone(&all, lengths.alone)?;
             windows.push(Cycle { gang, os, alone });
         }
         cluster.kumi(&["cluster", "set", "--mode", "gang"])?;

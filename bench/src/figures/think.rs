@@ -103,9 +103,5 @@ fn plot(setting: &Setting, slice: &str, lines: &[Line]) -> Result<(), BenchError
         lines.iter().map(|line| Line { name: line.name, points: line.points.clone() }).collect();
     lines.push(Line { name: "perfect sharing", points: ideal.collect() });
     let title = format!("part of the processors per job by number of jobs, slice {slice}");
-    let path = setting.out.join(format!("think-{slice}.svg"));
-    std::fs::write(&path, chart::svg(&title, &lines))
-        .map_err(|source| BenchError::File { path: path.clone(), source })?;
-    println!("wrote {}", path.display());
-    Ok(())
+    chart::write(&setting.out, &format!("think-{slice}.svg"), &title, &lines)
 }

@@ -1,6 +1,6 @@
 // Builds the page: `node build.mjs [FOLDER]`. The same sources give the same bytes, whatever the machine.
 import { build } from "esbuild";
-import { copyFile, mkdir } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -26,4 +26,3 @@ await build({
   minify: true,
   logLevel: "warning",
 });
-for (const file of ["index.html", "icon.svg"]) await copyFile(join(here, "static", file), join(out, file));

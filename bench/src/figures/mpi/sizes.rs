@@ -178,10 +178,7 @@ fn plot(setting: &Setting, place: &Place, columns: &[Column]) -> Result<(), Benc
         let lines: Vec<Line> = columns.iter().filter_map(line).collect();
         let title = format!("{name} in {unit} by bytes, {}", place.name);
         let file = format!("mpi-{name}-{}.svg", place.name.replace([' ', ','], "-"));
-        let path = setting.out.join(file);
-        std::fs::write(&path, chart::svg(&title, &lines))
-            .map_err(|source| BenchError::File { path: path.clone(), source })?;
-        println!("wrote {}", path.display());
+        chart::write(&setting.out, &file, &title, &lines)?;
     }
     Ok(())
 }
