@@ -46,7 +46,7 @@ use crate::verdict::VerdictMonitor;
 use backpressure::{Backpressure, MAX_QUEUED};
 use disclosure::DisclosurePublisher;
 use metrics::NodeMetrics;
-use sampling::Sampler;
+use sampling::{Sampler, look_at_ranks};
 
 /// How often to look whether the queue to a slow link has drained.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
@@ -168,6 +168,7 @@ impl NodeDaemon {
             let source = NodeMetrics::new(shown, &services, &shared, &sampler);
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
+        tokio::task::spawn_local(look_at_ranks(Rc::clone(&sampler), Rc::clone(&services)));
         let publisher =
             DisclosurePublisher::new(&services, config.node_count(), description.incarnation);
         let fill_monitor = FillMonitor::new(slices, services.cpus.len());
@@ -205,7 +206,6 @@ impl NodeDaemon {
         clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.done {
             let timeout = self.next_timeout();
-            let look = self.sampler.borrow().due();
             let (disclose, idle_monitor) = (self.publisher.due(), self.idle_monitor.due());
             let (fill_monitor, verdicts) = (self.fill_monitor.due(), self.verdict_monitor.due());
             tokio::select! {
@@ -217,7 +217,6 @@ impl NodeDaemon {
                 Some(event) = self.tree_events.recv() => self.tree_event(event),
                 Some(event) = self.job_events.recv() => self.job_event(event),
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
-                () = tokio::time::sleep_until(look) => self.sampler.borrow_mut().look(&self.services),
                 () = tokio::time::sleep_until(disclose) => self.disclose(),
                 () = tokio::time::sleep_until(idle_monitor) => self.look_for_idle_jobs(),
                 () = tokio::time::sleep_until(verdicts) => self.look_for_stopped_jobs(),

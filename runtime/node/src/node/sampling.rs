@@ -1,6 +1,8 @@
 //! Sampler of the ranks' load, which it reads from what they publish; it also answers `Sample`.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_control::message::{
@@ -11,7 +13,6 @@ use kumi_net::PeerCounters;
 use kumi_net::disclosure::RankState;
 use kumi_net::segment::ContextSample;
 use kumi_sched::{ClusterTime, JobId, Timetable};
-use tokio::time::Instant;
 
 use super::{Shared, channels};
 use crate::clock;
@@ -31,7 +32,6 @@ const TIMETABLES: usize = 16;
 pub(super) struct Sampler {
     digest: SwitchStatistics,
     machine_clock: String,
-    next: Instant,
     /// The last timetables.
     timetables: VecDeque<Timetable>,
     recent: usize,
@@ -46,20 +46,14 @@ impl Sampler {
         Self {
             digest: SwitchStatistics::default(),
             machine_clock: clock::name(),
-            next: Instant::now(),
             timetables: VecDeque::with_capacity(TIMETABLES),
             recent,
             most_peers,
         }
     }
 
-    /// When it is time to look.
-    pub(super) fn due(&self) -> Instant {
-        self.next
-    }
-
-    /// Looks at the ranks of the jobs that are scheduled now, or left alone because they only wait.
-    pub(super) fn look(&mut self, services: &NodeServices) {
+    /// Looks at the ranks of the jobs that are scheduled now, or left alone because they only wait. How long until the next look.
+    fn look(&mut self, services: &NodeServices) -> Duration {
         let mut runs = false;
         for live in services.live.borrow_mut().values_mut() {
             runs |= live.started && !live.idle;
@@ -67,8 +61,8 @@ impl Sampler {
                 look_at(live);
             }
         }
-        self.next = Instant::now() + if runs { RUNNING } else { QUIET };
         self.digest.drain(services.switcher.ring());
+        if runs { RUNNING } else { QUIET }
     }
 
     /// The node goes by a new timetable.
@@ -266,6 +260,14 @@ fn peers(mut all: Vec<PeerCounters>, most: usize) -> (Vec<PeerSample>, u32) {
         fragmented: peer.fragmented,
     };
     (all.into_iter().map(sample).collect(), u32::try_from(left_out).unwrap_or(u32::MAX))
+}
+
+/// Looks at the ranks until the daemon ends. Beside the main loop, which arms all of its timers anew whenever it wakes.
+pub(super) async fn look_at_ranks(sampler: Rc<RefCell<Sampler>>, services: Rc<NodeServices>) {
+    loop {
+        let wait = sampler.borrow_mut().look(&services);
+        tokio::time::sleep(wait).await;
+    }
 }
 
 fn look_at(live: &mut LiveJob) {
