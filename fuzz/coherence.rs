@@ -201,7 +201,10 @@ fn forge(action: u8, bytes: &mut Bytes<'_>) -> Message {
             let requester = Rank::from(bytes.next() % 6);
             Message::LockForward { lock: name, requester, known: knowledge(bytes) }
         }
-        2 => Message::LockGrant { lock: name, last: number, intervals: intervals(bytes) },
+        2 => {
+            let departed = u32::from(bytes.next() % 3);
+            Message::LockGrant { lock: name, departed, last: number, intervals: intervals(bytes) }
+        }
         3 => Message::Arrive {
             number,
             kind: if bytes.next().is_multiple_of(4) {
@@ -213,10 +216,16 @@ fn forge(action: u8, bytes: &mut Bytes<'_>) -> Message {
             written: written(bytes),
         },
         4 => Message::Depart { number, written: written(bytes) },
-        5 => Message::ConditionSet { condition: name, intervals: intervals(bytes) },
+        5 => {
+            let departed = u32::from(bytes.next() % 3);
+            Message::ConditionSet { condition: name, departed, intervals: intervals(bytes) }
+        }
         6 => Message::ConditionReset { condition: name },
         7 => Message::ConditionWait { condition: name },
-        8 => Message::ConditionGrant { condition: name, intervals: intervals(bytes) },
+        8 => {
+            let departed = u32::from(bytes.next() % 3);
+            Message::ConditionGrant { condition: name, departed, intervals: intervals(bytes) }
+        }
         9 => {
             let length = usize::from(bytes.next() % 24);
             Message::Diffs { batch: number, diffs: (0..length).map(|_| bytes.next()).collect() }

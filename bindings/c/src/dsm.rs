@@ -73,7 +73,7 @@ impl From<Error> for Failure {
             Error::Misuse(misuse) => match misuse {
                 Misuse::NotHeld { .. } => Code::NotHeld,
                 Misuse::HeldAlready { .. } => Code::HeldAlready,
-                Misuse::Busy => Code::Busy,
+                Misuse::Busy | Misuse::InBarrier => Code::Busy,
                 Misuse::Mismatch { .. } => Code::Mismatch,
                 Misuse::Allocations { .. } => Code::Allocations,
                 Misuse::Full { .. } => Code::Exhausted,

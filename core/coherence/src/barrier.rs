@@ -100,6 +100,11 @@ impl Barrier {
         self.own.is_some()
     }
 
+    /// Whether a thread of this rank waits in the barrier, and that has effect on memory.
+    pub(crate) fn changes_memory(&self) -> bool {
+        matches!(self.own, Some((_, BarrierKind::Memory)))
+    }
+
     /// A child's subtree has arrived.
     pub(crate) fn child_arrived(
         &mut self,

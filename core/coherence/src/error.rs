@@ -39,6 +39,12 @@ pub enum Misuse {
     /// Two threads of a rank are in a barrier at once.
     #[error("two threads of this rank are in a barrier at once; let one of them wait for all")]
     Busy,
+    /// A thread releases what it wrote while another thread of its rank waits in a barrier, at which pages may get other homes.
+    #[error(
+        "a thread gives back what it wrote to shared memory while another thread of its rank is in a barrier; \
+         let the threads meet before the barrier, or start the job with KUMI_DSM_HOMES=stay"
+    )]
+    InBarrier,
     /// Ranks are in different barriers.
     #[error(
         "barrier {number}: rank {rank} called {theirs}, rank {other} {ours}; all ranks make the same calls in the same order"

@@ -15,6 +15,8 @@ pub struct Acquired {
     pub homed: PageSet,
     /// Barriers passed, this one included, if this was a barrier with effect on memory.
     pub epoch: Option<u32>,
+    /// For [`crate::Coherence::forgotten`].
+    pub number: u64,
 }
 
 /// An action of the driver. Events are carried out in their order.

@@ -28,6 +28,7 @@ mod page_set;
 mod page_state;
 mod rank;
 pub mod read_ahead;
+mod stale;
 mod updates;
 mod wire;
 

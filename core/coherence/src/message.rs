@@ -35,6 +35,8 @@ pub enum Message {
     LockGrant {
         /// The lock.
         lock: u32,
+        /// Barriers with effect on memory that the sender has left.
+        departed: u32,
         /// The number of its last release.
         last: u64,
         /// What the receiver did not know.
@@ -62,6 +64,8 @@ pub enum Message {
     ConditionSet {
         /// The condition.
         condition: u32,
+        /// As in [`Message::LockGrant`].
+        departed: u32,
         /// What it makes visible.
         intervals: Vec<Interval>,
     },
@@ -79,6 +83,8 @@ pub enum Message {
     ConditionGrant {
         /// The condition.
         condition: u32,
+        /// As in [`Message::LockGrant`].
+        departed: u32,
         /// What it makes visible.
         intervals: Vec<Interval>,
     },
@@ -241,6 +247,16 @@ impl Message {
         }
     }
 
+    /// Barriers that its sender has left, if what it wrote before counts for the receiver.
+    pub(crate) fn departed(&self) -> u32 {
+        match self {
+            Message::LockGrant { departed, .. }
+            | Message::ConditionSet { departed, .. }
+            | Message::ConditionGrant { departed, .. } => *departed,
+            _ => 0,
+        }
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -255,8 +271,9 @@ impl Message {
                 wire::put(out, (*requester).into());
                 put_knowledge(out, known);
             }
-            Message::LockGrant { lock, last, intervals } => {
+            Message::LockGrant { lock, departed, last, intervals } => {
                 wire::put(out, (*lock).into());
+                wire::put(out, (*departed).into());
                 wire::put(out, *last);
                 put_intervals(out, intervals);
             }
@@ -270,9 +287,10 @@ impl Message {
                 wire::put(out, *number);
                 put_written(out, written);
             }
-            Message::ConditionSet { condition, intervals }
-            | Message::ConditionGrant { condition, intervals } => {
+            Message::ConditionSet { condition, departed, intervals }
+            | Message::ConditionGrant { condition, departed, intervals } => {
                 wire::put(out, (*condition).into());
+                wire::put(out, (*departed).into());
                 put_intervals(out, intervals);
             }
             Message::ConditionReset { condition } | Message::ConditionWait { condition } => {
@@ -327,8 +345,8 @@ fn read(reader: &mut Reader<'_>) -> Result<Message, BadMessage> {
             Message::LockForward { lock, requester, known: knowledge(reader)? }
         }
         3 => {
-            let (lock, last) = (named()?, reader.number()?);
-            Message::LockGrant { lock, last, intervals: intervals(reader)? }
+            let (lock, departed, last) = (named()?, reader.small()?, reader.number()?);
+            Message::LockGrant { lock, departed, last, intervals: intervals(reader)? }
         }
         4 => {
             let kind = BarrierKind::from_number(reader.byte()?).ok_or(BadMessage::Range)?;
@@ -336,10 +354,16 @@ fn read(reader: &mut Reader<'_>) -> Result<Message, BadMessage> {
             Message::Arrive { number: first, kind, allocations, written: written(reader)? }
         }
         5 => Message::Depart { number: first, written: written(reader)? },
-        6 => Message::ConditionSet { condition: named()?, intervals: intervals(reader)? },
+        6 => {
+            let (condition, departed) = (named()?, reader.small()?);
+            Message::ConditionSet { condition, departed, intervals: intervals(reader)? }
+        }
         7 => Message::ConditionReset { condition: named()? },
         8 => Message::ConditionWait { condition: named()? },
-        9 => Message::ConditionGrant { condition: named()?, intervals: intervals(reader)? },
+        9 => {
+            let (condition, departed) = (named()?, reader.small()?);
+            Message::ConditionGrant { condition, departed, intervals: intervals(reader)? }
+        }
         10 => Message::Diffs { batch: first, diffs: reader.rest().to_vec() },
         11 => Message::DiffsDone { batch: first },
         12 => Message::Locate { page: named()? },

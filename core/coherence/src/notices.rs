@@ -56,6 +56,8 @@ pub(crate) struct NoticeLog {
     /// Lazy: intervals by writer, and the last one's number in this epoch.
     intervals: Vec<Vec<Interval>>,
     times: Vec<u64>,
+    /// The same of the epoch before, while this rank waits in the barrier that ends it: others' locks still tell of that one.
+    before: Option<Vec<u64>>,
     /// What this rank wrote since it last arrived at a barrier, in closed intervals.
     written: PageSet,
     /// Scope: what was written while each lock has been held here, also if another release closed the interval.
@@ -72,6 +74,7 @@ impl NoticeLog {
             scopes: BTreeMap::new(),
             intervals: vec![Vec::new(); writers],
             times: vec![0; writers],
+            before: None,
             written: PageSet::new(),
             held: BTreeMap::new(),
         }
@@ -79,11 +82,14 @@ impl NoticeLog {
 
     /// What to tell the holder of a lock when it is asked for.
     pub(crate) fn knowledge(&self, lock: u32) -> Knowledge {
-        let numbers = match self.protocol {
-            Protocol::Scope => vec![self.scopes.get(&lock).map_or(0, |log| log.last)],
-            Protocol::Lazy => self.times.clone(),
+        let (epoch, numbers) = match (self.protocol, &self.before) {
+            (Protocol::Scope, _) => {
+                (self.epoch, vec![self.scopes.get(&lock).map_or(0, |log| log.last)])
+            }
+            (Protocol::Lazy, Some(before)) => (self.epoch - 1, before.clone()),
+            (Protocol::Lazy, None) => (self.epoch, self.times.clone()),
         };
-        Knowledge { epoch: self.epoch, numbers }
+        Knowledge { epoch, numbers }
     }
 
     /// Closes an interval: this rank wrote these pages, and its diffs are at their homes.
@@ -181,16 +187,18 @@ impl NoticeLog {
         }
         let mut new = Vec::new();
         for interval in intervals {
-            let Some(time) = self.times.get_mut(interval.writer as usize) else { continue };
-            if interval.epoch < self.epoch
-                || (interval.epoch == self.epoch && interval.number <= *time)
-            {
-                continue;
-            }
-            // One of a later epoch is told before this rank has arrived there: it is told once more by its number then.
-            if interval.epoch == self.epoch {
-                *time = interval.number;
-            }
+            let writer = interval.writer as usize;
+            let time = match interval.epoch {
+                epoch if epoch == self.epoch => self.times.get_mut(writer),
+                epoch if epoch + 1 == self.epoch => {
+                    self.before.as_mut().and_then(|before| before.get_mut(writer))
+                }
+                // It is told before this rank has arrived there, and once more by its number then.
+                epoch if epoch > self.epoch => Some(&mut 0),
+                _ => None,
+            };
+            let Some(time) = time.filter(|time| interval.number > **time) else { continue };
+            *time = interval.number;
             supersede(&mut self.intervals[interval.writer as usize], interval.clone());
             new.push(interval);
         }
@@ -200,12 +208,14 @@ impl NoticeLog {
     /// This rank arrives at a barrier: takes what it wrote in the epoch that ends, and begins the next one.
     pub(crate) fn arrive(&mut self) -> PageSet {
         self.epoch += 1;
-        self.times.fill(0);
+        let begun = vec![0; self.times.len()];
+        self.before = Some(core::mem::replace(&mut self.times, begun));
         core::mem::take(&mut self.written)
     }
 
     /// All ranks have passed the barrier that this rank arrived at last: everybody knows what was written before.
     pub(crate) fn depart(&mut self) {
+        self.before = None;
         let epoch = self.epoch;
         self.scopes.values_mut().for_each(|log| log.intervals.retain(|one| one.epoch >= epoch));
         self.intervals.iter_mut().for_each(|all| all.retain(|one| one.epoch >= epoch));

@@ -16,6 +16,7 @@ use crate::homes::{Home, Homes, Migration, Placement, Sharing};
 use crate::locks::{self, Locks};
 use crate::message::{Message, Written};
 use crate::notices::{Interval, Knowledge, NoticeLog, Protocol};
+use crate::stale::Stale;
 use crate::updates::Updates;
 use crate::{PageSet, Rank, Ticket};
 
@@ -59,8 +60,11 @@ pub struct Coherence {
     early: Vec<(Rank, u32)>,
     /// Messages of this rank to itself that have not been taken.
     own: Vec<Message>,
-    /// What locks have told that came when nobody waited for them any more: the next acquire forgets it.
-    untold: PageSet,
+    stale: Stale,
+    /// Barriers with effect on memory that this rank has left.
+    departed: u32,
+    /// Messages of ranks that have left a barrier in which this one still waits, in their order.
+    later: Vec<(Rank, Message)>,
 }
 
 impl Coherence {
@@ -83,7 +87,9 @@ impl Coherence {
             locating: Vec::new(),
             early: Vec::new(),
             own: Vec::new(),
-            untold: PageSet::new(),
+            stale: Stale::default(),
+            departed: 0,
+            later: Vec::new(),
             config,
         }
     }
@@ -192,6 +198,18 @@ impl Coherence {
         self.flushes.homes(ticket)
     }
 
+    /// Whether this rank may release that it has written these pages: ask before the diffs are sent.
+    ///
+    /// # Errors
+    /// [`Misuse::InBarrier`].
+    pub fn check_release(&self, pages: &PageSet) -> Result<(), Misuse> {
+        let moves = self.config.migration == Migration::SingleWriter;
+        match moves && self.barrier.changes_memory() && !pages.is_empty() {
+            true => Err(Misuse::InBarrier),
+            false => Ok(()),
+        }
+    }
+
     /// This rank has written these pages, and all diffs of them are in place.
     pub fn close_interval(&mut self, mut pages: PageSet) {
         // Nobody has to drop what is updated.
@@ -210,7 +228,7 @@ impl Coherence {
     pub fn lock(&mut self, lock: u32, ticket: Ticket) -> Result<Events, Misuse> {
         let mut events = Events::new();
         let step = self.locks.acquire(lock, ticket)?;
-        self.lock_step(lock, step, Acquired::default(), &mut events);
+        self.lock_step(lock, step, &mut events);
         self.take_own(events)
     }
 
@@ -236,28 +254,22 @@ impl Coherence {
         self.notices.release(lock);
         let mut events = Events::new();
         let step = self.locks.release(lock);
-        self.lock_step(lock, step, Acquired::default(), &mut events);
+        self.lock_step(lock, step, &mut events);
         self.take_own(events)
     }
 
-    fn lock_step(
-        &mut self,
-        lock: u32,
-        step: locks::Step,
-        mut acquired: Acquired,
-        events: &mut Events,
-    ) {
+    fn lock_step(&mut self, lock: u32, step: locks::Step, events: &mut Events) {
         match step {
             locks::Step::None => {}
             locks::Step::Request => self.request(lock, events),
             locks::Step::Held(ticket) => {
                 self.notices.acquire(lock);
-                acquired.stale.union(&core::mem::take(&mut self.untold));
-                events.push(Event::Resume { ticket, acquired });
+                events.push(Event::Resume { ticket, acquired: self.stale.acquire() });
             }
             locks::Step::HandOver { to, known, again } => {
                 let (last, intervals) = self.notices.unknown_to(lock, &known);
-                self.send(to, Message::LockGrant { lock, last, intervals }, events);
+                let departed = self.departed;
+                self.send(to, Message::LockGrant { lock, departed, last, intervals }, events);
                 if again {
                     self.request(lock, events);
                 }
@@ -323,21 +335,25 @@ impl Coherence {
         }
         let mut acquired = Acquired::default();
         if kind == BarrierKind::Memory {
-            // It tells all of it.
-            self.untold = PageSet::new();
             self.notices.depart();
             self.conditions.depart(self.notices.epoch());
+            let mut homed = PageSet::new();
             if self.config.migration == Migration::SingleWriter {
                 let node = self.node();
-                acquired.homed = self.homes.migrate(written, &self.config.node_of, node);
+                homed = self.homes.migrate(written, &self.config.node_of, node);
             }
+            let mut stale = PageSet::new();
             for (rank, pages) in written {
-                self.add_stale(*rank, pages, &mut acquired.stale);
+                self.add_stale(*rank, pages, &mut stale);
             }
-            acquired.epoch = Some(self.notices.epoch());
+            self.stale.add(&stale);
+            let epoch = Some(self.notices.epoch());
+            acquired = Acquired { homed, epoch, ..self.stale.acquire() };
+            self.departed += 1;
         }
         events.push(Event::Resume { ticket, acquired });
-        Ok(())
+        let later = core::mem::take(&mut self.later);
+        later.into_iter().try_for_each(|(from, message)| self.take(from, message, events))
     }
 
     /// A condition holds from now on; what this rank wrote in this epoch is visible to those who wait for it.
@@ -347,7 +363,7 @@ impl Coherence {
     pub fn set_condition(&mut self, condition: u32) -> Result<Events, Misuse> {
         let mut events = Events::new();
         let intervals = self.notices.everything();
-        let message = Message::ConditionSet { condition, intervals };
+        let message = Message::ConditionSet { condition, departed: self.departed, intervals };
         self.send(condition % self.ranks(), message, &mut events);
         self.take_own(events)
     }
@@ -406,6 +422,10 @@ impl Coherence {
 
     fn take(&mut self, from: Rank, message: Message, events: &mut Events) -> Result<(), Misuse> {
         let peer = |what: &str| Misuse::Peer { from, what: what.to_string() };
+        if self.comes_early(from, &message).map_err(peer)? {
+            self.later.push((from, message));
+            return Ok(());
+        }
         match message {
             Message::LockRequest { lock, known } => {
                 self.lock_requested(lock, from, known, events).map_err(peer)?;
@@ -413,15 +433,14 @@ impl Coherence {
             Message::LockForward { lock, requester, known } => {
                 self.check_rank(requester).map_err(peer)?;
                 let step = self.locks.forwarded(lock, requester, known).map_err(peer)?;
-                self.lock_step(lock, step, Acquired::default(), events);
+                self.lock_step(lock, step, events);
             }
-            Message::LockGrant { lock, last, intervals } => {
+            Message::LockGrant { lock, last, intervals, .. } => {
                 self.check_intervals(&intervals).map_err(peer)?;
                 let step = self.locks.granted(lock).map_err(peer)?;
                 let new = self.notices.learn_lock(lock, last, intervals);
-                let acquired = self.acquired(&new);
-                self.untold.union(&acquired.stale);
-                self.lock_step(lock, step, acquired, events);
+                self.written_by_others(&new);
+                self.lock_step(lock, step, events);
             }
             Message::Arrive { number, kind, allocations, written } => {
                 self.check_written(&written).map_err(peer)?;
@@ -463,6 +482,16 @@ impl Coherence {
         Ok(())
     }
 
+    /// Whether a rank that sends this has left a barrier in which this one still waits. What was written before that barrier is told
+    /// by its end, and the message makes it visible. What the rank sends after it waits, too, so that its order stays.
+    fn comes_early(&self, from: Rank, message: &Message) -> Result<bool, &'static str> {
+        let ahead = message.departed().saturating_sub(self.departed);
+        if ahead > 1 || (ahead == 1 && !self.barrier.is_entered()) {
+            return Err("it has left a barrier where not all have arrived");
+        }
+        Ok(ahead == 1 || self.later.iter().any(|(earlier, _)| *earlier == from))
+    }
+
     fn take_condition(
         &mut self,
         from: Rank,
@@ -470,32 +499,41 @@ impl Coherence {
         events: &mut Events,
     ) -> Result<(), &'static str> {
         match message {
-            Message::ConditionSet { condition, intervals } => {
+            Message::ConditionSet { condition, intervals, .. } => {
                 self.check_intervals(&intervals)?;
                 let (waiting, intervals) = self.conditions.set(condition, intervals);
                 for rank in waiting {
-                    let intervals = intervals.clone();
-                    self.send(rank, Message::ConditionGrant { condition, intervals }, events);
+                    self.grant_condition(rank, condition, intervals.clone(), events);
                 }
             }
             Message::ConditionReset { condition } => self.conditions.reset(condition),
             Message::ConditionWait { condition } => {
                 if let Some(intervals) = self.conditions.asked(condition, from) {
-                    self.send(from, Message::ConditionGrant { condition, intervals }, events);
+                    self.grant_condition(from, condition, intervals, events);
                 }
             }
-            Message::ConditionGrant { condition, intervals } => {
+            Message::ConditionGrant { condition, intervals, .. } => {
                 self.check_intervals(&intervals)?;
                 let new = self.notices.learn(intervals);
-                let mut acquired = self.acquired(&new);
-                acquired.stale.union(&core::mem::take(&mut self.untold));
+                self.written_by_others(&new);
                 for ticket in self.conditions.granted(condition) {
-                    events.push(Event::Resume { ticket, acquired: acquired.clone() });
+                    events.push(Event::Resume { ticket, acquired: self.stale.acquire() });
                 }
             }
             _ => return Err("no message of conditions"),
         }
         Ok(())
+    }
+
+    fn grant_condition(
+        &mut self,
+        to: Rank,
+        condition: u32,
+        intervals: Vec<Interval>,
+        events: &mut Events,
+    ) {
+        let departed = self.departed;
+        self.send(to, Message::ConditionGrant { condition, departed, intervals }, events);
     }
 
     fn lock_requested(
@@ -508,7 +546,8 @@ impl Coherence {
         match self.locks.requested(lock, from) {
             // Nobody has had it.
             None => {
-                let message = Message::LockGrant { lock, last: 0, intervals: Vec::new() };
+                let (departed, intervals) = (self.departed, Vec::new());
+                let message = Message::LockGrant { lock, departed, last: 0, intervals };
                 self.send(from, message, events);
             }
             Some(tail) if tail == from => return Err("a lock is asked for twice"),
@@ -548,12 +587,18 @@ impl Coherence {
 
     // What others wrote.
 
-    fn acquired(&self, intervals: &[Interval]) -> Acquired {
+    /// What an acquire made visible is out of the program's sight: the driver tells this of each that had stale pages. Until then,
+    /// every other acquire of this rank's threads is told of the same pages.
+    pub fn forgotten(&mut self, acquired: &Acquired) {
+        self.stale.forgotten(acquired.number);
+    }
+
+    fn written_by_others(&mut self, intervals: &[Interval]) {
         let mut stale = PageSet::new();
         for interval in intervals {
             self.add_stale(interval.writer, &interval.pages, &mut stale);
         }
-        Acquired { stale, homed: PageSet::new(), epoch: None }
+        self.stale.add(&stale);
     }
 
     /// Adds what a rank wrote, unless it did so in the memory of this node.

@@ -340,6 +340,7 @@ impl World {
                 process.pending.insert(page..page + 1);
             }
         }
+        process.coherence.forgotten(acquired);
     }
 
     fn run(&mut self, script: &Script, at: usize) {

@@ -6,4 +6,5 @@ mod messages;
 mod random_programs;
 mod script;
 mod small_worlds;
+mod threads;
 mod withdrawn;

@@ -38,10 +38,8 @@ fn messages() -> impl Strategy<Value = Message> {
             requester,
             known
         }),
-        (lock, big, intervals()).prop_map(|(lock, last, intervals)| Message::LockGrant {
-            lock,
-            last,
-            intervals
+        (lock, rank, big, intervals()).prop_map(|(lock, departed, last, intervals)| {
+            Message::LockGrant { lock, departed, last, intervals }
         }),
         arrive.prop_map(|(number, kind, allocations, written)| Message::Arrive {
             number,
@@ -50,10 +48,12 @@ fn messages() -> impl Strategy<Value = Message> {
             written
         }),
         (big, written()).prop_map(|(number, written)| Message::Depart { number, written }),
-        (lock, intervals())
-            .prop_map(|(condition, intervals)| Message::ConditionSet { condition, intervals }),
-        (lock, intervals())
-            .prop_map(|(condition, intervals)| Message::ConditionGrant { condition, intervals }),
+        (lock, rank, intervals()).prop_map(|(condition, departed, intervals)| {
+            Message::ConditionSet { condition, departed, intervals }
+        }),
+        (lock, rank, intervals()).prop_map(|(condition, departed, intervals)| {
+            Message::ConditionGrant { condition, departed, intervals }
+        }),
         lock.prop_map(|condition| Message::ConditionReset { condition }),
         lock.prop_map(|condition| Message::ConditionWait { condition }),
         (big, prop::collection::vec(any::<u8>(), 0..40))
@@ -130,8 +130,8 @@ proptest! {
 fn a_message_has_these_bytes() {
     let pages = [3..5, 200..201].into_iter().collect();
     let interval = Interval { epoch: 1, number: 300, writer: 2, pages };
-    let grant = Message::LockGrant { lock: 7, last: 301, intervals: vec![interval] };
-    let bytes = [3, 7, 0xad, 2, 1, 1, 0xac, 2, 2, 2, 3, 2, 0xc3, 1, 1];
+    let grant = Message::LockGrant { lock: 7, departed: 5, last: 301, intervals: vec![interval] };
+    let bytes = [3, 7, 5, 0xad, 2, 1, 1, 0xac, 2, 2, 2, 3, 2, 0xc3, 1, 1];
     assert_eq!(grant.encode(), bytes);
 }
 

@@ -7,10 +7,11 @@ use crate::machine::World;
 use crate::script::{Script, scripts};
 
 /// A generator of numbers (SplitMix64), so that a case is the same wherever it runs.
-struct Numbers(u64);
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
+    /// A number below the bound.
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,7 +37,7 @@ fn run(
 }
 
 /// As many cases as `PROPTEST_CASES` says, or few enough for a test run.
-fn cases() -> u32 {
+pub fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(4000)
 }
 

@@ -38,7 +38,10 @@ impl Ranks {
         for event in events {
             match event {
                 Event::Send { to, message } => self.wire.push_back((at as Rank, to, message)),
-                Event::Resume { acquired, .. } => self.resumed.push((at, acquired)),
+                Event::Resume { acquired, .. } => {
+                    self.all[at].forgotten(&acquired);
+                    self.resumed.push((at, acquired));
+                }
                 // Nothing here is updated or written.
                 Event::Apply { .. }
                 | Event::Update { .. }

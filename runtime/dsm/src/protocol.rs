@@ -160,6 +160,19 @@ impl Protocol {
         asked.map_err(Error::Misuse)
     }
 
+    /// As [`Protocol::ask`] whether the program may do something. If not, the memory can only end.
+    pub(crate) fn check(
+        &self,
+        question: impl FnOnce(&Coherence) -> Result<(), Misuse>,
+    ) -> Result<(), Error> {
+        let checked = self.service.call(|service, _| {
+            service.check()?;
+            question(&service.coherence)
+                .inspect_err(|misuse| service.failure = Some(misuse.clone()))
+        })?;
+        checked.map_err(Error::Misuse)
+    }
+
     /// Does something that nobody waits for.
     pub(crate) fn tell(
         &self,

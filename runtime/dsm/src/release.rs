@@ -1,7 +1,7 @@
 //! What a rank does before it releases: its diffs go home.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kumi_coherence::message::push_diff;
 use kumi_coherence::{Home, PageSet};
@@ -65,6 +65,10 @@ pub(crate) struct Releaser {
     releasing: Mutex<()>,
 }
 
+/// All that a rank has written is in place, and its other threads release nothing.
+#[must_use = "other threads release nothing as long as this is kept"]
+pub(crate) struct Released<'r>(#[expect(dead_code, reason = "it is kept")] MutexGuard<'r, ()>);
+
 impl Releaser {
     pub(crate) fn new(
         node: Arc<NodeCopy>,
@@ -78,18 +82,19 @@ impl Releaser {
     /// Collects the pages that this rank has written, sends their diffs and waits until they are in place, then closes the interval.
     ///
     /// Threads do this one after the other. What one of them wrote another one may collect, and the first must not give its lock away
-    /// before that has arrived.
+    /// before that has arrived. No other thread releases as long as the result is kept.
     pub(crate) fn flush(
         &self,
         collect: impl FnOnce() -> Result<PageSet, Error>,
-    ) -> Result<(), Error> {
-        let _releasing = self.releasing.lock().unwrap_or_else(PoisonError::into_inner);
+    ) -> Result<Released<'_>, Error> {
+        let releasing = self.releasing.lock().unwrap_or_else(PoisonError::into_inner);
         let pages = collect()?;
         if self.trace.is_on() {
             for range in pages.ranges() {
                 self.trace.note(EventKind::Written, range.start, (range.end - range.start).into());
             }
         }
+        self.protocol.check(|coherence| coherence.check_release(&pages))?;
         let mut left = self.far(&pages)?;
         let mut scratch = self.node.scratch();
         while !left.is_empty() {
@@ -100,7 +105,8 @@ impl Releaser {
             }
             left = busy;
         }
-        self.protocol.ask(|coherence| coherence.close_interval(pages))
+        self.protocol.ask(|coherence| coherence.close_interval(pages))?;
+        Ok(Released(releasing))
     }
 
     /// The pages whose diffs leave.

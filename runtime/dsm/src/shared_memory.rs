@@ -19,7 +19,7 @@ use crate::node_memory::{NodeMemory, Offer, UnitSize};
 use crate::pager::Pager;
 use crate::protocol::Protocol;
 use crate::rank_view::RankView;
-use crate::release::Releaser;
+use crate::release::{Released, Releaser};
 use crate::statistics::{Count, Statistics};
 use crate::trace::Trace;
 use crate::view::{FaultRefusal, FaultResolver, Mechanism, View, Writes};
@@ -315,7 +315,7 @@ impl SharedMemory {
         self.protocol.tell(|coherence, ticket| {
             coherence.check_held(lock, ticket).map(|()| kumi_coherence::Events::new())
         })?;
-        self.flush()?;
+        drop(self.flush()?);
         // Before others can hear of it, so that the next one's wait ends later.
         self.trace.note(EventKind::Unlock, lock, 0);
         self.context.tell_lock(lock, false);
@@ -327,8 +327,8 @@ impl SharedMemory {
     /// # Errors
     /// [`Error::Misuse`] if the ranks' calls or allocations differ; [`Error::Channel`].
     pub fn barrier(&self) -> Result<(), Error> {
-        self.flush()?;
-        self.pass(BarrierKind::Memory)
+        let released = self.flush()?;
+        self.pass(BarrierKind::Memory, Some(released))
     }
 
     /// Waits until all ranks have called this, without effect on memory.
@@ -336,7 +336,7 @@ impl SharedMemory {
     /// # Errors
     /// As [`SharedMemory::barrier`].
     pub fn wait(&self) -> Result<(), Error> {
-        self.pass(BarrierKind::Plain)
+        self.pass(BarrierKind::Plain, None)
     }
 
     /// Waits until all ranks leave.
@@ -345,10 +345,15 @@ impl SharedMemory {
         self.wait()
     }
 
-    fn pass(&self, kind: BarrierKind) -> Result<(), Error> {
+    /// Other threads release nothing between the last flush and the arrival.
+    fn pass(&self, kind: BarrierKind, released: Option<Released<'_>>) -> Result<(), Error> {
         let begun = self.trace.begin();
         let described = Description::of(WaitKind::SharedBarrier, None).enter();
-        let acquired = self.protocol.wait(|coherence, ticket| coherence.barrier(kind, ticket))?;
+        let acquired = self.protocol.wait(|coherence, ticket| {
+            let arrived = coherence.barrier(kind, ticket);
+            drop(released);
+            arrived
+        })?;
         drop(described);
         self.trace.barrier(begun, kind);
         self.statistics.count(Count::Barriers, 1);
@@ -360,7 +365,7 @@ impl SharedMemory {
     /// # Errors
     /// [`Error::Channel`].
     pub fn set_condition(&self, condition: u32) -> Result<(), Error> {
-        self.flush()?;
+        drop(self.flush()?);
         self.trace.note(EventKind::SetCondition, condition, 0);
         self.protocol.tell(|coherence, _| coherence.set_condition(condition))?;
         self.known_to_manager(condition)
@@ -407,10 +412,13 @@ impl SharedMemory {
         self.statistics.count(Count::PagesHomed, acquired.homed.pages());
         self.pager.forget(&acquired.stale)?;
         let used = self.rank_view.acquire(acquired)?;
+        if !acquired.stale.is_empty() {
+            self.protocol.ask(|coherence| coherence.forgotten(acquired))?;
+        }
         self.pager.fetch_again(&used)
     }
 
-    fn flush(&self) -> Result<(), Error> {
+    fn flush(&self) -> Result<Released<'_>, Error> {
         let allocated = self.protocol.ask(|coherence| coherence.allocated())?;
         self.releaser.flush(|| self.rank_view.collect(allocated))
     }
