@@ -90,6 +90,7 @@ fn parse_call(text: &str) -> SystemCall {
 #[cfg(test)]
 pub(crate) mod test {
     use std::collections::BTreeSet;
+    use std::io::{BufRead, BufReader};
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
@@ -105,6 +106,17 @@ pub(crate) mod test {
             let mut command = Command::new(program);
             command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
             Self(command.spawn().expect("it starts"))
+        }
+
+        /// One that has said a line, and the line; none if it has ended before.
+        pub(crate) fn heard(program: &str, args: &[&str]) -> (Self, String) {
+            let mut command = Command::new(program);
+            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+            let mut child = command.spawn().expect("it starts");
+            let mut line = String::new();
+            let said = child.stdout.take().expect("a pipe");
+            BufReader::new(said).read_line(&mut line).expect("a line");
+            (Self(child), line)
         }
 
         pub(crate) fn shell(script: &str) -> Self {

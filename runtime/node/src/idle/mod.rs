@@ -6,9 +6,11 @@
 
 mod blocked;
 mod detector;
+mod observer;
 mod syscalls;
 mod thread_times;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use tokio::time::Instant;
 use crate::clock::monotonic;
 use crate::job::{LiveJob, NodeServices, ProcessTable};
 use detector::{Activity, IdleAllowance, IdleDetector};
+use observer::Observer;
 use thread_times::ThreadTimes;
 
 /// Time between observations.
@@ -56,6 +59,7 @@ pub(crate) struct IdleMonitor {
     slice_ns: u64,
     next: Instant,
     watches: BTreeMap<JobId, WatchedJob>,
+    observer: RefCell<Observer>,
     /// Of the system, where there is a job without a control group, and when it was read.
     table: Option<(Instant, ProcessTable)>,
 }
@@ -83,6 +87,7 @@ impl IdleMonitor {
             slice_ns: 0,
             next: Instant::now(),
             watches: BTreeMap::new(),
+            observer: Observer::new(syscalls::some_works).into(),
             table: None,
         }
     }
@@ -118,8 +123,11 @@ impl IdleMonitor {
                 let look = Observation { now: monotonic(), on, runs, slice_ns };
                 let watch = before.remove(&job);
                 let mut watch = watch.unwrap_or_else(|| WatchedJob::new(self.after, &look, live));
-                if let Some(idle) = watch.look(&look, live, &|| self.processes(services, job, live))
-                {
+                let processes = || self.processes(services, job, live);
+                let works = |exempt: &BTreeSet<i32>| {
+                    self.observer.borrow_mut().some_works(job, processes(), exempt)
+                };
+                if let Some(idle) = watch.look(&look, live, &processes, &works) {
                     changes.push((job, idle));
                 }
                 self.watches.insert(job, watch);
@@ -192,6 +200,7 @@ impl WatchedJob {
         look: &Observation,
         live: &LiveJob,
         processes: &dyn Fn() -> BTreeSet<i32>,
+        works: &dyn Fn(&BTreeSet<i32>) -> bool,
     ) -> Option<bool> {
         let turns = live.turns.begun();
         let begun = turns.saturating_sub(self.turns);
@@ -208,7 +217,7 @@ impl WatchedJob {
         (self.at, self.turns, self.on) = (look.now, turns, look.on);
         (self.idle, self.standings) = (live.idle, standings);
         // What threads of a stopped job would do cannot be seen.
-        let ready = || look.runs && syscalls::some_works(&processes(), &exempt);
+        let ready = || look.runs && works(&exempt);
         self.detector.look(look.now, (begun, throughout), doing, ready)
     }
 
