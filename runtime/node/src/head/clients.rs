@@ -24,6 +24,12 @@ const WINDOW: usize = 16;
 
 /// Most replies that wait for a slow client; then the head reads no more of its requests.
 const MOST_ANSWERS: usize = 16;
+/// Most replies that wait for a client in all, those that it did not ask for included; one with more is cut off.
+const MOST_WAITING: usize = 256;
+/// A report of a deadlock, which is long and comes unasked, counts as so many.
+const REPORT_WEIGHT: usize = 16;
+/// How long a client that is cut off may take for the last word.
+const GOODBYE: Duration = Duration::from_secs(1);
 /// Jobs that a client may follow at the same time: each takes a task and an open file.
 const MOST_FOLLOWED: usize = 64;
 
@@ -45,11 +51,29 @@ pub(super) struct ClientOutbox {
 struct PendingReplies {
     count: Cell<usize>,
     fewer: Notify,
+    /// There are too many: the client does not read.
+    too_many: Notify,
+}
+
+/// As how many replies one counts.
+fn weight(reply: &ClientReply) -> usize {
+    if matches!(reply, ClientReply::Deadlock { .. }) { REPORT_WEIGHT } else { 1 }
 }
 
 impl PendingReplies {
-    fn written(&self) {
-        self.count.set(self.count.get().saturating_sub(1));
+    /// Counts one more of this weight, unless there are too many.
+    fn add(&self, weight: usize) -> bool {
+        let count = self.count.get() + weight;
+        if count > MOST_WAITING {
+            self.too_many.notify_one();
+            return false;
+        }
+        self.count.set(count);
+        true
+    }
+
+    fn written(&self, weight: usize) {
+        self.count.set(self.count.get().saturating_sub(weight));
         self.fewer.notify_one();
     }
 
@@ -66,10 +90,9 @@ impl ClientOutbox {
         Self { answers, waiting, output, followers }
     }
 
-    /// Queues a reply. Returns whether the client is still there.
+    /// Queues a reply. Returns whether the client is still there, and reads.
     fn answer(&self, reply: ClientReply) -> bool {
-        self.waiting.count.set(self.waiting.count.get() + 1);
-        self.answers.send(reply).is_ok()
+        self.waiting.add(weight(&reply)) && self.answers.send(reply).is_ok()
     }
 
     /// The sender for one more follower, and the token that it holds meanwhile.
@@ -189,7 +212,7 @@ async fn write_replies(
         };
         frame::write(stream, &reply, LINK_LIMIT).await?;
         if answer {
-            waiting.written();
+            waiting.written(weight(&reply));
         }
     }
 }
@@ -298,12 +321,20 @@ where
             }
             None
         }
+        () = notes.waiting.too_many.notified() => {
+            shared.refusals.count("client does not read");
+            tracing::warn!(client = id.0, "a client that does not read its replies is cut off");
+            None
+        }
     };
-    if let Some(last) = last {
-        // The client is about to be cut off; that it does not listen changes nothing.
-        let _ = frame::write(&mut write, &last, LINK_LIMIT).await;
-    }
-    let _ = write.shutdown().await;
+    // The client is about to be cut off; that it does not listen changes nothing.
+    let _ = tokio::time::timeout(GOODBYE, async {
+        if let Some(last) = last {
+            frame::write(&mut write, &last, LINK_LIMIT).await?;
+        }
+        Ok::<_, FrameError>(write.shutdown().await?)
+    })
+    .await;
     // Fails only when the head is about to end.
     let _ = shared.events.send(Event::ClientDown(id)).await;
 }
@@ -311,6 +342,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_control::message::DeadlockReport;
 
     #[test]
     fn a_client_that_does_not_read_is_not_listened_to() {
@@ -329,11 +361,33 @@ mod tests {
             assert!(outbox.answer(ClientReply::Done));
         }
         assert!(!soon(&waiting));
-        waiting.written();
+        waiting.written(1);
         assert!(soon(&waiting));
         let followers: Vec<_> = (0..MOST_FOLLOWED).map(|_| outbox.follower().unwrap()).collect();
         assert_eq!(outbox.follower().unwrap_err().kind, RefusalKind::NoResources);
         drop(followers);
         assert!(outbox.follower().is_ok());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_comes_unasked_does_not_pile_up() {
+        let (answers, mut queue) = mpsc::unbounded_channel();
+        let (output, _pieces) = mpsc::channel(WINDOW);
+        let outbox = ClientOutbox::new(answers, output);
+        let explanation = kumi_verdict::Explanation::new(kumi_verdict::Summary::EMPTY);
+        let report = Box::new(DeadlockReport { explanation, ends_after: None });
+        let deadlock =
+            || ClientReply::Deadlock { job: kumi_sched::JobId(1), report: report.clone() };
+        let queued = (0..1_000).filter(|_| outbox.answer(deadlock())).count();
+        assert_eq!(queued, MOST_WAITING / REPORT_WEIGHT);
+        assert!(!outbox.answer(deadlock()));
+        outbox.waiting.too_many.notified().await;
+        let mut kept = 0;
+        while let Ok(reply) = queue.try_recv() {
+            outbox.waiting.written(weight(&reply));
+            kept += 1;
+        }
+        assert_eq!((kept, outbox.waiting.count.get()), (queued, 0));
+        assert!(outbox.answer(deadlock()), "who reads is told on");
     }
 }
