@@ -17,6 +17,8 @@ use super::terminal::BELL;
 const CHUNK: usize = 64 << 10;
 /// Most input that waits for a rank to read it, in bytes.
 const MAX_INPUT: usize = 64 << 20;
+/// Bytes that a piece of it takes beside its own: who types one byte at a time has no more room than others.
+const PIECE: usize = 64;
 
 /// Hands output of a rank in until its end; stops reading while the way up is blocked, so that the
 /// rank waits instead of the daemon's memory growing.
@@ -43,6 +45,11 @@ pub(super) async fn pump(
     }
 }
 
+/// Bytes that a piece of input takes while it waits.
+fn cost(data: &[u8]) -> usize {
+    data.len().saturating_add(PIECE)
+}
+
 /// Input of rank 0: queued, written by a task of its own.
 #[derive(Debug)]
 pub(super) struct Input {
@@ -61,7 +68,7 @@ impl Input {
                     // The rank closed its input: what else comes goes nowhere, as in a shell.
                     return;
                 }
-                left.set(left.get().saturating_sub(data.len()));
+                left.set(left.get().saturating_sub(cost(&data)));
             }
         });
         Self { queue: Some(queue), waiting }
@@ -80,7 +87,7 @@ impl Input {
             return true;
         }
         let Some(queue) = &self.queue else { return true };
-        let waiting = self.waiting.get().saturating_add(data.len());
+        let waiting = self.waiting.get().saturating_add(cost(&data));
         if waiting > MAX_INPUT {
             return false;
         }
@@ -100,6 +107,10 @@ impl JobTask {
             return;
         }
         if self.terminal.is_some() {
+            // Nobody holds back who types. Where output has to wait, a bell for each key would pile up.
+            if *self.services.blocked.borrow() {
+                return;
+            }
             let (job, rank, stream, data) = (self.job, self.first, Stream::Out, vec![BELL]);
             return self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
         }
@@ -113,5 +124,49 @@ impl JobTask {
         if let Err(error) = terminal.resize(size, redraw) {
             tracing::warn!(job = %self.job, %error, "the terminal has another size than its window");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes nothing.
+    struct Stuck;
+
+    impl AsyncWrite for Stuck {
+        fn poll_write(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: &[u8],
+        ) -> std::task::Poll<io::Result<usize>> {
+            std::task::Poll::Pending
+        }
+
+        fn poll_flush(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Pending
+        }
+
+        fn poll_shutdown(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Pending
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn single_bytes_that_nobody_reads_do_not_fill_the_memory() {
+        let local = tokio::task::LocalSet::new();
+        let _entered = local.enter();
+        let mut input = Input::start(Stuck);
+        let most = MAX_INPUT / PIECE;
+        let taken = (0..=most).take_while(|_| input.give(vec![7])).count();
+        assert!(taken < most, "{taken} pieces wait");
+        let mut whole = Input::start(Stuck);
+        assert!(whole.give(vec![7; MAX_INPUT - PIECE]) && !whole.give(vec![7]));
     }
 }
