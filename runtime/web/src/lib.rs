@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod connections;
 pub mod history;
 mod page;
 pub mod picture;
@@ -22,8 +23,9 @@ pub mod sessions;
 mod stall;
 mod views;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 
@@ -55,11 +57,15 @@ pub struct Shared {
 pub struct Watchers {
     all: AtomicUsize,
     slices: AtomicUsize,
+    /// By user.
+    users: Mutex<BTreeMap<u32, usize>>,
 }
 
 impl Watchers {
     /// Most of them at a time.
     pub const MOST: usize = 64;
+    /// Most of one user, so that nobody keeps the others out.
+    pub const MOST_OF_USER: usize = 16;
 
     /// Whether anybody watches.
     #[must_use]
@@ -73,15 +79,25 @@ impl Watchers {
         self.slices.load(Ordering::Relaxed) > 0
     }
 
-    /// One more, unless there are too many; it is counted as long as it holds the token.
+    fn users(&self) -> MutexGuard<'_, BTreeMap<u32, usize>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more of this user, unless there are too many; it is counted as long as it holds the token.
     #[must_use]
-    pub fn admit(self: &Arc<Self>, slices: bool) -> Option<Watching> {
-        let few = |count| (count < Self::MOST).then_some(count + 1);
-        self.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, few).ok()?;
+    pub fn admit(self: &Arc<Self>, uid: u32, slices: bool) -> Option<Watching> {
+        let mut users = self.users();
+        let all = users.values().sum::<usize>();
+        let own = users.get(&uid).copied().unwrap_or(0);
+        if all >= Self::MOST || own >= Self::MOST_OF_USER {
+            return None;
+        }
+        users.insert(uid, own + 1);
+        self.all.fetch_add(1, Ordering::Relaxed);
         if slices {
             self.slices.fetch_add(1, Ordering::Relaxed);
         }
-        Some(Watching { watchers: Arc::clone(self), slices })
+        Some(Watching { watchers: Arc::clone(self), uid, slices })
     }
 }
 
@@ -89,6 +105,7 @@ impl Watchers {
 #[derive(Debug)]
 pub struct Watching {
     watchers: Arc<Watchers>,
+    uid: u32,
     slices: bool,
 }
 
@@ -98,6 +115,11 @@ impl Drop for Watching {
         if self.slices {
             self.watchers.slices.fetch_sub(1, Ordering::Relaxed);
         }
+        let mut users = self.watchers.users();
+        if let Some(own) = users.get_mut(&self.uid) {
+            *own -= 1;
+        }
+        users.retain(|_, own| *own > 0);
     }
 }
 
@@ -108,13 +130,16 @@ mod tests {
     #[test]
     fn watchers_are_counted_while_they_watch() {
         let watchers = Arc::new(Watchers::default());
-        let first = watchers.admit(true);
-        let rest: Vec<_> = (1..Watchers::MOST).filter_map(|_| watchers.admit(false)).collect();
+        let first = watchers.admit(0, true);
+        let user = |place: usize| u32::try_from(place / Watchers::MOST_OF_USER).unwrap();
+        let rest: Vec<_> =
+            (1..Watchers::MOST).filter_map(|place| watchers.admit(user(place), false)).collect();
         assert!(watchers.any() && watchers.slices() && rest.len() == Watchers::MOST - 1);
-        assert!(watchers.admit(false).is_none());
+        assert!(watchers.admit(99, false).is_none());
         drop(first);
-        assert!(watchers.any() && !watchers.slices() && watchers.admit(false).is_some());
+        assert!(watchers.admit(1, false).is_none(), "this user has as many as one may have");
+        assert!(watchers.any() && !watchers.slices() && watchers.admit(99, false).is_some());
         drop(rest);
-        assert!(!watchers.any());
+        assert!(!watchers.any() && watchers.users().is_empty());
     }
 }

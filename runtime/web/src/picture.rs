@@ -1,5 +1,6 @@
 //! What a browser sees of the cluster several times a second.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use kumi_control::message::User;
@@ -148,16 +149,16 @@ impl Picture {
 
     fn make(&self, viewer: &User, slices: bool) -> Result<Arc<str>, serde_json::Error> {
         let seen = |job: &&JobPicture| self.sees(viewer, &job.user);
-        let job = |job: &JobPicture| self.jobs.iter().any(|one| one.job == job.job && seen(&one));
-        let hidden: Vec<u64> =
-            self.jobs.iter().filter(|it| !job(it)).map(|hidden| hidden.job).collect();
+        let all = self.open || self.owns_all(viewer);
+        let shown: BTreeSet<u64> = self.jobs.iter().filter(seen).map(|job| job.job).collect();
         let node = |node: &NodePicture| {
             let mut node = node.clone();
             if !slices {
                 node.slices.clear();
             }
             for slice in &mut node.slices {
-                slice.jobs.retain(|job| !hidden.contains(job));
+                // Of jobs that are over nobody knows any more whose they were.
+                slice.jobs.retain(|job| all || shown.contains(job));
             }
             node
         };
@@ -201,7 +202,7 @@ mod tests {
             parts: vec![[0, 0, 2]],
             loads: vec![0, 255],
         };
-        let slices = vec![SlicePicture { at_us: 10, jobs: vec![7, 8] }];
+        let slices = vec![SlicePicture { at_us: 10, jobs: vec![6, 7, 8] }];
         Picture {
             open,
             named: open,
@@ -236,6 +237,8 @@ mod tests {
         assert_eq!(own["nodes"][0]["slices"][0]["jobs"], serde_json::json!([8]));
         assert!(!own.to_string().contains("name7"));
         for uid in [0, 50] {
+            let whole = text(&closed, uid, true);
+            assert_eq!(whole["nodes"][0]["slices"][0]["jobs"], serde_json::json!([6, 7, 8]));
             assert_eq!(text(&closed, uid, true)["jobs"].as_array().unwrap().len(), 2);
         }
         assert_eq!(text(&closed, 1002, true)["jobs"], serde_json::json!([]));

@@ -10,12 +10,13 @@ use axum::http::header::{
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 
+use crate::connections::Peer;
 use crate::page::{FILES, INDEX, StaticFile};
 use crate::{Shared, Visitor, api};
 
@@ -75,7 +76,7 @@ fn cookie_name(cluster: &str) -> String {
 }
 
 /// The session of a request.
-fn session(headers: &HeaderMap, cluster: &str) -> Option<String> {
+pub(crate) fn session(headers: &HeaderMap, cluster: &str) -> Option<String> {
     let name = cookie_name(cluster);
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|text| text.split(';')).filter_map(|pair| pair.split_once('='));
@@ -87,8 +88,10 @@ impl FromRequestParts<Arc<App>> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
         let shared = &app.shared;
+        let by = Peer::user(&parts.extensions);
         let known = session(&parts.headers, &shared.cluster)
-            .and_then(|session| shared.sessions.visitor(&session));
+            .and_then(|session| shared.sessions.visitor(&session))
+            .filter(|visitor: &Self| visitor.may_come(by));
         known.ok_or_else(|| {
             Refused::new(
                 StatusCode::UNAUTHORIZED,
@@ -107,11 +110,13 @@ struct Login {
 async fn login(
     State(app): State<Arc<App>>,
     Query(login): Query<Login>,
+    extensions: Extensions,
 ) -> Result<Response, Refused> {
-    let session = app.shared.sessions.redeem(&login.ticket).ok_or_else(|| {
+    let by = Peer::user(&extensions);
+    let session = app.shared.sessions.redeem(&login.ticket, by).ok_or_else(|| {
         Refused::new(
             StatusCode::FORBIDDEN,
-            "the ticket is unknown, was used or is older than 5 minutes; run `kumi web` again",
+            "the ticket is unknown, was used, is older than 5 minutes or another user's; run `kumi web` again",
         )
     })?;
     let secure = if app.secure { "; Secure" } else { "" };

@@ -6,19 +6,18 @@ use std::os::unix::net::UnixListener as StdUnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Shared;
+use crate::connections::{Connections, CountedConnection, Peer, PeerService};
 use crate::routes::{App, router};
 use crate::stall::StallGuard;
 
-/// Connections served at a time by a listener; others wait.
+/// Connections served at a time by a listener; those of further peers wait.
 const MOST_CONNECTIONS: usize = 256;
 /// Most bytes of a request's head.
 const MOST_HEAD: usize = 16 << 10;
@@ -115,15 +114,18 @@ async fn serve_local(
     let listener = UnixListener::from_std(listener)?;
     let router = router(Arc::new(App { shared, secure: false, hosts: own_names() }));
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let connections = Connections::default();
     loop {
         // Nobody closes the semaphore.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let router = router.clone();
+        let accepted = listener.accept().await;
+        match accepted.and_then(|(stream, _)| Ok((Peer::User(stream.peer_cred()?.uid()), stream))) {
+            Ok((peer, stream)) => {
+                let Some(counted) = admit(&connections, peer) else { continue };
+                let service = PeerService::new(router.clone(), peer);
                 tokio::spawn(async move {
-                    attend(stream, router, limits).await;
-                    drop(place);
+                    attend(stream, service, limits).await;
+                    drop((counted, place));
                 });
             }
             Err(error) => pause(&error).await,
@@ -147,15 +149,19 @@ async fn serve_network(
     }
     let router = router(Arc::new(App { shared, secure: acceptor.is_some(), hosts }));
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let connections = Connections::default();
     loop {
         // Nobody closes the semaphore.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let (router, acceptor) = (router.clone(), acceptor.clone());
+            Ok((stream, from)) => {
+                let peer = Peer::Address(from.ip().to_canonical());
+                let Some(counted) = admit(&connections, peer) else { continue };
+                let (service, acceptor) =
+                    (PeerService::new(router.clone(), peer), acceptor.clone());
                 tokio::spawn(async move {
-                    attend_network(stream, acceptor, router, limits).await;
-                    drop(place);
+                    attend_network(stream, acceptor, service, limits).await;
+                    drop((counted, place));
                 });
             }
             Err(error) => pause(&error).await,
@@ -163,19 +169,28 @@ async fn serve_network(
     }
 }
 
+/// Counts a connection. One of a peer that has too many is closed at once, and so leaves its place to others.
+fn admit(connections: &Connections, peer: Peer) -> Option<CountedConnection> {
+    let counted = connections.count(peer);
+    if counted.is_none() {
+        tracing::debug!(?peer, "a browser has too many connections");
+    }
+    counted
+}
+
 /// Serves a connection from the network, after its handshake if it is to be encrypted.
 async fn attend_network(
     stream: TcpStream,
     acceptor: Option<TlsAcceptor>,
-    router: Router,
+    service: PeerService,
     limits: Limits,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "small answers may come late");
     }
-    let Some(acceptor) = acceptor else { return attend(stream, router, limits).await };
+    let Some(acceptor) = acceptor else { return attend(stream, service, limits).await };
     match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => attend(stream, router, limits).await,
+        Ok(Ok(stream)) => attend(stream, service, limits).await,
         Ok(Err(error)) => tracing::debug!(%error, "a browser's handshake failed"),
         Err(_) => tracing::debug!("a browser's handshake took too long"),
     }
@@ -187,7 +202,7 @@ async fn pause(error: &io::Error) {
 }
 
 /// Serves the requests of a connection.
-async fn attend<S>(stream: S, router: Router, limits: Limits)
+async fn attend<S>(stream: S, service: PeerService, limits: Limits)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -196,7 +211,7 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(MOST_HEAD)
-        .serve_connection(stream, TowerToHyperService::new(router));
+        .serve_connection(stream, service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a browser's connection ended");
     }

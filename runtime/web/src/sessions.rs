@@ -28,6 +28,14 @@ pub struct Visitor {
     pub act: bool,
 }
 
+impl Visitor {
+    /// Whether this user may bring the secrets of this visitor; always, if it is not known which one does.
+    #[must_use]
+    pub fn may_come(&self, by: Option<u32>) -> bool {
+        by.is_none_or(|uid| uid == self.user.uid)
+    }
+}
+
 /// The system gave no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the system has no random numbers for a ticket")]
@@ -113,13 +121,15 @@ impl Sessions {
         lock(&self.tickets).insert(visitor, Instant::now())
     }
 
-    /// Turns a ticket into a session; none if the ticket is unknown, used or too old.
-    pub fn redeem(&self, ticket: &str) -> Option<String> {
+    /// Turns a ticket into a session; none if the ticket is unknown, used or too old, or not of the user who comes with it. If
+    /// it is not known `by` whom it comes, anybody may.
+    pub fn redeem(&self, ticket: &str, by: Option<u32>) -> Option<String> {
         let now = Instant::now();
         let visitor = {
-            let mut tickets = lock(&self.tickets);
+            let (mut tickets, hash) = (lock(&self.tickets), hash(ticket));
             tickets.forget_old(now);
-            tickets.entries.remove(&hash(ticket))?.visitor
+            tickets.entries.get(&hash).filter(|entry| entry.visitor.may_come(by))?;
+            tickets.entries.remove(&hash)?.visitor
         };
         lock(&self.sessions).insert(visitor, now).ok()
     }
@@ -154,12 +164,21 @@ mod tests {
         let ticket = sessions.issue(visitor(1)).unwrap();
         assert_eq!(ticket.len(), 64);
         assert_eq!(sessions.visitor(&ticket), None, "a ticket is no session");
-        let session = sessions.redeem(&ticket).unwrap();
-        assert_eq!(sessions.redeem(&ticket), None);
-        assert_eq!(sessions.redeem("no ticket"), None);
+        let session = sessions.redeem(&ticket, None).unwrap();
+        assert_eq!(sessions.redeem(&ticket, None), None);
+        assert_eq!(sessions.redeem("no ticket", None), None);
         assert_eq!(sessions.visitor(&session), Some(visitor(1)));
         sessions.end(&session);
         assert_eq!(sessions.visitor(&session), None);
+    }
+
+    #[test]
+    fn a_ticket_that_another_user_brings_stays_its_owners() {
+        let sessions = Sessions::default();
+        let ticket = sessions.issue(visitor(1)).unwrap();
+        assert_eq!(sessions.redeem(&ticket, Some(2)), None);
+        assert_eq!(sessions.redeem(&ticket, Some(0)), None);
+        assert!(sessions.redeem(&ticket, Some(1)).is_some());
     }
 
     #[test]
@@ -168,8 +187,8 @@ mod tests {
         let other = sessions.issue(visitor(2)).unwrap();
         let tickets: Vec<String> =
             (0..=MOST_OF_USER).map(|_| sessions.issue(visitor(1)).unwrap()).collect();
-        let good = tickets.iter().filter(|ticket| sessions.redeem(ticket).is_some()).count();
-        assert_eq!((good, sessions.redeem(&other).is_some()), (MOST_OF_USER, true));
+        let good = tickets.iter().filter(|ticket| sessions.redeem(ticket, None).is_some()).count();
+        assert_eq!((good, sessions.redeem(&other, None).is_some()), (MOST_OF_USER, true));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,8 @@ struct Site {
     sessions: Arc<Sessions>,
     pictures: watch::Sender<Arc<Picture>>,
     watchers: Arc<Watchers>,
+    /// The local socket.
+    socket: PathBuf,
     _server: Server,
     _folder: tempfile::TempDir,
 }
@@ -53,6 +57,10 @@ fn head(mut questions: mpsc::Receiver<Question>) {
 }
 
 fn site(limits: Limits) -> Site {
+    site_with(limits, None)
+}
+
+fn site_with(limits: Limits, tls: Option<Arc<rustls::ServerConfig>>) -> Site {
     let folder = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,9 +76,15 @@ fn site(limits: Limits) -> Site {
         watchers: Arc::clone(&watchers),
         history: Some(HistoryReader::new(&folder.path().join("none"), 1)),
     };
-    let listeners = vec![Listener::Network { listener, address, tls: None }];
+    let socket = folder.path().join("web.sock");
+    let local = Listener::Local(UnixListener::bind(&socket).unwrap());
+    let listeners = vec![Listener::Network { listener, address, tls }, local];
     let server = Server::start(shared, listeners, limits).unwrap();
-    Site { address, sessions, pictures, watchers, _server: server, _folder: folder }
+    Site { address, sessions, pictures, watchers, socket, _server: server, _folder: folder }
+}
+
+fn request(line: &str, headers: &str) -> String {
+    format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n")
 }
 
 impl Site {
@@ -90,22 +104,41 @@ impl Site {
     }
 
     fn ask(&self, line: &str, headers: &str) -> String {
-        self.raw(&format!(
-            "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
-        ))
+        self.raw(&request(line, headers))
+    }
+
+    /// Asks by the local socket, as the user of this test.
+    fn ask_locally(&self, line: &str, headers: &str) -> String {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request(line, headers).as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn ticket(&self, uid: u32, act: bool) -> String {
+        let user = User { uid, gid: uid, name: "alice".into() };
+        self.sessions.issue(Visitor { user, act }).unwrap()
+    }
+
+    fn cookie_of(&self, uid: u32, act: bool) -> String {
+        let session = self.sessions.redeem(&self.ticket(uid, act), None).unwrap();
+        format!("Cookie: kumi-lab={session}\r\n")
     }
 
     fn cookie(&self, act: bool) -> String {
-        let user = User { uid: 1000, gid: 1000, name: "alice".into() };
-        let ticket = self.sessions.issue(Visitor { user, act }).unwrap();
-        format!("Cookie: kumi-lab={}\r\n", self.sessions.redeem(&ticket).unwrap())
+        self.cookie_of(1000, act)
     }
 
     /// A browser that watches, after its answer's header.
     fn watch(&self) -> BufReader<TcpStream> {
+        self.watch_with(&self.cookie(false))
+    }
+
+    fn watch_with(&self, cookie: &str) -> BufReader<TcpStream> {
         let mut stream = self.connect();
-        let request =
-            format!("GET /api/live HTTP/1.1\r\nHost: localhost\r\n{}\r\n", self.cookie(false));
+        let request = format!("GET /api/live HTTP/1.1\r\nHost: localhost\r\n{cookie}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
@@ -172,8 +205,7 @@ fn a_ticket_opens_one_session() {
     let site = site(Limits::default());
     assert_eq!(status(&site.ask("GET /login?ticket=wrong", "")), 403);
     assert_eq!(status(&site.ask("GET /login", "")), 400);
-    let user = User { uid: 1000, gid: 1000, name: "alice".into() };
-    let ticket = site.sessions.issue(Visitor { user, act: false }).unwrap();
+    let ticket = site.ticket(1000, false);
     let answer = site.ask(&format!("GET /login?ticket={ticket}"), "");
     assert_eq!(status(&answer), 303);
     let set = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
@@ -262,9 +294,169 @@ fn requests_are_bounded() {
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).unwrap();
     }
+}
+
+#[test]
+fn a_peer_with_many_connections_leaves_room_for_others() {
+    let site = site(Limits::default());
     let slow: Vec<TcpStream> = (0..300).map(|_| site.connect()).collect();
-    assert_eq!(status(&site.ask("GET /", "")), 200, "they make room");
+    // Behind all of them, in the order of arrival.
+    let mut last = site.connect();
+    assert_eq!(last.read(&mut [0]).unwrap(), 0, "it is one too many");
+    assert_eq!(status(&site.ask_locally("GET /", "")), 200);
     drop(slow);
+    let begin = Instant::now();
+    let mut answer = String::new();
+    while answer.is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "those that are gone count on");
+        let mut stream = site.connect();
+        // It may be closed before it is written to.
+        let _ = stream.write_all(request("GET /", "").as_bytes());
+        let _ = stream.read_to_string(&mut answer);
+    }
+    assert_eq!(status(&answer), 200);
+}
+
+#[test]
+fn a_stolen_session_is_of_no_use_at_the_local_socket() {
+    let site = site(Limits::default());
+    let own = rustix::process::geteuid().as_raw();
+    let (mine, stolen) = (site.cookie_of(own, true), site.cookie_of(own + 1, true));
+    assert_eq!(status(&site.ask_locally("GET /api/me", &mine)), 200);
+    assert_eq!(status(&site.ask_locally("GET /api/me", &stolen)), 401);
+    let kill = "POST /api/jobs/7/kill";
+    let with = |cookie: &str| format!("{cookie}X-Kumi-Request: 1\r\n");
+    assert_eq!(status(&site.ask_locally(kill, &with(&stolen))), 401);
+    assert_eq!(status(&site.ask_locally(kill, &with(&mine))), 204);
+    let ticket = site.ticket(own + 1, false);
+    let login = format!("GET /login?ticket={ticket}");
+    assert_eq!(status(&site.ask_locally(&login, "")), 403);
+    // Where nobody knows who comes, the secret is all there is.
+    assert_eq!(status(&site.ask(&login, "")), 303, "it was not used up");
+    assert_eq!(status(&site.ask("GET /api/me", &stolen)), 200);
+}
+
+#[test]
+fn pictures_end_with_their_session() {
+    let site = site(Limits::default());
+    let cookie = site.cookie(false);
+    let mut reader = site.watch_with(&cookie);
+    assert_eq!(
+        status(&site.ask("POST /api/logout", &format!("{cookie}X-Kumi-Request: 1\r\n"))),
+        204
+    );
+    site.publish(77, 1);
+    let mut rest = String::new();
+    // The connection stays for another request, and ends without one.
+    reader.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("\"number\":77"), "{rest}");
+    assert!(!site.watchers.any());
+}
+
+/// A server's certificate for `localhost`, and a client that trusts it.
+fn certificates() -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    (Arc::new(server), Arc::new(client))
+}
+
+type Encrypted = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
+
+fn encrypted(site: &Site, client: &Arc<rustls::ClientConfig>) -> Encrypted {
+    let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+    let client = rustls::ClientConnection::new(Arc::clone(client), name).unwrap();
+    rustls::StreamOwned::new(client, site.connect())
+}
+
+#[test]
+fn rights_hold_under_tls() {
+    let (server, client) = certificates();
+    let site = site_with(Limits::default(), Some(server));
+    let ask = |line: &str, headers: &str| {
+        let mut stream = encrypted(&site, &client);
+        stream.write_all(request(line, headers).as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8(answer).unwrap()
+    };
+    assert_eq!(status(&ask("GET /login?ticket=wrong", "")), 403);
+    let wrong = format!("Cookie: kumi-lab={}\r\n", "0".repeat(64));
+    for cookie in ["", &wrong] {
+        for line in ["GET /api/me", "GET /api/live", "GET /api/jobs"] {
+            assert_eq!(status(&ask(line, cookie)), 401, "{line}");
+        }
+        let kill = format!("{cookie}X-Kumi-Request: 1\r\n");
+        assert_eq!(status(&ask("POST /api/jobs/7/kill", &kill)), 401);
+    }
+    let answer = ask(&format!("GET /login?ticket={}", site.ticket(1000, false)), "");
+    assert_eq!(status(&answer), 303);
+    let set = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    assert!(set.contains("; Secure") && answer.contains("strict-transport-security"), "{answer}");
+    let cookie = format!("Cookie: {}\r\n", set.split(';').next().unwrap());
+    assert_eq!(status(&ask("GET /api/me", &cookie)), 200);
+    assert_eq!(
+        status(&ask("POST /api/jobs/7/kill", &format!("{cookie}X-Kumi-Request: 1\r\n"))),
+        403
+    );
+}
+
+#[test]
+fn the_tls_port_answers_nothing_but_tls() {
+    let (server, client) = certificates();
+    let limits = Limits { handshake: Duration::from_millis(300), ..Limits::default() };
+    let site = site_with(limits, Some(server));
+    let cookie = site.cookie(true);
+    for line in ["GET /", "GET /api/me", "POST /api/jobs/7/kill"] {
+        let mut stream = site.connect();
+        stream.write_all(request(line, &cookie).as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // It may be reset: what was sent is not read.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.windows(5).any(|five| five == b"HTTP/"), "{answer:?}");
+    }
+    // Who shakes no hand, or half of one, is left.
+    for begun in [&b""[..], &[22, 3, 1, 0, 200, 1, 0]] {
+        let mut stream = site.connect();
+        stream.write_all(begun).unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+    }
+    let mut stream = encrypted(&site, &client);
+    stream.write_all(request("GET /", "").as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "others are served");
+}
+
+#[test]
+fn a_slow_browser_under_tls_is_left() {
+    let (server, client) = certificates();
+    let limits = Limits { stall: Duration::from_millis(300), ..Limits::default() };
+    let site = site_with(limits, Some(server));
+    let mut stream = encrypted(&site, &client);
+    let line = request("GET /api/live", &site.cookie(false));
+    stream.write_all(line.as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 12]).unwrap();
+    assert!(site.watchers.any());
+    let mut number = 0;
+    site.until_nobody_watches(|| {
+        number += 1;
+        site.publish(number, 500_000);
+    });
 }
 
 #[test]
@@ -304,9 +496,11 @@ fn browsers_that_are_gone_or_take_nothing_leave_nothing() {
     assert!(site.watchers.any());
     site.until_nobody_watches(&mut publish);
     drop(stalled);
-    let many: Vec<_> = (0..Watchers::MOST).map(|_| site.watch()).collect();
-    assert_eq!(status(&site.ask("GET /api/live", &site.cookie(false))), 503);
-    drop(many);
+    let own: Vec<_> = (0..Watchers::MOST_OF_USER).map(|_| site.watch()).collect();
+    let refused = site.ask("GET /api/live", &site.cookie(false));
+    assert_eq!(status(&refused), 503, "a user has no more");
+    drop(site.watch_with(&site.cookie_of(1001, false)));
+    drop(own);
     site.until_nobody_watches(&mut publish);
     drop(site.watch());
 }
