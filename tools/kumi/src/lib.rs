@@ -17,6 +17,7 @@ mod interrupts;
 mod job_descriptions;
 mod kill;
 mod logs;
+mod loopback;
 mod output;
 mod parse;
 mod ps;

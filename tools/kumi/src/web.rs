@@ -2,18 +2,19 @@
 //!
 //! The command gets a ticket as its user, and prints an address with it. If the head does not listen for browsers on the
 //! network, the address is one of this machine, from which the command carries bytes to the head's local socket. Other users
-//! of the machine can reach that address too: without a session they see nothing.
+//! of the machine can reach that address too, and their servers get the cookies that browsers have for it. So the command
+//! carries only what its own user or root connects.
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::interrupts::{Interrupts, exit_code};
-use crate::output;
+use crate::{loopback, output};
 use clap::Args;
 use kumi_control::message::{ClientReply, ClientRequest};
 use kumi_node::paths;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
@@ -72,7 +73,9 @@ async fn serve(socket: &Path, port: u16, ticket: &str) -> Result<(), Error> {
                 let Ok((browser, place)) = accepted else { continue };
                 let socket = Arc::clone(&socket);
                 tokio::spawn(async move {
-                    carry(browser, &socket).await;
+                    if is_permitted(&browser).await {
+                        carry(browser, &socket).await;
+                    }
                     drop(place);
                 });
             }
@@ -89,6 +92,36 @@ async fn accept(
     let (browser, _) = listener.accept().await?;
     browser.set_nodelay(true)?;
     Ok((browser, place))
+}
+
+/// Whether this user has connected, or root.
+async fn is_permitted(browser: &TcpStream) -> bool {
+    let (Ok(SocketAddr::V4(from)), Ok(SocketAddr::V4(to))) =
+        (browser.peer_addr(), browser.local_addr())
+    else {
+        // It is closed already.
+        return false;
+    };
+    let own = rustix::process::geteuid().as_raw();
+    // The kernel's table may be long.
+    match tokio::task::spawn_blocking(move || loopback::user_of(from, to)).await {
+        Ok(Ok(Some(uid))) if uid == own || uid == 0 => true,
+        Ok(Ok(None)) => false,
+        Ok(Ok(Some(uid))) => refuse(&format!(
+            "user {uid} of this machine has connected, and is not served; for browsers of other users set `listen` under [web] in cluster.toml"
+        )),
+        Ok(Err(error)) => refuse(&format!(
+            "a connection is not served: the system does not say whose it is: {error}"
+        )),
+        Err(error) => refuse(&format!("a connection is not served: {error}")),
+    }
+}
+
+/// Says why a connection is not served, once: others could fill the terminal.
+fn refuse(why: &str) -> bool {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| output::note(why));
+    false
 }
 
 /// Carries bytes both ways until one end closes.
