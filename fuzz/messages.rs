@@ -140,6 +140,7 @@ impl Port for Attacked {
     fn received_part(&mut self, operation: &u64, _: Result<MessageInfo, (Failure, MessageInfo)>) {
         assert!(!self.ended.contains(operation), "a part of what is over");
     }
+    fn unexpected(&mut self) {}
     fn remote_event(&mut self, event: &RemoteEvent) {
         assert!(event.length <= REGISTERED);
     }

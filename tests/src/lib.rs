@@ -7,6 +7,7 @@
 pub mod binaries;
 pub mod cluster;
 pub mod command;
+pub mod deadlock;
 pub mod faults;
 pub mod machine;
 pub mod mpi;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use kumi_tests::binaries;
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{RunningCommand, wait_for};
+use kumi_tests::deadlock::{causes, kill, stopped, wait_of};
 use kumi_tests::faults;
-use serde_json::Value;
 
 /// How long jobs that are not stopped are looked at.
 const LOOK: Duration = Duration::from_secs(6);
@@ -21,31 +21,6 @@ fn start(cluster: &TestCluster, kind: &str, ranks: u32, options: &[&str]) -> Run
     let program = program();
     let args = ["run", "-n", &ranks, "--nodes", "2", "--name", kind];
     cluster.start(&[&args[..], options, &[&program, kind]].concat())
-}
-
-/// What `kumi debug waits` says of a job once it is stopped.
-fn stopped(cluster: &TestCluster, name: &str) -> (Value, Value) {
-    let job = wait_for(&format!("job {name} is stopped"), || {
-        cluster.job(name).filter(|job| job["verdict"] == "stopped")
-    });
-    let number = job["job"].to_string();
-    let waits = cluster.json(&["debug", "waits", &number, "--json"]);
-    assert_eq!(waits["verdict"], "stopped", "{waits}");
-    (job, waits)
-}
-
-fn causes(waits: &Value) -> Vec<(String, Value, Value)> {
-    let causes = waits["causes"].as_array().expect("causes").iter();
-    let text = |cause: &Value| cause["kind"].as_str().expect("a kind").to_owned();
-    causes.map(|cause| (text(cause), cause["ranks"].clone(), cause["over"].clone())).collect()
-}
-
-fn wait_of(waits: &Value, rank: usize) -> &Value {
-    &waits["ranks"][rank]["waits"][0]
-}
-
-fn kill(cluster: &TestCluster, job: &Value) {
-    cluster.kumi(&["kill", &job["job"].to_string()]).ok();
 }
 
 #[test]

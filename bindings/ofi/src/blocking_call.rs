@@ -9,12 +9,14 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use kumi_mem::{CallName, Description, WaitKind};
+use kumi_messaging::Unfinished;
+use kumi_messaging::matching::Pattern;
 
 /// Frames that are looked at.
 const FRAMES: usize = 64;
 
 /// Calls that return only when what they are for has happened. All others may return at any time.
-const BLOCKING: [&str; 31] = [
+const BLOCKING: [&str; 43] = [
     "Allgather",
     "Allgatherv",
     "Allreduce",
@@ -24,13 +26,24 @@ const BLOCKING: [&str; 31] = [
     "Barrier",
     "Bcast",
     "Comm_create",
+    "Comm_create_group",
     "Comm_dup",
+    "Comm_dup_with_info",
     "Comm_free",
     "Comm_split",
+    "Comm_split_type",
     "Exscan",
     "Finalize",
     "Gather",
     "Gatherv",
+    "Intercomm_create",
+    "Intercomm_merge",
+    "Mprobe",
+    "Neighbor_allgather",
+    "Neighbor_allgatherv",
+    "Neighbor_alltoall",
+    "Neighbor_alltoallv",
+    "Probe",
     "Recv",
     "Reduce",
     "Reduce_scatter",
@@ -46,6 +59,7 @@ const BLOCKING: [&str; 31] = [
     "Wait",
     "Waitall",
     "Waitany",
+    "Waitsome",
 ];
 
 /// The level of threads at which any thread may call MPI at any time.
@@ -53,17 +67,6 @@ const MULTIPLE: c_int = 3;
 /// Not asked yet.
 const UNKNOWN: u32 = u32::MAX;
 static LEVEL: AtomicU32 = AtomicU32::new(UNKNOWN);
-
-/// What a thread waits for in the library, by its matching.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Unfinished {
-    /// The first receive that is posted: its sender, if it names one, tag and bits of the tag that do not count.
-    pub receive: Option<(Option<u32>, u64, u64)>,
-    /// The rank of a message that is not received yet.
-    pub send: Option<u32>,
-    /// Receives posted so far.
-    pub posted: u64,
-}
 
 /// A call that blocks, and where the program goes on after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +82,10 @@ thread_local! {
 
 /// The name of a call of MPI in a symbol: `PMPI_Recv`, `mpi_recv_`. The first letter of the rest is a capital.
 fn call_of(symbol: &str) -> Option<String> {
+    // Open MPI's MPI_Finalize jumps there, and leaves no frame of its own.
+    if symbol == "ompi_mpi_finalize" {
+        return Some("Finalize".to_owned());
+    }
     let rest = symbol.strip_prefix("PMPI_").or_else(|| symbol.strip_prefix("MPI_"));
     if let Some(rest) = rest {
         return Some(rest.trim_end_matches("_c").to_owned());
@@ -128,15 +135,21 @@ fn look() -> Option<BlockingCall> {
     Some(BlockingCall { name: CallName::new(&format!("MPI_{call}")), address })
 }
 
+/// Whether this thread is in a call that blocks.
+#[must_use]
+pub fn blocks() -> bool {
+    look().is_some()
+}
+
 /// Whether other threads of the program may call MPI meanwhile. It is asked in calls that block, so MPI is initialised.
 fn others_may_call(call: &str) -> bool {
+    // All others have made their last call then, says MPI's standard. It also takes no questions any more.
+    if call == "MPI_Finalize" {
+        return false;
+    }
     let known = LEVEL.load(Ordering::Relaxed);
     if known != UNKNOWN {
         return known >= MULTIPLE as u32;
-    }
-    // At its end MPI takes no questions.
-    if call == "MPI_Finalize" {
-        return true;
     }
     // SAFETY: a name that ends with 0.
     let place = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"MPI_Query_thread".as_ptr()) };
@@ -168,24 +181,54 @@ pub fn describe(events: u64, unfinished: Unfinished) -> Option<Description> {
     let alone = !others_may_call(name.as_str());
     let plain =
         Description { call: name, address, alone, number: Some(number), ..Description::default() };
-    let mask = (1 << TAG_BITS) - 1;
-    Some(match unfinished {
-        Unfinished { receive: Some((peer, tag, ignore)), .. } => Description {
-            kind: WaitKind::MpiReceive,
-            peer,
-            what: (ignore & mask == 0).then_some(tag & mask),
-            ..plain
-        },
-        Unfinished { send: Some(peer), .. } => {
-            Description { kind: WaitKind::MpiSend, peer: Some(peer), ..plain }
+    Some(match awaited(name.as_str(), &unfinished) {
+        Awaited::Receive(pattern) => {
+            let mask = (1 << TAG_BITS) - 1;
+            Description {
+                kind: WaitKind::MpiReceive,
+                peer: pattern.source.map(|source| source.rank),
+                what: (pattern.ignore & mask == 0).then_some(pattern.tag & mask),
+                ..plain
+            }
         }
-        Unfinished { .. } => Description { kind: WaitKind::Mpi, ..plain },
+        Awaited::Send(peer) => Description { kind: WaitKind::MpiSend, peer: Some(peer), ..plain },
+        Awaited::End => Description { kind: WaitKind::MpiFinalize, ..plain },
+        Awaited::Unknown => Description { kind: WaitKind::Mpi, ..plain },
     })
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// A message that this takes.
+    Receive(Pattern),
+    /// That this rank receives a message.
+    Send(u32),
+    /// The end of all ranks.
+    End,
+    Unknown,
+}
+
+/// What this call waits for, of all that is not over. A call that waits for one of several says no rank: it may be another one's.
+fn awaited(call: &str, unfinished: &Unfinished) -> Awaited {
+    let Unfinished { first_receive, last_receive, searched, send, count, .. } = *unfinished;
+    let receive = match call {
+        "MPI_Finalize" => return Awaited::End,
+        "MPI_Probe" | "MPI_Mprobe" => searched,
+        "MPI_Send" | "MPI_Ssend" | "MPI_Rsend" => None,
+        "MPI_Recv" | "MPI_Sendrecv" | "MPI_Sendrecv_replace" => last_receive,
+        "MPI_Wait" | "MPI_Waitany" | "MPI_Waitsome" if count > 1 => return Awaited::Unknown,
+        _ => first_receive,
+    };
+    let send = send.filter(|_| !matches!(call, "MPI_Recv" | "MPI_Probe" | "MPI_Mprobe"));
+    let receive = receive.map(Awaited::Receive);
+    receive.or(send.map(Awaited::Send)).unwrap_or(Awaited::Unknown)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_messaging::Address;
 
     #[test]
     fn calls_are_known_by_all_their_symbols() {
@@ -195,6 +238,7 @@ mod tests {
             assert_eq!(call_of(symbol).as_deref(), Some("Recv"), "{symbol}");
         }
         assert_eq!(call_of("mpi_sendrecv_replace_").as_deref(), Some("Sendrecv_replace"));
+        assert_eq!(call_of("ompi_mpi_finalize").as_deref(), Some("Finalize"));
         for symbol in ["main", "opal_progress", "ompi_mtl_ofi_progress", "MPIDI_progress_test"] {
             assert_eq!(call_of(symbol), None, "{symbol}");
         }
@@ -212,6 +256,30 @@ mod tests {
         assert_eq!(stack(&["opal_progress", "MPI_Test", "main"]), None);
         assert_eq!(stack(&["opal_progress", "MPI_Wait", "MPI_Test", "main"]), None);
         assert_eq!(stack(&["opal_progress", "main"]), None);
+    }
+
+    #[test]
+    fn calls_wait_for_what_they_have_begun() {
+        let from =
+            |rank| Pattern { source: Some(Address { rank, endpoint: 0 }), tag: 5, ignore: 0 };
+        let all = Unfinished {
+            first_receive: Some(from(1)),
+            last_receive: Some(from(2)),
+            searched: Some(from(3)),
+            send: Some(4),
+            count: 3,
+            posted: 9,
+        };
+        let of = |call: &str| awaited(call, &all);
+        assert_eq!(of("MPI_Waitall"), Awaited::Receive(from(1)));
+        assert_eq!(of("MPI_Recv"), Awaited::Receive(from(2)));
+        assert_eq!(of("MPI_Probe"), Awaited::Receive(from(3)));
+        assert_eq!(of("MPI_Send"), Awaited::Send(4));
+        assert_eq!(of("MPI_Wait"), Awaited::Unknown, "for one of three");
+        assert_eq!(of("MPI_Finalize"), Awaited::End);
+        let sends = Unfinished { send: Some(4), count: 1, ..Unfinished::default() };
+        assert_eq!(awaited("MPI_Wait", &sends), Awaited::Send(4));
+        assert_eq!(awaited("MPI_Recv", &sends), Awaited::Unknown);
     }
 
     #[test]

@@ -17,10 +17,9 @@ use kumi_messaging::header::AtomicHeader;
 use kumi_messaging::matching::Pattern;
 use kumi_messaging::{
     AtomicAccess, Direction as MessageDirection, MemoryAccess, Messenger, Peek,
-    Receive as MessageReceive, Refused, RemoteRange, Send as MessageSend, SendEnd,
+    Receive as MessageReceive, Refused, RemoteRange, Send as MessageSend, SendEnd, Unfinished,
 };
 
-use crate::blocking_call::Unfinished;
 pub use crate::engine::calls::{
     Atomic, AtomicKind, Direction, End, EndpointEvents, Errno, PeekAction, Receive, Registration,
     Remote, Send, Transfer,
@@ -410,10 +409,7 @@ impl Engine {
     /// `FI_EIO`: the channel failed.
     pub fn unfinished(&self) -> Result<Unfinished, Errno> {
         let told = self.handle.call(|service, _| service.messenger.unfinished());
-        let (receive, send, posted) = told.map_err(|error| self.broke(&error))?;
-        let receive = receive
-            .map(|pattern| (pattern.source.map(|source| source.rank), pattern.tag, pattern.ignore));
-        Ok(Unfinished { receive, send, posted })
+        told.map_err(|error| self.broke(&error))
     }
 
     /// Drives the channel until `ready`, at most so long; whether it was ready. The rank counts as waiting meanwhile. `ready` must

@@ -5,13 +5,18 @@
 //!
 //! A program that tests for a message between small pieces of work looks the same. So for the first second a thread that has its processor
 //! for itself pauses for a third of its time only. Where others want the processor, pauses follow each other.
+//!
+//! What a thread does between its reads counts as the program's work, unless it is in a call of MPI that blocks: then it is the MPI
+//! library's own, however long it takes.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::blocking_call::{self, Unfinished};
+use kumi_messaging::Unfinished;
+
+use crate::blocking_call;
 use crate::engine::{Engine, Errno};
 
 /// The clock is looked at once in so many empty reads, since it takes as long as a read.
@@ -21,6 +26,11 @@ const READS: u32 = 16;
 const GAP: Duration = Duration::from_micros(5 * READS as u64);
 /// After a pause the caches are cold, so the program's own loop takes longer: by an eighth of the pause, at most this.
 const COLD_GAP: Duration = Duration::from_micros(50);
+/// A thread that reads for so long without a pause is looked at: it may be in a call that blocks. Each look comes after twice as
+/// long, ...
+const FIRST_LOOK: Duration = Duration::from_millis(2);
+/// ... at most this.
+const LOOKS: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Pauses are short for so long, ...
 const FRESH: Duration = Duration::from_millis(100);
@@ -93,6 +103,10 @@ pub struct Idle {
     pause: Duration,
     /// How much the thread may use until it is looked at again.
     gap: Duration,
+    /// When the next look at its calls is due, and how long after the one before. None: the first is not timed yet.
+    look: Option<(Duration, Duration)>,
+    /// It is in a call that blocks.
+    blocks: bool,
 }
 
 impl Idle {
@@ -108,7 +122,28 @@ impl Idle {
             events: u64::MAX,
             pause: FIRST_PAUSE,
             gap: GAP,
+            look: None,
+            blocks: false,
         }
+    }
+
+    /// Whether the calls of the thread are to be looked at now: [`Idle::in_call`] follows.
+    pub fn wants_look(&mut self, now: Duration) -> bool {
+        let Some((due, after)) = self.look else {
+            self.look = Some((now + FIRST_LOOK, FIRST_LOOK));
+            return false;
+        };
+        if self.blocks || now < due {
+            return false;
+        }
+        let after = (after * 2).min(LOOKS);
+        self.look = Some((now + after, after));
+        true
+    }
+
+    /// Whether it is in a call that blocks. It stays there until the next event.
+    pub fn in_call(&mut self, blocks: bool) {
+        self.blocks = blocks;
     }
 
     /// A read found nothing, after `events` events of the process; whether the clock is to be looked at ([`Idle::empty`]).
@@ -127,9 +162,9 @@ impl Idle {
 
     /// So many reads found nothing; now it is `now`, and the thread has used so much of a processor. Gives how long the thread should pause, if it should; [`Idle::paused`] follows.
     pub fn empty(&mut self, bounds: Bounds, now: Duration, used: Duration) -> Option<Duration> {
-        if used.saturating_sub(self.latest) > self.gap {
+        if used.saturating_sub(self.latest) > self.gap && !self.blocks {
             let resumed = Idle { resumed: now, used_before: used, ..Idle::new() };
-            *self = Idle { since: now, events: self.events, ..resumed };
+            *self = Idle { since: now, events: self.events, look: self.look, ..resumed };
         }
         self.latest = used;
         self.gap = GAP;
@@ -242,9 +277,15 @@ pub fn progress(engine: &Engine, mut found: impl FnMut() -> bool) -> Result<(), 
     }
     let events = events();
     let mut idle = IDLE.get();
-    if idle.count(events)
-        && let Some(pause) = idle.empty(configure()?, now(), used())
-    {
+    if !idle.count(events) {
+        IDLE.set(idle);
+        return Ok(());
+    }
+    let (bounds, start) = (configure()?, now());
+    if bounds.spin.is_some() && idle.wants_look(start) {
+        idle.in_call(blocking_call::blocks());
+    }
+    if let Some(pause) = idle.empty(bounds, start, used()) {
         // Short waits are nobody's business.
         let long = pause >= RECENT_PAUSE;
         let unfinished = if long { engine.unfinished()? } else { Unfinished::default() };
@@ -343,6 +384,27 @@ mod tests {
         assert_eq!(at(&mut idle, 1100, 1200), Some(us(50)));
         idle.count(1);
         assert_eq!(idle.empty(bounds, us(1120), us(1120)), None, "there was an event");
+    }
+
+    #[test]
+    fn work_of_a_call_that_blocks_is_no_work_of_the_program() {
+        let mut idle = Idle::new();
+        let reads = |idle: &mut Idle, blocks: bool| {
+            let times = (0..2_000).map(|number| us(1_000 + 100 * number));
+            let mut looks = 0;
+            let found = times.filter(|&now| {
+                idle.count(1);
+                if idle.wants_look(now) {
+                    looks += 1;
+                    idle.in_call(blocks);
+                }
+                idle.empty(Bounds::default(), now, now).is_some()
+            });
+            (found.count() > 0, looks)
+        };
+        let (pauses, looks) = reads(&mut idle, false);
+        assert!(!pauses && (6..10).contains(&looks), "{looks} looks in 200 ms");
+        assert_eq!(reads(&mut Idle::new(), true), (true, 1));
     }
 
     #[test]

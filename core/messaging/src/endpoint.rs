@@ -303,6 +303,7 @@ impl<M: Memory, O> Messenger<M, O> {
         let endpoint = self.endpoint(endpoint).ok_or(Refused::NoEndpoint)?;
         let queues = endpoint.queues(tagged);
         let Some((_, tag, message)) = queues.unexpected.peek(pattern) else {
+            self.searched = Some(pattern);
             port.ended(operation, Err((Failure::NoMessage, MessageInfo::default())));
             return Ok(());
         };
@@ -320,6 +321,7 @@ impl<M: Memory, O> Messenger<M, O> {
                 }
             }
         }
+        self.searched = None;
         port.ended(operation, Ok(info));
         Ok(())
     }

@@ -22,7 +22,7 @@ pub use access::{AtomicAccess, MemoryAccess, RemoteRange};
 pub use credit::{Limits, MESSAGE_OVERHEAD};
 pub use endpoint::{Peek, Receive};
 pub use message::{Send, SendEnd};
-pub use messenger::{Messenger, Refused};
+pub use messenger::{Messenger, Refused, Unfinished};
 pub use port::{
     Address, Arrived, Direction, Failure, Memory, MessageInfo, Port, RemoteEvent, TransferStart,
 };

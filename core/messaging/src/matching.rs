@@ -132,12 +132,28 @@ impl<R> PostedReceives<R> {
     /// Which messages the first receive takes.
     #[must_use]
     pub fn first(&self) -> Option<Pattern> {
-        let all = self.classes.iter().flat_map(|class| {
-            let firsts = class.receives.iter();
-            firsts.filter_map(move |(key, queue)| Some((queue.front()?.0, class.ignore, key)))
+        let first = |queue: &VecDeque<(u64, R)>| queue.front().map(|(number, _)| *number);
+        self.queues(first).min_by_key(|(number, _)| *number).map(|(_, pattern)| pattern)
+    }
+
+    /// Which messages the receive takes that was posted last.
+    #[must_use]
+    pub fn last(&self) -> Option<Pattern> {
+        let last = |queue: &VecDeque<(u64, R)>| queue.back().map(|(number, _)| *number);
+        self.queues(last).max_by_key(|(number, _)| *number).map(|(_, pattern)| pattern)
+    }
+
+    /// The number of one receive of each queue, and which messages it takes.
+    fn queues(
+        &self,
+        number: impl Fn(&VecDeque<(u64, R)>) -> Option<u64>,
+    ) -> impl Iterator<Item = (u64, Pattern)> {
+        let queues = self.classes.iter().flat_map(|class| {
+            class.receives.iter().map(move |(key, queue)| (class.ignore, key, queue))
         });
-        let (_, ignore, key) = all.min_by_key(|(number, ..)| *number)?;
-        Some(Pattern { source: key.source, tag: key.tag, ignore })
+        queues.filter_map(move |(ignore, key, queue)| {
+            Some((number(queue)?, Pattern { source: key.source, tag: key.tag, ignore }))
+        })
     }
 
     /// Posts a receive, behind all others.

@@ -189,6 +189,7 @@ impl<M: Memory, O> Messenger<M, O> {
                 header.tag,
                 Unexpected { info, request: header.request, body },
             );
+            port.unexpected();
             return Ok(());
         };
         let (into, destination) = self.destination(header.endpoint, header.tagged, found, info);
@@ -241,6 +242,7 @@ impl<M: Memory, O> Messenger<M, O> {
                     header.tag,
                     Unexpected { info, request: Some(request), body },
                 );
+                port.unexpected();
             }
         }
         Ok(())

@@ -118,6 +118,23 @@ impl Status {
     }
 }
 
+/// What a rank has begun that other ranks have to end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The oldest receive of a message with a tag, in the order of endpoints.
+    pub first_receive: Option<Pattern>,
+    /// The latest.
+    pub last_receive: Option<Pattern>,
+    /// What the program has looked for last, in vain.
+    pub searched: Option<Pattern>,
+    /// A rank that has not received a message of this one.
+    pub send: Option<u32>,
+    /// Receives and sends that are not over.
+    pub count: usize,
+    /// Receives posted so far.
+    pub posted: u64,
+}
+
 /// One rank's part: calls of its program and messages of other ranks go in, and its [`Port`] is asked to act.
 ///
 /// `M` is memory of the program, `O` what the program has begun.
@@ -128,6 +145,8 @@ pub struct Messenger<M, O> {
     pub(crate) requests: Table<Request<M, O>>,
     /// Buffers for several messages.
     pub(crate) buffers: Table<SharedBuffer<M, O>>,
+    /// See [`Unfinished::searched`].
+    pub(crate) searched: Option<Pattern>,
 }
 
 impl<M: Memory, O> Messenger<M, O> {
@@ -145,20 +164,29 @@ impl<M: Memory, O> Messenger<M, O> {
             endpoints: Vec::new(),
             requests: Table::default(),
             buffers: Table::default(),
+            searched: None,
         }
     }
 
-    /// The first receive of a message with a tag that waits, in the order of endpoints; a rank that has not received a message;
-    /// and how many receives have been posted. For reports on programs that wait.
+    /// What waits for other ranks, for reports on programs that wait.
     #[must_use]
-    pub fn unfinished(&self) -> (Option<Pattern>, Option<u32>, u64) {
+    pub fn unfinished(&self) -> Unfinished {
         let open = || self.endpoints.iter().flatten().map(Endpoint::tagged);
-        let receive = open().find_map(PostedReceives::first);
-        let send = self.requests.values().find_map(|request| match request {
+        let mut sends = self.requests.values().filter_map(|request| match request {
             Request::Send(send) => send.awaits(),
             _ => None,
         });
-        (receive, send, open().map(PostedReceives::posted).sum())
+        let send = sends.next();
+        Unfinished {
+            first_receive: open().find_map(PostedReceives::first),
+            last_receive: open().filter_map(PostedReceives::last).next_back(),
+            searched: self.searched,
+            send,
+            count: open().map(PostedReceives::len).sum::<usize>()
+                + usize::from(send.is_some())
+                + sends.count(),
+            posted: open().map(PostedReceives::posted).sum(),
+        }
     }
 
     /// Opens an endpoint: its number, or none if there are too many.

@@ -172,6 +172,8 @@ pub trait Port {
         operation: &Self::Operation,
         result: Result<MessageInfo, (Failure, MessageInfo)>,
     );
+    /// A message has come for which no receive is posted. Who looks for one may find it now.
+    fn unexpected(&mut self);
     /// Another rank has used memory of this one.
     fn remote_event(&mut self, event: &RemoteEvent);
 }

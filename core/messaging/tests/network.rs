@@ -119,6 +119,7 @@ pub struct RankPort {
     pub ended: Vec<(u64, End)>,
     pub parts: Vec<(u64, End)>,
     pub events: Vec<RemoteEvent>,
+    pub unexpected: u32,
 }
 
 impl RankPort {
@@ -243,6 +244,9 @@ impl Port for RankPort {
     fn received_part(&mut self, operation: &u64, result: End) {
         self.parts.push((*operation, result));
     }
+    fn unexpected(&mut self) {
+        self.unexpected += 1;
+    }
     fn remote_event(&mut self, event: &RemoteEvent) {
         self.events.push(*event);
     }
@@ -276,6 +280,7 @@ impl Network {
             ended: vec![],
             parts: vec![],
             events: vec![],
+            unexpected: 0,
         };
         let rank = |me| (Messenger::with_limits(ranks, limits), port(me));
         let mut network = Network { ranks: (0..ranks).map(rank).collect(), wires };

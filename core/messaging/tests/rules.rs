@@ -4,7 +4,7 @@ use kumi_messaging::header::{AtomicHeader, BadMessage, ExposedPiece, Header, Kin
 use kumi_messaging::matching::Pattern;
 use kumi_messaging::{
     Address, AtomicAccess, Direction, Failure, Limits, MESSAGE_OVERHEAD, MemoryAccess, Peek,
-    Receive, Refused, RemoteRange, Send, SendEnd,
+    Receive, Refused, RemoteRange, Send, SendEnd, Unfinished,
 };
 
 use crate::network::{EAGER, Network, Part};
@@ -47,6 +47,11 @@ impl Network {
     fn receive(&mut self, at: u32, receive: Receive<Part, u64>) {
         let (messenger, port) = &mut self.ranks[at as usize];
         messenger.receive(port, 0, receive).unwrap();
+    }
+
+    fn search(&mut self, at: u32, pattern: Pattern) {
+        let (messenger, port) = &mut self.ranks[at as usize];
+        messenger.peek(port, 0, (pattern, true), 99, Peek::Look).unwrap();
     }
 
     fn access(&mut self, at: u32, access: MemoryAccess<'_, Part, u64>) -> Result<(), Refused> {
@@ -175,6 +180,36 @@ fn messages_are_seen_claimed_and_dropped() {
         sends.sort_unstable_by_key(|send| send.0);
         assert_eq!(sends, [(1, Ok(())), (2, Ok(()))], "the third one waits");
     }
+}
+
+#[test]
+fn what_a_rank_waits_for_is_told() {
+    let mut job = job();
+    assert_eq!(job.ranks[0].0.unfinished(), Unfinished::default());
+    let of = |tag| Pattern { source: Some(address(1)), tag, ignore: 0 };
+    for (operation, tag) in [(1, 7), (2, 5), (3, 7)] {
+        job.receive(0, Receive { pattern: of(tag), ..receive(operation, 8) });
+    }
+    job.send(0, send(4, 1, vec![0; 1000])).unwrap();
+    job.search(0, of(9));
+    let told = job.ranks[0].0.unfinished();
+    assert_eq!((told.first_receive, told.last_receive), (Some(of(7)), Some(of(7))));
+    assert_eq!((told.searched, told.send), (Some(of(9)), Some(1)));
+    assert_eq!((told.count, told.posted), (4, 3));
+    job.receive(0, Receive { pattern: of(6), ..receive(5, 8) });
+    assert_eq!(job.ranks[0].0.unfinished().last_receive, Some(of(6)));
+    job.run();
+    assert_eq!(job.ranks[1].1.unexpected, 1, "it may look for the message now");
+    job.receive(1, receive(6, 1000));
+    for tag in [6, 7, 9] {
+        job.send(1, send(tag, 0, vec![])).unwrap();
+    }
+    job.run();
+    job.search(0, of(9));
+    let told = job.ranks[0].0.unfinished();
+    assert_eq!((told.searched, told.send, told.count), (None, None, 2));
+    assert_eq!((told.first_receive, told.last_receive), (Some(of(5)), Some(of(7))));
+    assert_eq!(job.ranks[0].1.unexpected, 1, "two were received at once");
 }
 
 #[test]

@@ -66,6 +66,7 @@ struct Graph {
     edges: BTreeMap<u32, u32>,
     /// Ranks that wait for one of several.
     open: Vec<u32>,
+    /// Ranks that are over, or only wait until all are.
     over: BTreeSet<u32>,
 }
 
@@ -80,13 +81,16 @@ impl Graph {
             _ => wait.peer,
         };
         let (mut edges, mut open) = (BTreeMap::new(), Vec::new());
-        for rank in listed.iter().filter(|rank| !rank.over) {
+        let is_over = |rank: &RankStanding| {
+            rank.over || rank.waits.iter().any(|wait| wait.kind == WaitKind::MpiFinalize)
+        };
+        for rank in listed.iter().filter(|rank| !is_over(rank)) {
             match rank.waits.iter().find_map(holder) {
                 Some(peer) => drop(edges.insert(rank.rank, peer)),
                 None => open.push(rank.rank),
             }
         }
-        let over = listed.iter().filter(|rank| rank.over).map(|rank| rank.rank).collect();
+        let over = listed.iter().filter(|rank| is_over(rank)).map(|rank| rank.rank).collect();
         Self { edges, open, over }
     }
 
@@ -242,6 +246,18 @@ mod tests {
         let found = explain(vec![waits(0, Some(1)), over(1), waits(2, Some(1)), waits(3, Some(0))]);
         assert_eq!(found.causes, [Cause::LeftTooEarly { left: 1, waiting: vec![0, 2] }]);
         assert_eq!(found.causes[0].to_string(), "rank 1 left too early: ranks 0 and 2 wait for it");
+    }
+
+    #[test]
+    fn a_rank_that_ends_mpi_has_left() {
+        let ends = |rank| {
+            let wait = Wait { kind: WaitKind::MpiFinalize, ..Wait::default() };
+            RankStanding { rank, waits: vec![wait], ..RankStanding::default() }
+        };
+        let found = explain(vec![waits(0, Some(1)), ends(1)]);
+        assert_eq!(found.causes, [Cause::LeftTooEarly { left: 1, waiting: vec![0] }]);
+        let found = explain(vec![waits(0, None), ends(1), over(2)]);
+        assert_eq!(found.causes, [Cause::Anybody { waiting: vec![0], over: vec![1, 2] }]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wait::Wait;
+use crate::wait::{Wait, WaitKind};
 
 /// Most ranks whose waits a summary lists.
 pub const MOST_LISTED: usize = 1_024;
@@ -40,6 +40,11 @@ pub struct RankReading {
 impl RankReading {
     fn is_quiet(&self) -> bool {
         self.over || (self.idle && !self.waits.is_empty())
+    }
+
+    /// It is in a wait that ends only when all ranks are in such a wait, or over.
+    fn ends(&self) -> bool {
+        !self.over && self.waits.iter().any(|wait| wait.kind == WaitKind::MpiFinalize)
     }
 
     /// It waits, and only its job can end that.
@@ -86,11 +91,13 @@ impl NodeReading {
     pub fn summary(&self, round: u64, listed: bool) -> Summary {
         let (sent, delivered) = self.counts();
         let waiting = self.ranks.iter().filter(|rank| !rank.over).count() as u32;
+        let ending = self.ranks.iter().filter(|rank| rank.ends()).count() as u32;
         let listed = if listed { &self.ranks[..self.ranks.len().min(MOST_LISTED)] } else { &[] };
         Summary {
             round,
             ranks: self.ranks.len() as u32,
             waiting,
+            ending,
             sent,
             delivered,
             listed: listed.iter().map(RankStanding::of).collect(),
@@ -128,6 +135,8 @@ pub struct Summary {
     pub ranks: u32,
     /// Of them, those that wait; all others are over.
     pub waiting: u32,
+    /// Of those that wait, those that wait for all ranks to end MPI.
+    pub ending: u32,
     /// Frames sent, modulo 2⁶⁴ as all sums.
     pub sent: u64,
     /// Frames taken.
@@ -142,6 +151,7 @@ impl Summary {
         round: FINAL_ROUND,
         ranks: 0,
         waiting: 0,
+        ending: 0,
         sent: 0,
         delivered: 0,
         listed: Vec::new(),
@@ -153,6 +163,7 @@ impl Summary {
         self.round = self.round.min(other.round);
         self.ranks = self.ranks.saturating_add(other.ranks);
         self.waiting = self.waiting.saturating_add(other.waiting);
+        self.ending = self.ending.saturating_add(other.ending);
         self.sent = self.sent.wrapping_add(other.sent);
         self.delivered = self.delivered.wrapping_add(other.delivered);
         self.listed.extend_from_slice(&other.listed);
@@ -169,25 +180,27 @@ impl Summary {
         self.listed.len() <= MOST_LISTED && self.listed.iter().all(bounded)
     }
 
-    /// Some rank waits, and nothing is on its way.
+    /// Some rank waits for something else than the end of all, and nothing is on its way.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.waiting > 0 && self.sent == self.delivered
+        self.waiting > self.ending && self.sent == self.delivered
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use proptest::prelude::*;
 
     fn summary() -> impl Strategy<Value = Summary> {
-        let numbers = (any::<u64>(), 0..9_u32, any::<u64>(), any::<u64>());
+        let numbers = (any::<u64>(), 0..9_u32, 0..9_u32, any::<u64>(), any::<u64>());
         (numbers, prop::collection::btree_set(0..5_000_u32, 0..1_400)).prop_map(
-            |((round, waiting, sent, delivered), ranks)| Summary {
+            |((round, waiting, ending, sent, delivered), ranks)| Summary {
                 round,
                 ranks: ranks.len() as u32,
                 waiting,
+                ending,
                 sent,
                 delivered,
                 listed: ranks
@@ -210,5 +223,21 @@ mod tests {
             prop_assert_eq!(&left.listed, &c.clone().combine(&a).combine(&b).listed);
             prop_assert_eq!(a.clone().combine(&Summary::EMPTY), a);
         }
+    }
+    #[test]
+    fn ranks_that_end_together_are_not_stopped() {
+        let in_wait = |kind| {
+            let waits = vec![Wait { kind, ..Wait::default() }];
+            RankReading { idle: true, waits, ..RankReading::default() }
+        };
+        let over = RankReading { over: true, ..in_wait(WaitKind::MpiFinalize) };
+        let summary = |ranks: &[RankReading]| {
+            NodeReading { ranks: ranks.to_vec(), outside: false }.summary(1, false)
+        };
+        let end = in_wait(WaitKind::MpiFinalize);
+        let all = summary(&[end.clone(), over]).combine(&summary(core::slice::from_ref(&end)));
+        assert_eq!((all.waiting, all.ending, all.is_stopped()), (2, 2, false));
+        let one_receives = all.combine(&summary(&[in_wait(WaitKind::MpiReceive)]));
+        assert!(one_receives.is_stopped(), "the others never come to their end");
     }
 }

@@ -44,10 +44,12 @@ pub enum WaitKind {
     MpiSend,
     /// Anything else of MPI.
     Mpi,
+    /// That all ranks end MPI: only all of them together can end it.
+    MpiFinalize,
 }
 
 impl WaitKind {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Other,
         Self::Notification,
         Self::Request,
@@ -64,6 +66,7 @@ impl WaitKind {
         Self::MpiReceive,
         Self::MpiSend,
         Self::Mpi,
+        Self::MpiFinalize,
     ];
 
     /// The kind with this number.
@@ -220,6 +223,7 @@ impl fmt::Display for Wait {
                 write!(f, "{whom} to receive its message{}", part("with tag"))?;
             }
             WaitKind::Mpi => write!(f, "MPI, of {whom}")?,
+            WaitKind::MpiFinalize => f.write_str("all ranks to end MPI")?,
         }
         match self.call.as_str() {
             "" => Ok(()),
@@ -269,5 +273,7 @@ mod tests {
         assert_eq!(any.to_string(), "a message of any rank, in MPI_Recv");
         let lock = Wait { kind: WaitKind::Lock, what: Some(3), ..Wait::default() };
         assert_eq!(lock.to_string(), "shared lock 3");
+        let end = Wait { kind: WaitKind::MpiFinalize, ..Wait::default() };
+        assert_eq!(end.to_string(), "all ranks to end MPI");
     }
 }

@@ -12,6 +12,7 @@ use crate::engine::memory::{bytes, copy_in, copy_out, single};
 use crate::engine::near::Neighbour;
 use crate::engine::{EndpointEvents, Registration, atomics};
 use crate::errno;
+use crate::idle;
 use crate::operation::{Address, Failure, Operation, Piece, Pieces, Success};
 
 /// Bytes of a message that is sent before its receive is known. Longer ones to another node are worth the round trip that saves
@@ -322,6 +323,11 @@ impl Port for Driver<'_, '_> {
         result: Result<MessageInfo, (MessageFailure, MessageInfo)>,
     ) {
         Self::tell(pending.operation.clone(), pending.base, result);
+    }
+
+    #[inline]
+    fn unexpected(&mut self) {
+        idle::note_event();
     }
 
     fn remote_event(&mut self, event: &RemoteEvent) {
