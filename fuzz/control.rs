@@ -132,6 +132,6 @@ pub fn head(input: &[u8]) -> usize {
             tell(&mut now, event);
         }
     }
-    tell(&mut now, HeadEvent::Spooled { job: JobId(1), end: 1 });
+    tell(&mut now, HeadEvent::NotKept { job: JobId(1), bytes: 1, reason: String::new() });
     messages
 }

@@ -8,6 +8,7 @@ pub mod binaries;
 pub mod cluster;
 pub mod command;
 pub mod deadlock;
+pub mod disk;
 pub mod faults;
 pub mod machine;
 pub mod mpi;

@@ -176,7 +176,7 @@ impl List<'_> {
                 ClientReply::Output { job, stream: Stream::Out, data, .. } => {
                     jobs.entry(job).or_default().out.extend(data);
                 }
-                ClientReply::Ended { job, outcome } => {
+                ClientReply::Ended { job, outcome, .. } => {
                     let seen = jobs.entry(job).or_default();
                     if outcome != Outcome::Success {
                         let (job, outcome) = (job.0, format!("{outcome:?}"));

@@ -182,6 +182,8 @@ pub enum ClientReply {
         job: JobId,
         /// How.
         outcome: Outcome,
+        /// Bytes of its output that are not kept.
+        not_kept: u64,
     },
     /// A job that the client follows is still queued, and this is why. Comes after a second, and again when the
     /// reason is of another kind.
@@ -228,6 +230,22 @@ pub enum ClientReply {
         verdict: Option<Verdict>,
         /// Why, if it is stopped.
         report: Option<Box<DeadlockReport>>,
+    },
+    /// Output is missing between what came before and what comes next.
+    OutputLost {
+        /// The job.
+        job: JobId,
+        /// How much.
+        bytes: u64,
+        /// Spool position after it.
+        offset: u64,
+    },
+    /// Output of a job that the client follows is not kept, or not all of it. What comes is sent all the same.
+    NotKept {
+        /// The job.
+        job: JobId,
+        /// Why.
+        reason: String,
     },
 }
 

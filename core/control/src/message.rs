@@ -34,7 +34,7 @@ pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 13;
+pub const CONTROL_VERSION: u32 = 14;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -290,6 +290,8 @@ pub struct JobRecord {
     pub started_ms: Option<u64>,
     /// When it was over.
     pub ended_ms: Option<u64>,
+    /// Bytes of its output that are not kept.
+    pub output_not_kept: u64,
 }
 
 /// One of the links between a node and whoever hears of it, named by the daemon below it: its
@@ -560,7 +562,7 @@ pub enum Report {
 }
 
 /// A standard output stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stream {
     /// Standard output.
     Out,

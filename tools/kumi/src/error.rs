@@ -207,6 +207,16 @@ pub enum Error {
         /// The job.
         job: String,
     },
+    /// A job ended well, and not all of its output came.
+    #[error(
+        "{bytes} bytes of the output of {job} are missing above; have the ranks write files, or free the disk of the head"
+    )]
+    OutputMissing {
+        /// The job, in words.
+        job: String,
+        /// How much.
+        bytes: u64,
+    },
     /// An error of standard output.
     #[error("cannot write the output: {0}")]
     Output(io::Error),
@@ -346,7 +356,10 @@ impl Error {
             Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 ExitCode::NotPermitted
             }
-            Self::File { .. } | Self::LeftOver { .. } | Self::Output(_) => ExitCode::Io,
+            Self::File { .. }
+            | Self::LeftOver { .. }
+            | Self::Output(_)
+            | Self::OutputMissing { .. } => ExitCode::Io,
             Self::Terminal(_) | Self::NoTerminal => ExitCode::Usage,
             Self::DescriptionUnreadable { source, .. }
             | Self::ArrayUnreadable { source, .. }

@@ -43,6 +43,8 @@ pub struct JobView<'a> {
     exclusive: bool,
     resources: BTreeMap<&'a str, u32>,
     bind: &'static str,
+    /// Bytes of its output that the head has not kept.
+    output_not_kept: u64,
 }
 
 /// Ranks on one node in the form of `--json`.
@@ -159,6 +161,7 @@ fn view<'a>(record: &'a JobRecord, jobs: &JobList, nodes: &[NodeStatus]) -> JobV
             Binding::Numa => "numa",
             Binding::Cpuset => "cpuset",
         },
+        output_not_kept: record.output_not_kept,
     }
 }
 
@@ -291,6 +294,8 @@ fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
     let shown = |column: &&Column| requests().any(|request| (column.unusual)(&request.resources));
     let resources: Vec<&Column> = RESOURCES.iter().filter(shown).collect();
     headings.extend(resources.iter().map(|column| column.heading));
+    let not_kept = records.iter().any(|record| record.output_not_kept > 0);
+    headings.extend(not_kept.then_some(">OUTPUT LOST"));
     let waits = !jobs.waiting.is_empty();
     headings.extend(waits.then_some("WAITS FOR"));
     headings.push("COMMAND");
@@ -315,6 +320,10 @@ fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
         row.extend(priorities.then(|| spec.request.priority.to_string()));
         row.extend(estimates.then_some(estimate));
         row.extend(resources.iter().map(|column| (column.text)(&spec.request.resources)));
+        row.extend(not_kept.then(|| match record.output_not_kept {
+            0 => "-".to_owned(),
+            bytes => table::bytes(bytes),
+        }));
         let reason = jobs.waits_for(spec.job).map(job_descriptions::waits_for);
         row.extend(waits.then(|| reason.unwrap_or_else(|| "-".to_owned())));
         row.push(table::shortened(&job_descriptions::command(record), 60));
@@ -368,6 +377,7 @@ mod tests {
             state,
             submitted_ms: 1_000,
             started_ms,
+            output_not_kept: 0,
         }
     }
 
@@ -450,6 +460,21 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  CPUS/RANK  MEM/RANK  DEVICES/RANK
         let layout = serde_json::json!([part(0, 0, vec![0]), part(1, 4, vec![0, 1])]);
         assert_eq!(job["layout"], layout, "all of the second node");
         assert_eq!((&value[1]["mem_per_rank"], &value[1]["exclusive"]), (&Null, &false.into()));
+    }
+
+    #[test]
+    fn output_that_is_not_kept_is_shown_where_there_is_any() {
+        let mut records = [record(9, "cg", JobState::Running), record(10, "y", JobState::Running)];
+        records[1].output_not_kept = 3 << 20;
+        let expected = "\
+JOB  NAME  USER  RANKS  NODES  STATE     TIME  OUTPUT LOST  COMMAND
+  9  cg    root      8  0-1    running  1m00s            -  ./cg A
+ 10  y     root      8  0-1    running  1m00s        3 MiB  ./cg A
+";
+        let jobs = JobList { records: records.into(), ..JobList::default() };
+        assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
+        let value = serde_json::to_value(views(&jobs, &[])).unwrap();
+        assert_eq!(value[1]["output_not_kept"], 3 << 20);
     }
 
     #[test]

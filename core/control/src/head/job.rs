@@ -29,8 +29,12 @@ pub(super) struct Job {
     pub(super) delayed_end: Option<(Outcome, Nanos)>,
     /// Standard input that came before there was a rank to read it.
     pub(super) input: Vec<Vec<u8>>,
-    pub(super) spool_end: u64,
-    pub(super) spool_failed: bool,
+    /// Output that earlier heads did not keep, in bytes.
+    pub(super) not_kept_before: u64,
+    /// What the table has of output that is not kept.
+    pub(super) not_kept_recorded: u64,
+    /// Its followers know that not all is kept.
+    pub(super) not_kept_told: bool,
 }
 
 /// A node's share of a job.
@@ -56,6 +60,7 @@ pub(super) enum PartState {
 impl Job {
     pub(super) fn new(record: JobRecord) -> Self {
         let parts = record.spec.layout.iter().map(|part| (part.node, JobPart::default())).collect();
+        let not_kept = record.output_not_kept;
         Self {
             record,
             parts,
@@ -65,8 +70,9 @@ impl Job {
             asked_to_end: false,
             delayed_end: None,
             input: Vec::new(),
-            spool_end: 0,
-            spool_failed: false,
+            not_kept_before: not_kept,
+            not_kept_recorded: not_kept,
+            not_kept_told: false,
         }
     }
 

@@ -142,6 +142,7 @@ impl Head {
             submitted_ms: wall_ms,
             started_ms: None,
             ended_ms: None,
+            output_not_kept: 0,
         }
     }
 
@@ -331,7 +332,8 @@ impl Head {
         let bytes = bytes + self.exchanges.forget(id);
         self.quota.refund(uid, 1, bytes);
         self.enter(id, &JobState::Ended(outcome.clone()));
-        self.actions.push(HeadAction::EndSpool { job: id, outcome });
+        let not_kept = self.jobs.get(id).map_or(0, |job| job.record.output_not_kept);
+        self.actions.push(HeadAction::EndSpool { job: id, outcome, not_kept });
         for client in self.subscribers.take_killers(id) {
             self.actions.reply(client, ClientReply::Done);
         }

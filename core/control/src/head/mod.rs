@@ -182,18 +182,13 @@ pub enum HeadEvent {
     Client(ClientId, User, ClientRequest),
     /// A client's connection is gone.
     ClientGone(ClientId),
-    /// The output of a job is written to its spool up to this byte.
-    Spooled {
+    /// Of the output that this head has handed in, so much is not kept now. The job goes on.
+    NotKept {
         /// The job.
         job: JobId,
-        /// Length of the spool.
-        end: u64,
-    },
-    /// Output could not be kept. The job goes on; no more of its output is spooled.
-    SpoolFailed {
-        /// The job.
-        job: JobId,
-        /// The system's error message.
+        /// How much. It is less than before when a disk has room again.
+        bytes: u64,
+        /// Why, for people.
         reason: String,
     },
     /// The time of [`Head::next_timeout`] has come. The event does no harm at any other time.
@@ -209,8 +204,7 @@ pub enum HeadAction {
     ToChild(LinkId, NodeSet, Command),
     /// Send to a client.
     ToClient(ClientId, ClientReply),
-    /// Append to the job's spool; answered by [`HeadEvent::Spooled`] or
-    /// [`HeadEvent::SpoolFailed`].
+    /// Append to the job's spool, and say [`HeadEvent::NotKept`] when what is not kept changes.
     Spool {
         /// The job.
         job: JobId,
@@ -240,6 +234,8 @@ pub enum HeadAction {
         job: JobId,
         /// How it ended.
         outcome: Outcome,
+        /// Bytes of its output that are not kept.
+        not_kept: u64,
     },
     /// The ended job is not known any more: its record and its spool are to be removed. If that is missed, the next head says
     /// it again.
@@ -335,8 +331,7 @@ impl Head {
             HeadEvent::Child(_, Up::ClockProbe { .. } | Up::Disclosed(_)) | HeadEvent::Timeout => {}
             HeadEvent::Client(client, user, request) => self.request(client, &user, request),
             HeadEvent::ClientGone(client) => self.client_gone(client),
-            HeadEvent::Spooled { job, end } => self.spooled(job, end),
-            HeadEvent::SpoolFailed { job, reason } => self.spool_failed(job, &reason),
+            HeadEvent::NotKept { job, bytes, reason } => self.not_kept(job, bytes, reason),
         }
         self.check_lost_nodes();
         self.check_delayed_ends();

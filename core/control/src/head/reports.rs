@@ -2,6 +2,7 @@
 //!
 //! Daemons are authenticated, and still the head believes them only as far as a report makes sense.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
@@ -106,33 +107,30 @@ impl Head {
     /// Each link lets only output of nodes pass that are below it, so a node writes for its own ranks only.
     fn output(&mut self, id: JobId, (rank, node): (u32, NodeId), stream: Stream, data: Vec<u8>) {
         let Some(job) = self.jobs.get(id) else { return };
-        let spooled = !job.is_over() && !job.spool_failed;
-        if spooled && runs(job, rank, node) && !data.is_empty() {
+        if !job.is_over() && runs(job, rank, node) && !data.is_empty() {
             self.actions.push(HeadAction::Spool { job: id, rank, stream, data });
         }
     }
 
-    pub(super) fn spooled(&mut self, id: JobId, end: u64) {
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.spool_end = end;
-        }
-    }
-
-    /// The job goes on without its output being kept; those who follow it are told.
-    pub(super) fn spool_failed(&mut self, id: JobId, reason: &str) {
+    /// The job goes on without all of its output being kept; those who follow it are told once. The record has it at once when
+    /// it begins and when it is over, and meanwhile each time that the amount has doubled.
+    pub(super) fn not_kept(&mut self, id: JobId, bytes: u64, reason: String) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        if core::mem::replace(&mut job.spool_failed, true) {
+        let now = job.not_kept_before.saturating_add(bytes);
+        job.record.output_not_kept = now;
+        let recorded = job.not_kept_recorded;
+        let much = (recorded == 0) != (now == 0) || now / 2 >= recorded || job.is_over();
+        let told = core::mem::replace(&mut job.not_kept_told, true);
+        if much && now != recorded {
+            job.not_kept_recorded = now;
+            self.persist(id);
+        }
+        if told {
             return;
         }
-        let line = alloc::format!(
-            "kumi: output of job {id} is no longer kept ({reason}); the job goes on\n"
-        );
-        let offset = job.spool_end;
         for client in self.subscribers.followers(id) {
-            let data = line.clone().into_bytes();
-            let stream = Stream::Err;
-            self.actions
-                .reply(client, ClientReply::Output { job: id, rank: 0, stream, data, offset });
+            let reason = reason.clone();
+            self.actions.reply(client, ClientReply::NotKept { job: id, reason });
         }
     }
 }

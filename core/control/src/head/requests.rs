@@ -134,10 +134,10 @@ impl Head {
     ) -> Result<(), Refusal> {
         self.permitted(user, id, "read its output")?;
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
-        let state = job.record.state.clone();
+        let (state, not_kept) = (job.record.state.clone(), job.record.output_not_kept);
         if let JobState::Ended(outcome) = state {
             self.actions.push(HeadAction::Follow { client, job: id, offset, wait });
-            self.actions.push(HeadAction::EndSpool { job: id, outcome });
+            self.actions.push(HeadAction::EndSpool { job: id, outcome, not_kept });
             return Ok(());
         }
         if wait {

@@ -194,7 +194,7 @@ impl World {
                 self.head.spools.entry(job).or_default().extend(data);
             }
             HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
-            HeadAction::EndSpool { job, outcome } => self.clients_hear_end(job, &outcome),
+            HeadAction::EndSpool { job, outcome, .. } => self.clients_hear_end(job, &outcome),
             HeadAction::Discard(job) => {
                 assert!(self.head.ended(job).is_some(), "job {job} is not over");
                 self.head.records.remove(&job);

@@ -233,7 +233,7 @@ fn signals_end_what_does_not_run_yet() {
     let actions = test.ask(&ALICE, ClientRequest::Signal { job: queued, signal: 2 });
     assert_eq!(test.state(queued), JobState::Ended(Outcome::Killed));
     let outcome = Outcome::Killed;
-    assert!(actions.contains(&HeadAction::EndSpool { job: queued, outcome }));
+    assert!(actions.contains(&HeadAction::EndSpool { job: queued, outcome, not_kept: 0 }));
 }
 
 #[test]
@@ -385,22 +385,38 @@ fn lists_tell_no_secrets() {
 }
 
 #[test]
-fn output_that_cannot_be_kept_is_told_once() {
+fn output_that_is_not_kept_is_recorded_and_told_once() {
     let mut test = Test::new(1);
     let job = test.running(1, 1);
-    test.event(HeadEvent::Spooled { job, end: 17 });
-    let failed = || HeadEvent::SpoolFailed { job, reason: "no space left".into() };
-    let actions = test.event(failed());
-    let [HeadAction::ToClient(CLIENT, ClientReply::Output { offset: 17, data, .. })] = &actions[..]
-    else {
-        panic!("{actions:?}")
-    };
-    assert!(String::from_utf8_lossy(data).contains("no space left"));
-    assert!(test.event(failed()).is_empty());
     let output =
         Report::Output { job, rank: 0, node: NodeId(0), stream: Stream::Out, data: vec![1] };
-    assert!(test.report(output).is_empty());
-    assert_eq!(test.state(job), JobState::Running);
+    let spools = |actions: &[HeadAction]| {
+        actions.iter().any(|action| matches!(action, HeadAction::Spool { .. }))
+    };
+    assert!(spools(&test.report(output.clone())));
+    let not_kept = |bytes| HeadEvent::NotKept { job, bytes, reason: "no space left".into() };
+    let recorded = |actions: &[HeadAction]| {
+        actions.iter().find_map(|action| match action {
+            HeadAction::Persist(record) => Some(record.output_not_kept),
+            _ => None,
+        })
+    };
+    let actions = test.event(not_kept(400));
+    assert_eq!(recorded(&actions), Some(400));
+    let told = ClientReply::NotKept { job, reason: "no space left".into() };
+    assert!(replied(&actions, &told), "{actions:?}");
+    assert_eq!(test.event(not_kept(700)), [], "not much more");
+    assert_eq!(recorded(&test.event(not_kept(800))), Some(800));
+    assert!(spools(&test.report(output)), "what comes is handed on");
+    assert_eq!(test.event(not_kept(900)), []);
+    let actions = test.report(Report::Freed { job, nodes: set([0]) });
+    let ended = HeadAction::EndSpool { job, outcome: Outcome::Success, not_kept: 900 };
+    assert!(actions.contains(&ended), "{actions:?}");
+    // The disk has room again. The next head counts on.
+    assert_eq!(recorded(&test.event(not_kept(100))), Some(100));
+    let mut next = Head::new(config(1), test.records.clone(), [2; 32]).expect("a policy");
+    next.handle(1, 1, not_kept(5));
+    assert!(next.records().any(|record| record.output_not_kept == 105));
 }
 
 #[test]
@@ -412,7 +428,10 @@ fn following_a_job_that_is_over_ends_at_once() {
     let mut test = Test { head, now: test.now, records: test.records };
     let actions = test.ask(&ALICE, ClientRequest::Follow { job, offset: 3, wait: true });
     let follow = HeadAction::Follow { client: CLIENT, job, offset: 3, wait: true };
-    assert_eq!(actions, [follow, HeadAction::EndSpool { job, outcome: Outcome::Success }]);
+    assert_eq!(
+        actions,
+        [follow, HeadAction::EndSpool { job, outcome: Outcome::Success, not_kept: 0 }]
+    );
     assert!(replied(&test.ask(&ALICE, ClientRequest::Kill { job }), &ClientReply::Done));
 }
 

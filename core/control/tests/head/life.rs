@@ -42,7 +42,7 @@ fn a_job_from_submission_to_its_end() {
     assert!(test.report(Report::Freed { job, nodes: set([0, 1]) }).is_empty());
     let actions = test.report(Report::Freed { job, nodes: set([2]) });
     let ended = position(&actions, |a| is_state(a, &JobState::Ended(Outcome::Success)));
-    let spool = HeadAction::EndSpool { job, outcome: Outcome::Success };
+    let spool = HeadAction::EndSpool { job, outcome: Outcome::Success, not_kept: 0 };
     assert!(ended < position(&actions, |a| *a == spool));
     assert!(commands(&actions).contains(&(&set(0..3), &Command::Forget { job })));
     assert!(test.head.timetable().columns.is_empty());

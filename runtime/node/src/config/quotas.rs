@@ -14,10 +14,11 @@ pub struct Quotas {
     /// Connections of a user's clients to the head, and to each node.
     #[serde(default = "defaults::connections_per_user")]
     pub connections_per_user: u32,
-    /// MiB of output that the head keeps of a job. Further output is dropped, and the job runs on.
+    /// MiB of output that the head keeps of a job: the last. Older output makes room.
     #[serde(default = "defaults::spool_mib_per_job")]
     pub spool_mib_per_job: u64,
-    /// MiB of output that the head keeps of a user's jobs. Output of the user's oldest jobs that are over makes room.
+    /// MiB of output that the head keeps of a user's jobs. Output of the user's oldest jobs that are over makes room, then
+    /// older output of the job that writes.
     #[serde(default = "defaults::spool_mib_per_user")]
     pub spool_mib_per_user: u64,
 }

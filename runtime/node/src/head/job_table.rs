@@ -1,6 +1,6 @@
 //! Durable job table of the head: SQLite, one row for each job.
 //!
-//! A table of one of the five versions before is brought up to date when it is opened.
+//! A table of one of the six versions before is brought up to date when it is opened.
 
 mod earlier;
 mod version_11;
@@ -13,7 +13,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use kumi_control::message::{CONTROL_VERSION, JobRecord, JobState};
+use kumi_control::message::{CONTROL_VERSION, JobRecord, JobRequest, JobState, NodeRanks, User};
 use kumi_sched::JobId;
 use rusqlite::{Connection, TransactionBehavior, params};
 
@@ -236,14 +236,15 @@ type OldRecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
 
 /// What reads records of a table of this version, if it is an earlier one that is still known.
 fn reader_of(found: u32) -> Option<OldRecordReader> {
-    let readers: [(u32, OldRecordReader); 5] = [
+    let readers: [(u32, OldRecordReader); 6] = [
         (version_8::VERSION, version_8::read),
         (version_9::VERSION, version_9::read),
         // Version 11 added only a way how ranks end.
         (10, version_11::read),
         (version_11::VERSION, version_11::read),
-        // Version 13 adds only a way how jobs end.
-        (12, |bytes| postcard::from_bytes(bytes)),
+        // Version 13 added only a way how jobs end.
+        (12, earlier::read::<JobRequest, User, NodeRanks>),
+        (13, earlier::read::<JobRequest, User, NodeRanks>),
     ];
     readers.into_iter().find(|&(control, _)| found == version(control)).map(|(_, read)| read)
 }
@@ -323,6 +324,7 @@ pub(crate) mod tests {
             submitted_ms: 5,
             started_ms: None,
             ended_ms: None,
+            output_not_kept: 0,
         }
     }
 

@@ -8,7 +8,7 @@
 //! | `links` | connections of nodes' daemons, gossip |
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table` | records of jobs on the disk, and those that wait for it |
-//! | `spool`, `spool_frame`, `spool_quota` | output of jobs, and how much of it is kept |
+//! | `spool` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
 //! | `monitor` | load of ranks, pictures, history |
 //! | `web` | the web server: questions of browsers, tickets |
@@ -21,9 +21,6 @@ mod metrics;
 mod monitor;
 mod records;
 mod spool;
-mod spool_frame;
-mod spool_part;
-mod spool_quota;
 mod web;
 
 use std::cell::{Cell, RefCell};
@@ -60,8 +57,7 @@ use links::Links;
 use metrics::{HeadCounters, HeadMetrics};
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::JobRecords;
-use spool::Spools;
-use spool_quota::SpoolQuota;
+use spool::{SpoolQuota, Spools};
 use web::WebService;
 
 /// How long a node may be away before its jobs fail.
@@ -260,7 +256,7 @@ impl HeadDaemon {
                 _ = hangup.recv() => self.credentials.reload_or_warn(),
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.links.exchange(),
-                _ = forget.tick() => self.records.clean_up(),
+                _ = forget.tick() => self.clean_up(),
                 () = at(self.monitor.due()) => {
                     let request = self.monitor.ask();
                     self.handle(HeadEvent::Client(MONITOR, MONITOR_USER, request));
@@ -323,6 +319,14 @@ impl HeadDaemon {
         }
     }
 
+    /// What is to be done each second: old things leave the disk, and what it did not take is tried again.
+    fn clean_up(&mut self) {
+        self.records.clean_up();
+        for event in self.spools.write_again() {
+            self.handle(event);
+        }
+    }
+
     /// A client submits a job. While records cannot be written no new job is taken: it could be lost.
     fn submission(&mut self, client: ClientId, user: User, request: ClientRequest) {
         self.clients.set_submitting(Some(client));
@@ -379,13 +383,15 @@ impl HeadDaemon {
                 }
             }
             HeadAction::Spool { job, rank, stream, data } => {
-                return Some(self.spools.keep(job, rank, stream, &data));
+                return self.spools.keep(job, (rank, stream), &data);
             }
             HeadAction::Follow { client, job, offset, wait } => {
                 let spools = &mut self.spools;
                 self.clients.follow(client, |output| spools.follow(job, offset, wait, output));
             }
-            HeadAction::EndSpool { job, outcome } => self.spools.finish(job, outcome),
+            HeadAction::EndSpool { job, outcome, not_kept } => {
+                self.spools.finish(job, outcome, not_kept);
+            }
             HeadAction::Discard(job) => {
                 self.records.discard(job);
                 self.spools.discard(job);

@@ -311,7 +311,7 @@ pub async fn collect(
         match reply {
             ClientReply::Output { stream: Stream::Out, data, .. } => out.extend(data),
             ClientReply::Output { stream: Stream::Err, data, .. } => err.extend(data),
-            ClientReply::Ended { job, outcome } => {
+            ClientReply::Ended { job, outcome, .. } => {
                 let text = |bytes| String::from_utf8(bytes).unwrap();
                 return Ran { job, outcome, out: text(out), err: text(err) };
             }

@@ -1,5 +1,6 @@
 //! Session with one job: output, input and signals, over as many connections as necessary.
 
+mod missing;
 mod outcome;
 mod terminal;
 mod transfer;
@@ -91,6 +92,10 @@ pub struct Session {
     asked: bool,
     /// What was typed while there was no connection.
     typed: Vec<u8>,
+    /// Output that could not be shown, in bytes.
+    missing: u64,
+    /// Output of the job that the head has not kept, in bytes.
+    not_kept: u64,
 }
 
 /// Result of one step of the loop.
@@ -144,6 +149,8 @@ impl Session {
             current: false,
             asked: false,
             typed: Vec::new(),
+            missing: 0,
+            not_kept: 0,
         })
     }
 
@@ -318,7 +325,12 @@ impl Session {
                 }
             }
             ClientReply::Current { .. } => return self.now_current(requests).await,
-            ClientReply::Ended { outcome, .. } => return Ok(Some(ConnectionEnd::Over(outcome))),
+            ClientReply::OutputLost { bytes, offset, .. } => self.show_missing(bytes, offset),
+            ClientReply::NotKept { reason, .. } => self.show_not_kept(&reason),
+            ClientReply::Ended { outcome, not_kept, .. } => {
+                self.not_kept = not_kept;
+                return Ok(Some(ConnectionEnd::Over(outcome)));
+            }
             ClientReply::Done if self.only_shows() => return Ok(Some(ConnectionEnd::Shown)),
             // Answers to signals and the like.
             ClientReply::Done => {}
@@ -514,7 +526,10 @@ impl Session {
         if self.only_shows() || !self.forward {
             return Ok(());
         }
-        let Some(sentence) = job_descriptions::outcome(outcome, &self.names) else { return Ok(()) };
+        let complete = self.told_of_output();
+        let Some(sentence) = job_descriptions::outcome(outcome, &self.names) else {
+            return complete;
+        };
         if !self.ends_silently(outcome) {
             output::note(&format!("{}: {sentence}", self.job_words()));
         }

@@ -303,6 +303,7 @@ pub mod tests {
             submitted_ms: 0,
             started_ms: Some(1_000),
             ended_ms: None,
+            output_not_kept: 0,
         }
     }
 

@@ -41,5 +41,5 @@ where
     let (user, request) = (user.into(), request.into());
     let layout = layout.into_iter().map(Into::into).collect();
     let spec = JobSpec { job, user, request, layout, channel_key, seal_key };
-    Ok(JobRecord { spec, state, submitted_ms, started_ms, ended_ms })
+    Ok(JobRecord { spec, state, submitted_ms, started_ms, ended_ms, output_not_kept: 0 })
 }

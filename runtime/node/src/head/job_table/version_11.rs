@@ -11,8 +11,8 @@ use super::earlier;
 /// Last version that is read here.
 pub(super) const VERSION: u32 = 11;
 
-// Version 13 adds only a way how jobs end. What changes again needs a step of its own.
-const _: () = assert!(CONTROL_VERSION == VERSION + 2);
+// Version 13 added only a way how jobs end, version 14 adds to records. What changes requests again needs a step of its own.
+const _: () = assert!(CONTROL_VERSION == VERSION + 3);
 
 #[derive(Deserialize)]
 struct Request {

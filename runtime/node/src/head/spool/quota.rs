@@ -9,16 +9,10 @@ use crate::config::Quotas;
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
-/// Why output of a job is no longer kept.
+/// Jobs of a user that are not over have written as much as is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SpoolQuotaError {
-    /// The job has written too much.
-    #[error("a job may write {0} MiB, spool_mib_per_job in cluster.toml")]
-    Job(u64),
-    /// Jobs of the user that are not over have.
-    #[error("the jobs of a user may write {0} MiB together, spool_mib_per_user in cluster.toml")]
-    User(u64),
-}
+#[error("of the jobs of a user {0} MiB are kept together, spool_mib_per_user in cluster.toml")]
+pub(super) struct UserShareFull(u64);
 
 /// Output of one job.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +24,7 @@ struct JobOutput {
 
 /// What is kept of each job and each user.
 #[derive(Debug)]
-pub(super) struct SpoolQuota {
+pub(in crate::head) struct SpoolQuota {
     quotas: Quotas,
     jobs: BTreeMap<JobId, JobOutput>,
     users: BTreeMap<u32, u64>,
@@ -41,7 +35,7 @@ pub(super) struct SpoolQuota {
 
 impl SpoolQuota {
     /// Nothing yet. Jobs that are over may have so many MiB together.
-    pub(super) fn new(quotas: Quotas, over_mib: u64) -> Self {
+    pub(in crate::head) fn new(quotas: Quotas, over_mib: u64) -> Self {
         let most_over = over_mib.saturating_mul(MIB);
         Self { quotas, jobs: BTreeMap::new(), users: BTreeMap::new(), over: 0, most_over }
     }
@@ -101,17 +95,31 @@ impl SpoolQuota {
         gone.map(|(&job, _)| job).collect()
     }
 
-    /// Whether the output of the job may grow to `bytes`; the jobs of which output has to go first, oldest first.
+    /// Bytes that the job has now.
+    pub(super) fn bytes(&self, job: JobId) -> u64 {
+        self.jobs.get(&job).map_or(0, |output| output.bytes)
+    }
+
+    /// Bytes that are kept of a job.
+    pub(super) fn ring(&self) -> u64 {
+        self.quotas.spool_mib_per_job.saturating_mul(MIB)
+    }
+
+    /// What is said when they are not enough.
+    pub(super) fn ring_is_full(&self) -> String {
+        let mib = self.quotas.spool_mib_per_job;
+        format!("of a job the last {mib} MiB are kept, spool_mib_per_job in cluster.toml")
+    }
+
+    /// Whether the output of the job may grow to `bytes`, as far as its user is concerned; the jobs of which output has to go
+    /// first, oldest first.
     ///
     /// # Errors
     /// It may not; then nothing has to go.
-    pub(super) fn admit(&self, job: JobId, bytes: u64) -> Result<Vec<JobId>, SpoolQuotaError> {
-        let Quotas { spool_mib_per_job, spool_mib_per_user, .. } = self.quotas;
-        if bytes > spool_mib_per_job.saturating_mul(MIB) {
-            return Err(SpoolQuotaError::Job(spool_mib_per_job));
-        }
+    pub(super) fn admit(&self, job: JobId, bytes: u64) -> Result<Vec<JobId>, UserShareFull> {
+        let mib = self.quotas.spool_mib_per_user;
         let output = self.jobs.get(&job).copied().unwrap_or_default();
-        let most = spool_mib_per_user.saturating_mul(MIB);
+        let most = mib.saturating_mul(MIB);
         let used = self.users.get(&output.user).copied().unwrap_or(0);
         let mut used = used.saturating_sub(output.bytes).saturating_add(bytes);
         let mut gone = Vec::new();
@@ -128,7 +136,7 @@ impl SpoolQuota {
                 gone.push(id);
             }
         }
-        if used > most { Err(SpoolQuotaError::User(spool_mib_per_user)) } else { Ok(gone) }
+        if used > most { Err(UserShareFull(mib)) } else { Ok(gone) }
     }
 }
 
@@ -144,10 +152,10 @@ mod tests {
             quota.know(JobId(job), user, false);
         }
         assert_eq!(quota.admit(JobId(1), 3 * MIB), Ok(vec![]));
-        assert_eq!(quota.admit(JobId(1), 3 * MIB + 1), Err(SpoolQuotaError::Job(3)));
+        assert_eq!(quota.ring(), 3 * MIB);
         quota.set(JobId(1), 2 * MIB);
         quota.set(JobId(2), 2 * MIB);
-        assert_eq!(quota.admit(JobId(3), 2 * MIB), Err(SpoolQuotaError::User(5)));
+        assert_eq!(quota.admit(JobId(3), 2 * MIB), Err(UserShareFull(5)));
         assert_eq!(quota.admit(JobId(4), 3 * MIB), Ok(vec![]), "another user's");
         quota.know(JobId(2), 7, true);
         assert_eq!(quota.admit(JobId(3), 2 * MIB), Ok(vec![JobId(2)]));

@@ -1,0 +1,93 @@
+//! Follower of a job: sends its log to a client until the end.
+
+use std::io;
+use std::path::PathBuf;
+
+use kumi_control::message::{ClientReply, Outcome, Refusal, RefusalKind};
+use kumi_sched::JobId;
+use tokio::sync::{mpsc, watch};
+
+use super::reader::{Reader, Step};
+use crate::client::refusal;
+
+/// How far a log has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::head) struct Progress {
+    /// Behind the last piece.
+    pub(super) end: u64,
+    /// Set when no more will come: how the job ended, and how much of its output is not kept.
+    pub(super) outcome: Option<(Outcome, u64)>,
+}
+
+pub(super) struct Follower {
+    pub(super) reader: Reader,
+    pub(super) folder: PathBuf,
+    pub(super) job: JobId,
+    pub(super) wait: bool,
+    pub(super) progress: watch::Receiver<Progress>,
+    pub(super) client: mpsc::Sender<ClientReply>,
+}
+
+/// The refusal of somebody who wants to read.
+pub(super) fn unreadable(folder: &std::path::Path, job: JobId, error: &io::Error) -> Refusal {
+    if error.kind() == io::ErrorKind::InvalidInput {
+        return refusal(RefusalKind::BadRequest, error.to_string());
+    }
+    let message =
+        format!("the output of job {job} in {} cannot be read: {error}", folder.display());
+    refusal(RefusalKind::NoResources, message)
+}
+
+impl Follower {
+    pub(super) async fn run(mut self) {
+        if let Err(refused) = self.serve().await {
+            // A client that is gone needs no answer.
+            let _ = self.client.send(ClientReply::Refused(refused)).await;
+        }
+    }
+
+    async fn serve(&mut self) -> Result<(), Refusal> {
+        let mut current = false;
+        loop {
+            let outcome = self.progress.borrow_and_update().outcome.clone();
+            if !self.send_all().await? {
+                return Ok(());
+            }
+            if let Some((outcome, not_kept)) = outcome {
+                let ended = ClientReply::Ended { job: self.job, outcome, not_kept };
+                let _ = self.client.send(ended).await;
+                return Ok(());
+            }
+            if !self.wait {
+                let _ = self.client.send(ClientReply::Done).await;
+                return Ok(());
+            }
+            if !std::mem::replace(&mut current, true) {
+                let _ = self.client.send(ClientReply::Current { job: self.job }).await;
+            }
+            tokio::select! {
+                changed = self.progress.changed() => if changed.is_err() { return Ok(()) },
+                () = self.client.closed() => return Ok(()),
+            }
+        }
+    }
+
+    /// Sends all that is there; whether the client still listens.
+    async fn send_all(&mut self) -> Result<bool, Refusal> {
+        loop {
+            let step = self.reader.next();
+            let step = step.map_err(|error| unreadable(&self.folder, self.job, &error))?;
+            let (job, offset) = (self.job, self.reader.offset());
+            let reply = match step {
+                Step::End => return Ok(true),
+                Step::Piece { rank, stream, data } => {
+                    ClientReply::Output { job, rank, stream, data, offset }
+                }
+                Step::Lost(bytes) => ClientReply::OutputLost { job, bytes, offset },
+            };
+            if self.client.send(reply).await.is_err() {
+                return Ok(false);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Index of one job's log: which of its bytes are on disk, which wait in memory, and what is missing.
+//!
+//! No input or output: the writer says what it did, and readers ask where to go on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use kumi_control::message::Stream;
+
+/// A segment on disk. Offsets are those of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// Where it begins.
+    pub(super) start: u64,
+    /// Where it ends.
+    pub(super) end: u64,
+    /// Bytes of output before it, and in it.
+    pub(super) before: u64,
+    pub(super) output: u64,
+    /// Where its first frame is in its file.
+    pub(super) body: u64,
+}
+
+impl Segment {
+    /// Length of its file.
+    pub(super) fn length(&self) -> u64 {
+        self.body + (self.end - self.start)
+    }
+}
+
+/// A piece that waits for the disk.
+#[derive(Clone, Debug)]
+pub(super) struct WaitingPiece {
+    pub(super) offset: u64,
+    /// Bytes of output before it.
+    pub(super) before: u64,
+    pub(super) rank: u32,
+    pub(super) stream: Stream,
+    /// Where its bytes begin in their stream.
+    pub(super) at: u64,
+    /// Bytes of output in it.
+    pub(super) output: u64,
+    pub(super) frame: Arc<[u8]>,
+}
+
+impl WaitingPiece {
+    fn end(&self) -> u64 {
+        self.offset + self.frame.len() as u64
+    }
+}
+
+/// Where a reader goes on.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// In this segment.
+    Disk(Segment),
+    /// With this frame.
+    Memory(Arc<[u8]>),
+    /// Behind a hole.
+    Hole {
+        /// The offset there.
+        until: u64,
+        /// Bytes of output before it.
+        before: u64,
+    },
+    /// Nothing more is there.
+    End,
+}
+
+/// The log of a job.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    segments: BTreeMap<u64, Segment>,
+    waiting: VecDeque<WaitingPiece>,
+    /// Output in `waiting`, and its frames, in bytes.
+    waiting_output: u64,
+    waiting_bytes: usize,
+    /// Behind the last piece that has come.
+    end: u64,
+    /// Bytes of output up to there.
+    total: u64,
+}
+
+impl Log {
+    /// A log of these segments, of which the last one ends with this much output in all.
+    pub(super) fn of(segments: impl IntoIterator<Item = Segment>, total: u64) -> Self {
+        let segments: BTreeMap<u64, Segment> =
+            segments.into_iter().map(|segment| (segment.start, segment)).collect();
+        let end = segments.last_key_value().map_or(0, |(_, last)| last.end);
+        Self { segments, end, total, ..Self::default() }
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) fn segments(&self) -> impl DoubleEndedIterator<Item = Segment> + '_ {
+        self.segments.values().copied()
+    }
+
+    pub(super) fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Output that waits for the disk, in bytes.
+    pub(super) fn waiting_output(&self) -> u64 {
+        self.waiting_output
+    }
+
+    /// Memory that waiting pieces take.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    pub(super) fn first_waiting(&self) -> Option<&WaitingPiece> {
+        self.waiting.front()
+    }
+
+    /// So many bytes of output never came: what comes next stands behind a hole.
+    pub(super) fn skip(&mut self, missing: u64) {
+        self.total += missing;
+        self.end += 1;
+    }
+
+    /// What comes next stands this far behind, without a loss.
+    pub(super) fn begin_anew(&mut self, distance: u64) {
+        self.end += distance;
+    }
+
+    /// A piece has come.
+    pub(super) fn push(&mut self, rank: u32, stream: Stream, at: u64, frame: Vec<u8>, output: u64) {
+        let (offset, before) = (self.end, self.total);
+        self.end += frame.len() as u64;
+        self.total += output;
+        self.waiting_output += output;
+        self.waiting_bytes += frame.len();
+        let frame = frame.into();
+        self.waiting.push_back(WaitingPiece { offset, before, rank, stream, at, output, frame });
+    }
+
+    /// Takes the first waiting piece off: it is on disk, or dropped.
+    pub(super) fn pop_waiting(&mut self) -> Option<WaitingPiece> {
+        let piece = self.waiting.pop_front()?;
+        self.waiting_output -= piece.output;
+        self.waiting_bytes -= piece.frame.len();
+        Some(piece)
+    }
+
+    /// A segment is new, or longer.
+    pub(super) fn set_segment(&mut self, segment: Segment) {
+        self.segments.insert(segment.start, segment);
+    }
+
+    /// The oldest segment goes.
+    pub(super) fn pop_segment(&mut self) -> Option<Segment> {
+        self.segments.pop_first().map(|(_, segment)| segment)
+    }
+
+    /// Nothing is kept any more.
+    pub(super) fn clear(&mut self) {
+        self.segments.clear();
+        self.waiting.clear();
+        (self.waiting_output, self.waiting_bytes) = (0, 0);
+    }
+
+    /// Where the segment begins that has this offset, or whatever is kept first.
+    pub(super) fn begin_of(&self, offset: u64) -> u64 {
+        let segment =
+            self.segments.range(..=offset).next_back().or(self.segments.first_key_value());
+        let waiting = self.waiting.front().map(|piece| piece.offset);
+        segment.map(|(&start, _)| start).or(waiting).unwrap_or(self.end)
+    }
+
+    /// Where a reader goes on that has come to `offset`.
+    pub(super) fn place(&self, offset: u64) -> Place {
+        let before = self.segments.range(..=offset).next_back();
+        if let Some((_, &segment)) = before.filter(|(_, segment)| offset < segment.end) {
+            return Place::Disk(segment);
+        }
+        let index = self.waiting.partition_point(|piece| piece.end() <= offset);
+        let waiting = self.waiting.get(index);
+        if let Some(piece) = waiting.filter(|piece| piece.offset == offset) {
+            return Place::Memory(Arc::clone(&piece.frame));
+        }
+        let segment = self.segments.range(offset..).next();
+        let segment = segment.map(|(_, segment)| (segment.start, segment.before));
+        let next = segment.or(waiting.map(|piece| (piece.offset, piece.before)));
+        match next.or((offset < self.end).then_some((self.end, self.total))) {
+            Some((until, before)) => Place::Hole { until, before },
+            None => Place::End,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hole(log: &Log, offset: u64) -> Option<(u64, u64)> {
+        match log.place(offset) {
+            Place::Hole { until, before } => Some((until, before)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn readers_find_disk_memory_and_holes() {
+        let mut log = Log::default();
+        assert!(matches!(log.place(0), Place::End));
+        for at in [0, 10, 20] {
+            log.push(0, Stream::Out, at, vec![0; 12], 10);
+        }
+        assert!(matches!(log.place(12), Place::Memory(_)));
+        assert!(matches!(log.place(36), Place::End));
+        let first = log.pop_waiting().unwrap();
+        assert_eq!((first.offset, first.before, log.waiting_output()), (0, 0, 20));
+        log.set_segment(Segment { start: 0, end: 12, before: 0, output: 10, body: 24 });
+        assert!(matches!(log.place(0), Place::Disk(segment) if segment.end == 12));
+        // The second is dropped.
+        log.pop_waiting();
+        assert_eq!(hole(&log, 12), Some((24, 20)));
+        assert!(matches!(log.place(24), Place::Memory(_)));
+        log.pop_waiting();
+        assert_eq!(hole(&log, 12), Some((36, 30)), "the end");
+        log.skip(7);
+        log.push(0, Stream::Out, 37, vec![0; 12], 10);
+        assert_eq!(hole(&log, 36), Some((37, 37)));
+        assert_eq!(hole(&log, 12), Some((37, 37)));
+        log.clear();
+        assert_eq!(hole(&log, 0), Some((49, 47)));
+    }
+}

@@ -1,0 +1,342 @@
+//! Spool: the output of jobs, on disk as far as that takes it, and the followers that read it.
+//!
+//! The output of a job is a log ([`log`]) in segments ([`segment`]). An offset counts bytes of the log and stands between
+//! frames.
+
+mod follower;
+mod log;
+mod quota;
+mod reader;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use kumi_control::head::HeadEvent;
+use kumi_control::message::{ClientReply, JobRecord, Outcome, Refusal, Stream};
+use kumi_sched::JobId;
+use kumi_web::Output;
+use tokio::sync::{mpsc, watch};
+
+use super::metrics::HeadCounters;
+use follower::{Follower, Progress, unreadable};
+pub(super) use quota::SpoolQuota;
+use reader::{Reader, read_part};
+use writer::LogWriter;
+
+/// Spools that are over and whose state is remembered.
+const REMEMBERED: usize = 256;
+
+/// The log of a job, and who follows it.
+#[derive(Debug)]
+struct Spool {
+    writer: LogWriter,
+    progress: watch::Sender<Progress>,
+    /// Why the disk takes nothing now.
+    failing: Option<String>,
+    /// Output that is not kept, as the state machine knows it.
+    told: u64,
+}
+
+/// The spools of all jobs.
+#[derive(Debug)]
+pub(super) struct Spools {
+    folder: PathBuf,
+    /// Where the segments of each job begin.
+    found: BTreeMap<JobId, Vec<u64>>,
+    spools: BTreeMap<JobId, Spool>,
+    quota: SpoolQuota,
+    /// Bytes of all files, and failures.
+    counts: Rc<HeadCounters>,
+}
+
+/// The job and offset in the name of a segment.
+fn name_of(path: &Path) -> Option<(JobId, u64)> {
+    let (job, start) = path.file_name()?.to_str()?.split_once('.')?;
+    Some((JobId(job.parse().ok()?), start.parse().ok()?))
+}
+
+/// Gives the only file that an earlier version made for a job the name of a first segment.
+fn rename_earlier(path: PathBuf) -> io::Result<PathBuf> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    if name.is_none_or(|name| name.parse::<u64>().is_err()) {
+        return Ok(path);
+    }
+    let renamed = path.with_extension("0");
+    fs::rename(&path, &renamed)?;
+    Ok(renamed)
+}
+
+impl Spools {
+    /// Spools in `folder`, which is made; files of jobs that are not `known` are removed.
+    ///
+    /// # Errors
+    /// When the folder cannot be used.
+    pub(super) fn open(
+        folder: PathBuf,
+        known: impl Fn(JobId) -> bool,
+        mut quota: SpoolQuota,
+        counts: Rc<HeadCounters>,
+    ) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        // What jobs write is for their users, who get it through the head.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        let mut found: BTreeMap<JobId, Vec<u64>> = BTreeMap::new();
+        let mut lengths: BTreeMap<JobId, u64> = BTreeMap::new();
+        for entry in fs::read_dir(&folder)? {
+            let path = rename_earlier(entry?.path())?;
+            let Some((job, start)) = name_of(&path) else { continue };
+            if known(job) {
+                found.entry(job).or_default().push(start);
+                *lengths.entry(job).or_default() += fs::metadata(&path)?.len();
+            } else {
+                fs::remove_file(&path)?;
+            }
+        }
+        found.values_mut().for_each(|starts| starts.sort_unstable());
+        counts.spool_bytes.set(lengths.values().sum());
+        for (&job, &length) in &lengths {
+            quota.set(job, length);
+        }
+        Ok(Self { folder, found, spools: BTreeMap::new(), quota, counts })
+    }
+
+    /// These jobs are recorded, and each user counts for what theirs have written before.
+    pub(super) fn know_all(&mut self, records: &[JobRecord]) {
+        for record in records {
+            self.quota.know(record.spec.job, record.spec.user.uid, super::is_over(record));
+        }
+        self.trim();
+    }
+
+    /// A job is recorded, and its user counts for what it writes.
+    pub(super) fn know(&mut self, record: &JobRecord) {
+        let over = super::is_over(record);
+        self.quota.know(record.spec.job, record.spec.user.uid, over);
+        if over {
+            self.trim();
+        }
+    }
+
+    /// Removes output of the oldest jobs that are over, as far as all of them have too much.
+    fn trim(&mut self) {
+        for job in self.quota.excess() {
+            self.remove_or_warn(job, "output of the job makes room for that of later ones");
+        }
+    }
+
+    /// The job is not known any more: its output goes.
+    pub(super) fn discard(&mut self, job: JobId) {
+        self.remove_or_warn(job, "output of the job is not kept any longer");
+    }
+
+    fn remove_or_warn(&mut self, job: JobId, why: &str) {
+        match self.remove(job) {
+            Ok(()) => tracing::info!(%job, why, "removed"),
+            // The next start removes it, if the job is not known by then.
+            Err(error) => tracing::error!(%job, %error, "output of the job cannot be removed"),
+        }
+    }
+
+    /// Removes the output of a job that is over. Who reads it finds that it is missing.
+    ///
+    /// # Errors
+    /// As the system says. That there is none is no error.
+    fn remove(&mut self, job: JobId) -> io::Result<()> {
+        let removed = match self.spools.get_mut(&job) {
+            Some(spool) => spool.writer.remove_all(),
+            None => {
+                let starts = self.found.get(&job).into_iter().flatten();
+                starts.copied().try_for_each(|start| writer::remove(&self.folder, job, start))
+            }
+        };
+        removed?;
+        self.spools.remove(&job);
+        self.found.remove(&job);
+        self.count(job);
+        Ok(())
+    }
+
+    /// Counts what the files of a job have now.
+    fn count(&mut self, job: JobId) {
+        let now = self.spools.get(&job).map_or(0, |spool| spool.writer.bytes());
+        let before = self.quota.bytes(job);
+        self.quota.set(job, now);
+        let total = &self.counts.spool_bytes;
+        total.set((total.get() + now).saturating_sub(before));
+    }
+
+    fn spool(&mut self, job: JobId) -> &mut Spool {
+        if self.spools.len() > REMEMBERED && !self.spools.contains_key(&job) {
+            self.forget_some();
+        }
+        let (folder, found) = (&self.folder, &mut self.found);
+        self.spools.entry(job).or_insert_with(|| {
+            let starts = found.remove(&job).unwrap_or_default();
+            let writer = LogWriter::open(folder, job, &starts);
+            let end = writer.log().lock().end();
+            let progress = watch::Sender::new(Progress { end, outcome: None });
+            Spool { writer, progress, failing: None, told: 0 }
+        })
+    }
+
+    /// Forgets the state of jobs that are over and that nobody follows. Their files stay.
+    fn forget_some(&mut self) {
+        let found = &mut self.found;
+        self.spools.retain(|&job, spool| {
+            let progress = &spool.progress;
+            let stays = progress.borrow().outcome.is_none() || progress.receiver_count() > 0;
+            if !stays {
+                let log = spool.writer.log().lock();
+                found.insert(job, log.segments().map(|segment| segment.start).collect());
+            }
+            stays
+        });
+    }
+
+    /// Takes output: followers have it from now on. Returns what the state machine has to know of it.
+    pub(super) fn keep(
+        &mut self,
+        job: JobId,
+        (rank, stream): (u32, Stream),
+        data: &[u8],
+    ) -> Option<HeadEvent> {
+        let spool = self.spool(job);
+        let at = spool.writer.accepted().get(&(rank, stream)).copied().unwrap_or(0);
+        if let Err(error) = spool.writer.push(rank, stream, at, data) {
+            tracing::error!(%job, rank, %error, "output of this form cannot be kept");
+            return None;
+        }
+        // While the disk takes nothing, only the second's look tries again.
+        if spool.failing.is_none() {
+            self.write(job);
+        }
+        let spool = self.spool(job);
+        spool.writer.bound_waiting();
+        let end = spool.writer.log().lock().end();
+        spool.progress.send_modify(|progress| progress.end = end);
+        self.news(job)
+    }
+
+    /// Writes what waits for the disk, and remembers whether that takes it.
+    fn write(&mut self, job: JobId) {
+        let written = self.try_write(job);
+        self.count(job);
+        let spool = self.spool(job);
+        match written {
+            Ok(()) if spool.failing.take().is_some() => {
+                tracing::info!(%job, "output is kept again");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                let reason = error.to_string();
+                if spool.failing.replace(reason).is_none() {
+                    tracing::error!(%job, %error, "output cannot be kept");
+                    self.counts.spool_failures.set(self.counts.spool_failures.get() + 1);
+                }
+            }
+        }
+    }
+
+    fn try_write(&mut self, job: JobId) -> io::Result<()> {
+        let ring = self.quota.ring();
+        while let Some(needs) = self.spool(job).writer.needs() {
+            self.make_room(job, needs, ring)?;
+            self.spool(job).writer.write(ring)?;
+            self.count(job);
+        }
+        Ok(())
+    }
+
+    /// Makes room for so many more bytes of a job: removes its oldest output, or that of its user's oldest jobs that are over.
+    ///
+    /// # Errors
+    /// Its user has too much, or the system says no.
+    fn make_room(&mut self, job: JobId, needs: u64, ring: u64) -> io::Result<()> {
+        loop {
+            let writer = &mut self.spool(job).writer;
+            let bytes = writer.bytes() + needs;
+            if (bytes > ring || writer.has_too_many()) && writer.drop_oldest()? {
+                continue;
+            }
+            let full = match self.quota.admit(job, bytes) {
+                Ok(gone) => {
+                    for old in gone {
+                        self.remove(old)?;
+                        tracing::info!(job = %old, "output of the job makes room for later output of its user");
+                    }
+                    return Ok(());
+                }
+                Err(full) => full,
+            };
+            if !self.spool(job).writer.drop_oldest()? {
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, full));
+            }
+        }
+    }
+
+    /// What the state machine does not know yet of output that is not kept.
+    fn news(&mut self, job: JobId) -> Option<HeadEvent> {
+        let ring_is_full = self.quota.ring_is_full();
+        let spool = self.spool(job);
+        let bytes = spool.writer.not_kept();
+        if std::mem::replace(&mut spool.told, bytes) == bytes {
+            return None;
+        }
+        let reason = spool.failing.clone().unwrap_or(ring_is_full);
+        Some(HeadEvent::NotKept { job, bytes, reason })
+    }
+
+    /// Tries again to write what the disk did not take. Returns what the state machine has to know of it.
+    pub(super) fn write_again(&mut self) -> Vec<HeadEvent> {
+        let failing = self.spools.iter().filter(|(_, spool)| spool.failing.is_some());
+        let failing: Vec<JobId> = failing.map(|(&job, _)| job).collect();
+        let again = |job| {
+            self.write(job);
+            self.news(job)
+        };
+        failing.into_iter().filter_map(again).collect()
+    }
+
+    /// No more will come. So much output of the job is not kept.
+    pub(super) fn finish(&mut self, job: JobId, outcome: Outcome, not_kept: u64) {
+        let spool = self.spool(job);
+        spool.writer.close();
+        spool.progress.send_modify(|progress| progress.outcome = Some((outcome, not_kept)));
+    }
+
+    /// A reader of a part of a job's output: from byte `from` on, or the last one. It may take long.
+    pub(super) fn part(
+        &mut self,
+        job: JobId,
+        from: Option<u64>,
+    ) -> impl FnOnce() -> Result<Output, Refusal> + Send + use<> {
+        let folder = self.folder.clone();
+        let log = self.spool(job).writer.log().clone();
+        move || {
+            read_part(&folder, (job, log), from).map_err(|error| unreadable(&folder, job, &error))
+        }
+    }
+
+    /// A follower of the job from `offset` on, which sends to `client` until the end.
+    pub(super) fn follow(
+        &mut self,
+        job: JobId,
+        offset: u64,
+        wait: bool,
+        client: mpsc::Sender<ClientReply>,
+    ) -> impl Future<Output = ()> + use<> {
+        let folder = self.folder.clone();
+        let spool = self.spool(job);
+        let progress = spool.progress.subscribe();
+        let reader = Reader::new(&folder, job, spool.writer.log().clone(), offset);
+        Follower { reader, folder, job, wait, progress, client }.run()
+    }
+}

@@ -1,0 +1,246 @@
+//! Bytes of a segment: a header, then frames.
+//!
+//! Header: [`MAGIC`], its length (`u32`), the bytes of output before the segment (`u64`), the number of streams (`u32`), and
+//! for each the rank (`u32`), the stream (`u8`) and how far it had come (`u64`). Frame: rank (`u32`), stream (`u8`: 0 output,
+//! 1 errors), length (`u32`), then the bytes. All numbers are little-endian. Earlier versions wrote frames without a header.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+use kumi_control::message::Stream;
+
+/// Bytes in front of each piece of output.
+pub(super) const HEADER: usize = 9;
+/// Longest piece of output there can be, in bytes.
+pub(super) const MAX_PIECE: usize = 1 << 20;
+/// Begins a segment. The fifth byte is that of no stream, so that no frame begins so.
+const MAGIC: &[u8; 8] = b"KUMISEG1";
+/// Bytes of a header in front of its list of streams.
+const FIXED: usize = MAGIC.len() + 4 + 8 + 4;
+/// Bytes of each stream in a header.
+const ENTRY: usize = 13;
+/// Longest list of streams: of more ranks than a job can have.
+const MOST_STREAMS: usize = 1 << 22;
+
+/// How far each rank's streams have come, in bytes.
+pub(super) type Positions = BTreeMap<(u32, Stream), u64>;
+
+fn byte_of(stream: Stream) -> u8 {
+    u8::from(stream == Stream::Err)
+}
+
+fn stream_of(byte: u8) -> Option<Stream> {
+    match byte {
+        0 => Some(Stream::Out),
+        1 => Some(Stream::Err),
+        _ => None,
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..].first_chunk().map_or(0, |long| u64::from_le_bytes(*long))
+}
+
+/// What was before a segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    /// Bytes of output.
+    pub(super) before: u64,
+    /// How far the streams had come.
+    pub(super) positions: Positions,
+    /// Its own length in the file.
+    pub(super) length: u64,
+}
+
+impl SegmentHeader {
+    /// Its bytes.
+    pub(super) fn encode(before: u64, positions: &Positions) -> Vec<u8> {
+        let length = FIXED + positions.len() * ENTRY;
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend_from_slice(MAGIC);
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
+        bytes.extend_from_slice(&narrow(length));
+        bytes.extend_from_slice(&before.to_le_bytes());
+        bytes.extend_from_slice(&narrow(positions.len()));
+        for (&(rank, stream), &next) in positions {
+            bytes.extend_from_slice(&rank.to_le_bytes());
+            bytes.push(byte_of(stream));
+            bytes.extend_from_slice(&next.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The header of a file, which then stands at its first frame. A file of an earlier version has none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or begins with something else.
+    pub(super) fn read(file: &mut File) -> io::Result<Self> {
+        let mut fixed = [0; FIXED];
+        file.rewind()?;
+        let got = read_up_to(file, &mut fixed)?;
+        if got < MAGIC.len() || !fixed.starts_with(MAGIC) {
+            file.rewind()?;
+            return Ok(Self::default());
+        }
+        let count = usize::try_from(word(&fixed, FIXED - 4)).unwrap_or(usize::MAX);
+        let sound = got == FIXED
+            && count <= MOST_STREAMS
+            && u64::from(word(&fixed, MAGIC.len())) == (FIXED + count * ENTRY) as u64;
+        if !sound {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its header is damaged"));
+        }
+        let mut list = vec![0; count * ENTRY];
+        file.read_exact(&mut list)?;
+        let mut positions = Positions::new();
+        for entry in list.chunks_exact(ENTRY) {
+            let stream = stream_of(entry[4]).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidData, "its header is damaged")
+            })?;
+            positions.insert((word(entry, 0), stream), long(entry, 5));
+        }
+        let before = long(&fixed, MAGIC.len() + 4);
+        Ok(Self { before, positions, length: (FIXED + list.len()) as u64 })
+    }
+}
+
+fn read_up_to(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match file.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+/// A frame; `None` if the piece is too long.
+pub(super) fn frame(rank: u32, stream: Stream, data: &[u8]) -> Option<Vec<u8>> {
+    let length = u32::try_from(data.len()).ok().filter(|_| data.len() <= MAX_PIECE)?;
+    let mut bytes = Vec::with_capacity(HEADER + data.len());
+    bytes.extend_from_slice(&rank.to_le_bytes());
+    bytes.push(byte_of(stream));
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(data);
+    Some(bytes)
+}
+
+/// A piece of output and the length of its frame.
+pub(super) struct SpoolRecord<'a> {
+    pub(super) rank: u32,
+    pub(super) stream: Stream,
+    pub(super) data: &'a [u8],
+    pub(super) length: usize,
+}
+
+/// The first frame of `bytes`, `None` if it is not there whole.
+///
+/// # Errors
+/// When this is no frame.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<SpoolRecord<'_>>, ()> {
+    let Some((header, rest)) = bytes.split_at_checked(HEADER) else { return Ok(None) };
+    let stream = stream_of(header[4]).ok_or(())?;
+    let length = usize::try_from(word(header, 5)).map_err(|_| ())?;
+    if length > MAX_PIECE {
+        return Err(());
+    }
+    let piece = |data| SpoolRecord { rank: word(header, 0), stream, data, length: HEADER + length };
+    Ok(rest.get(..length).map(piece))
+}
+
+/// What a segment holds whole. What a crash cut off is behind it.
+#[derive(Debug, Default)]
+pub(super) struct WholeFrames {
+    /// Bytes of the frames.
+    pub(super) length: u64,
+    /// Bytes of output.
+    pub(super) output: u64,
+}
+
+/// Looks through the frames of a file that stands at the first of them. The positions go on with each.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn scan(file: &mut File, positions: &mut Positions) -> io::Result<WholeFrames> {
+    let size = file.metadata()?.len();
+    let mut at = file.stream_position()?;
+    let begin = at;
+    let mut reader = BufReader::with_capacity(64 << 10, file);
+    let mut whole = WholeFrames::default();
+    let mut header = [0; HEADER];
+    loop {
+        match reader.read_exact(&mut header) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(whole),
+            other => other?,
+        }
+        let length = word(&header, 5);
+        let end = at + HEADER as u64 + u64::from(length);
+        let Some(stream) = stream_of(header[4]).filter(|_| end <= size) else { return Ok(whole) };
+        if length as usize > MAX_PIECE {
+            return Ok(whole);
+        }
+        reader.seek_relative(i64::from(length))?;
+        *positions.entry((word(&header, 0), stream)).or_default() += u64::from(length);
+        at = end;
+        whole = WholeFrames { length: at - begin, output: whole.output + u64::from(length) };
+    }
+}
+
+/// Reads from a place in a file until the buffer has `more` bytes more, or the file ends. Returns how many came.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read_at(
+    file: &mut File,
+    place: u64,
+    more: u64,
+    buffer: &mut Vec<u8>,
+) -> io::Result<usize> {
+    file.seek(SeekFrom::Start(place))?;
+    file.take(more).read_to_end(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn headers_and_whole_frames_come_back() {
+        let mut file = tempfile::tempfile().unwrap();
+        let positions = Positions::from([((3, Stream::Out), 70_000), ((3, Stream::Err), 5)]);
+        let header = SegmentHeader::encode(90_000, &positions);
+        file.write_all(&header).unwrap();
+        file.write_all(&frame(3, Stream::Err, b"four").unwrap()).unwrap();
+        file.write_all(&frame(4, Stream::Out, b"new").unwrap()).unwrap();
+        file.write_all(&frame(4, Stream::Out, b"cut off").unwrap()[..12]).unwrap();
+        let read = SegmentHeader::read(&mut file).unwrap();
+        assert_eq!((read.before, read.length), (90_000, header.len() as u64));
+        let mut now = read.positions;
+        assert_eq!(now, positions);
+        let whole = scan(&mut file, &mut now).unwrap();
+        assert_eq!((whole.length, whole.output), (13 + 12, 7));
+        assert_eq!(now[&(3, Stream::Err)], 9);
+        assert_eq!(now[&(4, Stream::Out)], 3);
+    }
+
+    #[test]
+    fn files_of_earlier_versions_have_no_header_and_damaged_ones_are_refused() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&frame(0, Stream::Out, b"whole").unwrap()).unwrap();
+        assert_eq!(SegmentHeader::read(&mut file).unwrap(), SegmentHeader::default());
+        assert_eq!(scan(&mut file, &mut Positions::new()).unwrap().length, 14);
+        let mut damaged = tempfile::tempfile().unwrap();
+        let mut header = SegmentHeader::encode(1, &Positions::new());
+        header[8] += 1;
+        damaged.write_all(&header).unwrap();
+        assert!(SegmentHeader::read(&mut damaged).is_err());
+    }
+}

@@ -1,0 +1,253 @@
+//! Tests of spools: what followers get, what stays on disk, and what is marked as missing.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use kumi_control::message::JobState;
+
+use super::segment::{MAX_PIECE, frame};
+use super::*;
+use crate::config::Quotas;
+
+const JOB: JobId = JobId(4);
+
+fn open(dir: &Path, quota: SpoolQuota) -> Spools {
+    Spools::open(dir.to_owned(), |_| true, quota, Rc::default()).unwrap()
+}
+
+fn quota() -> SpoolQuota {
+    SpoolQuota::new(Quotas::default(), 1_000)
+}
+
+fn quota_of(mib_per_job: u64, mib_per_user: u64) -> SpoolQuota {
+    let quotas = Quotas {
+        spool_mib_per_job: mib_per_job,
+        spool_mib_per_user: mib_per_user,
+        ..Quotas::default()
+    };
+    let mut quota = SpoolQuota::new(quotas, 1_000);
+    for job in 4..7 {
+        quota.know(JobId(job), 1000, false);
+    }
+    quota
+}
+
+fn put(spools: &mut Spools, rank: u32, data: &[u8]) -> Option<HeadEvent> {
+    spools.keep(JOB, (rank, Stream::Out), data)
+}
+
+fn not_kept(event: Option<HeadEvent>) -> (u64, String) {
+    match event {
+        Some(HeadEvent::NotKept { bytes, reason, .. }) => (bytes, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn all(spools: &mut Spools, offset: u64, wait: bool) -> Vec<ClientReply> {
+    let (client, mut replies) = mpsc::channel(1);
+    let follower = tokio::spawn(spools.follow(JOB, offset, wait, client));
+    let mut got = Vec::new();
+    while let Some(reply) = replies.recv().await {
+        got.push(reply);
+    }
+    follower.await.unwrap();
+    got
+}
+
+/// Bytes of output, and those that are marked as missing.
+fn sums(replies: &[ClientReply]) -> (u64, u64) {
+    replies.iter().fold((0, 0), |(shown, lost), reply| match reply {
+        ClientReply::Output { data, .. } => (shown + data.len() as u64, lost),
+        ClientReply::OutputLost { bytes, .. } => (shown, lost + bytes),
+        _ => (shown, lost),
+    })
+}
+
+fn output(rank: u32, data: &[u8], offset: u64) -> ClientReply {
+    ClientReply::Output { job: JOB, rank, stream: Stream::Out, data: data.to_vec(), offset }
+}
+
+/// Puts a device that is always full where the next segment of the job begins.
+fn fill_disk(dir: &Path, start: u64) -> bool {
+    let full = Path::new("/dev/full");
+    full.exists() && std::os::unix::fs::symlink(full, dir.join(format!("4.{start}"))).is_ok()
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn followers_get_everything_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(&dir.path().join("spool"), quota());
+    assert_eq!(all(&mut spools, 0, false).await, [ClientReply::Done]);
+    let (client, mut live) = mpsc::channel(1);
+    tokio::spawn(spools.follow(JOB, 0, true, client));
+    assert!(put(&mut spools, 0, b"one").is_none());
+    assert_eq!(live.recv().await, Some(output(0, b"one", 12)));
+    assert_eq!(live.recv().await, Some(ClientReply::Current { job: JOB }));
+    assert!(put(&mut spools, 1, b"two").is_none());
+    assert_eq!(live.recv().await, Some(output(1, b"two", 24)));
+    let late = all(&mut spools, 12, false).await;
+    assert_eq!(late, [output(1, b"two", 24), ClientReply::Done]);
+    spools.finish(JOB, Outcome::Success, 5);
+    let ended = ClientReply::Ended { job: JOB, outcome: Outcome::Success, not_kept: 5 };
+    assert_eq!(live.recv().await, Some(ended.clone()));
+    assert_eq!(all(&mut spools, 24, true).await, [ended]);
+    // An offset inside a frame.
+    assert!(matches!(all(&mut spools, 5, true).await[..], [ClientReply::Refused(_)]));
+}
+
+/// Also what a head of an earlier version wrote.
+#[tokio::test(flavor = "current_thread")]
+async fn the_next_head_leaves_out_what_was_cut_off() {
+    for earlier in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = frame(0, Stream::Out, b"whole").unwrap();
+        let cut = frame(0, Stream::Out, b"cut off").unwrap();
+        if earlier {
+            fs::write(dir.path().join("4"), &whole).unwrap();
+        } else {
+            put(&mut open(dir.path(), quota()), 0, b"whole");
+        }
+        fs::write(dir.path().join("5.0"), &whole).unwrap();
+        let name = if earlier { "4" } else { "4.0" };
+        let mut file = OpenOptions::new().append(true).open(dir.path().join(name)).unwrap();
+        file.write_all(&cut[..12]).unwrap();
+        let counts = Rc::default();
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |job| job == JOB, quota(), counts).unwrap();
+        assert!(!dir.path().join("5.0").exists());
+        let first = all(&mut spools, 0, false).await;
+        assert_eq!(first, [output(0, b"whole", 14), ClientReply::Done]);
+        let position = spools.spool(JOB).writer.accepted()[&(0, Stream::Out)];
+        assert_eq!(position, 5);
+        // Who has come further with the head before gets all the same what comes now.
+        for offset in [14, 33] {
+            put(&mut spools, 0, b"next");
+            let next = all(&mut spools, offset, false).await;
+            assert!(matches!(&next[0], ClientReply::Output { data, .. } if data == b"next"));
+            assert_eq!(sums(&next).1, 0, "{next:?}");
+        }
+        let mut spools = open(dir.path(), quota());
+        assert_eq!(sums(&all(&mut spools, 0, false).await), (13, 0));
+        assert_eq!(spools.spool(JOB).writer.accepted()[&(0, Stream::Out)], 13);
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn long_output_comes_in_pieces_of_several_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota_of(4, 100));
+    let piece = vec![b'x'; 60_000];
+    for rank in 0..40 {
+        put(&mut spools, rank, &piece);
+    }
+    let files = fs::read_dir(dir.path()).unwrap().count();
+    assert!(files > 3, "{files}");
+    let got = all(&mut spools, 0, false).await;
+    assert_eq!(got.len(), 41);
+    assert_eq!(got[39], output(39, &piece, 40 * 60_009));
+    let part = spools.part(JOB, None)().unwrap();
+    assert_eq!((part.next, part.pieces.len()), (40 * 60_009, 1));
+    assert_eq!(part.begin, 39 * 60_009);
+    let part = spools.part(JOB, Some(60_009))().unwrap();
+    assert_eq!((part.begin, part.next, part.pieces[0].rank), (60_009, 3 * 60_009, 1));
+    assert!(spools.part(JOB, Some(3))().is_err());
+}
+
+/// Followers get it live, later ones a mark, and the next head knows how much is missing.
+#[tokio::test(flavor = "current_thread")]
+async fn output_of_a_full_disk_is_shown_and_what_is_dropped_is_marked() {
+    const TEST: &str = "output_of_a_full_disk_is_shown_and_what_is_dropped_is_marked";
+    let dir = tempfile::tempdir().unwrap();
+    if !fill_disk(dir.path(), 0) {
+        return kumi_skip::skip(TEST, "no /dev/full");
+    }
+    let mut spools = open(dir.path(), quota());
+    spools.found.clear();
+    let (client, mut live) = mpsc::channel(1);
+    tokio::spawn(spools.follow(JOB, 0, true, client));
+    let (bytes, reason) = not_kept(put(&mut spools, 0, b"live"));
+    assert!(bytes == 4 && reason.contains("No space left"), "{bytes} {reason}");
+    assert_eq!(live.recv().await, Some(output(0, b"live", 13)));
+    let piece = vec![b'x'; MAX_PIECE];
+    for _ in 0..6 {
+        put(&mut spools, 0, &piece);
+    }
+    let late = all(&mut spools, 0, false).await;
+    let kept = 3 * MAX_PIECE as u64;
+    assert_eq!(sums(&late), (kept, 3 * MAX_PIECE as u64 + 4));
+    assert!(matches!(late[0], ClientReply::OutputLost { .. }));
+    // The disk has room again: what waited is kept, and what comes.
+    fs::remove_file(dir.path().join("4.0")).unwrap_or_default();
+    let news = spools.write_again().pop();
+    assert_eq!(not_kept(news).0, 3 * MAX_PIECE as u64 + 4);
+    assert!(put(&mut spools, 0, b"more").is_none());
+    let lost = 3 * MAX_PIECE as u64 + 4;
+    assert_eq!(sums(&all(&mut spools, 0, false).await), (kept + 4, lost));
+    let mut spools = open(dir.path(), quota());
+    assert_eq!(sums(&all(&mut spools, 0, false).await), (kept + 4, lost));
+    assert_eq!(spools.spool(JOB).writer.accepted()[&(0, Stream::Out)], kept + 4 + lost);
+}
+
+/// Of a job the last output is kept, of a user that of jobs that are not over.
+#[tokio::test(flavor = "current_thread")]
+async fn output_is_bounded_for_each_job_and_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota_of(2, 3));
+    let piece = vec![b'x'; 100_000];
+    let last: Vec<_> = (0..40).map(|_| put(&mut spools, 0, &piece)).collect();
+    let (bytes, reason) = not_kept(last.into_iter().flatten().last());
+    assert!(reason.contains("last 2 MiB are kept, spool_mib_per_job"), "{reason}");
+    let (shown, lost) = sums(&all(&mut spools, 0, false).await);
+    assert_eq!((shown + lost, lost), (4_000_000, bytes));
+    assert!((1_500_000..2 << 20).contains(&shown), "{shown}");
+    // Another one of the user has room for one MiB, and then for its own last output.
+    for _ in 0..20 {
+        spools.keep(JobId(5), (0, Stream::Out), &piece);
+    }
+    let (first, kept) = (spools.quota.bytes(JOB), spools.quota.bytes(JobId(5)));
+    assert!(kept > 700_000 && first + kept <= 3 << 20, "{first} {kept}");
+    // The first is over and makes room.
+    spools.quota.know(JOB, 1000, true);
+    spools.finish(JOB, Outcome::Success, 0);
+    for _ in 0..20 {
+        spools.keep(JobId(5), (0, Stream::Out), &piece);
+    }
+    assert!(spools.quota.bytes(JobId(5)) > 1_500_000);
+    assert_eq!(spools.quota.bytes(JOB), 0);
+    assert_eq!(sums(&all(&mut spools, 0, false).await).0, 0);
+}
+
+/// Output of jobs that are over goes while the head runs: of the oldest when it is too much, and of jobs that are not known
+/// any more.
+#[tokio::test(flavor = "current_thread")]
+async fn output_of_jobs_that_are_over_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), SpoolQuota::new(Quotas::default(), 2));
+    let piece = vec![b'x'; MAX_PIECE - 100];
+    let record = |job, state| super::super::job_table::tests::record(job, state);
+    let ended = || JobState::Ended(Outcome::Success);
+    let is_there = |job: u64| dir.path().join(format!("{job}.0")).exists();
+    for number in 4..7 {
+        spools.know(&record(number, JobState::Running));
+        spools.keep(JobId(number), (0, Stream::Out), &piece);
+    }
+    for number in 4..7 {
+        assert!(is_there(4) && is_there(number));
+        spools.know(&record(number, ended()));
+        spools.finish(JobId(number), Outcome::Success, 0);
+    }
+    assert!(!is_there(4) && is_there(5) && is_there(6));
+    let one = fs::metadata(dir.path().join("5.0")).unwrap().len();
+    assert_eq!(spools.counts.spool_bytes.get(), 2 * one);
+    spools.discard(JobId(5));
+    spools.discard(JobId(9));
+    assert!(!is_there(5) && is_there(6));
+    assert_eq!(spools.counts.spool_bytes.get(), one);
+    // A head that may keep less begins with that.
+    drop(spools);
+    let mut spools = open(dir.path(), SpoolQuota::new(Quotas::default(), 0));
+    assert!(is_there(6));
+    spools.know_all(&[record(6, ended())]);
+    assert!(!is_there(6) && spools.counts.spool_bytes.get() == 0);
+}

@@ -1,0 +1,283 @@
+//! Writer of one job's log: pieces go from memory to the segment that is written, or are dropped.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kumi_control::message::Stream;
+use kumi_sched::JobId;
+
+use super::log::{Log, Segment};
+use super::segment::{self, Positions, SegmentHeader};
+
+/// Least length of a segment.
+const LEAST_SEGMENT: u64 = 64 << 10;
+/// Length of the segments of large rings: a head that starts looks through the last one.
+const LONG_SEGMENT: u64 = 16 << 20;
+/// Into at least so many segments a ring is divided.
+const SEGMENTS: u64 = 8;
+/// Most segments of a log. Each time that a disk has room again, and each head, begins one.
+const MOST_SEGMENTS: usize = 1_024;
+/// Most frames of a job that wait in memory, in bytes.
+const MOST_WAITING: usize = 4 << 20;
+/// A head begins this far behind the last whole frame on disk. The head before it cannot have given out so many offsets.
+const BETWEEN_HEADS: u64 = 1 << 48;
+
+/// A log that readers share with its writer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedLog(Arc<Mutex<Log>>);
+
+impl SharedLog {
+    /// The log. Nobody panics while they have it, and it is sound at any time.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// File of the segment of a job that begins at this offset.
+pub(super) fn path(folder: &Path, job: JobId, start: u64) -> PathBuf {
+    folder.join(format!("{job}.{start}"))
+}
+
+/// The writer of a job's log.
+#[derive(Debug)]
+pub(super) struct LogWriter {
+    folder: PathBuf,
+    job: JobId,
+    log: SharedLog,
+    /// The segment that is written.
+    current: Option<(File, Segment)>,
+    /// How far the streams have come, waiting pieces included.
+    accepted: Positions,
+    /// The same without these.
+    behind: Positions,
+    /// Output that is gone, in bytes.
+    lost: u64,
+    /// Nothing was appended yet.
+    fresh: bool,
+}
+
+impl LogWriter {
+    /// The log of a job of which these segments are on disk, ascending. One that cannot be read is left out, which is logged.
+    pub(super) fn open(folder: &Path, job: JobId, starts: &[u64]) -> Self {
+        let mut segments = Vec::new();
+        let (mut total, mut positions) = (0, Positions::new());
+        for (index, &start) in starts.iter().enumerate() {
+            let last = index + 1 == starts.len();
+            match read_segment(&path(folder, job, start), start, last) {
+                Ok((segment, now)) => {
+                    total = segment.before + segment.output;
+                    segments.push(segment);
+                    positions = now;
+                }
+                Err(error) => {
+                    tracing::error!(%job, start, %error, "a segment of output is unreadable")
+                }
+            }
+        }
+        for index in 1..segments.len() {
+            let next = segments[index];
+            let segment = &mut segments[index - 1];
+            // Behind its end may be what a full disk took of a piece.
+            segment.end = segment.end.min(next.start);
+            segment.output = segment.output.min(next.before.saturating_sub(segment.before));
+        }
+        let log = SharedLog(Arc::new(Mutex::new(Log::of(segments, total))));
+        Self {
+            folder: folder.to_owned(),
+            job,
+            log,
+            current: None,
+            behind: positions.clone(),
+            accepted: positions,
+            lost: 0,
+            fresh: true,
+        }
+    }
+
+    pub(super) fn log(&self) -> &SharedLog {
+        &self.log
+    }
+
+    /// How far the streams have come.
+    pub(super) fn accepted(&self) -> &Positions {
+        &self.accepted
+    }
+
+    /// Output that is not on disk, in bytes: gone since this head began, or waiting.
+    pub(super) fn not_kept(&self) -> u64 {
+        self.lost + self.log.lock().waiting_output()
+    }
+
+    /// Bytes of its files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.log.lock().segments().map(|segment| segment.length()).sum()
+    }
+
+    /// Takes a piece whose bytes begin at `at` in their stream. What is missing before it is lost.
+    ///
+    /// # Errors
+    /// The piece is too long for a log.
+    pub(super) fn push(
+        &mut self,
+        rank: u32,
+        stream: Stream,
+        at: u64,
+        data: &[u8],
+    ) -> io::Result<()> {
+        let frame = segment::frame(rank, stream, data).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut log = self.log.lock();
+        if std::mem::take(&mut self.fresh) && log.end() > 0 {
+            log.begin_anew(BETWEEN_HEADS);
+        }
+        let position = self.accepted.entry((rank, stream)).or_default();
+        let missing = at.saturating_sub(*position);
+        if missing > 0 {
+            log.skip(missing);
+            self.lost += missing;
+        }
+        let output = data.len() as u64;
+        *position = at.saturating_add(output);
+        log.push(rank, stream, at, frame, output);
+        Ok(())
+    }
+
+    /// Drops the oldest waiting pieces beyond what may wait.
+    pub(super) fn bound_waiting(&mut self) {
+        while self.log.lock().waiting_bytes() > MOST_WAITING {
+            self.drop_waiting();
+        }
+    }
+
+    /// Drops the oldest waiting piece.
+    fn drop_waiting(&mut self) {
+        let Some(piece) = self.log.lock().pop_waiting() else { return };
+        self.lost += piece.output;
+        self.behind.insert((piece.rank, piece.stream), piece.at + piece.output);
+    }
+
+    /// About how many bytes the first waiting piece adds to the files, if there is one.
+    pub(super) fn needs(&self) -> Option<u64> {
+        let log = self.log.lock();
+        Some(log.first_waiting()?.frame.len() as u64)
+    }
+
+    /// Whether the log has so many segments that the oldest must go.
+    pub(super) fn has_too_many(&self) -> bool {
+        self.log.lock().segment_count() >= MOST_SEGMENTS
+    }
+
+    /// Removes the oldest segment, unless it is written now. Returns whether it did.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(super) fn drop_oldest(&mut self) -> io::Result<bool> {
+        let oldest = self.log.lock().segments().next();
+        let written = self.current.as_ref().map(|(_, segment)| segment.start);
+        let Some(oldest) = oldest.filter(|segment| Some(segment.start) != written) else {
+            return Ok(false);
+        };
+        remove(&self.folder, self.job, oldest.start)?;
+        self.log.lock().pop_segment();
+        self.lost += oldest.output;
+        Ok(true)
+    }
+
+    /// Writes the first waiting piece to a ring of this many bytes.
+    ///
+    /// # Errors
+    /// As the system says. The piece waits on.
+    pub(super) fn write(&mut self, ring: u64) -> io::Result<()> {
+        let Some(piece) = self.log.lock().first_waiting().cloned() else { return Ok(()) };
+        let usual = (ring / SEGMENTS).min(LONG_SEGMENT.max(ring / (MOST_SEGMENTS as u64 / 2)));
+        let longest = |segment: &Segment| usual.max(LEAST_SEGMENT).max(4 * segment.body);
+        let goes_on = self.current.as_ref().is_some_and(|(_, segment)| {
+            segment.end == piece.offset && segment.length() < longest(segment)
+        });
+        if !goes_on {
+            self.current = None;
+            self.current = Some(self.begin_segment(piece.offset, piece.before)?);
+        }
+        let Some((file, segment)) = &mut self.current else { return Ok(()) };
+        if let Err(error) = file.write_all_at(&piece.frame, segment.length()) {
+            // Whatever was written of it is behind the end. A reader never looks there, and the next piece overwrites it.
+            if segment.start == segment.end {
+                let start = segment.start;
+                self.current = None;
+                remove(&self.folder, self.job, start)?;
+            }
+            return Err(error);
+        }
+        segment.end += piece.frame.len() as u64;
+        segment.output += piece.output;
+        self.behind.insert((piece.rank, piece.stream), piece.at + piece.output);
+        let mut log = self.log.lock();
+        log.pop_waiting();
+        log.set_segment(*segment);
+        Ok(())
+    }
+
+    fn begin_segment(&self, start: u64, before: u64) -> io::Result<(File, Segment)> {
+        let path = path(&self.folder, self.job, start);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+        let header = SegmentHeader::encode(before, &self.behind);
+        if let Err(error) = file.write_all_at(&header, 0) {
+            remove(&self.folder, self.job, start)?;
+            return Err(error);
+        }
+        let body = header.len() as u64;
+        Ok((file, Segment { start, end: start, before, output: 0, body }))
+    }
+
+    /// No more will come: nothing is left open.
+    pub(super) fn close(&mut self) {
+        self.current = None;
+    }
+
+    /// Removes everything of the log. Who reads it finds a hole.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(super) fn remove_all(&mut self) -> io::Result<()> {
+        self.current = None;
+        let starts: Vec<u64> = self.log.lock().segments().map(|segment| segment.start).collect();
+        for start in starts {
+            remove(&self.folder, self.job, start)?;
+        }
+        self.log.lock().clear();
+        Ok(())
+    }
+}
+
+/// Removes a segment. That there is none is no error.
+///
+/// # Errors
+/// As the system says.
+pub(super) fn remove(folder: &Path, job: JobId, start: u64) -> io::Result<()> {
+    match fs::remove_file(path(folder, job, start)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// What a file holds, and how far the streams have come behind it. Only the last one of a log is looked through.
+fn read_segment(path: &Path, start: u64, last: bool) -> io::Result<(Segment, Positions)> {
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no file"));
+    }
+    let header = SegmentHeader::read(&mut file)?;
+    let mut positions = header.positions;
+    let rest = metadata.len().saturating_sub(header.length);
+    let (length, output) = if last {
+        let whole = segment::scan(&mut file, &mut positions)?;
+        (whole.length, whole.output)
+    } else {
+        (rest, rest)
+    };
+    let end = start.saturating_add(length);
+    Ok((Segment { start, end, before: header.before, output, body: header.length }, positions))
+}

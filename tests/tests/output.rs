@@ -1,0 +1,63 @@
+//! Output of jobs when the head's disk is full: it is shown as it comes, and what is missing is marked everywhere.
+#![forbid(unsafe_code)]
+
+use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::{self, FinishedCommand};
+use kumi_tests::disk::SmallDisk;
+
+/// A cluster whose spool is a disk of so many KiB.
+fn cluster_with_disk(test: &str, kib: u32) -> Option<(TestCluster, SmallDisk)> {
+    let mut cluster = TestCluster::prepare();
+    cluster.kumi(&["cluster", "init", "--local", "2"]).ok();
+    let disk = SmallDisk::mount(test, &cluster.path().join("spool"), kib)?;
+    cluster.try_up_as_it_is().ok();
+    Some((cluster, disk))
+}
+
+/// Bytes that a command marked as missing.
+fn missing(done: &FinishedCommand) -> usize {
+    let number = |line: &str| -> Option<usize> {
+        line.strip_prefix("kumi: ")?.strip_suffix(" bytes of output are missing here")?.parse().ok()
+    };
+    done.err.lines().filter_map(number).sum()
+}
+
+/// Both ranks write so many lines of ten bytes.
+fn writes(lines: u32) -> String {
+    format!("yes 123456789 | head -n {lines}")
+}
+
+#[test]
+fn a_full_disk_loses_no_output_silently() {
+    const TEST: &str = "a_full_disk_loses_no_output_silently";
+    let Some((cluster, disk)) = cluster_with_disk(TEST, 128) else { return };
+    // What fits into memory is shown, though the disk takes a third of it.
+    let script = writes(20_000);
+    let run = ["run", "-n", "2", "--name", "much", "sh", "-c", &script];
+    let done = cluster.kumi(&run).ok();
+    assert_eq!((done.out.len(), missing(&done)), (400_000, 0), "{}", done.err);
+    assert!(done.err.contains("does not keep all output"), "{}", done.err);
+    assert!(done.err.contains("are not kept; `kumi logs"), "{}", done.err);
+    let job = cluster.job("much").expect("it is known");
+    let not_kept = job["output_not_kept"].as_u64().expect("a number");
+    assert!((250_000..400_000).contains(&not_kept), "{job}");
+    assert!(cluster.kumi(&["ps", "--all"]).ok().out.contains("OUTPUT LOST"));
+    // What does not fit is shown or marked, and then the command fails.
+    let script = writes(2_000_000);
+    let done = cluster.kumi(&["run", "-n", "2", "--name", "more", "sh", "-c", &script]);
+    assert_eq!(done.out.len() + missing(&done), 40_000_000, "{}", done.err);
+    assert_eq!(done.code(), if missing(&done) == 0 { 0 } else { 74 }, "{}", done.err);
+    let number = cluster.job("more").expect("it is known")["job"].to_string();
+    let logs = cluster.kumi(&["logs", &number]).ok();
+    assert!(missing(&logs) > 30_000_000, "{}", logs.err);
+    assert_eq!(logs.out.len() + missing(&logs), 40_000_000);
+    // With room again all is kept, and what waited.
+    disk.resize(64 << 10);
+    let waited = || cluster.job("much").filter(|job| job["output_not_kept"] == 0);
+    command::wait_for("the disk to take what waited", waited);
+    let done = cluster.kumi(&["run", "-n", "2", "--name", "small", "sh", "-c", "echo ok"]).ok();
+    assert!(!done.err.contains("not kept"), "{}", done.err);
+    let number = job["job"].to_string();
+    assert_eq!(cluster.kumi(&["logs", &number]).ok().out.len(), 400_000);
+    drop(disk);
+}
