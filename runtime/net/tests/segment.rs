@@ -60,6 +60,12 @@ fn a_rank_has_something_to_do_until_it_waits_and_nothing_has_come() {
         write(place, &0_u64.to_ne_bytes());
         assert!(!standing().pending);
     }
+    at(idle, &0_u32.to_ne_bytes());
+    at(attachment("unread"), &1_u64.to_ne_bytes());
+    assert!(!standing().pending, "it waits for something else");
+    at(idle, &1_u32.to_ne_bytes());
+    assert!(standing().pending, "its wait may take it");
+    at(attachment("unread"), &0_u64.to_ne_bytes());
     let names = ["sent", "delivered", "waits_spun", "waits_blocked"];
     for (sum, name) in names.into_iter().enumerate() {
         at(attachment(name), &7_u64.to_ne_bytes());

@@ -378,7 +378,7 @@ impl Segment {
 pub struct RankActivity {
     /// It waits for its peers, and what it waits for has not come.
     pub waits: bool,
-    /// Something has come that it has not taken, or what it sent is not acked. Never so once it has left its job.
+    /// It waits for its peers and something has come that it has not taken, or what it sent is not acked. Never so once it has left its job.
     pub pending: bool,
     /// Sum of frames sent and taken and of waits ended. While it stays and the rank waits, it is the
     /// same wait.
@@ -390,10 +390,12 @@ fn activity_of(context: &RankContext, lines: &SharedLines) -> RankActivity {
     let (waits, delivered) = idle_and_delivered(context, lines);
     let attached = context.state.attached.load(Relaxed) == ATTACH_NOW;
     let arrived = lines.wake.pending.iter().any(|word| word.load(Relaxed) != 0);
-    let counted = count(Counter::Unread) > 0 || count(Counter::UnackedPackets) > 0;
+    // A program that does something else than wait for its peers takes nothing: only what it does itself counts then.
+    let in_wait = context.state.idle.load(Relaxed) == 1;
+    let untaken = in_wait && (arrived || count(Counter::Unread) > 0);
     RankActivity {
         waits: waits && attached,
-        pending: attached && (arrived || counted),
+        pending: attached && (untaken || count(Counter::UnackedPackets) > 0),
         sums: [
             count(Counter::Sent),
             delivered,

@@ -35,6 +35,8 @@ const ENOUGH: u32 = 6;
 const PAIRS: u32 = 12;
 /// Share of the processors' time that a job must leave for others to go on beside it, and to begin.
 const LEAVES: [f64; 2] = [0.02, 0.04];
+/// If it used everything and then leaves so much of a slice, others run beside it at once: it works by turns.
+const LEFT_AT_ONCE: f64 = 0.25;
 /// Share of its speed, or of its processors' time, that a job may lose to the others.
 const LOSS: f64 = 0.03;
 /// Frames in a slice from which it tells how far a job has come.
@@ -67,10 +69,29 @@ impl Average {
         self.variance = (1.0 - weight) * (self.variance + weight * distance * distance);
     }
 
+    /// How far the true mean is seldom away.
+    fn uncertainty(&self) -> f64 {
+        2.0 * (self.variance / f64::from(self.count.max(1))).sqrt()
+    }
+
     /// A bound that the true mean is seldom above.
     fn upper(&self) -> f64 {
-        self.mean + 2.0 * (self.variance / f64::from(self.count.max(1))).sqrt()
+        self.mean + self.uncertainty()
     }
+
+    /// A bound that it is seldom below.
+    fn lower(&self) -> f64 {
+        self.mean - self.uncertainty()
+    }
+}
+
+/// A slice without others, to be compared with the one after it.
+#[derive(Clone, Copy, Debug)]
+struct StrictSlice {
+    tick: u64,
+    used: f64,
+    /// If it has enough frames to tell it.
+    speed: Option<f64>,
 }
 
 /// What is known of a job since others began to run beside it.
@@ -80,8 +101,18 @@ struct Findings {
     used: [Average; 2],
     /// Logarithm of its speed with others to that without.
     speed: Average,
-    /// Speed in the last slice without others, and the slice.
-    strict: Option<(f64, u64)>,
+    /// Share of the processors' time that it uses without others, less that with.
+    lost: Average,
+    strict: Option<StrictSlice>,
+}
+
+impl Findings {
+    /// Whether enough slices were compared.
+    fn are_known(&self) -> bool {
+        // Who exchanges no messages is judged by its time.
+        let compared = if self.speed.count == 0 { self.lost } else { self.speed };
+        compared.count >= PAIRS
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +131,8 @@ pub struct FillDecision {
     pause: u64,
     findings: Findings,
     reason: Option<Reason>,
+    /// It used everything, and has just left much.
+    has_stopped: bool,
 }
 
 impl FillDecision {
@@ -111,36 +144,52 @@ impl FillDecision {
             pause: PAUSES[0],
             findings: Findings::default(),
             reason: None,
+            has_stopped: false,
         }
     }
 
     /// Takes a slice that was measured.
     pub fn take(&mut self, slice: &SliceMeasure) {
         let [looked_at, all] = slice.ranks.map(f64::from);
-        if slice.wall_ns == 0 || looked_at < 1.0 || matches!(self.state, State::Off { .. }) {
+        if slice.wall_ns == 0 || looked_at < 1.0 {
             return;
         }
         let wall = slice.wall_ns as f64;
-        let findings = &mut self.findings;
         let processors = all.min(f64::from(self.processors));
-        let used = slice.used_ns as f64 * (all / looked_at) / (wall * processors);
-        findings.used[usize::from(slice.filled)].add(used.min(1.0), SHARES);
+        let used = (slice.used_ns as f64 * (all / looked_at) / (wall * processors)).min(1.0);
+        if matches!(self.state, State::Off { .. }) {
+            let left = !slice.filled && 1.0 - used > LEFT_AT_ONCE;
+            self.has_stopped |= left && self.reason == Some(Reason::NothingLeft);
+            return;
+        }
+        let findings = &mut self.findings;
+        findings.used[usize::from(slice.filled)].add(used, SHARES);
         let speed = slice.frames as f64 / wall;
         if !slice.filled {
-            findings.strict = (slice.frames >= LEAST_FRAMES).then_some((speed, slice.tick));
+            let told = slice.frames >= LEAST_FRAMES;
+            let speed = told.then_some(speed);
+            findings.strict = Some(StrictSlice { tick: slice.tick, used, speed });
             return;
         }
         // The two slices of a pair follow each other, as far as the job's turns do.
-        if let Some((strict, tick)) = findings.strict.take()
-            && tick < slice.tick
-        {
-            findings.speed.add((speed.max(strict / 100.0) / strict).ln(), SPEEDS);
+        let Some(strict) = findings.strict.take().filter(|strict| strict.tick < slice.tick) else {
+            return;
+        };
+        findings.lost.add(strict.used - used, SPEEDS);
+        if let Some(alone) = strict.speed {
+            findings.speed.add((speed.max(alone / 100.0) / alone).ln(), SPEEDS);
         }
     }
 
     /// What is decided now.
     pub fn decide(&mut self, now: u64) -> Filling {
         match self.state {
+            State::Off { .. } if std::mem::take(&mut self.has_stopped) => {
+                // What is known of its speed still holds.
+                self.findings.used = Default::default();
+                self.pause = PAUSES[0];
+                self.state = State::On { since: now, leaves: LEAVES[1] };
+            }
             State::Off { until } if now < until => return Filling::Off,
             State::Off { .. } => {
                 self.findings = Findings::default();
@@ -164,8 +213,7 @@ impl FillDecision {
                 }
             }
         }
-        let known = self.findings.speed.count >= PAIRS;
-        Filling::On { strict_every: STRICT[usize::from(known)] }
+        Filling::On { strict_every: STRICT[usize::from(self.findings.are_known())] }
     }
 
     /// Why nobody runs beside it, if so.
@@ -181,18 +229,19 @@ impl FillDecision {
     }
 
     fn trouble(&self, leaves: f64) -> Option<Reason> {
-        let Findings { used: [without, with], speed, .. } = &self.findings;
+        let Findings { used: [_, with], speed, lost, .. } = &self.findings;
         if with.count >= ENOUGH && 1.0 - with.mean < leaves {
             return Some(Reason::NothingLeft);
         }
-        // Who waits awake uses less where others run, and loses nothing by that: so only of jobs whose speed nobody knows.
-        let known = without.count >= ENOUGH && with.count >= ENOUGH && speed.count == 0;
-        if known && without.mean - with.mean > LOSS {
-            return Some(Reason::Displaced);
+        if !self.findings.are_known() {
+            return None;
+        }
+        if speed.count == 0 {
+            // Who waits awake uses less where others run, and loses nothing by that: so only of jobs whose speed nobody knows.
+            return (lost.mean > LOSS && lost.lower() > 0.0).then_some(Reason::Displaced);
         }
         // Slower by more than it may be, and not by chance.
-        let slower = speed.count >= PAIRS && speed.mean < (1.0 - LOSS).ln() && speed.upper() < 0.0;
-        slower.then_some(Reason::Slowed)
+        (speed.mean < (1.0 - LOSS).ln() && speed.upper() < 0.0).then_some(Reason::Slowed)
     }
 }
 
@@ -270,6 +319,36 @@ mod tests {
                 (Filling::Off, Some(reason))
             );
         }
+    }
+
+    /// A job that works for a while and then waits, without messages, as one does at which somebody types.
+    #[test]
+    fn who_works_by_turns_is_filled_around_whenever_it_waits() {
+        let mut decision = FillDecision::new(1, 0);
+        let works = Job { leaves: 0.0, frames: 0.0, ..IDLE };
+        let waits = Job { leaves: 1.0, ..works };
+        let (mut tick, mut filled) = (0, [0, 0]);
+        for phase in 0..40 {
+            let job = if phase % 2 == 0 { works } else { waits };
+            // Five slices of the job between two looks, ten looks a second.
+            for look in 0..10 {
+                let filling = decision.decide(tick * SLICE);
+                for _ in 0..5 {
+                    let strict = match filling {
+                        Filling::Off => true,
+                        Filling::On { strict_every } => tick.is_multiple_of(strict_every.into()),
+                    };
+                    decision.take(&slice(job, tick, !strict, 1.0));
+                    // The first looks after a change do not count.
+                    filled[phase % 2] += u64::from(!strict && look > 1 && phase >= 20);
+                    tick += 1;
+                }
+            }
+        }
+        // 10 phases of 40 slices each.
+        assert!(filled[1] > 380, "{filled:?} of 400 slices are filled");
+        assert!(filled[0] < 200, "{filled:?} of 400 slices are filled");
+        assert_ne!(decision.reason(), Some(Reason::Displaced));
     }
 
     #[test]

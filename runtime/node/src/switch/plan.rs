@@ -196,11 +196,17 @@ impl Plan {
         for job in &step.current {
             let Some(state) = self.jobs.get_mut(job) else { continue };
             state.slices = state.slices.wrapping_add(1);
-            let Filling::On { strict_every } = state.filling else { continue };
-            let place = state.slices % u64::from(strict_every.max(2));
-            state.strict = place == 0;
-            // Of those that are filled one in four.
-            if measured && (state.strict || place % 4 == 1) {
+            let measure = match state.filling {
+                Filling::On { strict_every } => {
+                    let place = state.slices % u64::from(strict_every.max(2));
+                    state.strict = place == 0;
+                    // Of those that are filled one in four.
+                    state.strict || place % 4 == 1
+                }
+                // Whether it has stopped using everything.
+                Filling::Off => state.slices.is_multiple_of(2),
+            };
+            if measured && measure {
                 step.measure.push(*job);
             }
         }
