@@ -21,6 +21,7 @@ pub mod head;
 mod idle_report;
 mod key;
 pub mod lease;
+mod link_frame;
 mod load_sample;
 pub mod message;
 mod node_set;

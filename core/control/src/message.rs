@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
+use kumi_sched::{JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
 pub use crate::channel_sample::{ChannelPeer, ChannelReading, ChannelSample, ChannelState};
@@ -17,6 +17,7 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::exchange::{Contribution, ExchangeId, ExchangeReport, RelayReport};
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
+pub use crate::link_frame::{Down, Up};
 pub use crate::load_sample::{JobLoad, LoadSample, MOST_SLICES, MachineSample, SliceBegin};
 pub use crate::node_set::NodeSet;
 pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
@@ -568,35 +569,4 @@ pub enum Stream {
     Out,
     /// Standard error.
     Err,
-}
-
-/// Frames from a parent to a child on the control tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Down {
-    /// A command for some nodes of the child's subtree.
-    Command(NodeSet, Command),
-    /// Answer to `Up::ClockProbe`: the probe's own stamp and the cluster time at the parent.
-    Clock {
-        /// Stamp of the probe.
-        stamp: Nanos,
-        /// The parent's cluster time.
-        time: ClusterTime,
-    },
-    /// Facts of nodes, see [`crate::disclosure`].
-    Disclosed(Vec<NodeFacts>),
-}
-
-/// Frames from a child to its parent on the control tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Up {
-    /// A report of the child's subtree.
-    Report(Report),
-    /// Asks for the parent's cluster time; `stamp` is the child's clock and comes back. Doubles as
-    /// the heartbeat of the link.
-    ClockProbe {
-        /// The child's clock.
-        stamp: Nanos,
-    },
-    /// Facts of nodes, see [`crate::disclosure`].
-    Disclosed(Vec<NodeFacts>),
 }
