@@ -18,8 +18,6 @@ use crate::exchange::{
 use crate::message::{Command, JobState, NodeSet, Outcome, RefusalKind};
 use crate::tree::LinkId;
 
-/// Exchanges of a group that are under way: while a restarted head hears again of one that is over, nodes begin the next.
-const MOST_UNDER_WAY: usize = 2;
 /// How often a node gets the last exchange again, after a link of its way was lost. It has it long before.
 const MOST_AGAIN: u32 = 32;
 
@@ -27,6 +25,7 @@ const MOST_AGAIN: u32 = 32;
 #[derive(Debug)]
 struct Group {
     members: NodeSet,
+    /// Two at most: while a restarted head hears again of one that is over, nodes begin the next.
     under_way: BTreeMap<u32, BTreeMap<NodeId, Vec<u8>>>,
     /// The last that is over.
     last: Option<(u32, Vec<Contribution>)>,
@@ -118,8 +117,9 @@ impl Exchanges {
         if group.last.as_ref().is_some_and(|(last, _)| *last >= id.number) {
             return group.repeat_last(id.number, repeated, &parts);
         }
-        let many = group.under_way.len() >= MOST_UNDER_WAY;
-        if many && !group.under_way.contains_key(&id.number) {
+        // Who contributes to one has the one before it, to which all have contributed. So all have the one before that.
+        group.under_way.retain(|&other, _| other.saturating_add(1) >= id.number);
+        if group.under_way.keys().any(|&other| other > id.number.saturating_add(1)) {
             return Progress::None;
         }
         let under_way = group.under_way.entry(id.number).or_default();

@@ -63,6 +63,23 @@ fn a_node_that_missed_the_whole_gets_it_alone() {
     assert_eq!(whole(&test.repeat(id(job, 0), &[2])), None, "all have it");
 }
 
+/// Nodes repeat what they contributed last, and the one before it. Which these are differs from node to node.
+#[test]
+fn a_restarted_head_hears_of_three_exchanges_in_any_order() {
+    let repeats = [(0, 0), (0, 1), (1, 2), (1, 1), (2, 1)];
+    for first in 0..repeats.len() {
+        let mut test = Test::new(3);
+        let job = test.running(1, 3);
+        let mut known = 0;
+        for &(node, number) in repeats.iter().cycle().skip(first).take(repeats.len()) {
+            known += usize::from(whole(&test.repeat(id(job, number), &[node])).is_some());
+        }
+        assert_eq!(known, 1, "number 1, from {first}");
+        test.contribute(id(job, 2), &[0]);
+        assert_eq!(whole(&test.contribute(id(job, 2), &[2])), Some((set(0..3), 3)), "from {first}");
+    }
+}
+
 #[test]
 fn who_lost_no_link_or_asks_without_end_does_not_get_the_whole_again() {
     let mut test = Test::new(3);
