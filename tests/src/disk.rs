@@ -21,7 +21,7 @@ impl SmallDisk {
     #[track_caller]
     pub fn mount(test: &str, path: &Path, kib: u32) -> Option<Self> {
         std::fs::create_dir_all(path).expect("a folder to mount at");
-        let size = format!("size={kib}k,mode=700");
+        let size = format!("size={kib}k,mode=755");
         let mut command = Command::new("mount");
         command.args(["-t", "tmpfs", "-o", &size, "none"]).arg(path);
         if !mount(&mut command) {
@@ -29,6 +29,11 @@ impl SmallDisk {
             return None;
         }
         Some(Self { path: path.to_owned() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Gives it another size.

@@ -4,6 +4,7 @@
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, FinishedCommand};
 use kumi_tests::disk::SmallDisk;
+use std::io::Write;
 
 /// A cluster whose spool is a disk of so many KiB.
 fn cluster_with_disk(test: &str, kib: u32) -> Option<(TestCluster, SmallDisk)> {
@@ -60,4 +61,44 @@ fn a_full_disk_loses_no_output_silently() {
     let number = job["job"].to_string();
     assert_eq!(cluster.kumi(&["logs", &number]).ok().out.len(), 400_000);
     drop(disk);
+}
+
+#[test]
+fn a_full_disk_stops_no_submissions() {
+    const TEST: &str = "a_full_disk_stops_no_submissions";
+    /// The cluster ends before the disk that it is on goes.
+    struct OnDisk {
+        cluster: TestCluster,
+        disk: SmallDisk,
+    }
+    let cluster = TestCluster::prepare();
+    let Some(disk) = SmallDisk::mount(TEST, cluster.state(), 64 << 10) else { return };
+    let mut on_disk = OnDisk { cluster, disk };
+    let (cluster, folder) = (&mut on_disk.cluster, on_disk.disk.path());
+    cluster.try_up(2, &[]).ok();
+    let runs = |cluster: &TestCluster| {
+        assert_eq!(cluster.kumi(&["run", "-n", "2", "echo", "ok"]).ok().out, "ok\nok\n");
+    };
+    // Any user can do this.
+    let script = "yes 123456789 | head -n 8000000";
+    let done = cluster.kumi(&["run", "--name", "much", "sh", "-c", script]);
+    assert_eq!(done.out.len() + missing(&done), 80_000_000, "{}", done.err);
+    assert!(cluster.job("much").is_some_and(|job| job["output_not_kept"].as_u64() > Some(0)));
+    runs(cluster);
+    // Others take the rest of the disk, also whatever the table gives back.
+    let reserve = cluster.path().join("head.reserve");
+    assert!(reserve.exists());
+    let filler = folder.join("filler");
+    for _ in 0..50 {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&filler).unwrap();
+        while file.write_all(&[0; 4096]).is_ok() {}
+        runs(cluster);
+        if !reserve.exists() {
+            break;
+        }
+    }
+    assert!(!reserve.exists(), "it was needed");
+    runs(cluster);
+    std::fs::remove_file(&filler).unwrap();
+    command::wait_for("the reserve", || reserve.exists().then_some(()));
 }

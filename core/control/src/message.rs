@@ -480,6 +480,26 @@ pub enum Command {
         /// The round.
         round: u64,
     },
+    /// How far the streams of a job's ranks have come: nodes need keep nothing before that.
+    OutputKept {
+        /// The job.
+        job: JobId,
+        /// Of those that have something, or something new.
+        kept: Vec<KeptOutput>,
+        /// Send again all that is not acknowledged.
+        again: bool,
+    },
+}
+
+/// How far a stream of a rank has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptOutput {
+    /// The rank.
+    pub rank: u32,
+    /// Which stream.
+    pub stream: Stream,
+    /// The first byte that has not come.
+    pub next: u64,
 }
 
 /// Reports from nodes to the head.
@@ -516,14 +536,14 @@ pub enum Report {
         /// How.
         status: RankStatus,
     },
-    /// On these nodes all ranks have ended, all output is sent and nothing of the job is left.
+    /// On these nodes all ranks have ended, all output is acknowledged and nothing of the job is left.
     Freed {
         /// The job.
         job: JobId,
         /// Combined on the way up as they come.
         nodes: NodeSet,
     },
-    /// Output of a rank.
+    /// Output of a rank. The node has it until [`Command::OutputKept`].
     Output {
         /// The job.
         job: JobId,
@@ -533,6 +553,10 @@ pub enum Report {
         node: NodeId,
         /// Which stream.
         stream: Stream,
+        /// Bytes of the stream before this can not be sent again.
+        base: u64,
+        /// Where its bytes begin in the stream.
+        at: u64,
         /// The bytes.
         #[serde(with = "crate::bytes")]
         data: Vec<u8>,

@@ -55,8 +55,15 @@ mod tests {
         };
         assert!(failed(5).is_about(&leaf) && !failed(0).is_about(&leaf));
         let (job, stream, data) = (JobId(1), crate::message::Stream::Out, alloc::vec![1]);
-        let wrote =
-            |node| Report::Output { job, rank: 0, node: NodeId(node), stream, data: data.clone() };
+        let wrote = |node| Report::Output {
+            job,
+            rank: 0,
+            node: NodeId(node),
+            stream,
+            base: 0,
+            at: 0,
+            data: data.clone(),
+        };
         assert!(wrote(5).is_about(&leaf) && !wrote(0).is_about(&leaf));
     }
 }

@@ -127,6 +127,7 @@ impl Agent {
             Command::Revoked(list) => self.push(AgentAction::Revoke(list)),
             Command::Shutdown => self.shut_down(now),
             Command::Forget { job } => self.jobs.forget(job),
+            Command::OutputKept { job, kept, again } => self.output_kept(job, &kept, again),
         }
     }
 
@@ -228,6 +229,12 @@ impl Agent {
         let Some(deadline) = self.stopping else { return };
         let alone = !self.subtree.has_links() || now >= deadline;
         let reported = self.parent_up || now >= deadline;
+        if now >= deadline && !self.parent_up {
+            // Nobody is there to acknowledge anything.
+            for job in self.output.give_up() {
+                self.gone(job);
+            }
+        }
         if !self.stopped && !self.jobs.any_live() && alone && reported {
             self.stopped = true;
             // Complete or not.

@@ -6,8 +6,8 @@
 //!
 //! Links break, and the other end may never have got what was sent last. Therefore an agent keeps
 //! what the head must not miss (answers to `Prepare`, the first failing rank, what was freed) until
-//! the head says `Forget`, and repeats it after each attachment. Output is kept only while there is
-//! no parent: what was on its way when a link broke is lost. That a job is idle somewhere is kept
+//! the head says `Forget`, and repeats it after each attachment. Output of its own ranks is kept until the
+//! head has acknowledged it, and sent again when the head asks. That a job is idle somewhere is kept
 //! as long as it is, and repeated likewise.
 
 mod commands;
@@ -38,7 +38,7 @@ pub use crate::tree::LinkId;
 
 use exchanges::Exchanges;
 use local_jobs::LocalJobs;
-use output::{OutputQueue, RankOutput};
+use output::OutputWindows;
 use retained_reports::RetainedReports;
 use samples::SampleRequests;
 use standings::Standings;
@@ -300,7 +300,7 @@ pub struct Agent {
     subtree: Subtree,
     jobs: LocalJobs,
     reports: RetainedReports,
-    output: OutputQueue,
+    output: OutputWindows,
     samples: SampleRequests,
     standings: Standings,
     exchanges: Exchanges,
@@ -328,7 +328,7 @@ impl Agent {
             subtree: Subtree::default(),
             jobs: LocalJobs::default(),
             reports: RetainedReports::default(),
-            output: OutputQueue::default(),
+            output: OutputWindows::default(),
             samples: SampleRequests::default(),
             standings: Standings::default(),
             exchanges: Exchanges::default(),
@@ -357,10 +357,7 @@ impl Agent {
             AgentEvent::Prepared { job, result } => self.prepared(job, result),
             AgentEvent::ProgramNeeded { job, hash } => self.program_needed(job, hash),
             AgentEvent::Started { job, result } => self.started(job, result),
-            AgentEvent::Output { job, rank, stream, data } => {
-                let node = self.node();
-                self.output(RankOutput { job, rank, node, stream, data });
-            }
+            AgentEvent::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
             AgentEvent::RankExited { job, rank, status } => self.rank_exited(job, rank, status),
             AgentEvent::Freed { job } => self.freed(job),
             AgentEvent::Sampled { request, sample } => self.sampled(request, sample),
@@ -389,10 +386,20 @@ impl Agent {
         [lease, samples, stop].into_iter().flatten().min()
     }
 
-    /// Whether the driver must stop reading the pipes of ranks: there is no parent, and as much
-    /// output is kept as may be. Ask again after each [`Agent::handle`].
+    /// Whether the driver must stop reading the pipes of all ranks: as much output waits to be acknowledged as may be. Ask again
+    /// after each [`Agent::handle`].
     pub fn output_blocked(&self) -> bool {
-        !self.parent_up && self.output.is_full()
+        self.output.is_full()
+    }
+
+    /// The jobs of which it must stop, since much of their output waits, ascending.
+    pub fn blocked_jobs(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.output.full_jobs()
+    }
+
+    /// Whether the end of a job waits until its output is acknowledged.
+    pub fn awaits_acknowledgement(&self) -> bool {
+        self.output.any_ended()
     }
 
     /// This node as it would describe itself to a parent now, jobs included.

@@ -1,73 +1,166 @@
-//! Queue of output that waits for a parent.
+//! Output that the head has not acknowledged. It is sent again after a link was lost.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::format;
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
-use crate::message::{Report, Stream};
+use crate::message::{KeptOutput, Report, Stream};
 
-/// The driver stops reading its ranks' pipes at this many bytes.
-const BLOCK_BYTES: usize = 4 << 20;
-/// Children cannot be stopped from here; beyond this, output is dropped, and a line says so.
-const DROP_BYTES: usize = 16 << 20;
-/// What an entry costs beside its bytes, so that many empty ones are bounded too.
-const ENTRY_BYTES: usize = 64;
+/// The driver stops reading the pipes of a job at this many bytes of it.
+const JOB_BYTES: usize = 4 << 20;
+/// It stops reading all pipes at this many bytes.
+const ALL_BYTES: usize = 256 << 20;
+/// What a piece costs beside its bytes, so that many small ones are bounded too.
+const PIECE_BYTES: usize = 64;
 
-/// Something that a rank wrote.
 #[derive(Debug)]
-pub(super) struct RankOutput {
-    pub(super) job: JobId,
-    pub(super) rank: u32,
-    /// Of the rank.
-    pub(super) node: NodeId,
-    pub(super) stream: Stream,
-    pub(super) data: Vec<u8>,
+struct Piece {
+    /// Its place among all pieces of the node.
+    order: u64,
+    data: Vec<u8>,
 }
 
-impl RankOutput {
-    pub(super) fn report(self) -> Report {
-        let Self { job, rank, node, stream, data } = self;
-        Report::Output { job, rank, node, stream, data }
+/// What a rank has written to one of its streams.
+#[derive(Debug, Default)]
+struct StreamWindow {
+    /// Where the first piece begins: all before it is acknowledged.
+    base: u64,
+    pieces: VecDeque<Piece>,
+    /// Behind the last piece.
+    next: u64,
+}
+
+impl StreamWindow {
+    /// Takes off what is acknowledged up to `next`. Returns the memory that this frees.
+    fn acknowledge(&mut self, next: u64) -> usize {
+        let mut freed = 0;
+        while let Some(piece) = self.pieces.front() {
+            let end = self.base + piece.data.len() as u64;
+            if end > next {
+                break;
+            }
+            freed += piece.data.len() + PIECE_BYTES;
+            self.base = end;
+            self.pieces.pop_front();
+        }
+        freed
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct OutputQueue {
-    entries: VecDeque<RankOutput>,
+struct JobWindow {
+    streams: BTreeMap<(u32, Stream), StreamWindow>,
     bytes: usize,
-    /// Bytes that were dropped of each rank.
-    dropped: BTreeMap<(JobId, u32, NodeId), u64>,
+    /// Nothing else is left of the job here.
+    ended: bool,
 }
 
-impl OutputQueue {
+impl JobWindow {
+    fn is_empty(&self) -> bool {
+        self.streams.values().all(|stream| stream.pieces.is_empty())
+    }
+}
+
+/// The windows of all jobs of a node.
+#[derive(Debug, Default)]
+pub(super) struct OutputWindows {
+    jobs: BTreeMap<JobId, JobWindow>,
+    bytes: usize,
+    pieces: u64,
+}
+
+impl OutputWindows {
+    /// Whether the driver must not read more output of any job.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes >= BLOCK_BYTES
+        self.bytes >= ALL_BYTES
     }
 
-    pub(super) fn push(&mut self, output: RankOutput) {
-        let cost = output.data.len().saturating_add(ENTRY_BYTES);
-        if self.bytes.saturating_add(cost) > DROP_BYTES {
-            let rank = (output.job, output.rank, output.node);
-            *self.dropped.entry(rank).or_default() += output.data.len() as u64;
-            return;
+    /// The jobs of which it must not read more.
+    pub(super) fn full_jobs(&self) -> impl Iterator<Item = JobId> + '_ {
+        let full = self.jobs.iter().filter(|(_, window)| window.bytes >= JOB_BYTES);
+        full.map(|(&job, _)| job)
+    }
+
+    /// A rank wrote something. Returns the report of it.
+    pub(super) fn push(
+        &mut self,
+        job: JobId,
+        (rank, node): (u32, NodeId),
+        stream: Stream,
+        data: Vec<u8>,
+    ) -> Report {
+        let of_job = self.jobs.entry(job).or_default();
+        of_job.bytes += data.len() + PIECE_BYTES;
+        let window = of_job.streams.entry((rank, stream)).or_default();
+        let (base, at, order) = (window.base, window.next, self.pieces);
+        window.next += data.len() as u64;
+        window.pieces.push_back(Piece { order, data: data.clone() });
+        self.pieces += 1;
+        self.bytes += data.len() + PIECE_BYTES;
+        Report::Output { job, rank, node, stream, base, at, data }
+    }
+
+    /// The head has so much of the job's streams.
+    pub(super) fn acknowledge(&mut self, job: JobId, kept: &[KeptOutput]) {
+        let Some(window) = self.jobs.get_mut(&job) else { return };
+        for &KeptOutput { rank, stream, next } in kept {
+            if let Some(stream) = window.streams.get_mut(&(rank, stream)) {
+                let freed = stream.acknowledge(next);
+                window.bytes -= freed;
+                self.bytes -= freed;
+            }
         }
-        self.bytes += cost;
-        self.entries.push_back(output);
     }
 
-    /// All output in the queue, with a line for each rank some of whose output `node` has dropped.
-    pub(super) fn take(&mut self, node: NodeId) -> impl Iterator<Item = Report> + use<> {
-        let queue = core::mem::take(self);
-        let output = queue.entries.into_iter().map(RankOutput::report);
-        let dropped = queue.dropped.into_iter().map(move |((job, rank, of), bytes)| {
-            let line = format!(
-                "kumi: {bytes} bytes of output were dropped here: node {node} had no connection\n"
-            );
-            let data = line.into_bytes();
-            RankOutput { job, rank, node: of, stream: Stream::Err, data }.report()
-        });
-        output.chain(dropped)
+    /// Reports of all that is not acknowledged of a job, in the order in which it came.
+    pub(super) fn again(&self, job: JobId, node: NodeId) -> Vec<Report> {
+        let mut reports = Vec::new();
+        let streams = self.jobs.get(&job).into_iter().flat_map(|window| &window.streams);
+        for (&(rank, stream), window) in streams {
+            let mut at = window.base;
+            for piece in &window.pieces {
+                let (base, data) = (window.base, piece.data.clone());
+                let next = at + data.len() as u64;
+                let report = Report::Output { job, rank, node, stream, base, at, data };
+                reports.push((piece.order, report));
+                at = next;
+            }
+        }
+        reports.sort_by_key(|&(order, _)| order);
+        reports.into_iter().map(|(_, report)| report).collect()
+    }
+
+    /// Nothing else is left of the job. Returns whether nothing of its output waits either; then its windows are gone.
+    pub(super) fn end(&mut self, job: JobId) -> bool {
+        if let Some(window) = self.jobs.get_mut(&job) {
+            window.ended = true;
+        }
+        self.take_ended(job) || !self.jobs.contains_key(&job)
+    }
+
+    /// Whether nothing else is left of the job, and nothing of its output any more; then its windows are gone.
+    pub(super) fn take_ended(&mut self, job: JobId) -> bool {
+        let over = self.jobs.get(&job).is_some_and(|window| window.ended && window.is_empty());
+        if over {
+            self.jobs.remove(&job);
+        }
+        over
+    }
+
+    /// Gives up the output of all jobs of which nothing else is left. Returns these.
+    pub(super) fn give_up(&mut self) -> Vec<JobId> {
+        let ended = self.jobs.iter().filter(|(_, window)| window.ended);
+        let ended: Vec<JobId> = ended.map(|(&job, _)| job).collect();
+        for job in &ended {
+            let window = self.jobs.remove(job).unwrap_or_default();
+            self.bytes -= window.bytes;
+        }
+        ended
+    }
+
+    /// Whether output of a job waits of which nothing else is left.
+    pub(super) fn any_ended(&self) -> bool {
+        self.jobs.values().any(|window| window.ended)
     }
 }

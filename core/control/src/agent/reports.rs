@@ -5,12 +5,11 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
+use super::Agent;
 use super::local_jobs::LocalPhase;
-use super::output::RankOutput;
-use super::{Agent, AgentAction};
 use crate::message::{
-    ContentHash, NodeDescription, NodeSample, NodeSet, PreparedNode, PreparedRanks, RankStatus,
-    Refusal, Report,
+    ContentHash, KeptOutput, NodeDescription, NodeSample, NodeSet, PreparedNode, PreparedRanks,
+    RankStatus, Refusal, Report, Stream,
 };
 use crate::tree::LinkId;
 
@@ -69,7 +68,15 @@ impl Agent {
         }
     }
 
+    /// The driver has nothing of the job any more. The head hears it behind all output.
     pub(super) fn freed(&mut self, job: JobId) {
+        if self.output.end(job) {
+            self.gone(job);
+        }
+    }
+
+    /// Neither anything of the job is left here, nor output of it that the head does not have.
+    pub(super) fn gone(&mut self, job: JobId) {
         let node = self.node();
         let Some(vanished) = self.jobs.free(job) else { return };
         if vanished {
@@ -87,11 +94,23 @@ impl Agent {
         }
     }
 
-    pub(super) fn output(&mut self, output: RankOutput) {
-        if self.parent_up {
-            self.push(AgentAction::ToParent(output.report()));
-        } else {
-            self.output.push(output);
+    pub(super) fn output(&mut self, job: JobId, rank: u32, stream: Stream, data: Vec<u8>) {
+        if !data.is_empty() {
+            let report = self.output.push(job, (rank, self.description.node), stream, data);
+            self.report(report);
+        }
+    }
+
+    /// The head has so much of the output of a job here, and wants the rest again or not.
+    pub(super) fn output_kept(&mut self, job: JobId, kept: &[KeptOutput], again: bool) {
+        self.output.acknowledge(job, kept);
+        if again {
+            for report in self.output.again(job, self.node()) {
+                self.report(report);
+            }
+        }
+        if self.output.take_ended(job) {
+            self.gone(job);
         }
     }
 
@@ -156,9 +175,8 @@ impl Agent {
                 }
             }
             Report::Freed { job, nodes } => self.child_freed(link, job, &nodes),
-            Report::Output { job, rank, node, stream, data } => {
-                self.output(RankOutput { job, rank, node, stream, data });
-            }
+            // Without a parent it is dropped: the node below sends it again when the head asks.
+            output @ Report::Output { .. } => self.report(output),
             Report::Samples { request, mut nodes } => {
                 let routes = self.subtree.routes();
                 nodes.retain(|sample| routes.link(sample.node) == Some(link));
@@ -216,7 +234,7 @@ impl Agent {
 /// What goes to the parent.
 impl Agent {
     /// Attached, or attached elsewhere: says who is here, and repeats what is kept. What a node
-    /// waits for comes first, and `Freed` last, behind the output it vouches for.
+    /// waits for comes first, and `Freed` last. The head asks for output.
     pub(super) fn parent_up(&mut self) {
         self.parent_up = true;
         self.attachments += 1;
@@ -231,9 +249,6 @@ impl Agent {
         self.repeat_exchanges();
         for job in self.standings.forget_sent() {
             self.send_standing_if_complete(job);
-        }
-        for report in self.output.take(self.node()) {
-            self.report(report);
         }
         for &job in &jobs {
             self.reports.repeat_idle(job);

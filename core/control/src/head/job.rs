@@ -7,8 +7,8 @@ use kumi_sched::{ClusterTime, Demand, JobId, NodeId, Request, UserId};
 
 use super::time::HeadTime;
 use crate::message::{
-    Command, ContentHash, JobRecord, JobRequest, JobState, Nanos, NodeSet, Outcome, PreparedRanks,
-    RankAddress,
+    Command, ContentHash, JobRecord, JobRequest, JobState, Nanos, NodeRanks, NodeSet, Outcome,
+    PreparedRanks, RankAddress,
 };
 
 /// A job that is not over, or was over a short time ago.
@@ -83,6 +83,14 @@ impl Job {
     /// The user it belongs to.
     pub(super) fn uid(&self) -> u32 {
         self.record.spec.user.uid
+    }
+
+    /// Whether it has this rank on that node.
+    pub(super) fn has_rank(&self, rank: u32, node: NodeId) -> bool {
+        let has = |part: &NodeRanks| {
+            part.node == node && rank >= part.first && rank - part.first < part.count
+        };
+        self.record.spec.layout.iter().any(has)
     }
 
     pub(super) fn part(&self, node: NodeId) -> Option<&JobPart> {

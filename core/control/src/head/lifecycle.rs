@@ -330,6 +330,7 @@ impl Head {
         self.idle.forget_job(id);
         self.verdicts.forget_job(id);
         let bytes = bytes + self.exchanges.forget(id);
+        self.output.forget_job(id);
         self.quota.refund(uid, 1, bytes);
         self.enter(id, &JobState::Ended(outcome.clone()));
         let not_kept = self.jobs.get(id).map_or(0, |job| job.record.output_not_kept);

@@ -13,6 +13,7 @@
 //! | `sampling` | requests for samples |
 //! | `idle` | jobs that have nothing to do |
 //! | `exchanges` | what the nodes of a job tell each other |
+//! | `output` | how far the output of jobs has come |
 //! | `waiting` | when waiting jobs are withdrawn, and what their followers know |
 //! | `quota` | memory kept for each user |
 //! | `revocations` | certificates that are revoked |
@@ -58,6 +59,7 @@ mod lifecycle;
 mod listing;
 mod membership;
 mod node_numbers;
+mod output;
 mod paging;
 mod placed;
 mod policy;
@@ -102,6 +104,7 @@ use job_table::JobTable;
 pub use job_table::Retention;
 use keys::KeyGenerator;
 use membership::Membership;
+use output::OutputPositions;
 pub use paging::{JobsPage, JobsQuery, MOST_PAGED};
 pub use policy::{PolicyError, check_policy};
 pub use privacy::ShowOthers;
@@ -212,6 +215,8 @@ pub enum HeadAction {
         rank: u32,
         /// Where to.
         stream: Stream,
+        /// Where the bytes begin in the stream. Those between the last ones and these are lost.
+        at: u64,
         /// The bytes.
         data: Vec<u8>,
     },
@@ -261,6 +266,7 @@ pub struct Head {
     idle: IdleJobs,
     verdicts: Verdicts,
     exchanges: Exchanges,
+    output: OutputPositions,
     waiting: WaitingJobs,
     quota: Quota,
     keys: KeyGenerator,
@@ -303,6 +309,7 @@ impl Head {
             idle: IdleJobs::default(),
             verdicts: Verdicts::default(),
             exchanges: Exchanges::default(),
+            output: OutputPositions::default(),
             waiting: WaitingJobs::default(),
             quota: Quota::new(config.max_jobs_per_user),
             keys: KeyGenerator::new(seed),
@@ -344,6 +351,7 @@ impl Head {
         self.check_interactive();
         self.publish_timetable();
         self.renew_leases();
+        self.acknowledge_output();
         self.discard_old();
         self.check_shutdown();
     }
@@ -368,6 +376,7 @@ impl Head {
             self.waiting.next_deadline(),
             self.idle.next_deadline(),
             self.verdicts.next_deadline(),
+            self.output.next_deadline(),
             self.next_discard(),
         ];
         times.into_iter().flatten().min()

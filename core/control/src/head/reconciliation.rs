@@ -14,6 +14,8 @@ use crate::tree::LinkId;
 /// Commands that repair nodes after they attach, gathered so that each goes once to all.
 #[derive(Default)]
 struct Repairs {
+    /// They may have output that did not come.
+    output: BTreeMap<JobId, Vec<NodeId>>,
     kill: BTreeMap<JobId, Vec<NodeId>>,
     prepare: BTreeMap<JobId, Vec<NodeId>>,
     start: BTreeMap<JobId, Vec<NodeId>>,
@@ -118,6 +120,7 @@ impl Head {
         let listed: BTreeSet<JobId> = node.jobs.iter().map(|&(job, _)| job).collect();
         let state = |id| Some(self.jobs.get(id)?.part(node.node)?.state);
         for &id in &listed {
+            repairs.output.entry(id).or_default().push(node.node);
             // Over (then it has no parts), never known, or given up when the node was lost.
             if state(id).is_none_or(|state| state == PartState::Lost) {
                 repairs.kill.entry(id).or_default().push(node.node);
@@ -147,6 +150,9 @@ impl Head {
     }
 
     fn repair(&mut self, repairs: Repairs) {
+        for (id, nodes) in repairs.output {
+            self.ask_for_output(id, &nodes);
+        }
         for (id, nodes) in repairs.kill {
             self.send(&NodeSet::from_nodes(nodes), &Command::Kill { job: id });
         }

@@ -7,21 +7,13 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
+use super::Head;
 use super::job::Job;
-use super::{Head, HeadAction};
+use super::output::Origin;
 use crate::message::{
-    ClientReply, Command, IdleReport, JobState, NodeRanks, NodeSet, Outcome, RankStatus, Report,
-    Stream,
+    ClientReply, Command, IdleReport, JobState, NodeSet, Outcome, RankStatus, Report,
 };
 use crate::tree::LinkId;
-
-/// Whether the job has this rank on that node.
-fn runs(job: &Job, rank: u32, node: NodeId) -> bool {
-    let has = |part: &NodeRanks| {
-        part.node == node && rank >= part.first && rank - part.first < part.count
-    };
-    job.record.spec.layout.iter().any(has)
-}
 
 impl Head {
     pub(super) fn child_report(&mut self, link: LinkId, report: Report) {
@@ -49,8 +41,8 @@ impl Head {
                 }
             }
             Report::Freed { job, nodes } => self.freed(link, job, &nodes),
-            Report::Output { job, rank, node, stream, data } => {
-                self.output(job, (rank, node), stream, data);
+            Report::Output { job, rank, node, stream, base, at, data } => {
+                self.take_output(job, Origin { rank, node, stream, base, at }, data);
             }
             Report::Samples { request, nodes } => self.samples.add(request, nodes),
             Report::Idle(report) => self.idle_report(link, &report),
@@ -68,7 +60,7 @@ impl Head {
 
     fn rank_failed(&mut self, id: JobId, rank: u32, node: NodeId, status: RankStatus) {
         let Some(job) = self.jobs.get(id) else { return };
-        if !status.success() && runs(job, rank, node) {
+        if !status.success() && job.has_rank(rank, node) {
             self.end_by_rank(id, Outcome::RankFailed { rank, node, status });
         }
     }
@@ -101,14 +93,6 @@ impl Head {
         self.idle.report(job, &nodes, report.idle);
         if self.update_idle(report.job) == Some(false) {
             self.idle.came_back(report.job, self.time.now());
-        }
-    }
-
-    /// Each link lets only output of nodes pass that are below it, so a node writes for its own ranks only.
-    fn output(&mut self, id: JobId, (rank, node): (u32, NodeId), stream: Stream, data: Vec<u8>) {
-        let Some(job) = self.jobs.get(id) else { return };
-        if !job.is_over() && runs(job, rank, node) && !data.is_empty() {
-            self.actions.push(HeadAction::Spool { job: id, rank, stream, data });
         }
     }
 

@@ -3,7 +3,7 @@
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
 use kumi_control::message::StandingReport;
 use kumi_control::message::{
-    Command, ContentHash, Down, Hop, IdleReport, JobRequest, JobSpec, MessageCounts,
+    Command, ContentHash, Down, Hop, IdleReport, JobRequest, JobSpec, KeptOutput, MessageCounts,
     NodeDescription, NodeRanks, NodeSample, NodeSet, PreparedNode, PreparedRanks, Program,
     RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
@@ -156,6 +156,20 @@ fn output(data: &[u8]) -> AgentEvent {
     AgentEvent::Output { job: JOB, rank: 0, stream: Stream::Out, data: data.to_vec() }
 }
 
+/// The report of what rank 0 wrote.
+fn wrote(base: u64, at: u64, data: &[u8]) -> Report {
+    let (job, rank, node, stream) = (JOB, 0, NodeId(0), Stream::Out);
+    Report::Output { job, rank, node, stream, base, at, data: data.to_vec() }
+}
+
+impl Test {
+    /// The head has so much of what rank 0 wrote.
+    fn kept(&mut self, next: u64, again: bool) -> Vec<AgentAction> {
+        let kept = vec![KeptOutput { rank: 0, stream: Stream::Out, next }];
+        self.command(set([0]), Command::OutputKept { job: JOB, kept, again })
+    }
+}
+
 #[test]
 fn commands_go_where_they_belong_once() {
     let mut test = Test::new();
@@ -282,16 +296,15 @@ fn what_matters_is_said_again_until_it_may_be_forgotten() {
     let jobs: Vec<_> = nodes.iter().map(|node| (node.node.0, node.jobs.clone())).collect();
     let with = |ranks: &[u32]| vec![(JOB, ranks.to_vec())];
     assert_eq!(jobs, [(0, with(&[])), (1, with(&[1])), (2, with(&[2])), (3, with(&[]))]);
-    let data = b"one".to_vec();
-    let expected = [
-        up(Report::Prepared { job: JOB, nodes: (0..4).map(prepared).collect() }),
-        up(Report::Output { job: JOB, rank: 0, node: NodeId(0), stream: Stream::Out, data }),
-        up(freed([0, 3])),
-    ];
-    assert_eq!(rest, expected);
+    let expected =
+        [up(Report::Prepared { job: JOB, nodes: (0..4).map(prepared).collect() }), up(freed([3]))];
+    assert_eq!(rest, expected, "the head does not have the output yet");
+    assert_eq!(test.kept(0, true), [up(wrote(0, 0, b"one"))]);
+    let actions = test.kept(3, false);
+    assert_eq!(actions, [], "others are not freed");
 
     test.child(LEFT, freed([1]));
-    test.child(RIGHT, freed([2]));
+    assert_eq!(test.child(RIGHT, freed([2])), [up(freed(0..3))]);
     test.command(set(0..4), Command::Forget { job: JOB });
     test.event(AgentEvent::ParentDown);
     let actions = test.event(AgentEvent::ParentUp);
@@ -303,40 +316,69 @@ fn what_matters_is_said_again_until_it_may_be_forgotten() {
 
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
-fn output_without_a_parent_is_bounded() {
+fn ranks_wait_when_much_output_is_not_acknowledged() {
     let mut test = Test::running();
-    test.event(AgentEvent::ParentDown);
     let megabyte = vec![b'x'; 1 << 20];
-    for _ in 0..4 {
-        assert!(!test.agent.output_blocked());
-        test.event(output(&megabyte));
+    for number in 0..4u64 {
+        assert_eq!(test.agent.blocked_jobs().count(), 0);
+        if number == 2 {
+            test.event(AgentEvent::ParentDown);
+        }
+        let sent = test.event(output(&megabyte)).len();
+        assert_eq!(sent, usize::from(number < 2));
     }
-    assert!(test.agent.output_blocked());
-    let report = Report::Output {
+    assert_eq!(test.agent.blocked_jobs().collect::<Vec<_>>(), [JOB]);
+    assert!(!test.agent.output_blocked(), "others go on");
+    // What is not kept here comes again from below.
+    let below = Report::Output {
         job: JOB,
         rank: 3,
         node: NodeId(1),
         stream: Stream::Out,
+        base: 0,
+        at: 0,
         data: megabyte.clone(),
     };
-    for _ in 0..40 {
-        test.child(LEFT, report.clone());
-    }
+    assert_eq!(test.child(LEFT, below.clone()), []);
     let actions = test.event(AgentEvent::ParentUp);
-    assert!(!test.agent.output_blocked());
-    let sizes = actions.iter().filter_map(|action| match action {
-        AgentAction::ToParent(Report::Output { data, .. }) => Some(data.len()),
-        _ => None,
-    });
-    let sum: usize = sizes.sum();
-    assert!((15 << 20..17 << 20).contains(&sum), "{sum}");
-    let told = actions.iter().any(|action| match action {
-        AgentAction::ToParent(Report::Output { rank: 3, stream: Stream::Err, data, .. }) => {
-            String::from_utf8_lossy(data).contains("dropped")
-        }
-        _ => false,
-    });
-    assert!(told, "nothing is lost in silence");
+    assert!(actions.iter().all(|a| !matches!(a, AgentAction::ToParent(Report::Output { .. }))));
+    assert_eq!(test.child(LEFT, below.clone()), [up(below)]);
+    // The head had the first, and got the second.
+    let again = test.kept(1 << 20, true);
+    let places: Vec<(u64, u64)> = again
+        .iter()
+        .filter_map(|action| match action {
+            AgentAction::ToParent(Report::Output { base, at, .. }) => Some((base >> 20, at >> 20)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(places, [(1, 1), (1, 2), (1, 3)]);
+    assert_eq!(test.agent.blocked_jobs().count(), 0);
+    assert_eq!(test.kept(4 << 20, false), []);
+    assert_eq!(test.kept(0, true), [], "nothing is left to be sent");
+}
+
+#[test]
+fn a_job_is_freed_behind_its_output() {
+    let mut test = Test::running();
+    assert_eq!(test.event(output(b"one")), [up(wrote(0, 0, b"one"))]);
+    test.child(LEFT, freed([1, 3]));
+    test.child(RIGHT, freed([2]));
+    let status = RankStatus::Exited(0);
+    test.event(AgentEvent::RankExited { job: JOB, rank: 0, status });
+    assert_eq!(test.event(AgentEvent::Freed { job: JOB }), []);
+    assert!(test.agent.awaits_acknowledgement());
+    assert_eq!(test.kept(2, false), [], "a part of a piece");
+    assert_eq!(test.kept(3, false), [up(freed(0..4))]);
+    assert!(!test.agent.awaits_acknowledgement());
+    // A daemon that is to stop does not wait for a head that is away.
+    let mut test = Test::running();
+    test.event(output(b"one"));
+    test.command(set([0]), Command::Shutdown);
+    test.event(AgentEvent::Freed { job: JOB });
+    test.event(AgentEvent::ParentDown);
+    let actions = test.advance(4_000 * MS);
+    assert!(actions.contains(&AgentAction::Shutdown), "{actions:?}");
 }
 
 #[test]

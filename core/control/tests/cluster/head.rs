@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
-use kumi_control::message::{Command, JobRecord, JobState, Outcome, Report, Up};
+use kumi_control::message::{Command, JobRecord, JobState, Outcome, Report, Stream, Up};
 use kumi_control::tree::Parent;
 use kumi_sched::JobId;
 
@@ -14,6 +14,13 @@ use crate::world::{Event, MS, World};
 const POLICIES: [&str; 7] =
     ["dqt", "matrix", "fair-dqt:apa", "dhc", "first-fit", "dqt:max+shares", "scan"];
 
+/// The output of a job, on a disk that survives the head, and how far each stream has come.
+#[derive(Default)]
+pub struct Spool {
+    pub text: Vec<u8>,
+    positions: BTreeMap<(u32, Stream), u64>,
+}
+
 pub struct HeadSim {
     config: HeadConfig,
     pub head: Option<Head>,
@@ -21,7 +28,7 @@ pub struct HeadSim {
     armed: Option<u64>,
     /// The durable table.
     pub records: BTreeMap<JobId, JobRecord>,
-    pub spools: BTreeMap<JobId, Vec<u8>>,
+    pub spools: BTreeMap<JobId, Spool>,
     generation: u64,
     /// Dies in front of the action after this many.
     pub fuse: Option<u64>,
@@ -76,6 +83,7 @@ fn command_kind(command: &Command) -> &'static str {
         Command::Forget { .. } => "Forget",
         Command::Exchanged { .. } => "Exchanged",
         Command::Lease { .. } => "Lease",
+        Command::OutputKept { .. } => "OutputKept",
         _ => "other commands",
     }
 }
@@ -107,7 +115,12 @@ impl World {
         let turn = self.scenario.seed + self.head.epoch;
         self.head.config.policy = POLICIES[(turn % POLICIES.len() as u64) as usize].into();
         let head = Head::new(self.head.config.clone(), records, seed);
-        self.head.head = Some(head.expect("a policy"));
+        let mut head = head.expect("a policy");
+        for (&job, spool) in &self.head.spools {
+            let streams = spool.positions.iter();
+            head.restore_output(job, streams.map(|(&(rank, stream), &next)| (rank, stream, next)));
+        }
+        self.head.head = Some(head);
         self.head_event(HeadEvent::Timeout);
     }
 
@@ -190,8 +203,12 @@ impl World {
                 self.send_down(link.0, nodes, command);
             }
             HeadAction::ToClient(client, reply) => self.client_hears(client, reply),
-            HeadAction::Spool { job, data, .. } => {
-                self.head.spools.entry(job).or_default().extend(data);
+            HeadAction::Spool { job, rank, stream, at, data } => {
+                let spool = self.head.spools.entry(job).or_default();
+                let next = spool.positions.entry((rank, stream)).or_default();
+                assert_eq!(*next, at, "output of rank {rank} of job {job} comes once and in order");
+                *next += data.len() as u64;
+                spool.text.extend(data);
             }
             HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
             HeadAction::EndSpool { job, outcome, .. } => self.clients_hear_end(job, &outcome),

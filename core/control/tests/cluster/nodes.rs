@@ -369,6 +369,9 @@ impl World {
             return;
         }
         let last = local.alive.is_empty();
+        // As a program that writes the rest of its buffer.
+        let (stream, data) = (Stream::Out, format!("rank {rank} ends\n").into_bytes());
+        self.agent_event(number, AgentEvent::Output { job, rank, stream, data });
         let status = if fails { RankStatus::Exited(3) } else { RankStatus::Exited(0) };
         self.ledger.exits.insert((job, rank), status);
         if fails {

@@ -295,6 +295,7 @@ impl World {
         let mut messages = self.head.messages.clone();
         messages.remove("Lease");
         messages.remove("Output");
+        messages.remove("OutputKept");
         messages
     }
 

@@ -388,12 +388,19 @@ fn lists_tell_no_secrets() {
 fn output_that_is_not_kept_is_recorded_and_told_once() {
     let mut test = Test::new(1);
     let job = test.running(1, 1);
-    let output =
-        Report::Output { job, rank: 0, node: NodeId(0), stream: Stream::Out, data: vec![1] };
+    let output = |at| Report::Output {
+        job,
+        rank: 0,
+        node: NodeId(0),
+        stream: Stream::Out,
+        base: 0,
+        at,
+        data: vec![1],
+    };
     let spools = |actions: &[HeadAction]| {
         actions.iter().any(|action| matches!(action, HeadAction::Spool { .. }))
     };
-    assert!(spools(&test.report(output.clone())));
+    assert!(spools(&test.report(output(0))));
     let not_kept = |bytes| HeadEvent::NotKept { job, bytes, reason: "no space left".into() };
     let recorded = |actions: &[HeadAction]| {
         actions.iter().find_map(|action| match action {
@@ -407,7 +414,7 @@ fn output_that_is_not_kept_is_recorded_and_told_once() {
     assert!(replied(&actions, &told), "{actions:?}");
     assert_eq!(test.event(not_kept(700)), [], "not much more");
     assert_eq!(recorded(&test.event(not_kept(800))), Some(800));
-    assert!(spools(&test.report(output)), "what comes is handed on");
+    assert!(spools(&test.report(output(1))), "what comes is handed on");
     assert_eq!(test.event(not_kept(900)), []);
     let actions = test.report(Report::Freed { job, nodes: set([0]) });
     let ended = HeadAction::EndSpool { job, outcome: Outcome::Success, not_kept: 900 };

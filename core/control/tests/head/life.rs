@@ -35,10 +35,21 @@ fn a_job_from_submission_to_its_end() {
     assert_eq!((owners, *max_datagram), (expected.to_vec(), 1400));
 
     let data = b"hello\n".to_vec();
-    let output =
-        Report::Output { job, rank: 4, node: NodeId(2), stream: Stream::Out, data: data.clone() };
-    let spool = HeadAction::Spool { job, rank: 4, stream: Stream::Out, data };
-    assert_eq!(test.report(output), [spool]);
+    let output = Report::Output {
+        job,
+        rank: 4,
+        node: NodeId(2),
+        stream: Stream::Out,
+        base: 0,
+        at: 0,
+        data: data.clone(),
+    };
+    let spool = HeadAction::Spool { job, rank: 4, stream: Stream::Out, at: 0, data };
+    let actions = test.report(output);
+    assert_eq!(actions[0], spool);
+    let kept = vec![KeptOutput { rank: 4, stream: Stream::Out, next: 6 }];
+    let kept = Command::OutputKept { job, kept, again: false };
+    assert_eq!(commands(&actions), [(&set([2]), &kept)]);
     assert!(test.report(Report::Freed { job, nodes: set([0, 1]) }).is_empty());
     let actions = test.report(Report::Freed { job, nodes: set([2]) });
     let ended = position(&actions, |a| is_state(a, &JobState::Ended(Outcome::Success)));

@@ -4,9 +4,9 @@
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId, Retention};
 use kumi_control::message::{
     ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
-    JobState, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode,
-    PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Resources,
-    Stream, SwitchSample, Up, User, WaitLimit, WindowSize,
+    JobState, KeptOutput, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome,
+    PreparedNode, PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report,
+    Resources, Stream, SwitchSample, Up, User, WaitLimit, WindowSize,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 
@@ -19,6 +19,7 @@ mod life;
 mod listing;
 mod many;
 mod nodes;
+mod output;
 mod paging;
 mod policy;
 mod privacy;

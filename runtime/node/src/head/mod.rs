@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `links` | connections of nodes' daemons, gossip |
 //! | `clients`, `identity` | connections of clients, and who they are |
-//! | `records`, `job_table` | records of jobs on the disk, and those that wait for it |
+//! | `records`, `job_table`, `reserve` | records of jobs on the disk, and those that wait for it |
 //! | `spool` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
 //! | `monitor` | load of ranks, pictures, history |
@@ -20,6 +20,7 @@ mod links;
 mod metrics;
 mod monitor;
 mod records;
+mod reserve;
 mod spool;
 mod web;
 
@@ -57,6 +58,7 @@ use links::Links;
 use metrics::{HeadCounters, HeadMetrics};
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::JobRecords;
+use reserve::ReserveHeld;
 use spool::{SpoolQuota, Spools};
 use web::WebService;
 
@@ -192,9 +194,11 @@ impl HeadDaemon {
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
         let (records, known) = JobRecords::open(&paths::head_db(dir), Rc::clone(&counts))?;
-        let spools = open_spools(dir, (&config, &known), Rc::clone(&counts))?;
+        let reserve = Rc::clone(records.reserve());
+        let mut spools = open_spools(dir, (&config, &known), (Rc::clone(&counts), reserve))?;
         let jobs = known.len();
-        let head = make_head(&config, credentials.revocations().list(), known)?;
+        let mut head = make_head(&config, credentials.revocations().list(), known)?;
+        restore_output(&mut head, &mut spools);
         let head = Rc::new(RefCell::new(head));
         let refusals = Refusals::default();
         let links = Links::new(config.node_count(), refusals.clone());
@@ -382,8 +386,8 @@ impl HeadDaemon {
                     self.clients.reply(client, reply);
                 }
             }
-            HeadAction::Spool { job, rank, stream, data } => {
-                return self.spools.keep(job, (rank, stream), &data);
+            HeadAction::Spool { job, rank, stream, at, data } => {
+                return self.spools.keep(job, (rank, stream), at, &data);
             }
             HeadAction::Follow { client, job, offset, wait } => {
                 let spools = &mut self.spools;
@@ -415,7 +419,7 @@ async fn at(time: Option<tokio::time::Instant>) {
 fn open_spools(
     dir: &Path,
     (config, records): (&ClusterConfig, &[JobRecord]),
-    counts: Rc<HeadCounters>,
+    counts: (Rc<HeadCounters>, ReserveHeld),
 ) -> Result<Spools, Failure> {
     let quota = SpoolQuota::new(config.quota.clone(), config.retention.spool_mib);
     let known: BTreeSet<JobId> = records.iter().map(|record| record.spec.job).collect();
@@ -426,6 +430,15 @@ fn open_spools(
     })?;
     spools.know_all(records);
     Ok(spools)
+}
+
+/// The head learns how far the output of jobs that are not over had come.
+fn restore_output(head: &mut Head, spools: &mut Spools) {
+    let live = head.records().filter(|record| !is_over(record));
+    let live: Vec<JobId> = live.map(|record| record.spec.job).collect();
+    for job in live {
+        head.restore_output(job, spools.streams(job));
+    }
 }
 
 fn is_over(record: &JobRecord) -> bool {

@@ -9,6 +9,7 @@ use kumi_sched::JobId;
 
 use super::job_table::{JobTable, TableError};
 use super::metrics::HeadCounters;
+use super::reserve::{DiskReserve, ReserveHeld};
 
 /// The durable table, and what it has not taken yet.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(super) struct JobRecords {
     unwritten: BTreeMap<JobId, JobRecord>,
     /// Jobs whose records are to be removed.
     discarded: BTreeSet<JobId>,
+    /// Disk for them when there is no other.
+    reserve: DiskReserve,
     counts: Rc<HeadCounters>,
 }
 
@@ -32,10 +35,14 @@ impl JobRecords {
     ) -> Result<(Self, Vec<JobRecord>), TableError> {
         let mut table = JobTable::open(path)?;
         let records = table.load()?;
-        Ok((
-            Self { table, unwritten: BTreeMap::new(), discarded: BTreeSet::new(), counts },
-            records,
-        ))
+        let reserve = DiskReserve::open(path.with_extension("reserve"));
+        let (unwritten, discarded) = Default::default();
+        Ok((Self { table, unwritten, discarded, reserve, counts }, records))
+    }
+
+    /// Whether the disk has room for others than the table.
+    pub(super) fn reserve(&self) -> &ReserveHeld {
+        self.reserve.held()
     }
 
     /// Whether the table has all records. While it has not, a new job could be lost.
@@ -57,7 +64,11 @@ impl JobRecords {
         if self.unwritten.is_empty() {
             return;
         }
-        match self.table.persist(self.unwritten.values()) {
+        let mut written = self.table.persist(self.unwritten.values());
+        if written.is_err() && self.reserve.release() {
+            written = self.table.persist(self.unwritten.values());
+        }
+        match written {
             Ok(()) => self.unwritten.clear(),
             Err(error) => {
                 tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory");
@@ -74,6 +85,9 @@ impl JobRecords {
 
     /// Removes what is to go of ended jobs from the disk: records, keys and environments. What fails is tried again at the next call.
     pub(super) fn clean_up(&mut self) {
+        if self.all_written() {
+            self.reserve.renew();
+        }
         match self.table.remove(&self.discarded) {
             Ok(()) => self.discarded.clear(),
             Err(error) => {

@@ -51,7 +51,7 @@ impl JobTask {
                 },
                 () = tokio::time::sleep(PAUSE) => {
                     // Output waits as long as the way up is blocked.
-                    let waits = self.running > 0 || *self.services.blocked.borrow();
+                    let waits = self.running > 0 || self.services.way_up.output.borrow().blocks(self.job);
                     pauses = if waits { 0 } else { pauses + 1 };
                     if pauses > MOST_PAUSES {
                         tracing::warn!(job = %self.job, "something that escaped keeps a pipe open");

@@ -37,11 +37,12 @@ use kumi_control::message::{
 use kumi_net::disclosure::{JobPage, NodePage};
 use kumi_net::segment::Segment;
 use kumi_sched::{JobId, NodeId};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::cgroup::{JobGroups, NodeGroups};
 use crate::config::JobDefaults;
 use crate::names::NameService;
+use crate::node::WayUp;
 use crate::switch::{JobTurns, Switcher};
 use crate::watch::Watcher;
 use crate::wire::NodeXdp;
@@ -218,8 +219,8 @@ pub struct NodeServices {
     pub watcher: Watcher,
     /// To the main loop.
     pub events: mpsc::Sender<JobEvent>,
-    /// Whether pipes of ranks must not be read now.
-    pub blocked: watch::Receiver<bool>,
+    /// What must wait now.
+    pub way_up: WayUp,
     /// Page of the node's and the cluster's state for ranks, if the system supports it.
     pub page: Option<Arc<NodePage>>,
     /// Jobs to be sampled.

@@ -49,7 +49,7 @@ impl MpiTask {
             watched.watcher.remove(group);
             tracing::debug!(?status, "the server of an MPI program ended");
         });
-        let started = MpiLink::start(parts, spec, services.node, services.blocked.clone());
+        let started = MpiLink::start(parts, spec, services.node, services.way_up.blocked.clone());
         let (link, messages) = match started {
             Ok((link, messages)) => (Ok(link), messages),
             Err(error) => (Err(Some(error.to_string())), mpsc::channel(1).1),

@@ -29,11 +29,11 @@ pub(super) async fn pump(
     stream: Stream,
     mut pipe: impl AsyncRead + Unpin,
 ) -> io::Result<()> {
-    let mut blocked = services.blocked.clone();
+    let mut blocked = services.way_up.output.clone();
     let mut buffer = vec![0; CHUNK];
     loop {
         // Fails only when the main loop is gone, and then output goes nowhere anyway.
-        if blocked.wait_for(|blocked| !blocked).await.is_err() {
+        if blocked.wait_for(|blocked| !blocked.blocks(job)).await.is_err() {
             return Ok(());
         }
         let count = pipe.read(&mut buffer).await?;

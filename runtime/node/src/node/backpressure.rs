@@ -4,6 +4,9 @@
 //! children and its ranks, and one that has too much for a child reads nothing from its parent. Their links fill then, and they
 //! do the same. Nothing is lost.
 
+use std::collections::BTreeSet;
+
+use kumi_sched::JobId;
 use tokio::sync::watch;
 
 use crate::link::Outbox;
@@ -16,6 +19,37 @@ pub(super) const MAX_QUEUED: usize = 4 << 20;
 pub(super) struct Backpressure {
     up: watch::Sender<bool>,
     down: watch::Sender<bool>,
+    output: watch::Sender<BlockedOutput>,
+}
+
+/// Whose output must wait in the ranks' pipes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockedOutput {
+    /// That of all jobs.
+    all: bool,
+    /// That of these jobs.
+    jobs: BTreeSet<JobId>,
+}
+
+impl BlockedOutput {
+    /// That of all jobs or not, and that of these.
+    pub(super) fn new(all: bool, jobs: impl Iterator<Item = JobId>) -> Self {
+        Self { all, jobs: jobs.collect() }
+    }
+
+    /// Whether output of this job must wait.
+    pub(crate) fn blocks(&self, job: JobId) -> bool {
+        self.all || self.jobs.contains(&job)
+    }
+}
+
+/// What holds up the parts of a job.
+#[derive(Clone, Debug)]
+pub struct WayUp {
+    /// Whether there is too much for the parent.
+    pub(crate) blocked: watch::Receiver<bool>,
+    /// Whose output must wait.
+    pub(crate) output: watch::Receiver<BlockedOutput>,
 }
 
 /// Waits until a direction is free.
@@ -31,9 +65,10 @@ impl Gate {
 
 impl Backpressure {
     /// Nothing is blocked. Also what says so of the way up.
-    pub(super) fn new() -> (Self, watch::Receiver<bool>) {
-        let ((up, view), (down, _)) = (watch::channel(false), watch::channel(false));
-        (Self { up, down }, view)
+    pub(super) fn new() -> (Self, WayUp) {
+        let ((up, blocked), (down, _)) = (watch::channel(false), watch::channel(false));
+        let (all, output) = watch::channel(BlockedOutput::default());
+        (Self { up, down, output: all }, WayUp { blocked, output })
     }
 
     /// For what comes from children.
@@ -46,15 +81,21 @@ impl Backpressure {
         Gate(self.down.subscribe())
     }
 
-    /// Looks what waits for the links; `full` says that output waits for want of a parent.
+    /// Looks what waits for the links. This output waits to be acknowledged.
     pub(super) fn update<'a>(
         &self,
-        full: bool,
+        mut output: BlockedOutput,
         parent: Option<&Outbox>,
         children: impl Iterator<Item = &'a Outbox>,
     ) {
         let much = |outbox: &Outbox| outbox.queued() > MAX_QUEUED;
-        let (up, down) = (full || parent.is_some_and(much), children.into_iter().any(much));
+        let (up, down) = (parent.is_some_and(much), children.into_iter().any(much));
+        output.all |= up;
+        self.output.send_if_modified(|now| {
+            let changed = *now != output;
+            *now = output;
+            changed
+        });
         for (direction, blocked) in [(&self.up, up), (&self.down, down)] {
             direction.send_if_modified(|now| std::mem::replace(now, blocked) != blocked);
         }
@@ -85,18 +126,24 @@ mod tests {
         let (slow, writing) = Outbox::start(near, Traffic::default());
         let writing = tokio::spawn(writing);
         let (idle, _) = Outbox::start(tokio::io::sink(), Traffic::default());
-        let (pressure, _) = Backpressure::new();
+        let (pressure, way) = Backpressure::new();
+        let none = BlockedOutput::default;
         let (mut up, mut down) = (pressure.gate_of_children(), pressure.gate_of_parent());
         let frame = Up::Disclosed(Vec::new());
         while slow.queued() <= MAX_QUEUED {
             slow.send(&frame);
         }
-        pressure.update(false, Some(&slow), [&idle].into_iter());
+        pressure.update(none(), Some(&slow), [&idle].into_iter());
+        assert!(way.output.borrow().blocks(JobId(1)));
         assert!(!is_open(&mut up).await && is_open(&mut down).await && pressure.is_any());
-        pressure.update(false, Some(&idle), [&idle, &slow].into_iter());
+        pressure.update(none(), Some(&idle), [&idle, &slow].into_iter());
         assert!(is_open(&mut up).await && !is_open(&mut down).await);
-        pressure.update(true, None, [].into_iter());
-        assert!(!is_open(&mut up).await && is_open(&mut down).await);
+        // Who may not write more yet keeps nobody else from it.
+        let full = BlockedOutput::new(false, std::iter::once(JobId(1)));
+        pressure.update(full, None, [].into_iter());
+        assert!(is_open(&mut up).await && is_open(&mut down).await && !pressure.is_any());
+        let blocked = way.output.borrow().clone();
+        assert!(blocked.blocks(JobId(1)) && !blocked.blocks(JobId(2)));
         // The other side reads: all of it comes.
         let sent = slow.queued() as u64;
         let reading = tokio::spawn(async move {
@@ -106,7 +153,7 @@ mod tests {
         while slow.queued() > 0 {
             tokio::task::yield_now().await;
         }
-        pressure.update(false, Some(&slow), [&slow].into_iter());
+        pressure.update(none(), Some(&slow), [&slow].into_iter());
         assert!(is_open(&mut up).await && is_open(&mut down).await && !pressure.is_any());
         drop(slow);
         writing.await.unwrap().unwrap();

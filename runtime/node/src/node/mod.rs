@@ -43,7 +43,8 @@ use crate::link::{Outbox, Refusals, Traffic};
 use crate::names::NameService;
 use crate::tls::Credentials;
 use crate::verdict::VerdictMonitor;
-use backpressure::{Backpressure, MAX_QUEUED};
+pub use backpressure::WayUp;
+use backpressure::{Backpressure, BlockedOutput, MAX_QUEUED};
 use disclosure::DisclosurePublisher;
 use metrics::NodeMetrics;
 use sampling::{Sampler, look_at_ranks};
@@ -225,8 +226,10 @@ impl NodeDaemon {
                 _ = child.recv() => self.services.watcher.revive(),
             }
             self.update_backpressure();
-            self.done |=
-                self.stopping.is_some_and(|end| self.jobs.is_empty() || Instant::now() >= end);
+            // The head is to know how the jobs ended, behind their last output.
+            let waits = !self.jobs.is_empty()
+                || self.parent.is_some() && self.agent.awaits_acknowledgement();
+            self.done |= self.stopping.is_some_and(|end| !waits || Instant::now() >= end);
         }
         self.flush().await;
         tracing::info!("stopped");
@@ -244,8 +247,8 @@ impl NodeDaemon {
     }
 
     fn update_backpressure(&mut self) {
-        let full = self.agent.output_blocked();
-        self.backpressure.update(full, self.parent.as_ref(), self.children.values());
+        let output = BlockedOutput::new(self.agent.output_blocked(), self.agent.blocked_jobs());
+        self.backpressure.update(output, self.parent.as_ref(), self.children.values());
     }
 
     /// A signal asks the daemon to stop; the second one stops it at once.

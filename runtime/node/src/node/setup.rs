@@ -170,7 +170,7 @@ impl Started {
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
-        let (backpressure, blocked) = Backpressure::new();
+        let (backpressure, way_up) = Backpressure::new();
         let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
             node,
@@ -192,7 +192,7 @@ impl Started {
             switcher: share.switcher,
             watcher: share.watcher,
             events: job_sender,
-            blocked,
+            way_up,
             page: share.page,
             live: RefCell::default(),
             kept_traces: RefCell::default(),

@@ -118,7 +118,7 @@ impl Log {
 
     /// So many bytes of output never came: what comes next stands behind a hole.
     pub(super) fn skip(&mut self, missing: u64) {
-        self.total += missing;
+        self.total = self.total.saturating_add(missing);
         self.end += 1;
     }
 
@@ -131,7 +131,7 @@ impl Log {
     pub(super) fn push(&mut self, rank: u32, stream: Stream, at: u64, frame: Vec<u8>, output: u64) {
         let (offset, before) = (self.end, self.total);
         self.end += frame.len() as u64;
-        self.total += output;
+        self.total = self.total.saturating_add(output);
         self.waiting_output += output;
         self.waiting_bytes += frame.len();
         let frame = frame.into();

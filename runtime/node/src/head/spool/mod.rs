@@ -26,6 +26,7 @@ use kumi_web::Output;
 use tokio::sync::{mpsc, watch};
 
 use super::metrics::HeadCounters;
+use super::reserve::{self, ReserveHeld};
 use follower::{Follower, Progress, unreadable};
 pub(super) use quota::SpoolQuota;
 use reader::{Reader, read_part};
@@ -55,6 +56,8 @@ pub(super) struct Spools {
     quota: SpoolQuota,
     /// Bytes of all files, and failures.
     counts: Rc<HeadCounters>,
+    /// Whether the disk has room for output.
+    reserve: ReserveHeld,
 }
 
 /// The job and offset in the name of a segment.
@@ -83,7 +86,7 @@ impl Spools {
         folder: PathBuf,
         known: impl Fn(JobId) -> bool,
         mut quota: SpoolQuota,
-        counts: Rc<HeadCounters>,
+        (counts, reserve): (Rc<HeadCounters>, ReserveHeld),
     ) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         // What jobs write is for their users, who get it through the head.
@@ -105,7 +108,7 @@ impl Spools {
         for (&job, &length) in &lengths {
             quota.set(job, length);
         }
-        Ok(Self { folder, found, spools: BTreeMap::new(), quota, counts })
+        Ok(Self { folder, found, spools: BTreeMap::new(), quota, counts, reserve })
     }
 
     /// These jobs are recorded, and each user counts for what theirs have written before.
@@ -201,15 +204,21 @@ impl Spools {
         });
     }
 
-    /// Takes output: followers have it from now on. Returns what the state machine has to know of it.
+    /// How far the streams of a job's ranks have come.
+    pub(super) fn streams(&mut self, job: JobId) -> Vec<(u32, Stream, u64)> {
+        let accepted = self.spool(job).writer.accepted().iter();
+        accepted.map(|(&(rank, stream), &next)| (rank, stream, next)).collect()
+    }
+
+    /// Takes output whose bytes begin at `at` in their stream: followers have it from now on. Returns what the state machine has to know of it.
     pub(super) fn keep(
         &mut self,
         job: JobId,
         (rank, stream): (u32, Stream),
+        at: u64,
         data: &[u8],
     ) -> Option<HeadEvent> {
         let spool = self.spool(job);
-        let at = spool.writer.accepted().get(&(rank, stream)).copied().unwrap_or(0);
         if let Err(error) = spool.writer.push(rank, stream, at, data) {
             tracing::error!(%job, rank, %error, "output of this form cannot be kept");
             return None;
@@ -247,6 +256,11 @@ impl Spools {
 
     fn try_write(&mut self, job: JobId) -> io::Result<()> {
         let ring = self.quota.ring();
+        if !self.reserve.get() || reserve::is_nearly_full(&self.folder)? {
+            let text =
+                "the disk of the head is nearly full, and the rest of it is for the job table";
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        }
         while let Some(needs) = self.spool(job).writer.needs() {
             self.make_room(job, needs, ring)?;
             self.spool(job).writer.write(ring)?;

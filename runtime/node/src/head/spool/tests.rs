@@ -12,8 +12,12 @@ use crate::config::Quotas;
 
 const JOB: JobId = JobId(4);
 
+fn owners() -> (Rc<HeadCounters>, ReserveHeld) {
+    (Rc::default(), Rc::new(true.into()))
+}
+
 fn open(dir: &Path, quota: SpoolQuota) -> Spools {
-    Spools::open(dir.to_owned(), |_| true, quota, Rc::default()).unwrap()
+    Spools::open(dir.to_owned(), |_| true, quota, owners()).unwrap()
 }
 
 fn quota() -> SpoolQuota {
@@ -33,8 +37,15 @@ fn quota_of(mib_per_job: u64, mib_per_user: u64) -> SpoolQuota {
     quota
 }
 
+/// Puts what a rank writes next to its standard output.
+fn put_of(spools: &mut Spools, job: JobId, rank: u32, data: &[u8]) -> Option<HeadEvent> {
+    let streams = spools.streams(job);
+    let at = streams.into_iter().find(|&(of, ..)| of == rank).map_or(0, |(.., next)| next);
+    spools.keep(job, (rank, Stream::Out), at, data)
+}
+
 fn put(spools: &mut Spools, rank: u32, data: &[u8]) -> Option<HeadEvent> {
-    spools.keep(JOB, (rank, Stream::Out), data)
+    put_of(spools, JOB, rank, data)
 }
 
 fn not_kept(event: Option<HeadEvent>) -> (u64, String) {
@@ -112,9 +123,8 @@ async fn the_next_head_leaves_out_what_was_cut_off() {
         let name = if earlier { "4" } else { "4.0" };
         let mut file = OpenOptions::new().append(true).open(dir.path().join(name)).unwrap();
         file.write_all(&cut[..12]).unwrap();
-        let counts = Rc::default();
-        let mut spools =
-            Spools::open(dir.path().to_owned(), |job| job == JOB, quota(), counts).unwrap();
+        let known = |job| job == JOB;
+        let mut spools = Spools::open(dir.path().to_owned(), known, quota(), owners()).unwrap();
         assert!(!dir.path().join("5.0").exists());
         let first = all(&mut spools, 0, false).await;
         assert_eq!(first, [output(0, b"whole", 14), ClientReply::Done]);
@@ -189,6 +199,36 @@ async fn output_of_a_full_disk_is_shown_and_what_is_dropped_is_marked() {
     assert_eq!(spools.spool(JOB).writer.accepted()[&(0, Stream::Out)], kept + 4 + lost);
 }
 
+/// Without its reserve the job table has the disk to itself.
+#[tokio::test(flavor = "current_thread")]
+async fn output_leaves_the_disk_to_the_job_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    spools.reserve.set(false);
+    let (bytes, reason) = not_kept(put(&mut spools, 0, b"one"));
+    assert!(bytes == 3 && reason.contains("for the job table"), "{bytes} {reason}");
+    assert_eq!(sums(&all(&mut spools, 0, false).await), (3, 0));
+    spools.reserve.set(true);
+    assert_eq!(not_kept(spools.write_again().pop()).0, 0);
+}
+
+/// An earlier head acknowledged what its disk then lost.
+#[tokio::test(flavor = "current_thread")]
+async fn what_no_node_can_send_again_is_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    put(&mut spools, 0, b"one");
+    put(&mut spools, 1, b"two");
+    let (bytes, _) = not_kept(spools.keep(JOB, (0, Stream::Out), 10, b"three"));
+    assert_eq!(bytes, 7);
+    let got = all(&mut spools, 0, false).await;
+    assert_eq!(sums(&got), (11, 7));
+    assert!(matches!(got[2], ClientReply::OutputLost { bytes: 7, .. }), "{got:?}");
+    let mut spools = open(dir.path(), quota());
+    assert_eq!(all(&mut spools, 0, false).await, got);
+    assert_eq!(spools.streams(JOB), [(0, Stream::Out, 15), (1, Stream::Out, 3)]);
+}
+
 /// Of a job the last output is kept, of a user that of jobs that are not over.
 #[tokio::test(flavor = "current_thread")]
 async fn output_is_bounded_for_each_job_and_user() {
@@ -203,7 +243,7 @@ async fn output_is_bounded_for_each_job_and_user() {
     assert!((1_500_000..2 << 20).contains(&shown), "{shown}");
     // Another one of the user has room for one MiB, and then for its own last output.
     for _ in 0..20 {
-        spools.keep(JobId(5), (0, Stream::Out), &piece);
+        put_of(&mut spools, JobId(5), 0, &piece);
     }
     let (first, kept) = (spools.quota.bytes(JOB), spools.quota.bytes(JobId(5)));
     assert!(kept > 700_000 && first + kept <= 3 << 20, "{first} {kept}");
@@ -211,7 +251,7 @@ async fn output_is_bounded_for_each_job_and_user() {
     spools.quota.know(JOB, 1000, true);
     spools.finish(JOB, Outcome::Success, 0);
     for _ in 0..20 {
-        spools.keep(JobId(5), (0, Stream::Out), &piece);
+        put_of(&mut spools, JobId(5), 0, &piece);
     }
     assert!(spools.quota.bytes(JobId(5)) > 1_500_000);
     assert_eq!(spools.quota.bytes(JOB), 0);
@@ -230,7 +270,7 @@ async fn output_of_jobs_that_are_over_goes() {
     let is_there = |job: u64| dir.path().join(format!("{job}.0")).exists();
     for number in 4..7 {
         spools.know(&record(number, JobState::Running));
-        spools.keep(JobId(number), (0, Stream::Out), &piece);
+        put_of(&mut spools, JobId(number), 0, &piece);
     }
     for number in 4..7 {
         assert!(is_there(4) && is_there(number));

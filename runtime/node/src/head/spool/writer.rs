@@ -68,7 +68,7 @@ impl LogWriter {
             let last = index + 1 == starts.len();
             match read_segment(&path(folder, job, start), start, last) {
                 Ok((segment, now)) => {
-                    total = segment.before + segment.output;
+                    total = segment.before.saturating_add(segment.output);
                     segments.push(segment);
                     positions = now;
                 }
@@ -108,7 +108,7 @@ impl LogWriter {
 
     /// Output that is not on disk, in bytes: gone since this head began, or waiting.
     pub(super) fn not_kept(&self) -> u64 {
-        self.lost + self.log.lock().waiting_output()
+        self.lost.saturating_add(self.log.lock().waiting_output())
     }
 
     /// Bytes of its files.
@@ -136,7 +136,7 @@ impl LogWriter {
         let missing = at.saturating_sub(*position);
         if missing > 0 {
             log.skip(missing);
-            self.lost += missing;
+            self.lost = self.lost.saturating_add(missing);
         }
         let output = data.len() as u64;
         *position = at.saturating_add(output);
@@ -154,7 +154,7 @@ impl LogWriter {
     /// Drops the oldest waiting piece.
     fn drop_waiting(&mut self) {
         let Some(piece) = self.log.lock().pop_waiting() else { return };
-        self.lost += piece.output;
+        self.lost = self.lost.saturating_add(piece.output);
         self.behind.insert((piece.rank, piece.stream), piece.at + piece.output);
     }
 
@@ -181,7 +181,7 @@ impl LogWriter {
         };
         remove(&self.folder, self.job, oldest.start)?;
         self.log.lock().pop_segment();
-        self.lost += oldest.output;
+        self.lost = self.lost.saturating_add(oldest.output);
         Ok(true)
     }
 
@@ -198,6 +198,7 @@ impl LogWriter {
         });
         if !goes_on {
             self.current = None;
+            self.behind.insert((piece.rank, piece.stream), piece.at);
             self.current = Some(self.begin_segment(piece.offset, piece.before)?);
         }
         let Some((file, segment)) = &mut self.current else { return Ok(()) };

@@ -14,7 +14,7 @@ impl Session {
             return;
         }
         self.seen = offset;
-        self.missing += bytes;
+        self.missing = self.missing.saturating_add(bytes);
         self.flush();
         let end = if self.terminal.is_some() { "\r\n" } else { "\n" };
         let line = format!("kumi: {bytes} bytes of output are missing here{end}");

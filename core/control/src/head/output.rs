@@ -1,0 +1,136 @@
+//! Output of jobs as it comes: each byte of a stream is taken once, in order, and acknowledged.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, NodeId};
+
+use super::{Head, HeadAction};
+use crate::message::{Command, KeptOutput, Nanos, NodeSet, Stream};
+
+/// Between acknowledgements. Those that come meanwhile go together; the first one after a pause goes at once.
+const PACE: Nanos = 2_000_000;
+
+/// Where bytes stand in the output of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) rank: u32,
+    pub(super) node: NodeId,
+    pub(super) stream: Stream,
+    /// Nothing before this can come again.
+    pub(super) base: u64,
+    pub(super) at: u64,
+}
+
+/// How far each stream has come, and what is to be acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct OutputPositions {
+    jobs: BTreeMap<JobId, BTreeMap<(u32, Stream), u64>>,
+    unsent: BTreeMap<(JobId, NodeId), BTreeMap<(u32, Stream), u64>>,
+    /// When the last acknowledgements went.
+    sent: Option<Nanos>,
+}
+
+impl OutputPositions {
+    fn next(&self, job: JobId, rank: u32, stream: Stream) -> u64 {
+        self.jobs.get(&job).and_then(|job| job.get(&(rank, stream))).copied().unwrap_or(0)
+    }
+
+    /// The part of `data` that is to be taken, and where it begins; none if it is known, or if what is missing before it will
+    /// come.
+    fn take(&mut self, job: JobId, origin: Origin, mut data: Vec<u8>) -> Option<(u64, Vec<u8>)> {
+        let next = self.next(job, origin.rank, origin.stream);
+        let end = origin.at.checked_add(data.len() as u64)?;
+        if end <= next || (origin.at > next && origin.base <= next) {
+            return None;
+        }
+        let known = usize::try_from(next.saturating_sub(origin.at)).ok()?;
+        data.drain(..known);
+        self.jobs.entry(job).or_default().insert((origin.rank, origin.stream), end);
+        Some((origin.at.max(next), data))
+    }
+
+    /// The node is to know that it needs the bytes before `next` no longer.
+    fn acknowledge(&mut self, job: JobId, origin: Origin, next: u64) {
+        let unsent = self.unsent.entry((job, origin.node)).or_default();
+        unsent.insert((origin.rank, origin.stream), next);
+    }
+
+    /// When acknowledgements go at the latest.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        let sent = self.sent.filter(|_| !self.unsent.is_empty())?;
+        Some(sent.saturating_add(PACE))
+    }
+
+    /// The job is over.
+    pub(super) fn forget_job(&mut self, job: JobId) {
+        self.jobs.remove(&job);
+    }
+
+    /// The acknowledgements that go now.
+    fn take_due(&mut self, now: Nanos) -> Vec<(NodeId, Command)> {
+        let waits = self.sent.is_some_and(|sent| now < sent.saturating_add(PACE));
+        if waits || self.unsent.is_empty() {
+            return Vec::new();
+        }
+        self.sent = Some(now);
+        let unsent = core::mem::take(&mut self.unsent).into_iter();
+        let command = |((job, node), streams): (_, BTreeMap<_, _>)| {
+            (node, Command::OutputKept { job, kept: list(streams), again: false })
+        };
+        unsent.map(command).collect()
+    }
+}
+
+fn list(streams: impl IntoIterator<Item = ((u32, Stream), u64)>) -> Vec<KeptOutput> {
+    let kept = |((rank, stream), next)| KeptOutput { rank, stream, next };
+    streams.into_iter().map(kept).collect()
+}
+
+impl Head {
+    /// Says how far a job's streams had come when an earlier head ended: before any event.
+    pub fn restore_output(
+        &mut self,
+        job: JobId,
+        streams: impl IntoIterator<Item = (u32, Stream, u64)>,
+    ) {
+        let streams = streams.into_iter().map(|(rank, stream, next)| ((rank, stream), next));
+        self.output.jobs.insert(job, streams.collect());
+    }
+
+    /// Each link lets only output of nodes pass that are below it, so a node writes for its own ranks only. What nobody wants is
+    /// acknowledged, so that the node can drop it.
+    pub(super) fn take_output(&mut self, id: JobId, origin: Origin, data: Vec<u8>) {
+        let end = origin.at.saturating_add(data.len() as u64);
+        let job = self.jobs.get(id).filter(|job| !job.is_over());
+        if !job.is_some_and(|job| job.has_rank(origin.rank, origin.node)) {
+            return self.output.acknowledge(id, origin, end);
+        }
+        let (rank, stream) = (origin.rank, origin.stream);
+        if let Some((at, data)) = self.output.take(id, origin, data) {
+            self.actions.push(HeadAction::Spool { job: id, rank, stream, at, data });
+        }
+        let next = self.output.next(id, rank, stream);
+        self.output.acknowledge(id, origin, next);
+    }
+
+    /// Acknowledges what has come since the last time.
+    pub(super) fn acknowledge_output(&mut self) {
+        for (node, command) in self.output.take_due(self.time.now()) {
+            self.send(&NodeSet::from_nodes([node]), &command);
+        }
+    }
+
+    /// Has nodes that attached send again what did not come of a job.
+    pub(super) fn ask_for_output(&mut self, id: JobId, nodes: &[NodeId]) {
+        for &node in nodes {
+            let job = self.jobs.get(id).filter(|job| !job.is_over());
+            let streams = self.output.jobs.get(&id).into_iter().flatten();
+            let here =
+                streams.filter(|((rank, _), _)| job.is_some_and(|job| job.has_rank(*rank, node)));
+            let kept = list(here.map(|(&stream, &next)| (stream, next)));
+            let command = Command::OutputKept { job: id, kept, again: true };
+            self.send(&NodeSet::from_nodes([node]), &command);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Output of ranks at the head: each byte once, in order, acknowledged, and asked for again.
+
+use super::*;
+
+/// What a rank wrote to its standard output.
+fn wrote(job: JobId, (base, at): (u64, u64), data: &[u8]) -> Report {
+    let (rank, node, stream) = (0, NodeId(0), Stream::Out);
+    Report::Output { job, rank, node, stream, base, at, data: data.to_vec() }
+}
+
+/// The bytes that are taken, with where they begin, and the first one that is not acknowledged.
+type Taken = (Option<(u64, Vec<u8>)>, Option<u64>);
+
+impl Test {
+    fn output(&mut self, report: Report) -> Taken {
+        let mut actions = self.report(report);
+        self.now += 3 * MS;
+        actions.extend(self.event(HeadEvent::Timeout));
+        let taken = actions.iter().find_map(|action| match action {
+            HeadAction::Spool { at, data, .. } => Some((*at, data.clone())),
+            _ => None,
+        });
+        let next = commands(&actions).into_iter().find_map(|(_, command)| match command {
+            Command::OutputKept { kept, again: false, .. } => Some(kept[0].next),
+            _ => None,
+        });
+        (taken, next)
+    }
+}
+
+fn taken(at: u64, data: &[u8], next: u64) -> Taken {
+    (Some((at, data.to_vec())), Some(next))
+}
+
+#[test]
+fn each_byte_is_taken_once() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    assert_eq!(test.output(wrote(job, (0, 0), b"abc")), taken(0, b"abc", 3));
+    assert_eq!(test.output(wrote(job, (0, 0), b"abc")), (None, Some(3)), "known");
+    assert_eq!(test.output(wrote(job, (0, 1), b"bcde")), taken(3, b"de", 5), "known in part");
+    assert_eq!(test.output(wrote(job, (0, 7), b"hi")), (None, Some(5)), "behind a hole");
+    assert_eq!(test.output(wrote(job, (0, 5), b"fg")), taken(5, b"fg", 7));
+    // The node has nothing before it any more: an earlier head acknowledged it and lost it.
+    assert_eq!(test.output(wrote(job, (20, 20), b"xy")), taken(20, b"xy", 22));
+    assert_eq!(test.output(wrote(job, (0, u64::MAX), b"xy")), (None, Some(22)), "nonsense");
+}
+
+#[test]
+fn acknowledgements_of_a_burst_go_together() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    let acknowledged = |actions: &[HeadAction]| {
+        let kept = commands(actions).into_iter().filter_map(|(_, command)| match command {
+            Command::OutputKept { kept, .. } => Some(kept[0].next),
+            _ => None,
+        });
+        kept.collect::<Vec<u64>>()
+    };
+    assert_eq!(acknowledged(&test.report(wrote(job, (0, 0), b"a"))), [1], "at once");
+    for at in 1..5 {
+        assert_eq!(acknowledged(&test.report(wrote(job, (0, at), b"a"))), []);
+    }
+    let due = test.head.next_timeout().expect("it is due");
+    assert!(due <= test.now + 3 * MS, "{due}");
+    test.now = due;
+    assert_eq!(acknowledged(&test.event(HeadEvent::Timeout)), [5]);
+}
+
+#[test]
+fn nodes_that_attach_are_told_what_came_and_asked_for_the_rest() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    test.output(wrote(job, (0, 0), b"abc"));
+    let attached = |jobs: &[JobId]| {
+        let jobs = jobs.iter().map(|&job| (job, vec![0])).collect();
+        Report::Attached(vec![NodeDescription { jobs, ..description(0) }])
+    };
+    let kept = vec![KeptOutput { rank: 0, stream: Stream::Out, next: 3 }];
+    let again = Command::OutputKept { job, kept, again: true };
+    let actions = test.report(attached(&[job]));
+    assert!(commands(&actions).contains(&(&set([0]), &again)), "{actions:?}");
+    // Also by the next head, which has it from the spool.
+    let mut head = Head::new(config(1), test.records.clone(), [2; 32]).expect("a policy");
+    head.restore_output(job, [(0, Stream::Out, 3)]);
+    let mut next = Test { head, now: test.now, records: test.records.clone() };
+    next.event(HeadEvent::ChildUp(LINK));
+    let actions = next.report(attached(&[job]));
+    assert!(commands(&actions).contains(&(&set([0]), &again)), "{actions:?}");
+    assert_eq!(next.output(wrote(job, (0, 2), b"cd")), taken(3, b"d", 4));
+    // Of a job that is over nobody wants more, and the node may drop it.
+    test.report(Report::Freed { job, nodes: set([0]) });
+    let none = Command::OutputKept { job, kept: vec![], again: true };
+    let actions = test.report(attached(&[job]));
+    assert!(commands(&actions).contains(&(&set([0]), &none)), "{actions:?}");
+    assert_eq!(test.output(wrote(job, (3, 3), b"late")), (None, Some(7)));
+}

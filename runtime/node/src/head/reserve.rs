@@ -1,0 +1,132 @@
+//! Disk that the job table has to itself: a file that is there for its length, and goes when the disk is full.
+
+use std::cell::Cell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statvfs::statvfs;
+
+/// Length of the file, and what output leaves free beside it, in bytes.
+const RESERVE: u64 = 32 << 20;
+/// On a small disk both are this part of it.
+const PART: u64 = 16;
+/// What is written at once where a file system cannot set blocks aside.
+const CHUNK: usize = 64 << 10;
+
+/// Whether the reserve is there, for those who leave the disk alone while it is not.
+pub(super) type ReserveHeld = Rc<Cell<bool>>;
+
+/// The reserve of a disk.
+#[derive(Debug)]
+pub(super) struct DiskReserve {
+    path: PathBuf,
+    held: ReserveHeld,
+}
+
+/// Bytes that are to be set aside on the disk of this folder.
+fn share(folder: &Path) -> io::Result<u64> {
+    let disk = statvfs(folder)?;
+    Ok(RESERVE.min(disk.blocks().saturating_mul(disk.fragment_size()) / PART))
+}
+
+/// Whether the disk of this folder has little room left: then only the job table may write.
+///
+/// # Errors
+/// The system does not say.
+pub(super) fn is_nearly_full(folder: &Path) -> io::Result<bool> {
+    let disk = statvfs(folder)?;
+    Ok(disk.blocks_available().saturating_mul(disk.fragment_size()) < share(folder)?)
+}
+
+fn fill(file: &mut File, length: u64) -> io::Result<()> {
+    let whole = i64::try_from(length).map_err(io::Error::other)?;
+    match fallocate(&*file, FallocateFlags::empty(), 0, whole) {
+        Err(Errno::EOPNOTSUPP) => {}
+        allocated => return Ok(allocated?),
+    }
+    let zeros = [0; CHUNK];
+    let mut left = length;
+    while left > 0 {
+        let count = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+        file.write_all(&zeros[..count])?;
+        left -= count as u64;
+    }
+    Ok(())
+}
+
+impl DiskReserve {
+    /// The reserve in the file at `path`, made if there is room for it.
+    pub(super) fn open(path: PathBuf) -> Self {
+        let reserve = Self { path, held: Rc::default() };
+        reserve.renew();
+        reserve
+    }
+
+    /// Whether it is there, now and later.
+    pub(super) fn held(&self) -> &ReserveHeld {
+        &self.held
+    }
+
+    fn make(&self) -> io::Result<()> {
+        let length = share(self.path.parent().unwrap_or(Path::new("/")))?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).open(&self.path)?;
+        fill(&mut file, length).inspect_err(|_| self.remove())
+    }
+
+    fn remove(&self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::error!(path = %self.path.display(), %error, "the reserve cannot be removed");
+        }
+    }
+
+    /// Makes it, if it is not there and there is room.
+    pub(super) fn renew(&self) {
+        if self.held.get() {
+            return;
+        }
+        match self.make() {
+            Ok(()) => self.held.set(true),
+            Err(error) => tracing::debug!(%error, "no room for the reserve"),
+        }
+    }
+
+    /// Gives it up. Returns whether there was one.
+    pub(super) fn release(&self) -> bool {
+        let held = self.held.take();
+        if held {
+            tracing::warn!(
+                "the disk is full: the job table uses its reserve, and output is not kept"
+            );
+            self.remove();
+        }
+        held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_takes_room_and_gives_it_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("reserve");
+        let length = || fs::metadata(&path).map_or(0, |found| found.len());
+        let reserve = DiskReserve::open(path.clone());
+        assert!(reserve.held().get());
+        assert_eq!(length(), share(dir.path()).unwrap());
+        assert!(reserve.release() && !reserve.held().get());
+        assert_eq!(length(), 0);
+        assert!(!reserve.release());
+        reserve.renew();
+        assert!(reserve.held().get() && length() > 0);
+        // Where no file can be there is none, which is no failure.
+        let none = DiskReserve::open(dir.path().join("no/such/folder"));
+        assert!(!none.held().get() && !none.release());
+    }
+}
