@@ -43,11 +43,10 @@ fn a_full_disk_loses_no_output_silently() {
     let not_kept = job["output_not_kept"].as_u64().expect("a number");
     assert!((250_000..400_000).contains(&not_kept), "{job}");
     assert!(cluster.kumi(&["ps", "--all"]).ok().out.contains("OUTPUT LOST"));
-    // What does not fit is shown or marked, and then the command fails.
+    // So is what does not fit: the job waits for its submitter. Who comes later misses some.
     let script = writes(2_000_000);
-    let done = cluster.kumi(&["run", "-n", "2", "--name", "more", "sh", "-c", &script]);
-    assert_eq!(done.out.len() + missing(&done), 40_000_000, "{}", done.err);
-    assert_eq!(done.code(), if missing(&done) == 0 { 0 } else { 74 }, "{}", done.err);
+    let done = cluster.kumi(&["run", "-n", "2", "--name", "more", "sh", "-c", &script]).ok();
+    assert_eq!((done.out.len(), missing(&done)), (40_000_000, 0), "{}", done.err);
     let number = cluster.job("more").expect("it is known")["job"].to_string();
     let logs = cluster.kumi(&["logs", &number]).ok();
     assert!(missing(&logs) > 30_000_000, "{}", logs.err);
@@ -81,8 +80,8 @@ fn a_full_disk_stops_no_submissions() {
     };
     // Any user can do this.
     let script = "yes 123456789 | head -n 8000000";
-    let done = cluster.kumi(&["run", "--name", "much", "sh", "-c", script]);
-    assert_eq!(done.out.len() + missing(&done), 80_000_000, "{}", done.err);
+    let done = cluster.kumi(&["run", "--name", "much", "sh", "-c", script]).ok();
+    assert_eq!((done.out.len(), missing(&done)), (80_000_000, 0), "{}", done.err);
     assert!(cluster.job("much").is_some_and(|job| job["output_not_kept"].as_u64() > Some(0)));
     runs(cluster);
     // Others take the rest of the disk, also whatever the table gives back.

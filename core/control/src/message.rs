@@ -543,7 +543,7 @@ pub enum Report {
         /// Combined on the way up as they come.
         nodes: NodeSet,
     },
-    /// Output of a rank. The node has it until [`Command::OutputKept`].
+    /// Output of a rank. The node has it until [`Command::OutputKept`]. Without bytes: all has come of the job there.
     Output {
         /// The job.
         job: JobId,

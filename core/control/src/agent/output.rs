@@ -113,6 +113,14 @@ impl OutputWindows {
         }
     }
 
+    /// The report that all output of a job has been sent, of which nothing else is left.
+    pub(super) fn last(&self, job: JobId, node: NodeId) -> Option<Report> {
+        let window = self.jobs.get(&job).filter(|window| window.ended && !window.is_empty())?;
+        let (&(rank, stream), &StreamWindow { base, next, .. }) =
+            window.streams.first_key_value()?;
+        Some(Report::Output { job, rank, node, stream, base, at: next, data: Vec::new() })
+    }
+
     /// Reports of all that is not acknowledged of a job, in the order in which it came.
     pub(super) fn again(&self, job: JobId, node: NodeId) -> Vec<Report> {
         let mut reports = Vec::new();

@@ -72,6 +72,8 @@ impl Agent {
     pub(super) fn freed(&mut self, job: JobId) {
         if self.output.end(job) {
             self.gone(job);
+        } else if let Some(last) = self.output.last(job, self.node()) {
+            self.report(last);
         }
     }
 
@@ -105,7 +107,8 @@ impl Agent {
     pub(super) fn output_kept(&mut self, job: JobId, kept: &[KeptOutput], again: bool) {
         self.output.acknowledge(job, kept);
         if again {
-            for report in self.output.again(job, self.node()) {
+            let again = self.output.again(job, self.node()).into_iter();
+            for report in again.chain(self.output.last(job, self.node())) {
                 self.report(report);
             }
         }

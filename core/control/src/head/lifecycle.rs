@@ -252,6 +252,8 @@ impl Head {
             JobState::Preparing | JobState::Running => {
                 let nodes = job.live_nodes();
                 self.enter(id, &JobState::Ending(outcome));
+                // Its end waits for nobody who reads slowly.
+                self.spooled(id);
                 self.set_active(id, false);
                 self.cancel_transfers_for(id);
                 self.send(&nodes, &Command::Kill { job: id });

@@ -185,6 +185,11 @@ pub enum HeadEvent {
     Client(ClientId, User, ClientRequest),
     /// A client's connection is gone.
     ClientGone(ClientId),
+    /// The spool has taken what was handed in of this job, and takes more.
+    Spooled {
+        /// The job.
+        job: JobId,
+    },
     /// Of the output that this head has handed in, so much is not kept now. The job goes on.
     NotKept {
         /// The job.
@@ -207,7 +212,8 @@ pub enum HeadAction {
     ToChild(LinkId, NodeSet, Command),
     /// Send to a client.
     ToClient(ClientId, ClientReply),
-    /// Append to the job's spool, and say [`HeadEvent::NotKept`] when what is not kept changes.
+    /// Append to the job's spool, and answer with [`HeadEvent::Spooled`] as soon as it may take more. Say
+    /// [`HeadEvent::NotKept`] when what is not kept changes.
     Spool {
         /// The job.
         job: JobId,
@@ -231,6 +237,8 @@ pub enum HeadAction {
         offset: u64,
         /// Whether to wait for more.
         wait: bool,
+        /// Whether the job waits for this follower when it is far behind.
+        paces: bool,
     },
     /// No more output of the job will come: finish its followers with `Ended` once they have it
     /// all. Comes again, behind `Follow`, for a job that was over before.
@@ -338,6 +346,7 @@ impl Head {
             HeadEvent::Child(_, Up::ClockProbe { .. } | Up::Disclosed(_)) | HeadEvent::Timeout => {}
             HeadEvent::Client(client, user, request) => self.request(client, &user, request),
             HeadEvent::ClientGone(client) => self.client_gone(client),
+            HeadEvent::Spooled { job } => self.spooled(job),
             HeadEvent::NotKept { job, bytes, reason } => self.not_kept(job, bytes, reason),
         }
         self.check_lost_nodes();

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use super::{Head, HeadAction};
-use crate::message::{Command, KeptOutput, Nanos, NodeSet, Stream};
+use crate::message::{Command, JobState, KeptOutput, Nanos, NodeSet, Stream};
 
 /// Between acknowledgements. Those that come meanwhile go together; the first one after a pause goes at once.
 const PACE: Nanos = 2_000_000;
@@ -26,6 +26,8 @@ pub(super) struct Origin {
 #[derive(Debug, Default)]
 pub(super) struct OutputPositions {
     jobs: BTreeMap<JobId, BTreeMap<(u32, Stream), u64>>,
+    /// Acknowledgements of what the spool has not taken yet.
+    held: BTreeMap<JobId, BTreeMap<NodeId, BTreeMap<(u32, Stream), u64>>>,
     unsent: BTreeMap<(JobId, NodeId), BTreeMap<(u32, Stream), u64>>,
     /// When the last acknowledgements went.
     sent: Option<Nanos>,
@@ -50,6 +52,26 @@ impl OutputPositions {
         Some((origin.at.max(next), data))
     }
 
+    /// The same as soon as the spool has taken what was handed in.
+    fn hold(&mut self, job: JobId, origin: Origin, next: u64) {
+        let held = self.held.entry(job).or_default().entry(origin.node).or_default();
+        held.insert((origin.rank, origin.stream), next);
+    }
+
+    /// Nothing more will come of this node: it has to know at once what has.
+    fn release(&mut self, job: JobId, node: NodeId) {
+        if let Some(streams) = self.held.get_mut(&job).and_then(|nodes| nodes.remove(&node)) {
+            self.unsent.entry((job, node)).or_default().extend(streams);
+        }
+    }
+
+    /// The spool has taken what was handed in of a job.
+    fn spooled(&mut self, job: JobId) {
+        for (node, streams) in self.held.remove(&job).unwrap_or_default() {
+            self.unsent.entry((job, node)).or_default().extend(streams);
+        }
+    }
+
     /// The node is to know that it needs the bytes before `next` no longer.
     fn acknowledge(&mut self, job: JobId, origin: Origin, next: u64) {
         let unsent = self.unsent.entry((job, origin.node)).or_default();
@@ -64,6 +86,7 @@ impl OutputPositions {
 
     /// The job is over.
     pub(super) fn forget_job(&mut self, job: JobId) {
+        self.spooled(job);
         self.jobs.remove(&job);
     }
 
@@ -99,19 +122,34 @@ impl Head {
     }
 
     /// Each link lets only output of nodes pass that are below it, so a node writes for its own ranks only. What nobody wants is
-    /// acknowledged, so that the node can drop it.
+    /// acknowledged, so that the node can drop it. A piece
+    /// without bytes says that nothing more comes of the job there.
     pub(super) fn take_output(&mut self, id: JobId, origin: Origin, data: Vec<u8>) {
         let end = origin.at.saturating_add(data.len() as u64);
         let job = self.jobs.get(id).filter(|job| !job.is_over());
         if !job.is_some_and(|job| job.has_rank(origin.rank, origin.node)) {
             return self.output.acknowledge(id, origin, end);
         }
+        if data.is_empty() {
+            return self.output.release(id, origin.node);
+        }
         let (rank, stream) = (origin.rank, origin.stream);
-        if let Some((at, data)) = self.output.take(id, origin, data) {
+        let taken = self.output.take(id, origin, data);
+        let next = self.output.next(id, rank, stream);
+        let runs = self.jobs.get(id).is_some_and(|job| job.record.state == JobState::Running);
+        if runs && (taken.is_some() || self.output.held.contains_key(&id)) {
+            self.output.hold(id, origin, next);
+        } else {
+            self.output.acknowledge(id, origin, next);
+        }
+        if let Some((at, data)) = taken {
             self.actions.push(HeadAction::Spool { job: id, rank, stream, at, data });
         }
-        let next = self.output.next(id, rank, stream);
-        self.output.acknowledge(id, origin, next);
+    }
+
+    /// The spool takes more output of the job.
+    pub(super) fn spooled(&mut self, id: JobId) {
+        self.output.spooled(id);
     }
 
     /// Acknowledges what has come since the last time.

@@ -33,7 +33,7 @@ impl Head {
             ClientRequest::Hello { version } => self.hello(client, version),
             ClientRequest::Submit(request) => self.client_submit(client, user, *request),
             ClientRequest::Follow { job, offset, wait } => {
-                self.follow(client, user, job, offset, wait)
+                self.follow((client, user), job, offset, (wait, false))
             }
             ClientRequest::ProgramChunk { hash, offset, total, data } => {
                 self.program_chunk(client, Chunk { hash, offset, total, data });
@@ -118,7 +118,7 @@ impl Head {
         if self.jobs.get(job).is_some_and(|job| !job.is_over()) {
             self.transfers.set_submitter(job, client);
         }
-        self.follow(client, user, job, 0, true)?;
+        self.follow((client, user), job, 0, (true, true))?;
         // The client may be able to supply the program.
         self.supply_program(job);
         Ok(())
@@ -126,17 +126,16 @@ impl Head {
 
     fn follow(
         &mut self,
-        client: ClientId,
-        user: &User,
+        (client, user): (ClientId, &User),
         id: JobId,
         offset: u64,
-        wait: bool,
+        (wait, paces): (bool, bool),
     ) -> Result<(), Refusal> {
         self.permitted(user, id, "read its output")?;
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
         let (state, not_kept) = (job.record.state.clone(), job.record.output_not_kept);
         if let JobState::Ended(outcome) = state {
-            self.actions.push(HeadAction::Follow { client, job: id, offset, wait });
+            self.actions.push(HeadAction::Follow { client, job: id, offset, wait, paces });
             self.actions.push(HeadAction::EndSpool { job: id, outcome, not_kept });
             return Ok(());
         }
@@ -148,7 +147,7 @@ impl Head {
             self.actions.reply(client, ClientReply::State { job: id, state });
             self.tell_deadlock(id, client);
         }
-        self.actions.push(HeadAction::Follow { client, job: id, offset, wait });
+        self.actions.push(HeadAction::Follow { client, job: id, offset, wait, paces });
         Ok(())
     }
 

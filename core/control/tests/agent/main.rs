@@ -299,7 +299,8 @@ fn what_matters_is_said_again_until_it_may_be_forgotten() {
     let expected =
         [up(Report::Prepared { job: JOB, nodes: (0..4).map(prepared).collect() }), up(freed([3]))];
     assert_eq!(rest, expected, "the head does not have the output yet");
-    assert_eq!(test.kept(0, true), [up(wrote(0, 0, b"one"))]);
+    let last = up(wrote(0, 3, b""));
+    assert_eq!(test.kept(0, true), [up(wrote(0, 0, b"one")), last]);
     let actions = test.kept(3, false);
     assert_eq!(actions, [], "others are not freed");
 
@@ -366,7 +367,9 @@ fn a_job_is_freed_behind_its_output() {
     test.child(RIGHT, freed([2]));
     let status = RankStatus::Exited(0);
     test.event(AgentEvent::RankExited { job: JOB, rank: 0, status });
-    assert_eq!(test.event(AgentEvent::Freed { job: JOB }), []);
+    let last = up(wrote(0, 3, b""));
+    assert_eq!(test.event(AgentEvent::Freed { job: JOB }), [last.clone()]);
+    assert_eq!(test.kept(0, true), [up(wrote(0, 0, b"one")), last]);
     assert!(test.agent.awaits_acknowledgement());
     assert_eq!(test.kept(2, false), [], "a part of a piece");
     assert_eq!(test.kept(3, false), [up(freed(0..4))]);

@@ -182,6 +182,12 @@ impl World {
         }
     }
 
+    pub fn spooled(&mut self, epoch: u64, job: JobId) {
+        if self.head.alive(epoch) {
+            self.head_event(HeadEvent::Spooled { job });
+        }
+    }
+
     pub fn head_timer(&mut self, epoch: u64) {
         if self.head.alive(epoch) {
             self.head.armed = None;
@@ -209,6 +215,8 @@ impl World {
                 assert_eq!(*next, at, "output of rank {rank} of job {job} comes once and in order");
                 *next += data.len() as u64;
                 spool.text.extend(data);
+                let epoch = self.head.epoch;
+                self.soon(0, 2 * MS, Event::Spooled { epoch, job });
             }
             HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
             HeadAction::EndSpool { job, outcome, .. } => self.clients_hear_end(job, &outcome),

@@ -90,6 +90,7 @@ pub enum Event {
     Stirs { node: u32, incarnation: u64, job: JobId },
     Stirred { node: u32, incarnation: u64, job: JobId, stirs: u64 },
     HeadTimer { epoch: u64 },
+    Spooled { epoch: u64, job: JobId },
     Client { index: usize },
     ClientChunk { index: usize, epoch: u64, offset: u64 },
     ClientKills { index: usize },
@@ -367,6 +368,7 @@ impl World {
                 self.stirred(node, incarnation, job, stirs);
             }
             Event::HeadTimer { epoch } => self.head_timer(epoch),
+            Event::Spooled { epoch, job } => self.spooled(epoch, job),
             Event::Client { index } => self.client_connects(index),
             Event::ClientChunk { index, epoch, offset } => self.client_sends(index, epoch, offset),
             Event::ClientKills { index } => self.client_kills(index),

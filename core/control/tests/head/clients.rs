@@ -434,7 +434,7 @@ fn following_a_job_that_is_over_ends_at_once() {
     let head = Head::new(config(1), test.records.clone(), [2; 32]).expect("a policy");
     let mut test = Test { head, now: test.now, records: test.records };
     let actions = test.ask(&ALICE, ClientRequest::Follow { job, offset: 3, wait: true });
-    let follow = HeadAction::Follow { client: CLIENT, job, offset: 3, wait: true };
+    let follow = HeadAction::Follow { client: CLIENT, job, offset: 3, wait: true, paces: false };
     assert_eq!(
         actions,
         [follow, HeadAction::EndSpool { job, outcome: Outcome::Success, not_kept: 0 }]

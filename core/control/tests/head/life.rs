@@ -14,7 +14,11 @@ fn a_job_from_submission_to_its_end() {
     assert_eq!(*nodes, set(0..3), "two processors a node");
     let layout: Vec<_> = spec.layout.iter().map(|p| (p.node.0, p.first, p.count)).collect();
     assert_eq!(layout, [(0, 0, 2), (1, 2, 2), (2, 4, 1)]);
-    assert!(actions.iter().any(|a| matches!(a, HeadAction::Follow { offset: 0, wait: true, .. })));
+    assert!(
+        actions
+            .iter()
+            .any(|a| matches!(a, HeadAction::Follow { offset: 0, wait: true, paces: true, .. }))
+    );
 
     assert!(commands(&test.prepare(job, [(0, 2), (2, 1)])).is_empty(), "one is not prepared");
     let actions = test.prepare(job, [(1, 2)]);
@@ -45,8 +49,8 @@ fn a_job_from_submission_to_its_end() {
         data: data.clone(),
     };
     let spool = HeadAction::Spool { job, rank: 4, stream: Stream::Out, at: 0, data };
-    let actions = test.report(output);
-    assert_eq!(actions[0], spool);
+    assert_eq!(test.report(output), [spool]);
+    let actions = test.event(HeadEvent::Spooled { job });
     let kept = vec![KeptOutput { rank: 4, stream: Stream::Out, next: 6 }];
     let kept = Command::OutputKept { job, kept, again: false };
     assert_eq!(commands(&actions), [(&set([2]), &kept)]);

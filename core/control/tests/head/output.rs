@@ -13,7 +13,12 @@ type Taken = (Option<(u64, Vec<u8>)>, Option<u64>);
 
 impl Test {
     fn output(&mut self, report: Report) -> Taken {
+        let job = match report {
+            Report::Output { job, .. } => job,
+            _ => panic!("no output"),
+        };
         let mut actions = self.report(report);
+        actions.extend(self.event(HeadEvent::Spooled { job }));
         self.now += 3 * MS;
         actions.extend(self.event(HeadEvent::Timeout));
         let taken = actions.iter().find_map(|action| match action {
@@ -57,14 +62,43 @@ fn acknowledgements_of_a_burst_go_together() {
         });
         kept.collect::<Vec<u64>>()
     };
-    assert_eq!(acknowledged(&test.report(wrote(job, (0, 0), b"a"))), [1], "at once");
+    let put = |test: &mut Test, at| {
+        test.report(wrote(job, (0, at), b"a"));
+        acknowledged(&test.event(HeadEvent::Spooled { job }))
+    };
+    assert_eq!(put(&mut test, 0), [1], "at once");
     for at in 1..5 {
-        assert_eq!(acknowledged(&test.report(wrote(job, (0, at), b"a"))), []);
+        assert_eq!(put(&mut test, at), []);
     }
     let due = test.head.next_timeout().expect("it is due");
     assert!(due <= test.now + 3 * MS, "{due}");
     test.now = due;
     assert_eq!(acknowledged(&test.event(HeadEvent::Timeout)), [5]);
+}
+
+#[test]
+fn what_the_spool_has_not_taken_is_not_acknowledged() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    let kept = |actions: &[HeadAction]| {
+        commands(actions).iter().any(|(_, command)| matches!(command, Command::OutputKept { .. }))
+    };
+    test.report(wrote(job, (0, 0), b"abc"));
+    test.report(wrote(job, (0, 0), b"abc"));
+    test.now += 100 * MS;
+    assert!(!kept(&test.event(HeadEvent::Timeout)));
+    assert!(!kept(&test.event(HeadEvent::Spooled { job: JobId(99) })));
+    assert!(kept(&test.event(HeadEvent::Spooled { job })));
+    // Nothing more comes of the node: its end is not held up.
+    test.report(wrote(job, (3, 3), b"d"));
+    test.now += 100 * MS;
+    assert!(kept(&test.report(wrote(job, (3, 4), b""))));
+    // Nor is that of a job that is killed.
+    test.report(wrote(job, (4, 4), b"e"));
+    test.now += 100 * MS;
+    assert!(kept(&test.ask(&ALICE, ClientRequest::Kill { job })));
+    test.now += 100 * MS;
+    assert!(kept(&test.report(wrote(job, (5, 5), b"f"))));
 }
 
 #[test]

@@ -266,6 +266,11 @@ impl HeadDaemon {
                     self.handle(HeadEvent::Client(MONITOR, MONITOR_USER, request));
                 }
                 question = self.web.question() => self.question(question),
+                () = self.spools.progress() => {
+                    for event in self.spools.release() {
+                        self.handle(event);
+                    }
+                }
                 () = tokio::time::sleep(timeout) => {
                     self.records.write_again();
                     self.handle(HeadEvent::Timeout);
@@ -372,7 +377,7 @@ impl HeadDaemon {
         self.head.borrow_mut().poll_action()
     }
 
-    fn act(&mut self, action: HeadAction) -> Option<HeadEvent> {
+    fn act(&mut self, action: HeadAction) -> Vec<HeadEvent> {
         match action {
             HeadAction::Persist(record) => {
                 self.records.persist(BTreeMap::from([(record.spec.job, *record)]));
@@ -389,9 +394,10 @@ impl HeadDaemon {
             HeadAction::Spool { job, rank, stream, at, data } => {
                 return self.spools.keep(job, (rank, stream), at, &data);
             }
-            HeadAction::Follow { client, job, offset, wait } => {
+            HeadAction::Follow { client, job, offset, wait, paces } => {
                 let spools = &mut self.spools;
-                self.clients.follow(client, |output| spools.follow(job, offset, wait, output));
+                self.clients
+                    .follow(client, |output| spools.follow(job, offset, (wait, paces), output));
             }
             HeadAction::EndSpool { job, outcome, not_kept } => {
                 self.spools.finish(job, outcome, not_kept);
@@ -403,7 +409,7 @@ impl HeadDaemon {
             HeadAction::Revoke(list) => self.credentials.revoke(&list),
             HeadAction::Shutdown => self.done = true,
         }
-        None
+        Vec::new()
     }
 }
 

@@ -7,6 +7,7 @@ use kumi_control::message::{ClientReply, Outcome, Refusal, RefusalKind};
 use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
 
+use super::pace::Pacer;
 use super::reader::{Reader, Step};
 use crate::client::refusal;
 
@@ -24,6 +25,7 @@ pub(super) struct Follower {
     pub(super) folder: PathBuf,
     pub(super) job: JobId,
     pub(super) wait: bool,
+    pub(super) pacer: Option<Pacer>,
     pub(super) progress: watch::Receiver<Progress>,
     pub(super) client: mpsc::Sender<ClientReply>,
 }
@@ -87,6 +89,9 @@ impl Follower {
             };
             if self.client.send(reply).await.is_err() {
                 return Ok(false);
+            }
+            if let Some(pacer) = &self.pacer {
+                pacer.come_to(offset);
             }
         }
     }

@@ -5,6 +5,7 @@
 
 mod follower;
 mod log;
+mod pace;
 mod quota;
 mod reader;
 mod segment;
@@ -12,34 +13,39 @@ mod segment;
 mod tests;
 mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use kumi_control::head::HeadEvent;
 use kumi_control::message::{ClientReply, JobRecord, Outcome, Refusal, Stream};
 use kumi_sched::JobId;
 use kumi_web::Output;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::metrics::HeadCounters;
 use super::reserve::{self, ReserveHeld};
 use follower::{Follower, Progress, unreadable};
+use pace::Pace;
 pub(super) use quota::SpoolQuota;
 use reader::{Reader, read_part};
 use writer::LogWriter;
 
 /// Spools that are over and whose state is remembered.
 const REMEMBERED: usize = 256;
+/// A job waits for a follower that sets its pace and is further behind, in bytes.
+const MOST_BEHIND: u64 = 1 << 20;
 
 /// The log of a job, and who follows it.
 #[derive(Debug)]
 struct Spool {
     writer: LogWriter,
     progress: watch::Sender<Progress>,
+    pace: Pace,
     /// Why the disk takes nothing now.
     failing: Option<String>,
     /// Output that is not kept, as the state machine knows it.
@@ -58,6 +64,9 @@ pub(super) struct Spools {
     counts: Rc<HeadCounters>,
     /// Whether the disk has room for output.
     reserve: ReserveHeld,
+    /// Jobs that wait for a follower, and what tells that one has come further.
+    waiting: BTreeSet<JobId>,
+    progress: Arc<Notify>,
 }
 
 /// The job and offset in the name of a segment.
@@ -108,7 +117,8 @@ impl Spools {
         for (&job, &length) in &lengths {
             quota.set(job, length);
         }
-        Ok(Self { folder, found, spools: BTreeMap::new(), quota, counts, reserve })
+        let (spools, waiting, progress) = Default::default();
+        Ok(Self { folder, found, spools, quota, counts, reserve, waiting, progress })
     }
 
     /// These jobs are recorded, and each user counts for what theirs have written before.
@@ -186,7 +196,7 @@ impl Spools {
             let writer = LogWriter::open(folder, job, &starts);
             let end = writer.log().lock().end();
             let progress = watch::Sender::new(Progress { end, outcome: None });
-            Spool { writer, progress, failing: None, told: 0 }
+            Spool { writer, progress, pace: Pace::default(), failing: None, told: 0 }
         })
     }
 
@@ -217,21 +227,53 @@ impl Spools {
         (rank, stream): (u32, Stream),
         at: u64,
         data: &[u8],
-    ) -> Option<HeadEvent> {
+    ) -> Vec<HeadEvent> {
         let spool = self.spool(job);
         if let Err(error) = spool.writer.push(rank, stream, at, data) {
             tracing::error!(%job, rank, %error, "output of this form cannot be kept");
-            return None;
+            return vec![HeadEvent::Spooled { job }];
         }
         // While the disk takes nothing, only the second's look tries again.
         if spool.failing.is_none() {
             self.write(job);
         }
         let spool = self.spool(job);
-        spool.writer.bound_waiting();
+        spool.writer.bound_waiting(spool.pace.slowest());
         let end = spool.writer.log().lock().end();
         spool.progress.send_modify(|progress| progress.end = end);
-        self.news(job)
+        let spooled = if self.is_ahead(job) {
+            self.waiting.insert(job);
+            None
+        } else {
+            Some(HeadEvent::Spooled { job })
+        };
+        self.news(job).into_iter().chain(spooled).collect()
+    }
+
+    /// Whether a job is far ahead of a follower that sets its pace.
+    fn is_ahead(&self, job: JobId) -> bool {
+        let Some(spool) = self.spools.get(&job) else { return false };
+        let end = spool.writer.log().lock().end();
+        spool.pace.slowest().is_some_and(|slowest| end.saturating_sub(slowest) > MOST_BEHIND)
+    }
+
+    /// Waits until a follower that sets the pace of a job has come further.
+    pub(super) async fn progress(&self) {
+        loop {
+            self.progress.notified().await;
+            if self.waiting.iter().any(|&job| !self.is_ahead(job)) {
+                return;
+            }
+        }
+    }
+
+    /// The jobs that need not wait for a follower any more may write on.
+    pub(super) fn release(&mut self) -> Vec<HeadEvent> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (ahead, free) = waiting.into_iter().partition(|&job| self.is_ahead(job));
+        self.waiting = ahead;
+        let free: BTreeSet<JobId> = free;
+        free.into_iter().map(|job| HeadEvent::Spooled { job }).collect()
     }
 
     /// Writes what waits for the disk, and remembers whether that takes it.
@@ -339,18 +381,20 @@ impl Spools {
         }
     }
 
-    /// A follower of the job from `offset` on, which sends to `client` until the end.
+    /// A follower of the job from `offset` on, which sends to `client` until the end. One that paces is waited for.
     pub(super) fn follow(
         &mut self,
         job: JobId,
         offset: u64,
-        wait: bool,
+        (wait, paces): (bool, bool),
         client: mpsc::Sender<ClientReply>,
     ) -> impl Future<Output = ()> + use<> {
         let folder = self.folder.clone();
+        let told = Arc::clone(&self.progress);
         let spool = self.spool(job);
         let progress = spool.progress.subscribe();
         let reader = Reader::new(&folder, job, spool.writer.log().clone(), offset);
-        Follower { reader, folder, job, wait, progress, client }.run()
+        let pacer = paces.then(|| spool.pace.join(offset, told));
+        Follower { reader, folder, job, wait, pacer, progress, client }.run()
     }
 }

@@ -38,26 +38,30 @@ fn quota_of(mib_per_job: u64, mib_per_user: u64) -> SpoolQuota {
 }
 
 /// Puts what a rank writes next to its standard output.
-fn put_of(spools: &mut Spools, job: JobId, rank: u32, data: &[u8]) -> Option<HeadEvent> {
+fn put_of(spools: &mut Spools, job: JobId, rank: u32, data: &[u8]) -> Vec<HeadEvent> {
     let streams = spools.streams(job);
     let at = streams.into_iter().find(|&(of, ..)| of == rank).map_or(0, |(.., next)| next);
     spools.keep(job, (rank, Stream::Out), at, data)
 }
 
-fn put(spools: &mut Spools, rank: u32, data: &[u8]) -> Option<HeadEvent> {
+fn put(spools: &mut Spools, rank: u32, data: &[u8]) -> Vec<HeadEvent> {
     put_of(spools, JOB, rank, data)
 }
 
-fn not_kept(event: Option<HeadEvent>) -> (u64, String) {
-    match event {
-        Some(HeadEvent::NotKept { bytes, reason, .. }) => (bytes, reason),
-        other => panic!("{other:?}"),
-    }
+fn news(events: Vec<HeadEvent>) -> Option<(u64, String)> {
+    events.into_iter().find_map(|event| match event {
+        HeadEvent::NotKept { bytes, reason, .. } => Some((bytes, reason)),
+        _ => None,
+    })
+}
+
+fn not_kept(events: Vec<HeadEvent>) -> (u64, String) {
+    news(events).expect("some is not kept")
 }
 
 async fn all(spools: &mut Spools, offset: u64, wait: bool) -> Vec<ClientReply> {
     let (client, mut replies) = mpsc::channel(1);
-    let follower = tokio::spawn(spools.follow(JOB, offset, wait, client));
+    let follower = tokio::spawn(spools.follow(JOB, offset, (wait, false), client));
     let mut got = Vec::new();
     while let Some(reply) = replies.recv().await {
         got.push(reply);
@@ -79,11 +83,9 @@ fn output(rank: u32, data: &[u8], offset: u64) -> ClientReply {
     ClientReply::Output { job: JOB, rank, stream: Stream::Out, data: data.to_vec(), offset }
 }
 
-/// Puts a device that is always full where the next segment of the job begins.
-fn fill_disk(dir: &Path, start: u64) -> bool {
-    let full = Path::new("/dev/full");
-    full.exists() && std::os::unix::fs::symlink(full, dir.join(format!("4.{start}"))).is_ok()
-}
+/// Files that take nothing, and the kernel's reason: a full disk, and one that fails.
+const BAD_DISKS: [(&str, &str); 2] =
+    [("/dev/full", "No space left"), ("/proc/self/mem", "Input/output error")];
 
 #[tokio::test(flavor = "current_thread")]
 async fn followers_get_everything_in_order() {
@@ -91,11 +93,11 @@ async fn followers_get_everything_in_order() {
     let mut spools = open(&dir.path().join("spool"), quota());
     assert_eq!(all(&mut spools, 0, false).await, [ClientReply::Done]);
     let (client, mut live) = mpsc::channel(1);
-    tokio::spawn(spools.follow(JOB, 0, true, client));
-    assert!(put(&mut spools, 0, b"one").is_none());
+    tokio::spawn(spools.follow(JOB, 0, (true, false), client));
+    assert!(news(put(&mut spools, 0, b"one")).is_none());
     assert_eq!(live.recv().await, Some(output(0, b"one", 12)));
     assert_eq!(live.recv().await, Some(ClientReply::Current { job: JOB }));
-    assert!(put(&mut spools, 1, b"two").is_none());
+    assert!(news(put(&mut spools, 1, b"two")).is_none());
     assert_eq!(live.recv().await, Some(output(1, b"two", 24)));
     let late = all(&mut spools, 12, false).await;
     assert_eq!(late, [output(1, b"two", 24), ClientReply::Done]);
@@ -166,18 +168,25 @@ async fn long_output_comes_in_pieces_of_several_segments() {
 
 /// Followers get it live, later ones a mark, and the next head knows how much is missing.
 #[tokio::test(flavor = "current_thread")]
-async fn output_of_a_full_disk_is_shown_and_what_is_dropped_is_marked() {
-    const TEST: &str = "output_of_a_full_disk_is_shown_and_what_is_dropped_is_marked";
-    let dir = tempfile::tempdir().unwrap();
-    if !fill_disk(dir.path(), 0) {
-        return kumi_skip::skip(TEST, "no /dev/full");
+async fn output_is_shown_that_the_disk_does_not_take_and_what_is_dropped_is_marked() {
+    for (disk, says) in BAD_DISKS {
+        if Path::new(disk).exists() {
+            keeps_what_a_bad_disk_does_not_take(Path::new(disk), says).await;
+        } else {
+            kumi_skip::skip("output that the disk does not take", &format!("no {disk}"));
+        }
     }
+}
+
+async fn keeps_what_a_bad_disk_does_not_take(disk: &Path, says: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(disk, dir.path().join("4.0")).unwrap();
     let mut spools = open(dir.path(), quota());
     spools.found.clear();
     let (client, mut live) = mpsc::channel(1);
-    tokio::spawn(spools.follow(JOB, 0, true, client));
+    tokio::spawn(spools.follow(JOB, 0, (true, false), client));
     let (bytes, reason) = not_kept(put(&mut spools, 0, b"live"));
-    assert!(bytes == 4 && reason.contains("No space left"), "{bytes} {reason}");
+    assert!(bytes == 4 && reason.contains(says), "{bytes} {reason}");
     assert_eq!(live.recv().await, Some(output(0, b"live", 13)));
     let piece = vec![b'x'; MAX_PIECE];
     for _ in 0..6 {
@@ -189,14 +198,57 @@ async fn output_of_a_full_disk_is_shown_and_what_is_dropped_is_marked() {
     assert!(matches!(late[0], ClientReply::OutputLost { .. }));
     // The disk has room again: what waited is kept, and what comes.
     fs::remove_file(dir.path().join("4.0")).unwrap_or_default();
-    let news = spools.write_again().pop();
-    assert_eq!(not_kept(news).0, 3 * MAX_PIECE as u64 + 4);
-    assert!(put(&mut spools, 0, b"more").is_none());
+    let again = spools.write_again();
+    assert_eq!(not_kept(again).0, 3 * MAX_PIECE as u64 + 4);
+    assert!(news(put(&mut spools, 0, b"more")).is_none());
     let lost = 3 * MAX_PIECE as u64 + 4;
     assert_eq!(sums(&all(&mut spools, 0, false).await), (kept + 4, lost));
     let mut spools = open(dir.path(), quota());
     assert_eq!(sums(&all(&mut spools, 0, false).await), (kept + 4, lost));
     assert_eq!(spools.spool(JOB).writer.accepted()[&(0, Stream::Out)], kept + 4 + lost);
+}
+
+/// A job waits for its submitter, and for nobody else; not even the disk need take anything.
+#[tokio::test(flavor = "current_thread")]
+async fn a_job_is_not_far_ahead_of_who_sets_its_pace() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    spools.reserve.set(false);
+    let (client, mut live) = mpsc::channel(1);
+    let follower = tokio::spawn(spools.follow(JOB, 0, (true, true), client));
+    let (idle, _unread) = mpsc::channel(1);
+    let watcher = tokio::spawn(spools.follow(JOB, 0, (true, false), idle));
+    let piece = vec![b'x'; 60_000];
+    let goes_on = |events: &[HeadEvent]| {
+        events.iter().any(|event| matches!(event, HeadEvent::Spooled { .. }))
+    };
+    let mut written = 0;
+    while goes_on(&put(&mut spools, 0, &piece)) {
+        written += 1;
+    }
+    assert!((17..19).contains(&written), "{written}");
+    // What nodes have sent meanwhile is there for it.
+    for _ in 0..200 {
+        assert!(!goes_on(&put(&mut spools, 0, &piece)));
+    }
+    assert!(spools.release().is_empty());
+    let mut got = 0;
+    while got < 201 + written {
+        match live.recv().await {
+            Some(ClientReply::Output { .. }) => got += 1,
+            Some(ClientReply::Current { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    spools.progress().await;
+    assert!(goes_on(&spools.release()));
+    while goes_on(&put(&mut spools, 0, &piece)) {}
+    // Nobody waits for who is gone.
+    drop(live);
+    follower.await.unwrap();
+    spools.progress().await;
+    assert!(goes_on(&spools.release()) && goes_on(&put(&mut spools, 0, &piece)));
+    watcher.abort();
 }
 
 /// Without its reserve the job table has the disk to itself.
@@ -209,7 +261,7 @@ async fn output_leaves_the_disk_to_the_job_table() {
     assert!(bytes == 3 && reason.contains("for the job table"), "{bytes} {reason}");
     assert_eq!(sums(&all(&mut spools, 0, false).await), (3, 0));
     spools.reserve.set(true);
-    assert_eq!(not_kept(spools.write_again().pop()).0, 0);
+    assert_eq!(not_kept(spools.write_again()).0, 0);
 }
 
 /// An earlier head acknowledged what its disk then lost.
@@ -235,8 +287,8 @@ async fn output_is_bounded_for_each_job_and_user() {
     let dir = tempfile::tempdir().unwrap();
     let mut spools = open(dir.path(), quota_of(2, 3));
     let piece = vec![b'x'; 100_000];
-    let last: Vec<_> = (0..40).map(|_| put(&mut spools, 0, &piece)).collect();
-    let (bytes, reason) = not_kept(last.into_iter().flatten().last());
+    let told: Vec<_> = (0..40).filter_map(|_| news(put(&mut spools, 0, &piece))).collect();
+    let (bytes, reason) = told.last().cloned().expect("more than a job may have");
     assert!(reason.contains("last 2 MiB are kept, spool_mib_per_job"), "{reason}");
     let (shown, lost) = sums(&all(&mut spools, 0, false).await);
     assert_eq!((shown + lost, lost), (4_000_000, bytes));

@@ -22,6 +22,8 @@ const SEGMENTS: u64 = 8;
 const MOST_SEGMENTS: usize = 1_024;
 /// Most frames of a job that wait in memory, in bytes.
 const MOST_WAITING: usize = 4 << 20;
+/// The same, as long as somebody has not read them for whom the job waits: then as much comes as nodes have sent already.
+const MOST_UNREAD: usize = 64 << 20;
 /// A head begins this far behind the last whole frame on disk. The head before it cannot have given out so many offsets.
 const BETWEEN_HEADS: u64 = 1 << 48;
 
@@ -144,9 +146,14 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Drops the oldest waiting pieces beyond what may wait.
-    pub(super) fn bound_waiting(&mut self) {
-        while self.log.lock().waiting_bytes() > MOST_WAITING {
+    /// Drops the oldest waiting pieces beyond what may wait. Who sets the pace has come to `slowest`.
+    pub(super) fn bound_waiting(&mut self, slowest: Option<u64>) {
+        let excess = |log: &Log| {
+            let is_read = |slowest| log.first_waiting().is_some_and(|piece| piece.offset < slowest);
+            let most = if slowest.is_none_or(is_read) { MOST_WAITING } else { MOST_UNREAD };
+            log.waiting_bytes() > most
+        };
+        while excess(&self.log.lock()) {
             self.drop_waiting();
         }
     }
