@@ -108,7 +108,7 @@ impl JobTask {
         }
         if self.terminal.is_some() {
             // Nobody holds back who types. Where output has to wait, a bell for each key would pile up.
-            if *self.services.blocked.borrow() {
+            if self.services.way_up.output.borrow().blocks(self.job) {
                 return;
             }
             let (job, rank, stream, data) = (self.job, self.first, Stream::Out, vec![BELL]);
