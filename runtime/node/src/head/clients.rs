@@ -248,6 +248,18 @@ where
     Ok(())
 }
 
+/// Ends the stream to a client, with a last reply if there is one.
+async fn say_last(mut stream: impl AsyncWrite + Unpin, last: Option<ClientReply>) {
+    let said = async {
+        if let Some(last) = last {
+            frame::write(&mut stream, &last, LINK_LIMIT).await?;
+        }
+        Ok::<_, FrameError>(stream.shutdown().await?)
+    };
+    // That a client that is cut off does not listen changes nothing.
+    let _ = tokio::time::timeout(GOODBYE, said).await;
+}
+
 /// Hands on a request that the client may make. Ranks get no more than their user has and the cluster gives, which the
 /// user is told. Returns whether the head still listens.
 async fn hand_on(
@@ -327,14 +339,7 @@ where
             None
         }
     };
-    // The client is about to be cut off; that it does not listen changes nothing.
-    let _ = tokio::time::timeout(GOODBYE, async {
-        if let Some(last) = last {
-            frame::write(&mut write, &last, LINK_LIMIT).await?;
-        }
-        Ok::<_, FrameError>(write.shutdown().await?)
-    })
-    .await;
+    say_last(write, last).await;
     // Fails only when the head is about to end.
     let _ = shared.events.send(Event::ClientDown(id)).await;
 }
