@@ -4,8 +4,8 @@
 
 use kumi_control::head::{ClientId, Head, HeadConfig, HeadEvent, LinkId, Retention};
 use kumi_control::message::{
-    ClientRequest, ContentHash, Down, JobRequest, NodeDescription, Program, Report, Up, User,
-    WaitLimit,
+    ClientReply, ClientRequest, ContentHash, Down, JobRequest, NodeDescription, Program, Report,
+    Up, User, WaitLimit,
 };
 use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 use serde::Serialize;
@@ -123,7 +123,7 @@ pub fn head(input: &[u8]) -> usize {
                 .map(|request| HeadEvent::Client(ClientId(2), user.clone(), request)),
             _ => {
                 now += u64::from(*kind) * 100 * MS;
-                drop(decode::<Down>(bytes));
+                drop((decode::<Down>(bytes), decode::<ClientReply>(bytes)));
                 Some(HeadEvent::Timeout)
             }
         };

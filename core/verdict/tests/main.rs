@@ -1,5 +1,6 @@
 //! Verdicts on simulated jobs.
 
+mod fuzzed;
 mod interleavings;
 mod job;
 mod random;

@@ -1,14 +1,18 @@
 //! Entry points of the fuzz targets.
 
+use kumi_verdict::{MOST_HELD, MOST_WAITS};
+
 use crate::segment::{Segment, SegmentSpec};
 pub use crate::shm::ring::fuzz_target::ring;
 
 /// A segment of three local ranks that holds the input: pieces, each preceded by its place (the file in the highest bits of
 /// three bytes) and its length (one). The daemon's reads of it must make sense, or at least do no harm.
 ///
+/// Returns how many waits its ranks describe.
+///
 /// # Panics
-/// When it does not, or when there is no memory.
-pub fn segment(input: &[u8]) {
+/// When they do not, or when there is no memory.
+pub fn segment(input: &[u8]) -> usize {
     let spec = SegmentSpec {
         channel_key: 1,
         seal_key: None,
@@ -34,7 +38,15 @@ pub fn segment(input: &[u8]) {
             std::os::unix::fs::FileExt::write_all_at(file, piece, at).expect("inside of it");
         }
     }
+    let mut waits = 0;
     for local in 0..5 {
+        if let Some(reading) = segment.rank_reading(local) {
+            assert!(local < 3 && reading.rank == local as u32);
+            assert!(reading.waits.len() <= MOST_WAITS && reading.held.len() <= MOST_HELD);
+            let mut peers = reading.waits.iter().filter_map(|wait| wait.peer);
+            assert!(peers.all(|peer| peer < 4), "it waits for a rank that there is not");
+            waits += reading.waits.len();
+        }
         let sample = segment.sample(local);
         assert_eq!(sample.counters.is_empty(), local >= 3);
         let peers = segment.sample_peers(local);
@@ -42,10 +54,14 @@ pub fn segment(input: &[u8]) {
         let mut start = [0; 4096];
         segment.read_channel_context(local, 0, &mut start).expect("read");
     }
+    waits
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::segment::layout::RankContext;
+    use std::mem::offset_of;
+
     #[test]
     #[cfg_attr(miri, ignore = "files cannot be written there")]
     fn segments_with_any_contents() {
@@ -57,10 +73,20 @@ mod tests {
             let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             (z ^ (z >> 31)) as u8
         };
+        let mut waits = 0;
         for _ in 0..300 {
             let length = usize::from(next()) * 16;
-            let input: Vec<u8> = (0..length).map(|_| next()).collect();
-            super::segment(&input);
+            let mut input: Vec<u8> = (0..length).map(|_| next()).collect();
+            // Where the waits of a rank are, mostly with small numbers in them.
+            for word in 0..100_u16 {
+                let place = offset_of!(RankContext, waits) + 8 * usize::from(word);
+                let [low, high, ..] = place.to_le_bytes();
+                let small = [next() % 3, 0, 0, 0, next() % 17, 0, 0, 0];
+                let value = if next().is_multiple_of(8) { [(); 8].map(|()| next()) } else { small };
+                input.splice(0..0, [&[low, high, next() & 0xc0, 8][..], &value].concat());
+            }
+            waits += super::segment(&input);
         }
+        assert!(waits > 300, "only {waits} were waits");
     }
 }
