@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::job_table::JobTable;
-use super::privacy::{ShowOthers, hide_names};
+use super::privacy::{ShowOthers, UNNAMED, hide_names};
 use crate::message::{ContentHash, JobRecord, JobState, Outcome, User};
 
 /// About what the records in one answer may take, in bytes.
@@ -63,6 +63,19 @@ impl Viewer<'_> {
         self.sees_all() || self.is_own(record)
     }
 
+    /// Name, program and user's name of a job, as [`Viewer::view`] has them.
+    pub(super) fn words<'r>(&self, record: &'r JobRecord) -> [&'r str; 3] {
+        let (request, user) = (&record.spec.request, &record.spec.user);
+        let path: &str = &request.program.path;
+        if self.is_own(record) {
+            return [&request.name, path, &user.name];
+        }
+        match self.show {
+            ShowOthers::All => [&request.name, file_name(path), &user.name],
+            ShowOthers::Jobs | ShowOthers::Nothing => [UNNAMED, UNNAMED, ""],
+        }
+    }
+
     /// A record without what the viewer may not know.
     pub(super) fn view(&self, record: &JobRecord) -> JobRecord {
         let mut record = record.clone();
@@ -81,11 +94,15 @@ impl Viewer<'_> {
     }
 }
 
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
 /// Takes from a record what only its user may know: arguments may hold passwords, folders and sentences of refusals tell
 /// what the user works on. The name stays, and the program's file name.
 fn withhold(record: &mut JobRecord) {
     let request = &mut record.spec.request;
-    let file = request.program.path.rsplit('/').next().unwrap_or_default().to_owned();
+    let file = file_name(&request.program.path).to_owned();
     request.token = 0;
     request.args = Vec::from([file.clone()]);
     request.program.path = file;

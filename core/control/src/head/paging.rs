@@ -1,6 +1,5 @@
 //! Pages of the job table for viewers who turn pages: newest first, and as long as they ask.
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -89,11 +88,10 @@ impl Head {
     }
 }
 
-/// The record as the viewer sees it, if the text is in what the viewer sees of it.
+/// The record as the viewer sees it, if the text is in what the viewer sees of it. Only then it is copied: a record may have
+/// half a megabyte, and all of the table are looked through.
 fn matching(viewer: &Viewer<'_>, record: &JobRecord, text: &str) -> Option<JobRecord> {
-    let seen = viewer.view(record);
-    let request = &seen.spec.request;
-    let words = [&request.name, &request.program.path, &seen.spec.user.name];
-    let found = text.is_empty() || words.iter().any(|word| word.to_lowercase().contains(text));
-    found.then(|| seen.to_owned())
+    let found =
+        text.is_empty() || viewer.words(record).iter().any(|it| it.to_lowercase().contains(text));
+    found.then(|| viewer.view(record))
 }

@@ -23,7 +23,7 @@ pub enum ShowOthers {
 }
 
 /// What stands in the place of a name that is not shown.
-const UNNAMED: &str = "-";
+pub(super) const UNNAMED: &str = "-";
 
 /// Takes from a record whose job it is and what it is called.
 pub(super) fn hide_names(record: &mut JobRecord) {
