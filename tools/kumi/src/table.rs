@@ -109,9 +109,15 @@ pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     if parts.is_empty() { "-".to_owned() } else { parts.join(",") }
 }
 
-/// The text with control characters made visible, so that a name cannot upset a terminal.
+/// The text with control characters made visible, so that a name cannot upset a terminal, nor show in another order than it has.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let obeyed = |c: char| c.is_control() || turns(c);
+    text.chars().map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether a character changes the direction of those around it.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text cut to `most` characters, with `…` in place of the rest.
@@ -161,6 +167,7 @@ a long one   1024
     #[test]
     fn names_cannot_upset_a_terminal() {
         assert_eq!(printable("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+        assert_eq!(printable("\u{9b}31m\u{202e}toor\r"), "\u{fffd}31m\u{fffd}toor\u{fffd}");
         assert_eq!(shortened("abcdefgh", 5), "abcd…");
         assert_eq!(shortened("abc", 5), "abc");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::IoSliceMut;
+use std::io::{IoSliceMut, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use nix::sys::stat::{major, minor};
@@ -19,7 +19,7 @@ const MOST_DESCRIPTORS: u64 = 1024;
 pub(super) fn some_works(processes: &BTreeSet<i32>, exempt: &BTreeSet<i32>) -> bool {
     let mut looked_at = 0;
     for &process in processes {
-        let mut files = ProcessFiles { process, kinds: BTreeMap::new() };
+        let mut files = ProcessFiles::of(process);
         for thread in threads_of(process).into_iter().filter(|thread| !exempt.contains(thread)) {
             looked_at += 1;
             // One that has ended meanwhile does nothing.
@@ -40,9 +40,15 @@ pub(super) fn some_works(processes: &BTreeSet<i32>, exempt: &BTreeSet<i32>) -> b
 struct ProcessFiles {
     process: i32,
     kinds: BTreeMap<i32, Option<FileKind>>,
+    /// What epoll instances watch: many threads may wait for one of them.
+    watched: BTreeMap<i32, Option<Vec<i32>>>,
 }
 
 impl ProcessFiles {
+    fn of(process: i32) -> Self {
+        Self { process, kinds: BTreeMap::new(), watched: BTreeMap::new() }
+    }
+
     /// Copies memory of the process. It may change meanwhile: what it says is only looked at.
     fn memory(&self, address: u64, length: u64) -> Option<Vec<u8>> {
         let (base, len) = (usize::try_from(address).ok()?, usize::try_from(length).ok()?);
@@ -89,12 +95,25 @@ impl Files for ProcessFiles {
     }
 
     fn watched(&mut self, epoll: i32) -> Option<Vec<i32>> {
-        let text = fs::read_to_string(format!("/proc/{}/fdinfo/{epoll}", self.process)).ok()?;
-        let fds = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok());
-        Some(fds.collect())
+        let process = self.process;
+        let look =
+            || parse_watched(fs::File::open(format!("/proc/{process}/fdinfo/{epoll}")).ok()?);
+        self.watched.entry(epoll).or_insert_with(look).clone()
     }
+}
+
+/// Most bytes of what is read of an epoll instance: lines of about 100 bytes.
+const MOST_INFO: u64 = 200 * MOST_DESCRIPTORS;
+
+/// The descriptors that an epoll instance watches, by its page in `fdinfo`; none if there are too many.
+fn parse_watched(page: impl Read) -> Option<Vec<i32>> {
+    let mut text = String::new();
+    page.take(MOST_INFO).read_to_string(&mut text).ok()?;
+    let lines = text.lines().filter_map(|line| line.strip_prefix("tfd:"));
+    let fds: Vec<i32> =
+        lines.filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
+    let few = text.len() < MOST_INFO as usize && fds.len() <= MOST_DESCRIPTORS as usize;
+    few.then_some(fds)
 }
 
 /// Kinds of files that have no place in a file system and only tell of something.
@@ -205,6 +224,23 @@ def spin():
 threading.Thread(target=spin,daemon=True).start()
 sys.stdin.read()";
         is_seen(true, &Process::start("python3", &["-c", script]));
+    }
+
+    #[test]
+    fn an_epoll_instance_with_too_many_files_is_not_looked_at() {
+        let page = |count: u64| {
+            let line =
+                |fd| format!("tfd: {fd:8} events:       19 data: {fd:16x}  pos:0 ino:4 sdev:e\n");
+            let lines: String = (0..count).map(line).collect();
+            format!("pos:\t0\nflags:\t02\nmnt_id:\t15\nino:\t1058\n{lines}")
+        };
+        assert_eq!(parse_watched(page(3).as_bytes()), Some(vec![0, 1, 2]));
+        let most = parse_watched(page(MOST_DESCRIPTORS).as_bytes());
+        assert_eq!(most.map(|fds| fds.len() as u64), Some(MOST_DESCRIPTORS));
+        for count in [MOST_DESCRIPTORS + 1, 100_000] {
+            assert_eq!(parse_watched(page(count).as_bytes()), None, "{count}");
+        }
+        assert_eq!(parse_watched(&b"tfd: x\ntfd:\n"[..]), Some(vec![]));
     }
 
     #[test]

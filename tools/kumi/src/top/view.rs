@@ -83,7 +83,7 @@ fn draw_list(
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     let dim = Style::new().add_modifier(Modifier::DIM);
     let line = match (&screen.note, screen.mode) {
-        (Some(note), _) => Line::raw(note.clone()),
+        (Some(note), _) => Line::raw(table::printable(note)),
         (None, Mode::Filter) => Line::raw(format!("filter: {}_", screen.filter)),
         (None, Mode::Job(_)) => Line::styled("Esc back   x kill   PgUp/PgDn scroll   ? help", dim),
         (None, _) => Line::styled("q quit   Enter open   s sort   / filter   x kill   ? help", dim),
@@ -93,9 +93,10 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, trouble: Option<&str>) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let mut spans = vec![Span::styled(snapshot.title(), bold)];
+    let mut spans = vec![Span::styled(table::printable(&snapshot.title()), bold)];
     if let Some(trouble) = trouble {
-        spans.push(Span::styled(format!("   {trouble}"), Style::new().fg(Color::Red)));
+        let trouble = format!("   {}", table::printable(trouble));
+        spans.push(Span::styled(trouble, Style::new().fg(Color::Red)));
     }
     frame.render_widget(Line::from(spans), area);
 }
@@ -273,8 +274,16 @@ mod tests {
     }
 
     fn screen_picture(width: u16, height: u16, trouble: Option<&str>, screen: &Screen) -> String {
+        picture_of(snapshot(), (width, height), trouble, screen)
+    }
+
+    fn picture_of(
+        mut snapshot: Snapshot,
+        (width, height): (u16, u16),
+        trouble: Option<&str>,
+        screen: &Screen,
+    ) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let mut snapshot = snapshot();
         let rates = NodeRates {
             busy_permille: 420,
             memory_kib: [1, 4],
@@ -299,6 +308,27 @@ mod tests {
         assert!(mode(Mode::Help).contains("turn the order around"));
         let filtered = Screen { filter: "cg".into(), ..Screen::default() };
         assert!(screen_picture(110, 40, None, &filtered).contains("1 of 2 with \"cg\""));
+    }
+
+    #[test]
+    fn names_of_others_cannot_draw() {
+        let evil = "\x1b[2J\u{9b}31m\r\n\u{202e}toor";
+        let mut hostile = snapshot();
+        let number = hostile.jobs.records[0].spec.job;
+        let request = &mut hostile.jobs.records[0].spec.request;
+        (request.name, request.cwd, request.program.path) = (evil.into(), evil.into(), evil.into());
+        request.args = vec![evil.into()];
+        hostile.cluster.name = evil.into();
+        for node in hostile.cluster.nodes.iter_mut().filter_map(|node| node.description.as_mut()) {
+            node.name = evil.into();
+        }
+        for mode in [Mode::List, Mode::Job(number), Mode::Confirm(number)] {
+            let screen = Screen { mode, ..Screen::default() };
+            let text = picture_of(hostile.clone(), (110, 40), Some(evil), &screen);
+            assert!(text.contains("toor"), "{text}");
+            let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+            assert!(!text.contains(obeyed), "{text:?}");
+        }
     }
 
     #[test]
