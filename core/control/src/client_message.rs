@@ -9,8 +9,8 @@ use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{
-    ClusterStatus, ContentHash, DeadlockReport, JobList, JobRequest, JobState, NodeSample, Outcome,
-    Refusal, Stream, Verdict, WaitReason, WindowSize,
+    ClusterStatus, ContentHash, DeadlockReport, JobList, JobRequest, JobState, Nanos, NodeSample,
+    Outcome, Refusal, Stream, Verdict, WaitReason, WindowSize,
 };
 
 /// Request of a client to the head.
@@ -68,10 +68,12 @@ pub enum ClientRequest {
         /// Number.
         signal: u8,
     },
-    /// Kill the job; answered by `Done` once nothing of it is left.
+    /// End the job; answered by `Done` once nothing of it is left. Its ranks get SIGTERM, and SIGKILL when the grace is over.
     Kill {
         /// The job.
         job: JobId,
+        /// Nanoseconds from SIGTERM to SIGKILL, at most [`crate::message::LONGEST_GRACE`]; 0: SIGKILL at once.
+        grace_ns: Nanos,
     },
     /// Jobs: those not over, or all the table has. Of other users' jobs only the cluster's owner and root get arguments,
     /// folders and the reasons of refusals.

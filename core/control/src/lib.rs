@@ -10,6 +10,7 @@
 extern crate alloc;
 
 pub mod agent;
+mod batch;
 mod bytes;
 mod channel_sample;
 mod client_message;
@@ -25,6 +26,7 @@ mod link_frame;
 mod load_sample;
 pub mod message;
 mod node_set;
+mod outcome;
 mod process_limits;
 mod report_origin;
 mod resources;

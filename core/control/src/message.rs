@@ -10,6 +10,7 @@ use core::net::IpAddr;
 use kumi_sched::{JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
+pub use crate::batch::{LONGEST_GRACE, USUAL_GRACE};
 pub use crate::channel_sample::{ChannelPeer, ChannelReading, ChannelSample, ChannelState};
 pub use crate::client_message::{ClientReply, ClientRequest};
 pub use crate::deadlock::{DeadlockReport, Verdict};
@@ -20,6 +21,7 @@ pub use crate::key::SealKey;
 pub use crate::link_frame::{Down, Up};
 pub use crate::load_sample::{JobLoad, LoadSample, MOST_SLICES, MachineSample, SliceBegin};
 pub use crate::node_set::NodeSet;
+pub use crate::outcome::{Outcome, RankStatus};
 pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
@@ -217,50 +219,6 @@ pub enum RefusalKind {
     Internal,
     /// The user has as much as one user may have.
     Quota,
-}
-
-/// How one rank ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RankStatus {
-    /// By itself, with this code.
-    Exited(u8),
-    /// By this signal.
-    Signalled(u8),
-    /// The kernel killed it because its job had used up this many bytes of memory on its node.
-    OutOfMemory(u64),
-    /// It ended with code 0 after it had begun to use MPI and without finishing that: others may wait for it.
-    NotFinalized,
-}
-
-impl RankStatus {
-    /// Whether the rank ended as a successful program does.
-    pub fn success(self) -> bool {
-        self == Self::Exited(0)
-    }
-}
-
-/// How a job ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// Every rank exited with 0.
-    Success,
-    /// The first rank that failed, on which node, and how.
-    RankFailed {
-        /// The rank.
-        rank: u32,
-        /// Its node.
-        node: NodeId,
-        /// How it ended.
-        status: RankStatus,
-    },
-    /// It could not be started.
-    Refused(Refusal),
-    /// A node was lost while the job ran.
-    NodeLost(NodeId),
-    /// `kumi kill`, or the cluster going down.
-    Killed,
-    /// Its ranks waited for each other for ever, and it was to be ended then.
-    Deadlocked,
 }
 
 /// Where a job is in its life.

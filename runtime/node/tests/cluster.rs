@@ -190,7 +190,10 @@ async fn input_signals_and_kill_reach_ranks() {
 
     let (job, mut client) = start(&cluster, request(&["/bin/sleep", "1000"], 4)).await;
     let mut other = cluster.client().await;
-    assert_eq!(other.ask(&ClientRequest::Kill { job }).await.unwrap(), ClientReply::Done);
+    assert_eq!(
+        other.ask(&ClientRequest::Kill { job, grace_ns: 0 }).await.unwrap(),
+        ClientReply::Done
+    );
     assert_eq!(collect(&cluster, &mut client, |_| {}).await.outcome, Outcome::Killed);
     assert!(nothing_left(&cluster));
 }

@@ -155,7 +155,7 @@ fn is_disbelief(reply: &ClientReply) -> bool {
 #[tokio::test(flavor = "current_thread")]
 async fn a_lying_node_is_neither_root_nor_the_owner() {
     let lying = with_a_liar(None).await;
-    let end = [ClientRequest::Shutdown, ClientRequest::Kill { job: JobId(1) }];
+    let end = [ClientRequest::Shutdown, ClientRequest::Kill { job: JobId(1), grace_ns: 0 }];
     let job = ClientRequest::Submit(Box::new(request(&["/bin/true"], 1)));
     for who in [(0, "root"), (OWNER, ""), (33, "www-data")] {
         for wanted in end.iter().chain([&job]) {
@@ -183,7 +183,8 @@ async fn a_node_speaks_for_the_users_that_it_is_given() {
     let job = ClientRequest::Submit(Box::new(request(&["/bin/true"], 1)));
     assert!(is_disbelief(&ask(&lying, (4_000_002, ""), &job).await));
     assert!(is_disbelief(&ask(&lying, (0, "root"), &job).await));
-    let reply = ask(&lying, (4_000_001, ""), &ClientRequest::Kill { job: JobId(7) }).await;
+    let reply =
+        ask(&lying, (4_000_001, ""), &ClientRequest::Kill { job: JobId(7), grace_ns: 0 }).await;
     assert!(
         matches!(&reply, ClientReply::Refused(refused) if refused.kind == RefusalKind::NoSuchJob)
     );

@@ -43,7 +43,7 @@ fn head(mut questions: mpsc::Receiver<Question>) {
                 let known = job.0 == 7;
                 let _ = browser.send(if known { Ok(Output::default()) } else { Err(refused) });
             }
-            Ask::Client(ClientRequest::Kill { job }, browser) => {
+            Ask::Client(ClientRequest::Kill { job, .. }, browser) => {
                 let message = format!("job {job} is not of {}", user.uid);
                 let refused = Refusal { kind: RefusalKind::NotPermitted, message };
                 let done = job.0 == 7;

@@ -1,4 +1,4 @@
-//! `kumi attach`: follows a running job, as if this command had started it.
+//! `kumi attach`: follows a running job. It never ends the job: what would end the command leaves the job.
 
 use crate::cli::AttachArgs;
 use crate::context::Context;
@@ -14,6 +14,7 @@ pub async fn run(context: &Context, args: &AttachArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     let (start, has_terminal) = start(&mut client, args.job, true).await?;
     let mut session = Session::new(context, start, args.label)?;
+    session.be_guest();
     if has_terminal && !args.label && terminal::is_there() {
         session.show(JobTerminal::new(&args.shown)?);
     }

@@ -36,7 +36,7 @@ pub enum Command {
     Kill(crate::kill::KillArgs),
     /// Show what a job has written
     Logs(LogsArgs),
-    /// Follow a running job: print its output, forward signals to it, and show its terminal if it has one
+    /// Follow a running job: print its output, and show its terminal if it has one; Ctrl-C or `~.` leaves it
     Attach(AttachArgs),
     /// Show jobs, nodes and ranks live
     Top(crate::top::TopArgs),

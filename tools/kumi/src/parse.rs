@@ -2,7 +2,7 @@
 
 use crate::cli::Policy;
 use kumi_control::head::{PolicyError, check_policy};
-use kumi_control::message::{DeviceCount, MOST_PRIORITY, WaitLimit};
+use kumi_control::message::{DeviceCount, LONGEST_GRACE, MOST_PRIORITY, WaitLimit};
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
 use kumi_node::{durations, sizes};
 use kumi_sched::SliceLength;
@@ -32,6 +32,11 @@ pub enum ParseError {
         "'{0}' is not a run time; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
     )]
     Estimate(String),
+    /// Not a time for ranks to end by themselves.
+    #[error(
+        "'{0}' is not such a time; write a number with a unit, for example 10s or 2m, at most 1h; 0s: none"
+    )]
+    Grace(String),
     /// Not a time for which a job may wait.
     #[error(
         "'{0}' is not a waiting time; write no, forever, or a number with a unit, for example 30s, 10m or 2h, at most 365d"
@@ -66,6 +71,18 @@ pub enum ParseError {
 /// A duration such as `250us`, `1.5ms`, `10ms` or `2s`.
 pub fn duration(text: &str) -> Result<Duration, ParseError> {
     durations::duration(text).ok_or_else(|| ParseError::Duration(text.to_owned()))
+}
+
+/// Nanoseconds, as the head counts time.
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Time for ranks to end by themselves: a duration up to an hour, or minutes.
+pub fn grace(text: &str) -> Result<Duration, ParseError> {
+    let time = durations::duration(text).or_else(|| durations::estimate(text));
+    let time = time.filter(|&time| nanos(time) <= LONGEST_GRACE);
+    time.ok_or_else(|| ParseError::Grace(text.to_owned()))
 }
 
 /// Estimated run time of a job: a duration, or minutes, hours or days, such as `10m` or `2h`.
@@ -204,6 +221,16 @@ mod tests {
         assert_eq!(wait("2m"), Ok(WaitLimit::AtMost(120_000_000_000)));
         for text in ["", "yes", "No", "0s", "10", "-1s", "366d"] {
             assert_eq!(wait(text), Err(ParseError::Wait(text.to_owned())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn graces_are_times_up_to_an_hour() {
+        for (text, seconds) in [("0s", 0), ("10s", 10), ("2m", 120), ("1h", 3_600)] {
+            assert_eq!(grace(text), Ok(Duration::from_secs(seconds)));
+        }
+        for text in ["", "10", "-1s", "61m", "1d"] {
+            assert_eq!(grace(text), Err(ParseError::Grace(text.to_owned())), "{text:?}");
         }
     }
 

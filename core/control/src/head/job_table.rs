@@ -137,11 +137,12 @@ impl JobTable {
         }
     }
 
-    /// Has the job end with this outcome at `at`, unless an earlier end was set.
+    /// Has the job end with this outcome at `at`. If an end was set, its outcome stays, and the earlier of both times.
     pub(super) fn delay_end(&mut self, id: JobId, outcome: Outcome, at: Nanos) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let (_, at) = job.delayed_end.get_or_insert((outcome, at));
-        self.end_due = Some(self.end_due.map_or(*at, |due| due.min(*at)));
+        let (_, set) = job.delayed_end.get_or_insert((outcome, at));
+        *set = at.min(*set);
+        self.end_due = Some(self.end_due.map_or(*set, |due| due.min(*set)));
     }
 
     /// The jobs whose delayed end is due, with their outcomes.

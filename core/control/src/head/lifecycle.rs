@@ -16,9 +16,6 @@ use crate::message::{
 };
 use crate::user::check_root_jobs;
 
-/// How long the other ranks have, after one has failed, when a signal asked all of them to end.
-const ENDING_GRACE: Nanos = 1_000_000_000;
-
 impl Head {
     /// Takes over the jobs of an earlier head. The policy hears of them when the time is known.
     pub(super) fn restore(&mut self, records: Vec<JobRecord>) {
@@ -244,48 +241,6 @@ impl Head {
         }
     }
 
-    /// The job ends with this outcome unless it is ending already: what is left of it is killed.
-    pub(super) fn end(&mut self, id: JobId, outcome: Outcome) {
-        let Some(job) = self.jobs.get(id) else { return };
-        match job.record.state {
-            JobState::Queued => self.finish(id, outcome),
-            JobState::Preparing | JobState::Running => {
-                let nodes = job.live_nodes();
-                self.enter(id, &JobState::Ending(outcome));
-                // Its end waits for nobody who reads slowly.
-                self.spooled(id);
-                self.set_active(id, false);
-                self.cancel_transfers_for(id);
-                self.send(&nodes, &Command::Kill { job: id });
-                self.finish_if_freed(id);
-            }
-            JobState::Ending(_) | JobState::Ended(_) => {}
-        }
-    }
-
-    /// A rank failed: the job ends, at once or, if its ranks were asked to end, a little later.
-    pub(super) fn end_by_rank(&mut self, id: JobId, outcome: Outcome) {
-        let delayed = |job: &Job| job.asked_to_end && job.record.state == JobState::Running;
-        if self.jobs.get(id).is_some_and(delayed) {
-            let at = self.time.now().saturating_add(ENDING_GRACE);
-            self.jobs.delay_end(id, outcome, at);
-        } else {
-            self.end(id, outcome);
-        }
-    }
-
-    /// Ends the jobs whose ranks have had their time to end by themselves.
-    pub(super) fn check_delayed_ends(&mut self) {
-        let now = self.time.now();
-        for (id, outcome) in self.jobs.due_ends(now) {
-            if let Some(job) = self.jobs.get_mut(id) {
-                job.delayed_end = None;
-            }
-            self.end(id, outcome);
-        }
-        self.jobs.set_next_end(now);
-    }
-
     /// Nothing of the job is left on a node.
     pub(super) fn part_freed(&mut self, id: JobId, node: NodeId) {
         let part = self.jobs.get_mut(id).and_then(|job| job.parts.get_mut(&node));
@@ -307,7 +262,7 @@ impl Head {
     }
 
     /// Ends the job's life once nothing of it is left anywhere.
-    fn finish_if_freed(&mut self, id: JobId) {
+    pub(super) fn finish_if_freed(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         if job.live_parts().next().is_some() {
             return;
@@ -322,7 +277,7 @@ impl Head {
         self.finish(id, outcome);
     }
 
-    fn finish(&mut self, id: JobId, outcome: Outcome) {
+    pub(super) fn finish(&mut self, id: JobId, outcome: Outcome) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.record.ended_ms = Some(self.time.wall_ms());
         let bytes = request_bytes(&job.record.spec.request) + job.input_bytes();

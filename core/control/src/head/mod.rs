@@ -23,7 +23,7 @@
 //! nodes have a job's channels.
 //!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
-//! `reconciliation` (nodes that come and go), `lifecycle` and `preparation` (of jobs).
+//! `reconciliation` (nodes that come and go), `lifecycle`, `preparation` and `ending` (of jobs).
 //!
 //! A job's life is `Queued → Preparing → Running → Ending → Ended`, and each step is recorded
 //! ([`HeadAction::Persist`]) before anything is done about it. Ranks start in two phases: all nodes
@@ -50,6 +50,7 @@ mod actions;
 mod admission;
 mod capacity;
 mod channels;
+mod ending;
 mod exchanges;
 mod idle;
 mod job;

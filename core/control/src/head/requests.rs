@@ -16,8 +16,8 @@ use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
 use crate::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobList, JobRequest,
-    JobState, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind, User,
-    WindowSize,
+    JobState, LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal,
+    RefusalKind, User, WindowSize,
 };
 
 /// Shortest and longest slice, in nanoseconds.
@@ -42,7 +42,7 @@ impl Head {
             ClientRequest::Input { job, data } => self.input(user, job, data),
             ClientRequest::Resize { job, size, redraw } => self.resize(user, job, (size, redraw)),
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
-            ClientRequest::Kill { job } => self.client_kill(client, user, job),
+            ClientRequest::Kill { job, grace_ns } => self.client_kill(client, user, job, grace_ns),
             ClientRequest::Jobs { all } => {
                 let list = self.list(user, all);
                 self.actions.reply(client, ClientReply::Jobs(list));
@@ -230,11 +230,21 @@ impl Head {
         Ok(())
     }
 
-    fn client_kill(&mut self, client: ClientId, user: &User, id: JobId) -> Result<(), Refusal> {
+    fn client_kill(
+        &mut self,
+        client: ClientId,
+        user: &User,
+        id: JobId,
+        grace: Nanos,
+    ) -> Result<(), Refusal> {
         self.permitted(user, id, "stop it")?;
+        if grace > LONGEST_GRACE {
+            let message = "ranks get at most an hour to end by themselves; give less".to_string();
+            return Err(refusal(RefusalKind::BadRequest, message));
+        }
         if self.jobs.get(id).is_some_and(|job| !job.is_over()) {
             self.subscribers.await_end(id, client);
-            self.end(id, Outcome::Killed);
+            self.end_after(id, Outcome::Killed, grace);
         } else {
             self.actions.reply(client, ClientReply::Done);
         }

@@ -226,7 +226,7 @@ impl World {
     pub fn kill_job(&mut self, job: JobId) {
         self.ledger.killed.insert(job);
         let id = self.new_client();
-        self.head_event(HeadEvent::Client(id, ROOT, ClientRequest::Kill { job }));
+        self.head_event(HeadEvent::Client(id, ROOT, ClientRequest::Kill { job, grace_ns: 0 }));
     }
 
     pub fn client_leaves(&mut self, index: usize) {

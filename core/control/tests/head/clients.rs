@@ -90,7 +90,7 @@ fn only_those_may_who_may() {
             ClientRequest::Signal { job, signal: 10 },
             ClientRequest::Input { job, data: vec![1] },
             ClientRequest::Follow { job, offset: 0, wait: false },
-            ClientRequest::Kill { job },
+            ClientRequest::Kill { job, grace_ns: 0 },
         ]
     };
     let verbs = ["signal it", "write to its input", "read its output", "stop it"];
@@ -112,7 +112,7 @@ fn only_those_may_who_may() {
         assert_eq!(refusal(&test.ask(&ALICE, request)), not_permitted);
     }
     assert!(replied(&test.ask(&OWNER, configure), &ClientReply::Done));
-    let unknown = ClientRequest::Kill { job: JobId(77) };
+    let unknown = ClientRequest::Kill { job: JobId(77), grace_ns: 0 };
     assert_eq!(refusal(&test.ask(&ALICE, unknown)), Some(RefusalKind::NoSuchJob));
 }
 
@@ -439,7 +439,10 @@ fn following_a_job_that_is_over_ends_at_once() {
         actions,
         [follow, HeadAction::EndSpool { job, outcome: Outcome::Success, not_kept: 0 }]
     );
-    assert!(replied(&test.ask(&ALICE, ClientRequest::Kill { job }), &ClientReply::Done));
+    assert!(replied(
+        &test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 0 }),
+        &ClientReply::Done
+    ));
 }
 
 #[test]
@@ -459,7 +462,7 @@ fn a_number_with_another_name_is_another_user() {
     let submit = ClientRequest::Submit(Box::new(request(1, 1, None)));
     let actions = test.ask(&named("alice"), submit);
     assert_eq!(refusal(&actions), None);
-    let kill = ClientRequest::Kill { job: JobId(1) };
+    let kill = ClientRequest::Kill { job: JobId(1), grace_ns: 0 };
     assert_eq!(refusal(&test.ask(&named("bob"), kill.clone())), Some(RefusalKind::NotPermitted));
     assert_eq!(refusal(&test.ask(&named("alice"), kill)), None);
 }

@@ -110,7 +110,7 @@ fn another_policy_and_another_mode_keep_it_out() {
     assert_eq!(test.slots(1), [job, other]);
     // A idle job ends like any other.
     test.idle(job, [0], true);
-    test.ask(&ALICE, ClientRequest::Kill { job });
+    test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 0 });
     assert!(test.idle_jobs().is_empty());
     assert_eq!(test.slots(0), [other]);
     // A head that starts anew has all of them take their turns.

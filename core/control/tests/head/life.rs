@@ -208,7 +208,7 @@ fn jobs_wait_for_nodes_and_rows() {
     let (third, _) = test.submit(request(4, 2, Some(2)));
     assert_eq!(test.state(second), JobState::Preparing);
     assert_eq!(test.state(third), JobState::Queued, "two rows");
-    let actions = test.ask(&ALICE, ClientRequest::Kill { job: second });
+    let actions = test.ask(&ALICE, ClientRequest::Kill { job: second, grace_ns: 0 });
     assert!(!replied(&actions, &ClientReply::Done), "something may be left");
     let actions = test.report(Report::Freed { job: second, nodes: set(0..2) });
     assert!(replied(&actions, &ClientReply::Done));

@@ -12,6 +12,7 @@ use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 
 mod admission;
 mod clients;
+mod ending;
 mod exchanges;
 mod idle;
 mod keys;

@@ -118,7 +118,7 @@ fn what_is_kept_for_users_is_bounded_and_one_does_not_take_it_all() {
     assert_eq!(known, alice.len() + bob.len() + owner.len());
     // What is over counts no longer, but what is remembered of it is bounded too.
     for number in 1..=known as u64 {
-        test.ask(&OWNER, ClientRequest::Kill { job: JobId(number) });
+        test.ask(&OWNER, ClientRequest::Kill { job: JobId(number), grace_ns: 0 });
     }
     let remembered = test.head.records().count();
     assert!((60..70).contains(&remembered), "{remembered} of {known}");
@@ -174,7 +174,7 @@ fn input_that_waits_counts() {
     assert_eq!(full, Some(RefusalKind::NoResources));
     assert_eq!(give(&mut test, 150), Some(RefusalKind::NoResources), "no more than jobs may take");
     for job in 1..=5 {
-        test.ask(&ALICE, ClientRequest::Kill { job: JobId(job) });
+        test.ask(&ALICE, ClientRequest::Kill { job: JobId(job), grace_ns: 0 });
     }
     assert_eq!(another(&mut test, 2_000), None);
 }

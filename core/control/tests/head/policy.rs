@@ -138,7 +138,7 @@ fn refused_changes_leave_everything_as_it_was() {
         assert_eq!((after.policy, after.slice), ("fcfs".into(), before.slice));
         assert_eq!(test.state(waiting), JobState::Queued);
     }
-    test.ask(&OWNER, ClientRequest::Kill { job: waiting });
+    test.ask(&OWNER, ClientRequest::Kill { job: waiting, grace_ns: 0 });
     assert!(replied(&test.ask(&OWNER, configure("easy")), &ClientReply::Done));
 }
 
@@ -298,7 +298,7 @@ fn partitions_that_a_change_does_not_concern_keep_their_slots() {
                 left.push(job);
             } else {
                 // Prepared, it takes no turns.
-                test.ask(&OWNER, ClientRequest::Kill { job });
+                test.ask(&OWNER, ClientRequest::Kill { job, grace_ns: 0 });
                 test.report(Report::Freed { job, nodes: set([2, 3]) });
             }
         } else if let Some(job) = left.pop() {

@@ -150,7 +150,7 @@ fn memory_is_not_shared_in_time() {
     // One without memory is behind it, as ever.
     let (behind, _) = test.submit(wish(4, 1, 1));
     assert_eq!(test.waits_for(behind), Some(WaitReason::Behind { job: waits }));
-    test.ask(&OWNER, ClientRequest::Kill { job: JobId(1) });
+    test.ask(&OWNER, ClientRequest::Kill { job: JobId(1), grace_ns: 0 });
     test.report(Report::Freed { job: JobId(1), nodes: set(0..2) });
     assert_eq!(test.state(waits), JobState::Preparing);
     let never = test.refused(with_memory(5, 1, 101));

@@ -286,7 +286,7 @@ impl Pair {
                 self.report(report, |policy, now| policy.leave(job, now));
             }
             None => {
-                let kill = ClientRequest::Kill { job };
+                let kill = ClientRequest::Kill { job, grace_ns: 0 };
                 let event = HeadEvent::Client(CLIENT, OWNER, kill);
                 self.step(event, |policy, now| policy.leave(job, now));
             }

@@ -122,7 +122,7 @@ fn who_follows_a_waiting_job_is_told_once_for_each_kind() {
     assert_eq!(told(&test.advance(SECOND), second), [taken]);
     // Jobs come and go, and the kind stays.
     let third = test.wants(3, 1);
-    test.ask(&ALICE, ClientRequest::Kill { job: third });
+    test.ask(&ALICE, ClientRequest::Kill { job: third, grace_ns: 0 });
     assert_eq!(told(&test.advance(60 * SECOND), second), []);
     test.node_goes(1);
     let down = WaitReason::NodesDown { wanted: 2, has: 1, up: 1, nodes: 2 };

@@ -173,13 +173,16 @@ async fn act(app: &App, visitor: &Visitor, wanted: ClientRequest) -> Result<Stat
     }
 }
 
-/// Kills a job.
+/// How long ranks have to end by themselves, in nanoseconds. The browser waits for the job's end, and not for ever.
+const GRACE: u64 = 5_000_000_000;
+
+/// Ends a job.
 pub(crate) async fn kill(
     State(app): State<Arc<App>>,
     visitor: Visitor,
     Path(job): Path<u64>,
 ) -> Result<StatusCode, Refused> {
-    act(&app, &visitor, ClientRequest::Kill { job: JobId(job) }).await
+    act(&app, &visitor, ClientRequest::Kill { job: JobId(job), grace_ns: GRACE }).await
 }
 
 /// Sends a job's ranks a signal.

@@ -56,6 +56,17 @@ pub enum Start {
     },
 }
 
+/// What the command is to the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// It has started the job: signals are for the ranks.
+    Starter,
+    /// It came to the job: what ends a command has it leave, and the job goes on.
+    Guest,
+    /// It shows output: signals end it.
+    Watcher,
+}
+
 /// A job and the connection that follows it.
 pub struct Session {
     context: Context,
@@ -75,8 +86,7 @@ pub struct Session {
     input: Option<mpsc::Receiver<Vec<u8>>>,
     lines: Lines,
     escalation: InterruptEscalation,
-    /// Forward signals; otherwise they end the command.
-    forward: bool,
+    role: Role,
     last_signal: Option<Signal>,
     kill_when_known: bool,
     /// Kind of the last reason to wait that was shown.
@@ -139,7 +149,7 @@ impl Session {
             input: None,
             lines: Lines::new(ranks, label, std::io::stdout().is_terminal()),
             escalation: InterruptEscalation::default(),
-            forward: true,
+            role: Role::Starter,
             last_signal: None,
             kill_when_known: false,
             waits_for: None,
@@ -166,7 +176,12 @@ impl Session {
 
     /// Lets signals end the command instead of reaching the job.
     pub fn only_watch(&mut self) {
-        self.forward = false;
+        self.role = Role::Watcher;
+    }
+
+    /// Lets signals that end a command leave the job; others reach it.
+    pub fn be_guest(&mut self) {
+        self.role = Role::Guest;
     }
 
     /// Follows the job to its end. The error, if any, has the exit code of the job.
@@ -299,7 +314,8 @@ impl Session {
                 self.job = Some(job);
                 self.confirmed = true;
                 if self.kill_when_known {
-                    return lost_unless(requests.send(&ClientRequest::Kill { job }).await);
+                    let kill = ClientRequest::Kill { job, grace_ns: 0 };
+                    return lost_unless(requests.send(&kill).await);
                 }
             }
             ClientReply::State { state, .. } => {
@@ -397,11 +413,16 @@ impl Session {
         number: Signal,
         requests: &mut Requests,
     ) -> Result<Option<ConnectionEnd>, Error> {
-        if !self.forward {
+        if self.role == Role::Watcher {
             return Err(Error::Silent(exit_code(number)));
         }
         if let Some(end) = self.terminal_signal(number, requests).await? {
             return Ok(end);
+        }
+        if self.role == Role::Guest && !matches!(number, Signal::SIGUSR1 | Signal::SIGUSR2) {
+            let words = self.job_words();
+            output::note(&format!("left {words}, which goes on; `kumi kill` ends it"));
+            return Err(Error::Silent(exit_code(number)));
         }
         self.last_signal = Some(number);
         let reaction = self.escalation.react(number, self.running);
@@ -419,7 +440,7 @@ impl Session {
             }
             InterruptAction::Kill => {
                 output::note(&format!("killing {}", self.job_words()));
-                ClientRequest::Kill { job }
+                ClientRequest::Kill { job, grace_ns: 0 }
             }
             InterruptAction::Leave => {
                 output::note(&format!("left {} while it was being killed", self.job_words()));
@@ -445,7 +466,7 @@ impl Session {
             return Ok(None);
         }
         match self.job {
-            Some(job) if self.forward => {
+            Some(job) if self.role == Role::Starter => {
                 let signal = u8::try_from(Signal::SIGPIPE as i32).unwrap_or(0);
                 lost_unless(requests.send(&ClientRequest::Signal { job, signal }).await)
             }
@@ -523,7 +544,7 @@ impl Session {
 
     /// Message and exit code of an ended job.
     fn verdict(&self, outcome: &Outcome) -> Result<(), Error> {
-        if self.only_shows() || !self.forward {
+        if self.only_shows() || self.role == Role::Watcher {
             return Ok(());
         }
         let complete = self.told_of_output();

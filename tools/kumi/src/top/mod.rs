@@ -12,7 +12,7 @@ use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
 use clap::Args;
 use crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
-use kumi_control::message::{ClientReply, ClientRequest};
+use kumi_control::message::{ClientReply, ClientRequest, USUAL_GRACE};
 use kumi_node::client::{Client, ClientError};
 use kumi_sched::JobId;
 use ratatui::DefaultTerminal;
@@ -126,17 +126,17 @@ impl LiveScreen<'_> {
             .map_err(Error::Terminal)
     }
 
-    /// Has the head kill a job, over a connection of its own: the answer comes when nothing of the job is left.
+    /// Has the head end a job, over a connection of its own: the answer comes when nothing of the job is left.
     async fn kill(&mut self, job: JobId) -> Result<(), Error> {
         let killed = tokio::time::timeout(ANSWER, async {
             let mut client = self.context.connect().await?;
-            Ok::<_, Error>(client.ask(&ClientRequest::Kill { job }).await?)
+            Ok::<_, Error>(client.ask(&ClientRequest::Kill { job, grace_ns: USUAL_GRACE }).await?)
         });
         self.screen.note = Some(match killed.await {
             Ok(Ok(ClientReply::Done)) => format!("job {job} is killed"),
             Ok(Ok(other)) => return Err(Error::unexpected(&other)),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("job {job} is being killed"),
+            Err(_) => format!("job {job} is to end, and is killed if it has not within 10s"),
         });
         Ok(())
     }

@@ -1,0 +1,75 @@
+//! Ends of jobs: at once, or after ranks had time to end by themselves.
+
+use kumi_sched::JobId;
+
+use super::Head;
+use super::job::Job;
+use crate::message::{Command, JobState, Nanos, Outcome};
+
+/// How long the other ranks have, after one has failed, when a signal asked all of them to end.
+const ENDING_GRACE: Nanos = 1_000_000_000;
+/// The signal that asks a program to end.
+const SIGTERM: u8 = 15;
+/// Processes that are stopped see it only when they go on.
+const SIGCONT: u8 = 18;
+
+impl Head {
+    /// The job ends with this outcome unless it is ending already: what is left of it is killed.
+    pub(super) fn end(&mut self, id: JobId, outcome: Outcome) {
+        let Some(job) = self.jobs.get(id) else { return };
+        match job.record.state {
+            JobState::Queued => self.finish(id, outcome),
+            JobState::Preparing | JobState::Running => {
+                let nodes = job.live_nodes();
+                self.enter(id, &JobState::Ending(outcome));
+                // Its end waits for nobody who reads slowly.
+                self.spooled(id);
+                self.set_active(id, false);
+                self.cancel_transfers_for(id);
+                self.send(&nodes, &Command::Kill { job: id });
+                self.finish_if_freed(id);
+            }
+            JobState::Ending(_) | JobState::Ended(_) => {}
+        }
+    }
+
+    /// The job ends with this outcome. Ranks that run get SIGTERM, and have so long to end by themselves.
+    pub(super) fn end_after(&mut self, id: JobId, outcome: Outcome, grace: Nanos) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if grace == 0 || job.record.state != JobState::Running {
+            return self.end(id, outcome);
+        }
+        job.asked_to_end = true;
+        let nodes = job.live_nodes();
+        self.jobs.delay_end(id, outcome, self.time.now().saturating_add(grace));
+        for signal in [SIGTERM, SIGCONT] {
+            self.send(&nodes, &Command::Signal { job: id, signal });
+        }
+    }
+
+    /// A rank failed: the job ends, at once or, if its ranks were asked to end, a little later.
+    pub(super) fn end_by_rank(&mut self, id: JobId, outcome: Outcome) {
+        let asked = |job: &&Job| job.asked_to_end && job.record.state == JobState::Running;
+        match self.jobs.get(id).filter(asked) {
+            // Its time is set, and so is how it ends.
+            Some(job) if job.delayed_end.is_some() => {}
+            Some(_) => {
+                let at = self.time.now().saturating_add(ENDING_GRACE);
+                self.jobs.delay_end(id, outcome, at);
+            }
+            None => self.end(id, outcome),
+        }
+    }
+
+    /// Ends the jobs whose ranks have had their time to end by themselves.
+    pub(super) fn check_delayed_ends(&mut self) {
+        let now = self.time.now();
+        for (id, outcome) in self.jobs.due_ends(now) {
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.delayed_end = None;
+            }
+            self.end(id, outcome);
+        }
+        self.jobs.set_next_end(now);
+    }
+}

@@ -1,0 +1,50 @@
+//! How ranks and jobs end.
+
+use kumi_sched::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::message::Refusal;
+
+/// How one rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RankStatus {
+    /// By itself, with this code.
+    Exited(u8),
+    /// By this signal.
+    Signalled(u8),
+    /// The kernel killed it because its job had used up this many bytes of memory on its node.
+    OutOfMemory(u64),
+    /// It ended with code 0 after it had begun to use MPI and without finishing that: others may wait for it.
+    NotFinalized,
+}
+
+impl RankStatus {
+    /// Whether the rank ended as a successful program does.
+    pub fn success(self) -> bool {
+        self == Self::Exited(0)
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Every rank exited with 0.
+    Success,
+    /// The first rank that failed, on which node, and how.
+    RankFailed {
+        /// The rank.
+        rank: u32,
+        /// Its node.
+        node: NodeId,
+        /// How it ended.
+        status: RankStatus,
+    },
+    /// It could not be started.
+    Refused(Refusal),
+    /// A node was lost while the job ran.
+    NodeLost(NodeId),
+    /// `kumi kill`, or the cluster going down.
+    Killed,
+    /// Its ranks waited for each other for ever, and it was to be ended then.
+    Deadlocked,
+}
