@@ -74,6 +74,7 @@ fn submission(token: u128) -> ClientRequest {
         limits: None,
         resources: kumi_control::message::Resources::default(),
         terminal: None,
+        batch: Default::default(),
     }))
 }
 

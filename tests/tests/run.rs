@@ -211,6 +211,14 @@ fn the_handlers_scheduling_is_the_jobs_own_or_the_clusters() {
 }
 
 #[test]
+fn a_misspelt_option_is_not_taken_for_a_program() {
+    let cluster = TestCluster::up(1);
+    cluster
+        .kumi(&["run", "--rank", "3", "true"])
+        .fails(64, &["'--rank' is not an option", "--ranks?"]);
+}
+
+#[test]
 fn a_job_outlives_the_command_that_started_it() {
     let cluster = TestCluster::up(2);
     let args = ["run", "-n", "2", "--name", "orphan", "sh", "-c", WAITS];

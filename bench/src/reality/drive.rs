@@ -150,6 +150,7 @@ impl List<'_> {
             limits: None,
             resources: kumi_control::message::Resources::default(),
             terminal: None,
+            batch: Default::default(),
         }
     }
 

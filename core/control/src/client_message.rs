@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
+use crate::batch::ArrayRange;
 use crate::message::{
     ClusterStatus, ContentHash, DeadlockReport, JobList, JobRequest, JobState, Nanos, NodeSample,
     Outcome, Refusal, Stream, Verdict, WaitReason, WindowSize,
@@ -140,6 +141,33 @@ pub enum ClientRequest {
         /// The job.
         job: JobId,
     },
+    /// Run a job, or an array of them, that the client does not follow; answered by `Accepted`.
+    SubmitBatch {
+        /// The job, or what all of the array have in common.
+        request: Box<JobRequest>,
+        /// The indices.
+        array: Option<ArrayRange>,
+    },
+    /// Answer with `Ended` when the job is over.
+    Wait {
+        /// The job.
+        job: JobId,
+    },
+}
+
+impl ClientRequest {
+    /// The job that it submits, if it submits one.
+    pub fn submission(&mut self) -> Option<&mut JobRequest> {
+        match self {
+            Self::Submit(request) | Self::SubmitBatch { request, .. } => Some(request.as_mut()),
+            _ => None,
+        }
+    }
+
+    /// Whether it submits a job.
+    pub fn is_submission(&self) -> bool {
+        matches!(self, Self::Submit(_) | Self::SubmitBatch { .. })
+    }
 }
 
 /// Reply of the head to a client.
@@ -248,6 +276,13 @@ pub enum ClientReply {
         job: JobId,
         /// Why.
         reason: String,
+    },
+    /// Answer to `SubmitBatch`: the numbers of the jobs follow one another.
+    Accepted {
+        /// The first.
+        first: JobId,
+        /// The last.
+        last: JobId,
     },
 }
 

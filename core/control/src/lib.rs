@@ -10,7 +10,7 @@
 extern crate alloc;
 
 pub mod agent;
-mod batch;
+pub mod batch;
 mod bytes;
 mod channel_sample;
 mod client_message;

@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use kumi_sched::{JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
-pub use crate::batch::{LONGEST_GRACE, USUAL_GRACE};
+pub use crate::batch::{BatchOptions, LONGEST_GRACE, USUAL_GRACE};
 pub use crate::channel_sample::{ChannelPeer, ChannelReading, ChannelSample, ChannelState};
 pub use crate::client_message::{ClientReply, ClientRequest};
 pub use crate::deadlock::{DeadlockReport, Verdict};
@@ -116,6 +116,8 @@ pub struct JobRequest {
     pub resources: Resources,
     /// Size of the terminal that rank 0 has; none: its streams are pipes.
     pub terminal: Option<WindowSize>,
+    /// When it may start, and how long it may run.
+    pub batch: BatchOptions,
 }
 
 /// A placed job, as every node of it gets it.
@@ -219,6 +221,8 @@ pub enum RefusalKind {
     Internal,
     /// The user has as much as one user may have.
     Quota,
+    /// A job after which it was to run has failed.
+    PredecessorFailed,
 }
 
 /// Where a job is in its life.

@@ -3,7 +3,7 @@
 use kumi_sched::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::message::Refusal;
+use crate::message::{Nanos, Refusal};
 
 /// How one rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,4 +47,6 @@ pub enum Outcome {
     Killed,
     /// Its ranks waited for each other for ever, and it was to be ended then.
     Deadlocked,
+    /// It had run for as long as it might, in nanoseconds.
+    TimeLimit(Nanos),
 }

@@ -60,6 +60,16 @@ pub enum WaitReason {
         /// That job.
         job: JobId,
     },
+    /// A job after which it runs is not over.
+    After {
+        /// That job.
+        job: JobId,
+    },
+    /// As many tasks of its array as may are under way.
+    ArrayFull {
+        /// So many.
+        most: u32,
+    },
     /// It has its nodes, and they prepare.
     Preparing {
         /// Those that are ready.
@@ -79,6 +89,8 @@ impl WaitReason {
             Self::ProcessorsFull { .. } => "processors_full",
             Self::ResourcesTaken => "resources_taken",
             Self::Behind { .. } => "behind",
+            Self::After { .. } => "after",
+            Self::ArrayFull { .. } => "array_full",
             Self::Preparing { .. } => "preparing",
         }
     }
@@ -130,6 +142,14 @@ impl fmt::Display for WaitReason {
                 write!(f, "other jobs have the memory or the devices that it wants")
             }
             Self::Behind { job } => write!(f, "job {job} is before it in the queue"),
+            Self::After { job } => write!(f, "job {job} has to be over first"),
+            Self::ArrayFull { most } => {
+                write!(
+                    f,
+                    "its array has at most {most} task{} at a time",
+                    if most == 1 { "" } else { "s" }
+                )
+            }
             Self::Preparing { ready, nodes } => {
                 write!(f, "its nodes prepare, {ready} of {nodes} are ready")
             }
@@ -205,6 +225,8 @@ mod tests {
             ),
             (WaitReason::ResourcesTaken, "other jobs have the memory or the devices that it wants"),
             (WaitReason::Behind { job }, "job 7 is before it in the queue"),
+            (WaitReason::After { job }, "job 7 has to be over first"),
+            (WaitReason::ArrayFull { most: 1 }, "its array has at most 1 task at a time"),
         ];
         for (reason, words) in cases {
             assert_eq!(reason.to_string(), words);

@@ -36,6 +36,8 @@ pub enum ExitCode {
     NotPermitted = 77,
     /// More ranks, nodes or simulated processors than there are or may be
     TooLarge = 78,
+    /// The job was ended because its time limit was over
+    TimeLimit = 124,
     /// The program exists and cannot be executed
     NotExecutable = 126,
     /// There is no such program
@@ -44,7 +46,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// All of them, ascending.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Ok,
         Self::Usage,
         Self::BadConfig,
@@ -59,6 +61,7 @@ impl ExitCode {
         Self::Version,
         Self::NotPermitted,
         Self::TooLarge,
+        Self::TimeLimit,
         Self::NotExecutable,
         Self::ProgramNotFound,
     ];
@@ -85,6 +88,7 @@ impl ExitCode {
             Self::Version => "Use programs of one build.",
             Self::NotPermitted => "Ask the owner of the cluster or root.",
             Self::TooLarge => "Ask for fewer.",
+            Self::TimeLimit => "Give it more time with `--time`.",
             Self::NotExecutable => "Check the program's permissions and format.",
             Self::ProgramNotFound => "Check the name and `PATH`.",
         }
@@ -111,7 +115,10 @@ impl From<RefusalKind> for ExitCode {
             RefusalKind::NotExecutable => Self::NotExecutable,
             RefusalKind::NotPermitted => Self::NotPermitted,
             RefusalKind::NoResources => Self::Io,
-            RefusalKind::NodeLost | RefusalKind::NotNow | RefusalKind::Quota => Self::TryLater,
+            RefusalKind::NodeLost
+            | RefusalKind::NotNow
+            | RefusalKind::Quota
+            | RefusalKind::PredecessorFailed => Self::TryLater,
             RefusalKind::Version => Self::Version,
             RefusalKind::Internal => Self::Internal,
         }
@@ -171,7 +178,7 @@ mod tests {
             match code {
                 E::Ok | E::Usage | E::BadConfig | E::NoInput | E::Unavailable | E::Internal => {}
                 E::MachineLimits | E::Deadlock | E::Exists | E::Io | E::TryLater => {}
-                E::Version => {}
+                E::Version | E::TimeLimit => {}
                 E::NotPermitted | E::TooLarge | E::NotExecutable | E::ProgramNotFound => {}
             }
             assert_eq!(E::from_code(code.code()), Some(code));
@@ -187,6 +194,7 @@ mod tests {
         assert_eq!(ExitCode::from(RefusalKind::NotPermitted).code(), 77);
         assert_eq!(ExitCode::from(RefusalKind::NotNow).code(), 75);
         assert_eq!(ExitCode::from(RefusalKind::Quota).code(), 75);
+        assert_eq!(ExitCode::from(RefusalKind::PredecessorFailed).code(), 75);
         assert_eq!(of_rank(RankStatus::Exited(3)), 3);
         assert_eq!(of_rank(RankStatus::Signalled(9)), 137);
         assert_eq!(of_rank(RankStatus::Signalled(255)), 255);

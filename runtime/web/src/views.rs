@@ -79,6 +79,7 @@ fn words(outcome: &Outcome) -> String {
         Outcome::NodeLost(node) => format!("node {node} was lost"),
         Outcome::Killed => "killed".to_owned(),
         Outcome::Deadlocked => "ended, because its ranks waited for each other".to_owned(),
+        Outcome::TimeLimit(_) => "ended, because its time limit was over".to_owned(),
     }
 }
 

@@ -56,6 +56,12 @@ pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
         Outcome::Deadlocked => {
             "it was ended because its ranks waited for each other for ever".to_owned()
         }
+        Outcome::TimeLimit(limit) => {
+            let limit = table::elapsed(limit / 1_000_000);
+            format!(
+                "it was ended because its time limit of {limit} was over; give it more with --time"
+            )
+        }
     })
 }
 
@@ -97,12 +103,18 @@ fn ended(outcome: &Outcome) -> String {
         Outcome::RankFailed { rank, status: RankStatus::NotFinalized, .. } => {
             format!("not finalized (rank {rank})")
         }
-        Outcome::Refused(refusal) if refusal.kind == RefusalKind::NotNow => "withdrawn".to_owned(),
+        Outcome::Refused(refusal) if is_withdrawn(refusal.kind) => "withdrawn".to_owned(),
         Outcome::Refused(_) => "refused".to_owned(),
         Outcome::NodeLost(node) => format!("node {node} lost"),
         Outcome::Killed => "killed".to_owned(),
         Outcome::Deadlocked => "deadlock".to_owned(),
+        Outcome::TimeLimit(_) => "time limit".to_owned(),
     }
+}
+
+/// Whether the head withdrew the job, which could have run.
+pub fn is_withdrawn(kind: RefusalKind) -> bool {
+    matches!(kind, RefusalKind::NotNow | RefusalKind::PredecessorFailed)
 }
 
 /// What a job waits for, in a few words for a column of `kumi ps`.
@@ -118,6 +130,8 @@ pub fn waits_for(reason: &WaitReason) -> String {
         WaitReason::ProcessorsFull { limit } => format!("processors: {limit} jobs on each"),
         WaitReason::ResourcesTaken => "memory or devices".to_owned(),
         WaitReason::Behind { job } => format!("job {job}"),
+        WaitReason::After { job } => format!("end of job {job}"),
+        WaitReason::ArrayFull { most } => format!("array: at most {most} at a time"),
         WaitReason::Preparing { ready, nodes } => format!("nodes: {ready} of {nodes} ready"),
     }
 }

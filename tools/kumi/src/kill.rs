@@ -18,9 +18,9 @@ const QUIET: Duration = Duration::from_secs(1);
 /// `kumi kill`
 #[derive(Clone, Debug, Args)]
 pub struct KillArgs {
-    /// Numbers of the jobs, as `kumi ps` shows them
-    #[arg(required = true, value_name = "JOB")]
-    pub jobs: Vec<u64>,
+    /// Numbers of the jobs, as `kumi ps` shows them, or FIRST-LAST
+    #[arg(required = true, value_name = "JOB", value_parser = parse::jobs)]
+    pub jobs: Vec<parse::JobRange>,
     /// How long ranks have between SIGTERM and SIGKILL; 0s: they get SIGKILL at once
     #[arg(long, value_name = "TIME", value_parser = parse::grace, default_value = "10s", conflicts_with = "signal")]
     pub grace: Duration,
@@ -45,8 +45,8 @@ fn signal(text: &str) -> Result<u8, String> {
 /// Runs the command. All jobs are tried; the first failure decides the exit code.
 pub async fn run(context: &Context, args: &KillArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    for &number in &args.jobs {
-        let job = JobId(number);
+    let jobs: Vec<JobId> = args.jobs.iter().flat_map(|range| range.numbers()).map(JobId).collect();
+    for &job in &jobs {
         let request = match args.signal {
             None => ClientRequest::Kill { job, grace_ns: parse::nanos(args.grace) },
             Some(signal) => ClientRequest::Signal { job, signal },
@@ -55,7 +55,7 @@ pub async fn run(context: &Context, args: &KillArgs) -> Result<(), Error> {
     }
     let (mut first, mut said) = (Ok(()), false);
     // Answers come as jobs end. A refusal names its job.
-    for _ in &args.jobs {
+    for _ in &jobs {
         let failure = match answer(&mut client, args.grace, &mut said).await? {
             ClientReply::Done => continue,
             ClientReply::Refused(refusal) => ClientError::Refused(refusal),

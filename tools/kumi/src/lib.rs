@@ -20,14 +20,17 @@ mod logs;
 mod loopback;
 mod output;
 mod parse;
+mod patience;
 mod ps;
 mod run;
 mod sim;
 mod stats;
+mod submit;
 mod table;
 mod terminal;
 mod top;
 mod trace;
+mod wait;
 mod web;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -73,12 +76,22 @@ fn refuse(error: &clap::Error) -> ExitCode {
     kumi_node::exit::ExitCode::Usage.into()
 }
 
-/// The command line with what a job file adds to it.
+/// The command line with what a script and a job file add to it.
 fn with_job_file(mut cli: Cli, matches: &ArgMatches) -> Result<Cli, Error> {
-    if let (Command::Run(args), Some(run)) = (&mut cli.command, matches.subcommand_matches("run"))
-        && let Some(file) = args.job_file.take()
-    {
-        *args = run::job_file::apply(&file, &cli.cluster, run)?;
+    let file = match (&mut cli.command, matches.subcommand()) {
+        (Command::Run(args), Some((_, run))) => {
+            args.job.job_file.take().map(|file| ("run", file, run.clone()))
+        }
+        (Command::Submit(args), Some((_, submit))) => {
+            let script = run::script_options::apply(args.clone(), &cli.cluster, submit)?;
+            let (with_script, submit) = script;
+            *args = with_script;
+            args.job.job_file.take().map(|file| ("submit", file, submit))
+        }
+        _ => None,
+    };
+    if let Some((name, file, matches)) = file {
+        cli.command = run::job_file::apply(&file, &cli.cluster, name, &matches)?;
     }
     Ok(cli)
 }
@@ -114,6 +127,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
     match command {
         Command::Cluster(command) => cluster::run(context, command).await,
         Command::Run(args) => run::run(context, args).await,
+        Command::Submit(args) => submit::run(context, args).await,
+        Command::Wait(args) => wait::run(context, &args).await,
         Command::Ps(args) => ps::run(context, &args).await,
         Command::Kill(args) => kill::run(context, &args).await,
         Command::Logs(args) => logs::run(context, &args).await,

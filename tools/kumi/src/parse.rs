@@ -1,11 +1,12 @@
 //! Parsers of values on the command line.
 
 use crate::cli::Policy;
+use kumi_control::batch::{After, ArrayRange, MOST_TASKS};
 use kumi_control::head::{PolicyError, check_policy};
 use kumi_control::message::{DeviceCount, LONGEST_GRACE, MOST_PRIORITY, WaitLimit};
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
 use kumi_node::{durations, sizes};
-use kumi_sched::SliceLength;
+use kumi_sched::{JobId, SliceLength};
 use std::time::Duration;
 
 /// Shortest permitted slice.
@@ -32,6 +33,19 @@ pub enum ParseError {
         "'{0}' is not a run time; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
     )]
     Estimate(String),
+    /// Not the number of a job.
+    #[error("'{0}' is not a job; give its number, or FIRST-LAST for at most {MOST_TASKS} jobs")]
+    Jobs(String),
+    /// Not a job after which another one runs.
+    #[error(
+        "'{0}' is not a job; give its number or FIRST-LAST, with :any behind it if it does not matter how it ends"
+    )]
+    After(String),
+    /// Not the indices of an array.
+    #[error(
+        "'{0}' is not an array; give FIRST-LAST with at most {MOST_TASKS} indices, with %N behind it for at most N jobs at a time"
+    )]
+    Array(String),
     /// Not a time for ranks to end by themselves.
     #[error(
         "'{0}' is not such a time; write a number with a unit, for example 10s or 2m, at most 1h; 0s: none"
@@ -83,6 +97,68 @@ pub fn grace(text: &str) -> Result<Duration, ParseError> {
     let time = durations::duration(text).or_else(|| durations::estimate(text));
     let time = time.filter(|&time| nanos(time) <= LONGEST_GRACE);
     time.ok_or_else(|| ParseError::Grace(text.to_owned()))
+}
+
+/// Numbers of jobs that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobRange {
+    first: u64,
+    last: u64,
+}
+
+impl JobRange {
+    /// Each of them.
+    pub fn numbers(self) -> impl Iterator<Item = u64> {
+        self.first..=self.last
+    }
+}
+
+/// Jobs after which another one runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AfterJobs {
+    jobs: JobRange,
+    /// However they end.
+    however: bool,
+}
+
+impl AfterJobs {
+    /// Each of them.
+    pub fn each(&self) -> impl Iterator<Item = After> + use<> {
+        let however = self.however;
+        self.jobs.numbers().map(move |job| After { job: JobId(job), however })
+    }
+}
+
+/// A job's number, or FIRST-LAST.
+pub fn jobs(text: &str) -> Result<JobRange, ParseError> {
+    let wrong = || ParseError::Jobs(text.to_owned());
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
+    let range = JobRange { first: number(first)?, last: number(last)? };
+    let count = range.last.checked_sub(range.first).ok_or_else(wrong)?;
+    if count < u64::from(MOST_TASKS) { Ok(range) } else { Err(wrong()) }
+}
+
+/// Jobs after which another one runs: as [`jobs`], with `:any` behind them if it does not matter how they end.
+pub fn after(text: &str) -> Result<AfterJobs, ParseError> {
+    let plain = text.strip_suffix(":any");
+    let jobs = jobs(plain.unwrap_or(text)).map_err(|_| ParseError::After(text.to_owned()))?;
+    Ok(AfterJobs { jobs, however: plain.is_some() })
+}
+
+/// Indices of an array: `1-100`, or `1-100%10`.
+pub fn array(text: &str) -> Result<ArrayRange, ParseError> {
+    let wrong = || ParseError::Array(text.to_owned());
+    let (range, most) = match text.split_once('%') {
+        Some((range, most)) => (range, Some(most)),
+        None => (text, None),
+    };
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let number = |word: &str| word.parse::<u32>().map_err(|_| wrong());
+    let most = most.map(number).transpose()?;
+    let range = ArrayRange { first: number(first)?, last: number(last)?, most };
+    let possible = (1..=MOST_TASKS).contains(&range.count()) && most != Some(0);
+    if possible { Ok(range) } else { Err(wrong()) }
 }
 
 /// Estimated run time of a job: a duration, or minutes, hours or days, such as `10m` or `2h`.
@@ -221,6 +297,29 @@ mod tests {
         assert_eq!(wait("2m"), Ok(WaitLimit::AtMost(120_000_000_000)));
         for text in ["", "yes", "No", "0s", "10", "-1s", "366d"] {
             assert_eq!(wait(text), Err(ParseError::Wait(text.to_owned())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn jobs_are_numbers_or_ranges() {
+        let range = |first, last| JobRange { first, last };
+        assert_eq!((jobs("12"), jobs("12-14")), (Ok(range(12, 12)), Ok(range(12, 14))));
+        let after_both = after("3-4:any").unwrap();
+        let each: Vec<After> = after_both.each().collect();
+        assert_eq!(each, [3, 4].map(|job| After { job: JobId(job), however: true }));
+        assert!(!after("3").unwrap().however);
+        for text in ["", "x", "2-1", "-1", "1-", "1-99999999999", ":any"] {
+            assert!(jobs(text).is_err() && after(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn arrays_have_indices_and_perhaps_a_limit() {
+        let all = |first, last, most| Ok(ArrayRange { first, last, most });
+        assert_eq!(array("1-100%10"), all(1, 100, Some(10)));
+        assert_eq!((array("0-3"), array("7")), (all(0, 3, None), all(7, 7, None)));
+        for text in ["", "1-", "3-1", "1-100%0", "1-100%", "0-10000", "1,2"] {
+            assert_eq!(array(text), Err(ParseError::Array(text.to_owned())), "{text:?}");
         }
     }
 

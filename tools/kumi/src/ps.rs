@@ -7,7 +7,7 @@ use crate::job_descriptions;
 use crate::table::{self, Table};
 use kumi_control::message::{
     Binding, ClientReply, ClientRequest, JobList, JobRecord, JobState, NodeRanks, NodeStatus,
-    Outcome, RankStatus, RefusalKind, Resources, WaitReason,
+    Outcome, RankStatus, Resources, WaitReason,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -36,6 +36,12 @@ pub struct JobView<'a> {
     encrypted: bool,
     priority: u16,
     estimate_s: Option<f64>,
+    time_limit_s: Option<f64>,
+    /// Jobs that have to be over before it starts.
+    after: Vec<u64>,
+    /// The first job of its array.
+    array: Option<u64>,
+    array_index: Option<u32>,
     cpus_per_rank: u32,
     /// Bytes; null if none is reserved.
     mem_per_rank: Option<u64>,
@@ -121,6 +127,7 @@ pub fn views<'a>(jobs: &'a JobList, nodes: &[NodeStatus]) -> Vec<JobView<'a>> {
 
 fn view<'a>(record: &'a JobRecord, jobs: &JobList, nodes: &[NodeStatus]) -> JobView<'a> {
     let (spec, resources) = (&record.spec, &record.spec.request.resources);
+    let batch = &spec.request.batch;
     let (state, outcome) = match &record.state {
         JobState::Queued => ("queued", None),
         JobState::Preparing => ("starting", None),
@@ -150,6 +157,11 @@ fn view<'a>(record: &'a JobRecord, jobs: &JobList, nodes: &[NodeStatus]) -> JobV
         priority: spec.request.priority,
         #[allow(clippy::cast_precision_loss)]
         estimate_s: spec.request.estimate_ns.map(|nanos| nanos as f64 / 1e9),
+        #[allow(clippy::cast_precision_loss)]
+        time_limit_s: batch.time_limit_ns.map(|nanos| nanos as f64 / 1e9),
+        after: batch.after.iter().map(|after| after.job.0).collect(),
+        array: batch.task.map(|task| task.array.0),
+        array_index: batch.task.map(|task| task.index),
         cpus_per_rank: resources.processors_per_rank.unwrap_or(1),
         mem_per_rank: resources.memory_per_rank.filter(|&bytes| bytes > 0),
         ranks_per_node: resources.ranks_per_node,
@@ -195,6 +207,8 @@ fn reason_view(reason: &WaitReason) -> ReasonView {
             ..view
         },
         WaitReason::ResourcesTaken => view,
+        WaitReason::After { job } => ReasonView { job: Some(job.0), ..view },
+        WaitReason::ArrayFull { most } => ReasonView { limit: Some(most), ..view },
         WaitReason::ProcessorsTaken { wanted, free } => {
             ReasonView { wanted: Some(wanted), free: Some(free), ..view }
         }
@@ -232,7 +246,7 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
             }
         }
         Outcome::Refused(refusal) => {
-            let withdrawn = refusal.kind == RefusalKind::NotNow;
+            let withdrawn = job_descriptions::is_withdrawn(refusal.kind);
             view.kind = if withdrawn { "withdrawn" } else { "refused" };
             view.message = Some(&refusal.message);
         }
@@ -242,6 +256,7 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
         }
         Outcome::Killed => view.kind = "killed",
         Outcome::Deadlocked => view.kind = "deadlocked",
+        Outcome::TimeLimit(_) => view.kind = "time_limit",
     }
     view
 }
@@ -358,6 +373,7 @@ mod tests {
             limits: None,
             resources: kumi_control::message::Resources::default(),
             terminal: None,
+            batch: Default::default(),
         };
         let part =
             |node, first| NodeRanks { node: NodeId(node), first, count: 4, processors: vec![0] };

@@ -1,10 +1,12 @@
 //! Admission of jobs: checks of a request before the head takes it.
 
 use alloc::format;
+use alloc::vec::Vec;
 
 use super::capacity::Capacity;
 use super::scheduler::Scheduler;
 use super::{refusal, sizing};
+use crate::batch::{MOST_AFTER, MOST_CONTENT};
 use crate::deadlock::OnDeadlock;
 use crate::message::{
     JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Refusal, RefusalKind, WaitLimit,
@@ -34,6 +36,7 @@ pub(super) fn check(
     check_estimate(request, scheduler)?;
     check_wait(request)?;
     check_resources(request)?;
+    check_batch(request)?;
     OnDeadlock::from_env(&request.env)
         .map_err(|message| refusal(RefusalKind::BadRequest, message))?;
     sizing::demand(request, capacity).map(|_| ())
@@ -83,6 +86,21 @@ fn check_resources(request: &JobRequest) -> Result<(), Refusal> {
             let message = format!("resource {} is given twice; give it once", device.name);
             return Err(refusal(RefusalKind::BadRequest, message));
         }
+    }
+    Ok(())
+}
+
+fn check_batch(request: &JobRequest) -> Result<(), Refusal> {
+    let batch = &request.batch;
+    if batch.time_limit_ns.is_some_and(|limit| !(1..=LONGEST_ESTIMATE).contains(&limit)) {
+        return bad("a time limit is more than 0 and at most 365 days; give another");
+    }
+    if batch.after.len() > MOST_AFTER {
+        return bad("a job runs after at most 1000 others; name fewer");
+    }
+    let size = batch.content.as_ref().map(Vec::len);
+    if size.is_some_and(|size| size > MOST_CONTENT || size as u64 != request.program.size) {
+        return bad("a request has the whole program or nothing of it, and at most 256 KiB");
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! Ends of jobs: at once, or after ranks had time to end by themselves.
 
+use alloc::vec::Vec;
+
 use kumi_sched::JobId;
 
 use super::Head;
 use super::job::Job;
-use crate::message::{Command, JobState, Nanos, Outcome};
+use crate::message::{Command, JobState, Nanos, Outcome, USUAL_GRACE};
 
 /// How long the other ranks have, after one has failed, when a signal asked all of them to end.
 const ENDING_GRACE: Nanos = 1_000_000_000;
@@ -44,6 +46,37 @@ impl Head {
         self.jobs.delay_end(id, outcome, self.time.now().saturating_add(grace));
         for signal in [SIGTERM, SIGCONT] {
             self.send(&nodes, &Command::Signal { job: id, signal });
+        }
+    }
+
+    /// Sets when the running job has run for as long as it may.
+    pub(super) fn limit_run(&mut self, id: JobId) {
+        let Some(record) = self.jobs.get(id).map(|job| &job.record) else { return };
+        if let (Some(limit), Some(start)) =
+            (record.spec.request.batch.time_limit_ns, record.started_ms)
+        {
+            let run_ms = self.time.wall_ms().saturating_sub(start);
+            let left = limit.saturating_sub(run_ms.saturating_mul(1_000_000));
+            self.run_limits.set(id, self.time.now().saturating_add(left));
+        }
+    }
+
+    /// After a restart: the limits of jobs that an earlier head has started.
+    pub(super) fn limit_restored_runs(&mut self) {
+        let running = self.jobs.iter().filter(|job| job.record.state == JobState::Running);
+        let running: Vec<JobId> = running.map(Job::id).collect();
+        for id in running {
+            self.limit_run(id);
+        }
+    }
+
+    /// Has the jobs end whose time limit is over.
+    pub(super) fn check_run_limits(&mut self) {
+        for id in self.run_limits.due(self.time.now()) {
+            self.run_limits.forget(id);
+            let limit =
+                self.jobs.get(id).and_then(|job| job.record.spec.request.batch.time_limit_ns);
+            self.end_after(id, Outcome::TimeLimit(limit.unwrap_or(0)), USUAL_GRACE);
         }
     }
 

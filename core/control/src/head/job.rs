@@ -18,6 +18,8 @@ pub(super) struct Job {
     pub(super) parts: BTreeMap<NodeId, JobPart>,
     /// The policy knows of it.
     pub(super) scheduled: bool,
+    /// It may not start yet, for a reason of its own.
+    pub(super) held: bool,
     /// What the policy was asked for.
     pub(super) demand: Demand,
     /// Taken over from an earlier head: its ranks' addresses come with the nodes.
@@ -65,6 +67,7 @@ impl Job {
             record,
             parts,
             scheduled: false,
+            held: false,
             demand: Demand::processors(0),
             restored: false,
             asked_to_end: false,

@@ -8,13 +8,9 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId, Placement};
 
 use super::job::{Job, JobPart, PartState};
-use super::quota::{Account, request_bytes};
-use super::{Head, HeadAction, admission, refusal, sizing};
-use crate::message::{
-    ClientReply, Command, JobRecord, JobRequest, JobSpec, JobState, Nanos, NodeSet, Outcome,
-    Refusal, RefusalKind, User,
-};
-use crate::user::check_root_jobs;
+use super::quota::request_bytes;
+use super::{Head, HeadAction, sizing};
+use crate::message::{ClientReply, Command, JobRecord, JobState, Nanos, NodeSet, Outcome};
 
 impl Head {
     /// Takes over the jobs of an earlier head. The policy hears of them when the time is known.
@@ -34,10 +30,8 @@ impl Head {
                     job.parts.clear();
                     ended.push((job.record.ended_ms, id));
                 }
-                JobState::Queued => {
-                    self.scheduler.enqueue(id);
-                    self.scheduler.set_nodes_changed();
-                }
+                // Below, when all are known.
+                JobState::Queued => {}
                 JobState::Preparing | JobState::Running | JobState::Ending(_) => {
                     let nodes: Vec<NodeId> = job.parts.keys().copied().collect();
                     self.jobs.assign(id, &nodes);
@@ -51,96 +45,7 @@ impl Head {
         for (_, id) in ended {
             self.jobs.retire(id);
         }
-    }
-
-    /// A user as the quota sees them.
-    pub(super) fn account(&self, user: &User) -> Account {
-        Account { uid: user.uid, privileged: self.owns_cluster(user) }
-    }
-
-    /// A new job, or the one that was submitted with this token before.
-    ///
-    /// # Errors
-    /// Nothing of a refused job is kept.
-    pub(super) fn submit(
-        &mut self,
-        user: &User,
-        mut request: JobRequest,
-    ) -> Result<JobId, Refusal> {
-        if let Some(known) = self.jobs.by_token(request.token) {
-            if known.record.spec.user.is_same(user) {
-                return Ok(known.id());
-            }
-            let message = "this token belongs to another user's job; generate a new one".into();
-            return Err(refusal(RefusalKind::NotPermitted, message));
-        }
-        if self.shutdown.is_some() {
-            let message =
-                "the cluster is shutting down; start it again, then submit the job again".into();
-            return Err(refusal(RefusalKind::NodeLost, message));
-        }
-        check_root_jobs(user, self.config.root_jobs)?;
-        if request.priority == 0 {
-            request.priority = self.config.priority;
-        }
-        request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
-        request.wait = request.wait.or(Some(self.config.wait));
-        request.resources.complete(&self.config.resources);
-        let max_priority = (!self.owns_cluster(user)).then_some(self.config.max_priority);
-        let capacity = self.membership.capacity(self.time.is_starting());
-        admission::check(&request, &capacity, &self.scheduler, max_priority)?;
-        self.quota.check_job(self.account(user), &request)?;
-        let record = self.new_record(user, request);
-        let id = record.spec.job;
-        self.quota.charge(user.uid, 1, request_bytes(&record.spec.request));
-        self.jobs.insert(Job::new(record));
-        self.scheduler.enqueue(id);
-        if !self.scheduler.has_changed_nodes() {
-            self.offer(id);
-        }
-        self.schedule();
-        if let Some(refusal) = self.take_back(id) {
-            return Err(refusal);
-        }
-        // One that got its nodes at once is recorded as preparing already.
-        if self.jobs.get(id).is_some_and(|job| job.record.state == JobState::Queued) {
-            self.limit_wait(id);
-            self.persist(id);
-        }
-        Ok(id)
-    }
-
-    /// Forgets a queued job of which there is no record yet.
-    pub(super) fn drop_queued(&mut self, id: JobId) {
-        self.leave_rotation(id);
-        if let Some(job) = self.jobs.remove(id) {
-            self.quota.refund(job.uid(), 1, request_bytes(&job.record.spec.request));
-        }
-    }
-
-    /// The record of a new job, with the cluster's settings where the request has none.
-    fn new_record(&self, user: &User, mut request: JobRequest) -> JobRecord {
-        let id = self.jobs.next_id();
-        let wall_ms = self.time.wall_ms();
-        let (channel_key, seal_key) = self.keys.derive(id, request.token, wall_ms);
-        let encrypt = request.encrypt.unwrap_or(self.config.encrypt);
-        request.encrypt = Some(encrypt);
-        let seal_key = encrypt.then_some(seal_key);
-        for (name, value) in &self.config.env {
-            if !request.env.iter().any(|(set, _)| set == name) {
-                request.env.push((name.clone(), value.clone()));
-            }
-        }
-        let (user, layout) = (user.clone(), Vec::new());
-        let spec = JobSpec { job: id, user, request, layout, channel_key, seal_key };
-        JobRecord {
-            spec,
-            state: JobState::Queued,
-            submitted_ms: wall_ms,
-            started_ms: None,
-            ended_ms: None,
-            output_not_kept: 0,
-        }
+        self.restore_held();
     }
 
     /// Offers jobs to the policy if nodes came or went, and places those that fit now.
@@ -158,7 +63,7 @@ impl Head {
         }
     }
 
-    fn offer(&mut self, id: JobId) {
+    pub(super) fn offer(&mut self, id: JobId) {
         let capacity = self.membership.capacity(self.time.is_starting());
         let refused = self.scheduler.offer(id, &mut self.jobs, &capacity, &self.time);
         if let Some(refusal) = refused {
@@ -176,7 +81,9 @@ impl Head {
         let shares = self.scheduler.shares(placement, &self.membership);
         let spec = &mut job.record.spec;
         spec.layout = sizing::layout(&spec.request, &job.demand, &shares);
-        let spec = Box::new(spec.clone());
+        let mut spec = Box::new(spec.clone());
+        // Who lacks it asks for it.
+        spec.request.batch.content = None;
         let nodes: Vec<NodeId> = spec.layout.iter().map(|part| part.node).collect();
         job.parts = nodes.iter().map(|&node| (node, JobPart::default())).collect();
         let set = job.nodes();
@@ -205,6 +112,7 @@ impl Head {
             job.record.spec.seal_key = None;
             // Environments hold passwords, and nothing needs them any more.
             job.record.spec.request.env = Vec::new();
+            job.record.spec.request.batch.content = None;
         }
         self.persist(id);
         for client in self.subscribers.followers(id).into_iter().filter(|_| !over) {
@@ -220,7 +128,7 @@ impl Head {
     }
 
     /// The policy forgets the job.
-    fn leave_rotation(&mut self, id: JobId) {
+    pub(super) fn leave_rotation(&mut self, id: JobId) {
         self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
         self.scheduler.remove_job(id, self.time.cluster());
     }
@@ -286,15 +194,21 @@ impl Head {
         job.input.clear();
         self.idle.forget_job(id);
         self.verdicts.forget_job(id);
+        self.run_limits.forget(id);
         let bytes = bytes + self.exchanges.forget(id);
         self.output.forget_job(id);
         self.quota.refund(uid, 1, bytes);
         self.enter(id, &JobState::Ended(outcome.clone()));
         let not_kept = self.jobs.get(id).map_or(0, |job| job.record.output_not_kept);
-        self.actions.push(HeadAction::EndSpool { job: id, outcome, not_kept });
+        self.actions.push(HeadAction::EndSpool { job: id, outcome: outcome.clone(), not_kept });
         for client in self.subscribers.take_killers(id) {
             self.actions.reply(client, ClientReply::Done);
         }
+        for client in self.subscribers.take_waiters(id) {
+            self.actions
+                .reply(client, ClientReply::Ended { job: id, outcome: outcome.clone(), not_kept });
+        }
+        self.held.set_over(id);
         self.send(&nodes, &Command::Forget { job: id });
         self.jobs.unassign(id, nodes.iter());
         self.leave_rotation(id);

@@ -82,6 +82,7 @@ impl Viewer<'_> {
         // Environments and keys are secrets of the job itself.
         record.spec.request.env = Vec::new();
         record.spec.request.limits = None;
+        record.spec.request.batch.content = None;
         record.spec.channel_key = 0;
         record.spec.seal_key = None;
         if !self.is_own(&record) {

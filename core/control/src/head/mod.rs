@@ -15,6 +15,7 @@
 //! | `exchanges` | what the nodes of a job tell each other |
 //! | `output` | how far the output of jobs has come |
 //! | `waiting` | when waiting jobs are withdrawn, and what their followers know |
+//! | `held` | jobs that may not start before others are over |
 //! | `quota` | memory kept for each user |
 //! | `revocations` | certificates that are revoked |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
@@ -23,7 +24,7 @@
 //! nodes have a job's channels.
 //!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
-//! `reconciliation` (nodes that come and go), `lifecycle`, `preparation` and `ending` (of jobs).
+//! `reconciliation` (nodes that come and go), `submission`, `lifecycle`, `preparation` and `ending` (of jobs).
 //!
 //! A job's life is `Queued → Preparing → Running → Ending → Ended`, and each step is recorded
 //! ([`HeadAction::Persist`]) before anything is done about it. Ranks start in two phases: all nodes
@@ -50,8 +51,10 @@ mod actions;
 mod admission;
 mod capacity;
 mod channels;
+mod deadlines;
 mod ending;
 mod exchanges;
+mod held;
 mod idle;
 mod job;
 mod job_table;
@@ -75,6 +78,7 @@ mod sampling;
 mod scheduler;
 mod shutdown;
 mod sizing;
+mod submission;
 mod subscribers;
 mod taken;
 mod time;
@@ -99,7 +103,9 @@ pub use crate::tree::LinkId;
 
 use actions::ActionQueue;
 pub use capacity::MOST_DEVICE_NAMES;
+use deadlines::Deadlines;
 use exchanges::Exchanges;
+use held::HeldJobs;
 use idle::IdleJobs;
 use job_table::JobTable;
 pub use job_table::Retention;
@@ -277,6 +283,9 @@ pub struct Head {
     exchanges: Exchanges,
     output: OutputPositions,
     waiting: WaitingJobs,
+    held: HeldJobs,
+    /// When running jobs have run for as long as they may.
+    run_limits: Deadlines,
     quota: Quota,
     keys: KeyGenerator,
     revocations: Revocations,
@@ -320,6 +329,8 @@ impl Head {
             exchanges: Exchanges::default(),
             output: OutputPositions::default(),
             waiting: WaitingJobs::default(),
+            held: HeldJobs::default(),
+            run_limits: Deadlines::default(),
             quota: Quota::new(config.max_jobs_per_user),
             keys: KeyGenerator::new(seed),
             revocations: Revocations::new(&config.revoked),
@@ -339,6 +350,7 @@ impl Head {
             self.renew_policy();
             self.await_restored_nodes();
             self.limit_restored_waits();
+            self.limit_restored_runs();
         }
         match event {
             HeadEvent::ChildUp(link) => self.membership.tree_mut().add_link(link),
@@ -355,8 +367,8 @@ impl Head {
         self.check_deadlocks();
         self.check_transfers();
         self.check_samples();
-        self.schedule();
-        self.check_wait_limits();
+        self.check_run_limits();
+        self.place_and_withdraw();
         self.tell_reasons();
         self.check_interactive();
         self.publish_timetable();
@@ -364,6 +376,18 @@ impl Head {
         self.acknowledge_output();
         self.discard_old();
         self.check_shutdown();
+    }
+
+    /// Places what can be placed, and then withdraws what has waited for too long. Either may end jobs on which others depend.
+    fn place_and_withdraw(&mut self) {
+        loop {
+            self.settle_held();
+            self.schedule();
+            self.check_wait_limits();
+            if !self.held.has_news() {
+                return;
+            }
+        }
     }
 
     /// The next thing to do.
@@ -384,6 +408,7 @@ impl Head {
             self.shutdown.as_ref().and_then(Shutdown::deadline),
             self.jobs.end_due(),
             self.waiting.next_deadline(),
+            self.run_limits.first(),
             self.idle.next_deadline(),
             self.verdicts.next_deadline(),
             self.output.next_deadline(),

@@ -56,14 +56,18 @@ impl Head {
                 job.record.started_ms = Some(self.time.wall_ms());
                 let (uid, waited) = (job.uid(), job.input_bytes());
                 let input = core::mem::take(&mut job.input);
-                let nodes = job.live_nodes();
+                let (nodes, detached) = (job.live_nodes(), job.record.spec.request.batch.detached);
                 self.quota.refund(uid, 0, waited);
                 self.enter(id, &JobState::Running);
                 self.set_active(id, true);
+                self.limit_run(id);
                 self.publish_timetable();
                 self.send(&nodes, &start);
                 for data in input {
                     self.send_input(id, data);
+                }
+                if detached {
+                    self.send_input(id, Vec::new());
                 }
             }
             // The head before this one may have sent it to some nodes and not to others.
@@ -98,6 +102,9 @@ impl Head {
         if self.transfers.is_under_way(hash) || !job.awaits_program() {
             return;
         }
+        if let Some(data) = job.record.spec.request.batch.content.clone() {
+            return self.send_content(id, data);
+        }
         match self.transfers.source(id, &self.time) {
             ProgramSource::Client(client) => {
                 let receivers = self.jobs.nodes_without(hash);
@@ -109,6 +116,20 @@ impl Head {
         }
     }
 
+    /// Sends the program that came with the request to the nodes that lack it. They check it against its hash.
+    fn send_content(&mut self, id: JobId, data: Vec<u8>) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let (hash, total) = (job.program(), data.len() as u64);
+        let mut nodes = Vec::new();
+        for (&node, part) in &mut job.parts {
+            if part.wanted.take_if(|wanted| *wanted == hash).is_some() {
+                nodes.push(node);
+            }
+        }
+        let nodes = NodeSet::from_nodes(nodes);
+        self.send(&nodes, &Command::ProgramChunk { hash, offset: 0, total, data });
+    }
+
     /// Nobody can supply the program of a job.
     fn refuse_without_program(&mut self, id: JobId, hash: ContentHash) {
         let Some(job) = self.jobs.get(id) else { return };
@@ -116,7 +137,7 @@ impl Head {
         let lacking = NodeSet::from_nodes(lacking.map(|(&node, _)| node));
         let message = format!(
             "nodes of job {id} lack {} with this content, and the client that could send it \
-             has disconnected; run the job again, and stay connected until it runs",
+             is not connected; put it at this path on all nodes, or use `kumi run` and stay connected until it runs",
             job.record.spec.request.program.path
         );
         // Another job's nodes may be about to ask for it.

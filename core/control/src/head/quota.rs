@@ -4,8 +4,10 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::vec::Vec;
 
 use super::refusal;
+use crate::batch::After;
 use crate::message::{JobRequest, Refusal, RefusalKind};
 
 /// Jobs that are not over; more are refused, so that a runaway script does not fill the head.
@@ -28,7 +30,9 @@ pub(super) fn request_bytes(request: &JobRequest) -> usize {
     let args = request.args.iter().map(|arg| arg.len() + TEXT);
     let env = request.env.iter().map(|(name, value)| name.len() + value.len() + 2 * TEXT);
     let others = request.name.len() + request.cwd.len() + request.program.path.len();
-    args.chain(env).sum::<usize>() + others + 512
+    let content = request.batch.content.as_ref().map_or(0, Vec::len);
+    let after = request.batch.after.len() * size_of::<After>();
+    args.chain(env).sum::<usize>() + others + content + after + 512
 }
 
 /// A user as the quota sees them.
@@ -55,23 +59,33 @@ impl Quota {
         Self { most_jobs, total: Usage::default(), by_user: BTreeMap::new() }
     }
 
-    /// Whether there is room for one more job of this user.
+    /// Whether there is room for so many more jobs of this user.
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn check_job(&self, user: Account, request: &JobRequest) -> Result<(), Refusal> {
+    pub(super) fn check_jobs(
+        &self,
+        user: Account,
+        request: &JobRequest,
+        count: u32,
+    ) -> Result<(), Refusal> {
+        let more = usize::try_from(count).unwrap_or(usize::MAX);
         let full = |message| Err(refusal(RefusalKind::NoResources, message));
-        if self.total.jobs >= MOST_LIVE {
-            return full(format!("{MOST_LIVE} jobs are waiting or running; try again later"));
+        if self.total.jobs.saturating_add(more) > MOST_LIVE {
+            let own = self.total.jobs;
+            return full(format!(
+                "{own} jobs are waiting or running, and a cluster has at most {MOST_LIVE}; try again later"
+            ));
         }
         let own = self.of(user).jobs;
-        if !user.privileged && own >= self.most_jobs {
+        if !user.privileged && own.saturating_add(more) > self.most_jobs {
             let message = format!(
-                "{own} of your jobs are waiting or running, and a user may have no more; try again later"
+                "{own} of your jobs are waiting or running, and a user may have {}; try again later",
+                self.most_jobs
             );
             return Err(refusal(RefusalKind::Quota, message));
         }
-        self.check_bytes(user, request_bytes(request))
+        self.check_bytes(user, request_bytes(request).saturating_mul(more))
     }
 
     /// Whether so many bytes more may be kept for jobs of this user.
@@ -81,9 +95,9 @@ impl Quota {
     pub(super) fn check_bytes(&self, user: Account, bytes: usize) -> Result<(), Refusal> {
         let part = if user.privileged { 1 } else { PART };
         let own = self.of(user).bytes;
-        let whose = if self.total.bytes + bytes > MOST_BYTES {
+        let whose = if self.total.bytes.saturating_add(bytes) > MOST_BYTES {
             "all jobs"
-        } else if own + bytes > MOST_BYTES / part {
+        } else if own.saturating_add(bytes) > MOST_BYTES / part {
             "your jobs"
         } else {
             return Ok(());

@@ -14,6 +14,7 @@ use super::shutdown::Shutdown;
 use super::traces;
 use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
+use crate::batch::ArrayRange;
 use crate::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobList, JobRequest,
     JobState, LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal,
@@ -32,6 +33,10 @@ impl Head {
         let done = match request {
             ClientRequest::Hello { version } => self.hello(client, version),
             ClientRequest::Submit(request) => self.client_submit(client, user, *request),
+            ClientRequest::SubmitBatch { request, array } => {
+                self.submit_batch(client, user, *request, array)
+            }
+            ClientRequest::Wait { job } => self.wait(client, user, job),
             ClientRequest::Follow { job, offset, wait } => {
                 self.follow((client, user), job, offset, (wait, false))
             }
@@ -121,6 +126,37 @@ impl Head {
         self.follow((client, user), job, 0, (true, true))?;
         // The client may be able to supply the program.
         self.supply_program(job);
+        Ok(())
+    }
+
+    /// A job or an array that its client does not follow.
+    fn submit_batch(
+        &mut self,
+        client: ClientId,
+        user: &User,
+        mut request: JobRequest,
+        array: Option<ArrayRange>,
+    ) -> Result<(), Refusal> {
+        request.batch.detached = true;
+        let (first, last) = match array {
+            Some(range) => self.submit_array(user, request, range)?,
+            None => self.submit(user, request).map(|job| (job, job))?,
+        };
+        self.actions.reply(client, ClientReply::Accepted { first, last });
+        Ok(())
+    }
+
+    fn wait(&mut self, client: ClientId, user: &User, id: JobId) -> Result<(), Refusal> {
+        self.permitted(user, id, "wait for it")?;
+        let Some(job) = self.jobs.get(id) else { return Ok(()) };
+        if let JobState::Ended(outcome) = job.record.state.clone() {
+            self.actions.reply(
+                client,
+                ClientReply::Ended { job: id, outcome, not_kept: job.record.output_not_kept },
+            );
+        } else {
+            self.subscribers.await_outcome(id, client);
+        }
         Ok(())
     }
 

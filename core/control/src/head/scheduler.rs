@@ -197,8 +197,10 @@ impl Scheduler {
                 job.scheduled = restore(&mut *policy, &numbers, job, idle, time).is_ok();
             } else {
                 job.scheduled = false;
-                self.undecided.insert(job.id());
-                self.nodes_changed = true;
+                if !job.held {
+                    self.undecided.insert(job.id());
+                    self.nodes_changed = true;
+                }
             }
         }
         (self.policy, self.numbers, self.limits) = (policy, numbers, limits);

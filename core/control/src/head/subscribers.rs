@@ -1,4 +1,4 @@
-//! Clients that wait for news of a job: those that follow it, and those that had it killed.
+//! Clients that wait for news of a job: those that follow it, those that had it killed, and those that wait for its end.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +11,7 @@ use super::ClientId;
 pub(super) struct Subscribers {
     followers: BTreeMap<JobId, BTreeSet<ClientId>>,
     killers: BTreeMap<JobId, BTreeSet<ClientId>>,
+    waiters: BTreeMap<JobId, BTreeSet<ClientId>>,
 }
 
 impl Subscribers {
@@ -22,6 +23,16 @@ impl Subscribers {
     /// The client waits for the end of a job that it has had killed.
     pub(super) fn await_end(&mut self, job: JobId, client: ClientId) {
         self.killers.entry(job).or_default().insert(client);
+    }
+
+    /// The client waits for the end of the job, and wants to know how it ends.
+    pub(super) fn await_outcome(&mut self, job: JobId, client: ClientId) {
+        self.waiters.entry(job).or_default().insert(client);
+    }
+
+    /// The clients that waited for the outcome of the job, which is over.
+    pub(super) fn take_waiters(&mut self, job: JobId) -> BTreeSet<ClientId> {
+        self.waiters.remove(&job).unwrap_or_default()
     }
 
     pub(super) fn followers(&self, job: JobId) -> BTreeSet<ClientId> {
@@ -37,10 +48,12 @@ impl Subscribers {
     pub(super) fn forget_job(&mut self, job: JobId) {
         self.followers.remove(&job);
         self.killers.remove(&job);
+        self.waiters.remove(&job);
     }
 
     pub(super) fn forget_client(&mut self, client: ClientId) {
-        for clients in self.followers.values_mut().chain(self.killers.values_mut()) {
+        let killers = self.killers.values_mut();
+        for clients in self.followers.values_mut().chain(killers).chain(self.waiters.values_mut()) {
             clients.remove(&client);
         }
     }

@@ -3,7 +3,7 @@
 //! Reasons are worked out when somebody asks, or for clients that follow a waiting job, at most once in [`PAUSE`] for
 //! all jobs together. So an event costs nothing for those that wait.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 use core::mem::{Discriminant, discriminant};
@@ -12,6 +12,7 @@ use core::time::Duration;
 use kumi_sched::{JobId, Obstacle, Sharing};
 
 use super::capacity::Capacity;
+use super::deadlines::Deadlines;
 use super::job::{Job, PartState};
 use super::{Head, refusal};
 use crate::message::{
@@ -25,9 +26,7 @@ const PAUSE: Nanos = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct WaitingJobs {
     /// When jobs are withdrawn.
-    deadlines: BTreeSet<(Nanos, JobId)>,
-    /// By job: what is in `deadlines`.
-    deadline_of: BTreeMap<JobId, Nanos>,
+    deadlines: Deadlines,
     /// Queued jobs with followers, and the kind of reason of which these were told.
     told: BTreeMap<JobId, Option<Discriminant<WaitReason>>>,
     /// When to look for reasons that followers do not know.
@@ -37,20 +36,13 @@ pub(super) struct WaitingJobs {
 impl WaitingJobs {
     /// The job is withdrawn at `at` unless it leaves the queue before.
     pub(super) fn set_deadline(&mut self, job: JobId, at: Nanos) {
-        self.deadlines.insert((at, job));
-        self.deadline_of.insert(job, at);
+        self.deadlines.set(job, at);
     }
 
     /// The job has left the queue.
     pub(super) fn forget(&mut self, job: JobId) {
         self.told.remove(&job);
-        self.forget_deadline(job);
-    }
-
-    fn forget_deadline(&mut self, job: JobId) {
-        if let Some(at) = self.deadline_of.remove(&job) {
-            self.deadlines.remove(&(at, job));
-        }
+        self.deadlines.forget(job);
     }
 
     /// Something changed that may give jobs other reasons.
@@ -66,19 +58,13 @@ impl WaitingJobs {
         self.set_changed(now);
     }
 
-    /// The jobs whose deadline has come.
-    fn due(&self, now: Nanos) -> Vec<JobId> {
-        let due = self.deadlines.iter().take_while(|(at, _)| *at <= now);
-        due.map(|&(_, job)| job).collect()
-    }
-
     fn take_look(&mut self, now: Nanos) -> bool {
         self.look_at.take_if(|at| now >= *at).is_some()
     }
 
     /// When a job is withdrawn next, or followers are told something.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
-        let first = self.deadlines.first().map(|&(at, _)| at);
+        let first = self.deadlines.first();
         first.into_iter().chain(self.look_at).min()
     }
 }
@@ -105,6 +91,7 @@ impl Head {
         let capacity = self.membership.capacity(self.time.is_starting());
         let known = WaitContext { free: self.free_processors(&capacity), capacity };
         let reason = |job: &Job| match job.record.state {
+            JobState::Queued if job.held => Some(Self::held_reason(job)),
             JobState::Queued => Some(self.queue_reason(job, obstacles.get(&job.id()), &known)),
             JobState::Preparing => Some(preparation(job)),
             JobState::Running | JobState::Ending(_) | JobState::Ended(_) => None,
@@ -188,13 +175,13 @@ impl Head {
     /// Withdraws the jobs that have waited for too long. Whatever can be placed is placed before, also when one of them
     /// goes that held others up.
     pub(super) fn check_wait_limits(&mut self) {
-        let due = self.waiting.due(self.time.now());
+        let due = self.waiting.deadlines.due(self.time.now());
         if due.is_empty() {
             return;
         }
         let reasons: BTreeMap<JobId, WaitReason> = self.wait_reasons().into_iter().collect();
         for id in due {
-            self.waiting.forget_deadline(id);
+            self.waiting.deadlines.forget(id);
             let request = self.jobs.get(id).map(|job| &job.record.spec.request);
             let limit = request.and_then(|request| request.wait);
             if let (Some(reason), Some(WaitLimit::AtMost(limit))) = (reasons.get(&id), limit)

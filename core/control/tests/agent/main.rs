@@ -76,6 +76,7 @@ fn spec() -> JobSpec {
             limits: None,
             resources: kumi_control::message::Resources::default(),
             terminal: None,
+            batch: Default::default(),
         },
         layout: (0..4)
             .map(|n| NodeRanks { node: NodeId(n), first: n, count: 1, processors: vec![0] })

@@ -89,6 +89,7 @@ impl World {
             }
             Outcome::Killed => assert!(self.ledger.killed.contains(&job)),
             Outcome::Deadlocked => panic!("job {job} has no ranks that wait for each other"),
+            Outcome::TimeLimit(_) => panic!("job {job} has no time limit"),
         }
         if let Some(at) = self.ledger.causes.get(&job)
             && self.scenario.faults.prompt()

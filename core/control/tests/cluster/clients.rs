@@ -111,6 +111,7 @@ impl Client {
             limits: None,
             resources: kumi_control::message::Resources::default(),
             terminal: None,
+            batch: Default::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use kumi_control::message::{
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 
 mod admission;
+mod batch;
 mod clients;
 mod ending;
 mod exchanges;
@@ -104,6 +105,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         limits: None,
         resources: Resources::default(),
         terminal: None,
+        batch: Default::default(),
     }
 }
 

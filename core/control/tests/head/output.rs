@@ -96,7 +96,7 @@ fn what_the_spool_has_not_taken_is_not_acknowledged() {
     // Nor is that of a job that is killed.
     test.report(wrote(job, (4, 4), b"e"));
     test.now += 100 * MS;
-    assert!(kept(&test.ask(&ALICE, ClientRequest::Kill { job })));
+    assert!(kept(&test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 0 })));
     test.now += 100 * MS;
     assert!(kept(&test.report(wrote(job, (5, 5), b"f"))));
 }

@@ -15,7 +15,7 @@ impl Test {
         list.expect("a list")
     }
 
-    fn reason(&mut self, job: JobId) -> Option<WaitReason> {
+    pub(super) fn reason(&mut self, job: JobId) -> Option<WaitReason> {
         self.list(&ALICE).waits_for(job).copied()
     }
 

@@ -273,7 +273,7 @@ async fn hand_on(
         notes.answer(ClientReply::Refused(refused));
         return true;
     }
-    if let ClientRequest::Submit(job) = &mut request
+    if let Some(job) = request.submission()
         && let Some(note) = client.peer.limit(job, &shared.config)
     {
         notes.answer(ClientReply::Note(note));

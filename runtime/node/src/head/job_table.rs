@@ -4,6 +4,7 @@
 
 mod earlier;
 mod version_11;
+mod version_13;
 mod version_8;
 mod version_9;
 
@@ -13,7 +14,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use kumi_control::message::{CONTROL_VERSION, JobRecord, JobRequest, JobState, NodeRanks, User};
+use kumi_control::message::{CONTROL_VERSION, JobRecord, JobState};
 use kumi_sched::JobId;
 use rusqlite::{Connection, TransactionBehavior, params};
 
@@ -243,8 +244,8 @@ fn reader_of(found: u32) -> Option<OldRecordReader> {
         (10, version_11::read),
         (version_11::VERSION, version_11::read),
         // Version 13 added only a way how jobs end.
-        (12, earlier::read::<JobRequest, User, NodeRanks>),
-        (13, earlier::read::<JobRequest, User, NodeRanks>),
+        (12, version_13::read),
+        (version_13::VERSION, version_13::read),
     ];
     readers.into_iter().find(|&(control, _)| found == version(control)).map(|(_, read)| read)
 }
@@ -310,6 +311,7 @@ pub(crate) mod tests {
             limits: None,
             resources: Resources::default(),
             terminal: None,
+            batch: Default::default(),
         };
         JobRecord {
             spec: JobSpec {
@@ -413,7 +415,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn jobs_of_versions_10_and_11_have_no_terminal() {
+    fn jobs_of_versions_10_to_13_have_no_terminal_or_no_limits_of_time() {
         let record = record(5, JobState::Queued);
         let now = postcard::to_allocvec(&record).unwrap();
         let mut terminal = record.clone();
@@ -421,12 +423,14 @@ pub(crate) mod tests {
         // Where the byte stands that says whether it has a terminal.
         let other = postcard::to_allocvec(&terminal).unwrap();
         let at = now.iter().zip(&other).position(|(one, other)| one != other).unwrap();
-        for control in [10, 11] {
+        // Behind it begin the options that version 14 added: none of five.
+        assert_eq!(now[at..at + 6], [0; 6]);
+        for (control, kept) in [(10, 0), (11, 0), (12, 1), (13, 1)] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("head.db");
             let mut table = JobTable::open(&path).unwrap();
             table.persist([&record]).unwrap();
-            let old = [&now[..at], &now[at + 1..]].concat();
+            let old = [&now[..at + kept], &now[at + 6..]].concat();
             table.connection.execute("UPDATE jobs SET record = ?1", params![old]).unwrap();
             table.connection.pragma_update(None, "user_version", version(control)).unwrap();
             drop(table);

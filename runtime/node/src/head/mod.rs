@@ -305,7 +305,7 @@ impl HeadDaemon {
             Event::Head(HeadEvent::Child(link, Up::Disclosed(facts))) => {
                 self.links.disclosed(link, facts);
             }
-            Event::Head(HeadEvent::Client(client, user, request @ ClientRequest::Submit(_))) => {
+            Event::Head(HeadEvent::Client(client, user, request)) if request.is_submission() => {
                 self.submission(client, user, request);
             }
             Event::Head(HeadEvent::Client(client, user, ClientRequest::WebTicket { act })) => {

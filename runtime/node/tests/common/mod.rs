@@ -284,6 +284,7 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         limits: None,
         resources: kumi_control::message::Resources::default(),
         terminal: None,
+        batch: Default::default(),
     }
 }
 

@@ -1,8 +1,10 @@
-//! Job file of `kumi run --job-file`: a TOML file whose keys are the names of the long options.
+//! Job file of `--job-file`: a TOML file whose keys are the names of the long options.
 //!
 //! Its values become words of a command line before the user's own, so they are read and checked as options are.
 
-use crate::cli::{Cli, Command, RunArgs};
+use super::RunArgs;
+use crate::cli::{Cli, Command};
+use crate::submit::SubmitArgs;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, Parser};
 use kumi_node::exit::ExitCode;
@@ -35,6 +37,16 @@ pub enum JobFileError {
         /// Where and what.
         message: String,
     },
+    /// An option in a script.
+    #[error("script {}, line {line}: {message}", path.display())]
+    Script {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// The error.
+        message: String,
+    },
     /// A key or value in it.
     #[error("job file {}, line {line}: {source}", path.display())]
     Line {
@@ -52,7 +64,7 @@ pub enum JobFileError {
 pub enum EntryError {
     /// No option has this name.
     #[error(
-        "'{key}' is not an option of `kumi run`{}; `kumi run --help` lists them",
+        "'{key}' is not an option of `kumi {command}`{}; `kumi {command} --help` lists them",
         did_you_mean(near)
     )]
     UnknownKey {
@@ -60,6 +72,8 @@ pub enum EntryError {
         key: String,
         /// The option that it resembles most.
         near: Option<String>,
+        /// The command.
+        command: String,
     },
     /// The value is of another type than the option's.
     #[error("{key} takes {wanted}")]
@@ -82,7 +96,7 @@ impl JobFileError {
                 ExitCode::NotPermitted
             }
             Self::Unreadable { .. } => ExitCode::NoInput,
-            Self::Syntax { .. } | Self::Line { .. } => ExitCode::BadConfig,
+            Self::Syntax { .. } | Self::Script { .. } | Self::Line { .. } => ExitCode::BadConfig,
         }
     }
 }
@@ -91,51 +105,64 @@ fn did_you_mean(near: &Option<String>) -> String {
     near.as_ref().map_or_else(String::new, |near| format!(" (did you mean {near}?)"))
 }
 
-/// The arguments with what the job file says of options that the command line does not give. `matches` are those of
-/// `kumi run`.
+/// The command `name` with what the job file says of options that the command line does not give. `matches` are those of
+/// this command.
 ///
 /// # Errors
 /// The file cannot be used.
-pub fn apply(path: &Path, cluster: &str, matches: &ArgMatches) -> Result<RunArgs, JobFileError> {
+pub fn apply(
+    path: &Path,
+    cluster: &str,
+    name: &str,
+    matches: &ArgMatches,
+) -> Result<Command, JobFileError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| JobFileError::Unreadable { path: path.to_owned(), source })?;
-    let entries = entries(&text).map_err(|error| match error {
+    let entries = entries(&text, name).map_err(|error| match error {
         ParseFailure::Syntax(message) => JobFileError::Syntax { path: path.to_owned(), message },
         ParseFailure::Entry(line, source) => {
             JobFileError::Line { path: path.to_owned(), line, source }
         }
     })?;
-    let run = run_command();
-    let given =
-        |arg: &Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let command = definition(name);
     let mut words: Vec<OsString> =
-        ["kumi", "--cluster", cluster, "run"].map(OsString::from).to_vec();
+        ["kumi", "--cluster", cluster, name].map(OsString::from).to_vec();
     for entry in entries {
-        let own = run.get_arguments().find(|arg| arg.get_long() == Some(&entry.option));
+        let own = command.get_arguments().find(|arg| arg.get_long() == Some(&entry.option));
         let Some(arg) = own else { continue };
         let replaced = match arg.get_action() {
             // Of what may be repeated, the command line replaces what has the same name.
             ArgAction::Append => names(arg, matches).contains(name_of(OsStr::new(&entry.value))),
-            _ => given(arg),
+            _ => is_given(arg, matches),
         };
         if !replaced {
             words.push(entry.word().into());
         }
     }
-    words.extend(own_words(&run, matches));
+    words.extend(own_words(name, matches));
     // Each entry and the user's words were read before, so this is for combinations of them.
     let usage = |message| JobFileError::Syntax { path: path.to_owned(), message };
-    let cli = Cli::try_parse_from(words).map_err(|error| usage(sentence(&error)))?;
-    match cli.command {
-        Command::Run(args) => Ok(args),
-        _ => Err(usage("its options are not those of `kumi run`".to_owned())),
+    let mut command = Cli::try_parse_from(words).map_err(|error| usage(sentence(&error)))?.command;
+    if let Command::Run(RunArgs { job, .. }) | Command::Submit(SubmitArgs { job, .. }) =
+        &mut command
+    {
+        // It has been read.
+        job.job_file = None;
     }
+    Ok(command)
 }
 
-/// The definition of `kumi run`.
-fn run_command() -> clap::Command {
+/// The definition of a command.
+fn definition(name: &str) -> clap::Command {
     let all = Cli::command();
-    all.find_subcommand("run").cloned().unwrap_or(all)
+    all.find_subcommand(name).cloned().unwrap_or(all)
+}
+
+/// Whether the command line gives this option.
+pub fn is_given(arg: &Arg, matches: &ArgMatches) -> bool {
+    let id = arg.get_id().as_str();
+    matches.try_contains_id(id).is_ok()
+        && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// The part before `=`.
@@ -149,29 +176,37 @@ fn names<'a>(arg: &Arg, matches: &'a ArgMatches) -> BTreeSet<&'a [u8]> {
     given.into_iter().flatten().map(name_of).collect()
 }
 
-/// What the user wrote: options, and the program with its arguments.
-fn own_words(run: &clap::Command, matches: &ArgMatches) -> Vec<OsString> {
-    let (mut words, mut program) = (Vec::new(), Vec::new());
-    for arg in run.get_arguments() {
-        let id = arg.get_id().as_str();
-        let given = matches.try_contains_id(id).is_ok()
-            && matches.value_source(id) == Some(ValueSource::CommandLine);
-        if !given {
+/// The options that were written, as words, but for those to leave out. What may be repeated stays.
+pub fn options(name: &str, matches: &ArgMatches, left_out: impl Fn(&Arg) -> bool) -> Vec<OsString> {
+    let mut words = Vec::new();
+    for arg in definition(name).get_arguments().filter(|arg| is_given(arg, matches)) {
+        let Some(long) = arg.get_long() else { continue };
+        let values = matches.get_raw(arg.get_id().as_str()).into_iter().flatten();
+        if !matches!(arg.get_action(), ArgAction::Append) && left_out(arg) {
             continue;
         }
-        let values = matches.get_raw(id).into_iter().flatten();
-        match (arg.get_long(), arg.get_action()) {
-            (None, _) => program.extend(values.map(OsStr::to_owned)),
-            (Some(long), ArgAction::SetTrue) => words.push(format!("--{long}").into()),
-            (Some(long), _) => words.extend(values.map(|value| {
+        match arg.get_action() {
+            ArgAction::SetTrue => words.push(format!("--{long}").into()),
+            _ => words.extend(values.map(|value| {
                 let mut word = OsString::from(format!("--{long}="));
                 word.push(value);
                 word
             })),
         }
     }
+    words
+}
+
+/// What the user wrote: options, and the program with its arguments.
+pub fn own_words(name: &str, matches: &ArgMatches) -> Vec<OsString> {
+    let mut words = options(name, matches, |_| false);
     words.push("--".into());
-    words.extend(program);
+    let command = definition(name);
+    let program = command.get_arguments().filter(|arg| arg.get_long().is_none());
+    for arg in program.filter(|arg| is_given(arg, matches)) {
+        let values = matches.get_raw(arg.get_id().as_str()).into_iter().flatten();
+        words.extend(values.map(OsStr::to_owned));
+    }
     words
 }
 
@@ -202,24 +237,27 @@ enum ParseFailure {
 }
 
 /// The options that the file gives, each of them checked alone.
-fn entries(text: &str) -> Result<Vec<Entry>, ParseFailure> {
+fn entries(text: &str, name: &str) -> Result<Vec<Entry>, ParseFailure> {
     let table = DeTable::parse(text)
         .map_err(|error| ParseFailure::Syntax(error.to_string().trim_end().to_owned()))?;
-    let run = run_command();
+    let run = definition(name);
     let mut all = Vec::new();
     for (key, value) in table.get_ref() {
         let option: &str = key.get_ref();
         let at = |place: usize| text[..place.min(text.len())].matches('\n').count() + 1;
         let known = run.get_arguments().find(|arg| arg.get_long() == Some(option));
         let Some(arg) = known.filter(|_| option != FILE) else {
-            let unknown =
-                EntryError::UnknownKey { key: option.to_owned(), near: near(option, &run) };
+            let unknown = EntryError::UnknownKey {
+                key: option.to_owned(),
+                near: near(option, &run),
+                command: name.to_owned(),
+            };
             return Err(ParseFailure::Entry(at(key.span().start), unknown));
         };
         for (place, entry) in of_value(arg, option, value)
             .map_err(|error| ParseFailure::Entry(at(value.span().start), error))?
         {
-            let words = ["kumi", "run", &entry.word(), "--", "program"];
+            let words = ["kumi", name, &entry.word(), "--", "program"];
             if let Err(error) = Cli::try_parse_from(words) {
                 let error = EntryError::Value(sentence(&error));
                 return Err(ParseFailure::Entry(at(place), error));
@@ -292,8 +330,18 @@ fn near(key: &str, run: &clap::Command) -> Option<String> {
     similar.min_by_key(|long| long.len().abs_diff(wanted.len())).map(str::to_owned)
 }
 
+/// A sentence on a word that is no option of this command.
+pub fn no_option(name: &str, word: &str) -> String {
+    let near = near(word.trim_start_matches('-'), &definition(name));
+    let near = near.map(|near| format!("--{near}"));
+    format!(
+        "'{word}' is not an option of `kumi {name}`{}; `kumi {name} --help` lists them",
+        did_you_mean(&near)
+    )
+}
+
 /// The first paragraph of an error of the command line, without its label.
-fn sentence(error: &clap::Error) -> String {
+pub fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first).trim();
@@ -316,8 +364,11 @@ mod tests {
         let matches = Cli::command().try_get_matches_from(all.split(' ')).unwrap();
         let cli = Cli::from_arg_matches(&matches).unwrap();
         let Command::Run(args) = cli.command else { panic!("not run") };
-        assert_eq!(args.job_file.as_deref(), Some(&*path));
-        apply(&path, &cli.cluster, matches.subcommand_matches("run").unwrap())
+        assert_eq!(args.job.job_file.as_deref(), Some(&*path));
+        match apply(&path, &cli.cluster, "run", matches.subcommand_matches("run").unwrap())? {
+            Command::Run(args) => Ok(args),
+            other => panic!("{other:?}"),
+        }
     }
 
     const ALL: &str = r#"
@@ -343,17 +394,20 @@ gpu = 1
     #[test]
     fn keys_are_options() {
         let args = run(ALL, "./cg -n 7").unwrap();
-        assert_eq!((args.ranks, args.nodes, args.name.as_deref()), (8, Some(4), Some("cg")));
-        assert_eq!((args.label, args.kill, args.encrypt), (true, false, Some(OnOff::On)));
-        assert_eq!(args.estimate, Some(Duration::from_secs(600)));
-        assert_eq!(args.resources.mem_per_rank, Some(3 << 29));
-        assert_eq!(args.resources.exclusive, Some(OnOff::Off));
-        assert_eq!(args.resources.clone().resources().fill, Some(false));
-        let mut env = args.env;
+        assert_eq!(
+            (args.job.ranks, args.job.nodes, args.job.name.as_deref()),
+            (8, Some(4), Some("cg"))
+        );
+        assert_eq!((args.label, args.kill, args.job.encrypt), (true, false, Some(OnOff::On)));
+        assert_eq!(args.job.estimate, Some(Duration::from_secs(600)));
+        assert_eq!(args.job.resources.mem_per_rank, Some(3 << 29));
+        assert_eq!(args.job.resources.exclusive, Some(OnOff::Off));
+        assert_eq!(args.job.resources.clone().resources().fill, Some(false));
+        let mut env = args.job.env.clone();
         env.sort();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(env, [pair("OMP_NUM_THREADS", "2"), pair("WORDS", "a=b c")]);
-        assert_eq!(args.resources.devices[0].count, 1);
+        assert_eq!(args.job.resources.devices[0].count, 1);
         assert_eq!(args.command, ["./cg", "-n", "7"]);
     }
 
@@ -361,21 +415,29 @@ gpu = 1
     fn the_command_line_wins() {
         let words = "-n 2 --encrypt=off --cpus-per-rank 1 --fill on --env WORDS=c --resource gpu=2 -- -odd -- x";
         let args = run(ALL, words).unwrap();
-        assert_eq!((args.ranks, args.nodes), (2, Some(4)), "what it does not say is the file's");
-        assert_eq!((args.encrypt, args.resources.cpus_per_rank), (Some(OnOff::Off), Some(1)));
-        assert_eq!(args.resources.fill, Some(OnOff::On));
-        assert!(args.env.contains(&("WORDS".to_owned(), "c".to_owned())), "{:?}", args.env);
-        assert_eq!(args.env.len(), 2, "one for each name");
-        let devices: Vec<u32> = args.resources.devices.iter().map(|device| device.count).collect();
+        assert_eq!(
+            (args.job.ranks, args.job.nodes),
+            (2, Some(4)),
+            "what it does not say is the file's"
+        );
+        assert_eq!(
+            (args.job.encrypt, args.job.resources.cpus_per_rank),
+            (Some(OnOff::Off), Some(1))
+        );
+        assert_eq!(args.job.resources.fill, Some(OnOff::On));
+        assert!(args.job.env.contains(&("WORDS".to_owned(), "c".to_owned())), "{:?}", args.job.env);
+        assert_eq!(args.job.env.len(), 2, "one for each name");
+        let devices: Vec<u32> =
+            args.job.resources.devices.iter().map(|device| device.count).collect();
         assert_eq!(devices, [2]);
         assert_eq!(args.command, ["-odd", "--", "x"]);
-        assert_eq!(run("", "prog").unwrap().ranks, 1, "an empty file says nothing");
+        assert_eq!(run("", "prog").unwrap().job.ranks, 1, "an empty file says nothing");
     }
 
     #[test]
     fn repeated_options_may_be_arrays() {
         let args = run("env = [\"A=1\", \"B=\"]\n", "prog").unwrap();
-        assert_eq!(args.env.len(), 2);
+        assert_eq!(args.job.env.len(), 2);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `kumi run`: submits a job and follows it to its end.
 
+mod args;
 mod elf;
 mod input;
 pub mod job_file;
@@ -7,16 +8,20 @@ mod lines;
 mod mpi;
 mod program;
 mod resources;
+pub mod script_options;
 pub mod session;
 mod writer;
 
-use crate::cli::{OnOff, RunArgs};
+use crate::cli::OnOff;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output;
+use crate::parse::{self, AfterJobs};
 use crate::terminal::JobTerminal;
+pub use args::{JobArgs, RunArgs};
+use kumi_control::batch::BatchOptions;
 use kumi_control::deadlock::{DEADLOCK_GRACE_MS, ON_DEADLOCK, OnDeadlock};
-use kumi_control::message::JobRequest;
+use kumi_control::message::{JobRequest, WindowSize};
 use kumi_node::config::{HANDLER, check_handler};
 use kumi_node::job::traces::{self, TRACE};
 pub use mpi::{FabricChoice, MpiChoice};
@@ -30,44 +35,8 @@ use std::path::Path;
 pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     let terminal = args.terminal.then(|| JobTerminal::new(&args.shown)).transpose()?;
     let client = context.connect().await?;
-    let place = program::find(&args.command[0], std::env::var_os("PATH").as_deref())?;
-    let program = program::identify(&place)?;
-    let base = place.file_name().map(|name| name.to_string_lossy().into_owned());
-    if args.nodes.is_some_and(|nodes| nodes > args.ranks) {
-        return Err(Error::Usage(format!(
-            "there are fewer ranks ({}) than nodes ({}); ask for at least one rank on each node",
-            args.ranks,
-            args.nodes.unwrap_or_default()
-        )));
-    }
-    let chosen = settings(&args);
-    let mut env = environment(std::env::vars_os(), args.env);
-    for (name, value) in chosen {
-        set(&mut env, name, value);
-    }
-    check_settings(&env)?;
-    mpi::prepare(&mut env, (&place, &args.command[1..]), args.mpi, args.fabric)?;
-    // `kumi cluster down` uses it to find ranks whose daemon and watcher were both killed.
-    set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
-    let request = JobRequest {
-        token: random_token()?,
-        name: args.name.or(base).unwrap_or_default(),
-        program,
-        cwd: working_directory(args.cwd.as_deref())?,
-        args: args.command,
-        env,
-        ranks: args.ranks,
-        nodes: args.nodes,
-        encrypt: args.encrypt.map(|value| value == OnOff::On),
-        priority: args.priority.unwrap_or(0),
-        estimate_ns: args
-            .estimate
-            .map(|estimate| u64::try_from(estimate.as_nanos()).unwrap_or(u64::MAX)),
-        wait: args.wait,
-        limits: kumi_node::process_limits::own(),
-        resources: args.resources.resources(),
-        terminal: terminal.as_ref().map(JobTerminal::size),
-    };
+    let size = terminal.as_ref().map(JobTerminal::size);
+    let request = request(context, args.job, args.command, size)?;
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();
     if let Some(terminal) = terminal {
@@ -79,8 +48,75 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     session.run(client).await
 }
 
+/// The request for a job, with a terminal of this size if it gets one.
+///
+/// # Errors
+/// There is no such program or folder, or options contradict each other.
+pub fn request(
+    context: &Context,
+    args: JobArgs,
+    command: Vec<String>,
+    terminal: Option<WindowSize>,
+) -> Result<JobRequest, Error> {
+    let name = command.first().map(String::as_str).unwrap_or_default();
+    let place = program::find(name, std::env::var_os("PATH").as_deref());
+    let place = place.map_err(|error| match error {
+        // What is no option counts as a program.
+        Error::ProgramNotFound(name) if name.starts_with('-') => {
+            Error::Usage(job_file::no_option("run", &name))
+        }
+        other => other,
+    })?;
+    let program = program::identify(&place)?;
+    let base = place.file_name().map(|name| name.to_string_lossy().into_owned());
+    if args.nodes.is_some_and(|nodes| nodes > args.ranks) {
+        return Err(Error::Usage(format!(
+            "there are fewer ranks ({}) than nodes ({}); ask for at least one rank on each node",
+            args.ranks,
+            args.nodes.unwrap_or_default()
+        )));
+    }
+    let batch = batch(&args);
+    let chosen = settings(&args);
+    let mut env = environment(std::env::vars_os(), args.env);
+    for (name, value) in chosen {
+        set(&mut env, name, value);
+    }
+    check_settings(&env)?;
+    mpi::prepare(&mut env, (&place, &command[1..]), args.mpi, args.fabric)?;
+    // `kumi cluster down` uses it to find ranks whose daemon and watcher were both killed.
+    set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
+    Ok(JobRequest {
+        token: random_token()?,
+        name: args.name.or(base).unwrap_or_default(),
+        program,
+        cwd: working_directory(args.cwd.as_deref())?,
+        args: command,
+        env,
+        ranks: args.ranks,
+        nodes: args.nodes,
+        encrypt: args.encrypt.map(|value| value == OnOff::On),
+        priority: args.priority.unwrap_or(0),
+        estimate_ns: args.estimate.map(parse::nanos),
+        wait: args.wait,
+        limits: kumi_node::process_limits::own(),
+        resources: args.resources.resources(),
+        terminal,
+        batch,
+    })
+}
+
+/// When the job may start, and how long it may run.
+fn batch(args: &JobArgs) -> BatchOptions {
+    BatchOptions {
+        time_limit_ns: args.time.map(parse::nanos),
+        after: args.after.iter().flat_map(AfterJobs::each).collect(),
+        ..BatchOptions::default()
+    }
+}
+
 /// Variables of ranks and daemons for options of the command line.
-fn settings(args: &RunArgs) -> Vec<(&'static str, String)> {
+fn settings(args: &JobArgs) -> Vec<(&'static str, String)> {
     let all = [
         ("KUMI_ACK", args.ack.map(|ack| ack.word().to_owned())),
         (HANDLER, args.handler.clone()),

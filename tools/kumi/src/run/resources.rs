@@ -84,7 +84,7 @@ mod tests {
     fn read(words: &str) -> Result<Resources, clap::Error> {
         let cli = Cli::try_parse_from(words.split(' '))?;
         let Command::Run(args) = cli.command else { panic!("not run") };
-        Ok(args.resources.resources())
+        Ok(args.job.resources.resources())
     }
 
     #[test]

@@ -21,7 +21,7 @@ use kumi_node::client::{Client, ClientError, Replies, Requests};
 use kumi_sched::JobId;
 use kumi_verdict::Explanation;
 use nix::sys::signal::Signal;
-use outcome::code_of;
+pub use outcome::code_of;
 use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::time::Duration;

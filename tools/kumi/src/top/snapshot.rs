@@ -286,6 +286,7 @@ pub mod tests {
             limits: None,
             resources: Resources::default(),
             terminal: None,
+            batch: Default::default(),
         };
         let part =
             |node, first| NodeRanks { node: NodeId(node), first, count: 2, processors: vec![0, 1] };

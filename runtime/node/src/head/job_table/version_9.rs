@@ -1,7 +1,7 @@
 //! Records of control version 9, which had no resources of ranks and no names of users.
 
 use kumi_control::message::{
-    self, JobRecord, JobRequest, ProcessLimits, Program, Resources, WaitLimit,
+    self, BatchOptions, JobRecord, JobRequest, ProcessLimits, Program, Resources, WaitLimit,
 };
 use kumi_sched::NodeId;
 use serde::Deserialize;
@@ -60,6 +60,7 @@ impl From<Request> for JobRequest {
             // A rank had one processor, and a job its nodes to itself in its turns.
             resources: Resources { exclusive: true, ..Resources::default() },
             terminal: None,
+            batch: BatchOptions::default(),
         }
     }
 }

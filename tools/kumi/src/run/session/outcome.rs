@@ -6,13 +6,14 @@ use kumi_node::exit::{self, ExitCode};
 use nix::sys::signal::Signal;
 
 /// The exit code of `kumi run` for an outcome; `interrupted` is the last signal the user sent.
-pub(super) fn code_of(outcome: &Outcome, interrupted: Option<Signal>) -> u8 {
+pub fn code_of(outcome: &Outcome, interrupted: Option<Signal>) -> u8 {
     match outcome {
         Outcome::Success => ExitCode::Ok.code(),
         Outcome::RankFailed { status, .. } => exit::of_rank(*status),
         Outcome::Refused(refusal) => ExitCode::from(refusal).code(),
         Outcome::NodeLost(_) => ExitCode::TryLater.code(),
         Outcome::Deadlocked => ExitCode::Deadlock.code(),
+        Outcome::TimeLimit(_) => ExitCode::TimeLimit.code(),
         Outcome::Killed => exit_code(interrupted.unwrap_or(Signal::SIGKILL)),
     }
 }
@@ -38,6 +39,7 @@ mod tests {
             (Outcome::NodeLost(NodeId(2)), None, 75),
             (Outcome::Killed, None, 137),
             (Outcome::Deadlocked, None, 72),
+            (Outcome::TimeLimit(1), None, 124),
             (Outcome::Killed, Some(Signal::SIGINT), 130),
         ];
         for (outcome, interrupted, code) in cases {

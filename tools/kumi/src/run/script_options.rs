@@ -1,0 +1,180 @@
+//! Options in scripts: lines `#KUMI OPTIONS` at the head of a script that `kumi submit` gets.
+//!
+//! They become words of a command line before the user's own, as those of a job file.
+
+use super::job_file::{self, JobFileError};
+use crate::cli::{Cli, Command};
+use crate::submit::SubmitArgs;
+use clap::{ArgMatches, CommandFactory, Parser};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The head of a script has at most so many bytes.
+const MOST_HEAD: u64 = 64 << 10;
+/// What such a line begins with.
+const MARK: &str = "#KUMI";
+
+/// The arguments with the options of the script, if the program is one. What the command line says goes before.
+///
+/// # Errors
+/// An option of the script cannot be.
+pub fn apply(
+    args: SubmitArgs,
+    cluster: &str,
+    matches: &ArgMatches,
+) -> Result<(SubmitArgs, ArgMatches), JobFileError> {
+    let name = args.command.first().map(String::as_str).unwrap_or_default();
+    let Ok(path) = super::program::find(name, std::env::var_os("PATH").as_deref()) else {
+        // Said when the job is made.
+        return Ok((args, matches.clone()));
+    };
+    let Some(head) = head_of(&path) else { return Ok((args, matches.clone())) };
+    let mut words = Vec::new();
+    for (line, text) in lines(&head) {
+        let refused = |message| JobFileError::Script { path: path.clone(), line, message };
+        let given = words_of(text).map_err(|message| refused(message.to_owned()))?;
+        let alone = ["kumi", "submit"].map(str::to_owned).into_iter().chain(given.clone());
+        let alone = alone.chain(["--", "program"].map(str::to_owned));
+        let read = Cli::command().try_get_matches_from(alone);
+        let read = read.map_err(|error| refused(job_file::sentence(&error)))?;
+        let own = read
+            .subcommand_matches("submit")
+            .ok_or_else(|| refused("it names a command".to_owned()))?;
+        // What is no option counts as a program.
+        let program = own.get_raw("command").and_then(|mut words| words.next());
+        if let Some(word) = program.filter(|word| *word != "program") {
+            return Err(refused(job_file::no_option("submit", &word.to_string_lossy())));
+        }
+        words.extend(job_file::options("submit", own, |arg| job_file::is_given(arg, matches)));
+    }
+    if words.is_empty() {
+        return Ok((args, matches.clone()));
+    }
+    let mut all: Vec<OsString> =
+        ["kumi", "--cluster", cluster, "submit"].map(OsString::from).to_vec();
+    all.extend(words);
+    all.extend(job_file::own_words("submit", matches));
+    let usage = |error: clap::Error| JobFileError::Script {
+        path: path.clone(),
+        line: 1,
+        message: job_file::sentence(&error),
+    };
+    let read = Cli::command().try_get_matches_from(&all).map_err(usage)?;
+    match (Cli::try_parse_from(&all).map_err(usage)?.command, read.subcommand_matches("submit")) {
+        (Command::Submit(args), Some(read)) => Ok((args, read.clone())),
+        _ => Ok((args, matches.clone())),
+    }
+}
+
+/// The first bytes of a script; none if the file is another program.
+fn head_of(path: &Path) -> Option<String> {
+    let mut head = Vec::new();
+    // A file that cannot be read is told of when the job is made.
+    File::open(path).ok()?.take(MOST_HEAD).read_to_end(&mut head).ok()?;
+    head.starts_with(b"#!").then(|| String::from_utf8_lossy(&head).into_owned())
+}
+
+/// Lines with options and their numbers. The first line that is neither empty nor a comment ends the head.
+fn lines(head: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = (1..).zip(head.lines());
+    let lines = lines.take_while(|(_, line)| line.trim().is_empty() || line.starts_with('#'));
+    lines.filter_map(|(number, line)| {
+        let rest = line.strip_prefix(MARK)?;
+        rest.starts_with([' ', '\t']).then_some((number, rest))
+    })
+}
+
+/// Words as a shell reads them: apart at blanks, but for what is quoted. Behind a word that begins with `#` is a comment.
+fn words_of(text: &str) -> Result<Vec<String>, &'static str> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), c) => word.get_or_insert_default().push(c),
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '#') if word.is_none() => break,
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (None, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    if quote.is_some() {
+        return Err("a quotation mark is not closed");
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    /// The arguments of `kumi submit WORDS` with a script of this text, which stands for `SCRIPT`.
+    fn submit(text: &str, words: &str) -> Result<SubmitArgs, JobFileError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.sh");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let all = format!("kumi submit {words}").replace("SCRIPT", path.to_str().unwrap());
+        let matches = Cli::command().try_get_matches_from(all.split(' ')).unwrap();
+        let cli = Cli::from_arg_matches(&matches).unwrap();
+        let Command::Submit(args) = cli.command else { panic!("not submit") };
+        apply(args, "default", matches.subcommand_matches("submit").unwrap()).map(|(args, _)| args)
+    }
+
+    const SCRIPT: &str = "#!/bin/sh\n# A comment.\n#KUMI -n 8 --nodes 2   # eight\n#KUMI --name 'a job' --env A=1\n\n\
+                          #KUMI --time 10m\n#KUMIS -n 3\necho\n#KUMI --nodes 7\n";
+
+    #[test]
+    fn lines_at_the_head_are_options() {
+        let args = submit(SCRIPT, "SCRIPT -n 9").unwrap();
+        assert_eq!((args.job.ranks, args.job.nodes), (8, Some(2)));
+        assert_eq!(args.job.name.as_deref(), Some("a job"));
+        assert_eq!(args.job.time, Some(Duration::from_secs(600)));
+        assert_eq!(args.job.env, [("A".to_owned(), "1".to_owned())]);
+        assert_eq!(args.command[1..], ["-n", "9"]);
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_script() {
+        let args = submit(SCRIPT, "-n 2 --env A=2 --env B=3 SCRIPT").unwrap();
+        assert_eq!((args.job.ranks, args.job.nodes), (2, Some(2)));
+        assert_eq!(args.job.env.last(), Some(&("B".to_owned(), "3".to_owned())));
+        assert!(
+            args.job.env.iter().rposition(|pair| pair.1 == "2")
+                > args.job.env.iter().position(|pair| pair.1 == "1")
+        );
+    }
+
+    #[test]
+    fn other_programs_have_no_options_in_them() {
+        let args = submit("#KUMI -n 8\n", "SCRIPT").unwrap();
+        assert_eq!(args.job.ranks, 1);
+        assert_eq!(submit("#!/bin/sh\n", "SCRIPT").unwrap().job.ranks, 1);
+    }
+
+    #[test]
+    fn errors_say_in_which_line() {
+        for (line, says) in [
+            ("#KUMI -n 0", "line 2: invalid value '0'"),
+            (
+                "#KUMI --rank 3",
+                "line 2: '--rank' is not an option of `kumi submit` (did you mean --ranks?)",
+            ),
+            ("#KUMI --name 'a", "line 2: a quotation mark"),
+        ] {
+            let error = submit(&format!("#!/bin/sh\n{line}\n"), "SCRIPT").unwrap_err();
+            assert!(error.to_string().contains(says), "{line}: {error}");
+            assert_eq!(error.exit_code(), kumi_node::exit::ExitCode::BadConfig);
+        }
+    }
+}

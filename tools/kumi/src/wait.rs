@@ -1,0 +1,48 @@
+//! `kumi wait`: waits until jobs are over.
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::parse::{self, JobRange};
+use crate::run::session;
+use crate::{job_descriptions, output, patience};
+use clap::Args;
+use kumi_control::message::{ClientReply, ClientRequest, Outcome};
+use kumi_sched::JobId;
+
+/// `kumi wait`
+#[derive(Clone, Debug, Args)]
+pub struct WaitArgs {
+    /// Numbers of the jobs, or FIRST-LAST
+    #[arg(required = true, value_name = "JOB", value_parser = parse::jobs)]
+    pub jobs: Vec<JobRange>,
+}
+
+/// Runs the command. The first job that failed, in the order in which they are named, decides the exit code.
+pub async fn run(context: &Context, args: &WaitArgs) -> Result<(), Error> {
+    let names = context.node_names();
+    let mut code = None;
+    for job in args.jobs.iter().flat_map(|range| range.numbers()) {
+        let outcome = outcome(context, JobId(job)).await?;
+        let Some(sentence) = job_descriptions::outcome(&outcome, &names) else { continue };
+        output::note(&format!("{}: {sentence}", job_descriptions::job(job, "")));
+        code.get_or_insert(session::code_of(&outcome, None));
+    }
+    code.map_or(Ok(()), |code| Err(Error::Silent(code)))
+}
+
+async fn outcome(context: &Context, job: JobId) -> Result<Outcome, Error> {
+    let client = context.connect().await?;
+    let request = ClientRequest::Wait { job };
+    let over = patience::ask(context, client, &request, |reply| match reply {
+        ClientReply::Ended { outcome, not_kept, .. } => {
+            if not_kept > 0 {
+                output::note(&format!(
+                    "{not_kept} bytes of the output of job {job} are not kept; `kumi logs {job}` lacks them"
+                ));
+            }
+            Some(Ok(outcome))
+        }
+        other => Some(Err(Error::unexpected(&other))),
+    });
+    over.await?
+}
