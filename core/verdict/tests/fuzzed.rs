@@ -43,6 +43,7 @@ fn any_standing(numbers: &mut Numbers) -> Standing {
         round: numbers.below(4),
         ranks: numbers.next() as u32,
         waiting: numbers.below(3) as u32,
+        ending: numbers.below(2) as u32,
         sent: numbers.below(2),
         delivered: numbers.below(2),
         listed: (0..numbers.below(4)).map(|_| rank(numbers)).collect(),

@@ -528,5 +528,17 @@ mod tests {
             of_a,
             [(true, true), usual, usual, (false, true), (true, true), usual, usual, (false, true)]
         );
+        // Every other one of a job that leaves nothing, as long as somebody would fill.
+        for (fills, expected) in [(true, [true, false, true, false]), (false, [false; 4])] {
+            let mut plan = filled(&[(A, fills, Filling::Off), (B, fills, ON)]);
+            plan.set_timetable(timetable(1, 0, GANG, &[Some(A), Some(B)]));
+            let steps: Vec<Step> = (0..8).map(|tick| at(&mut plan, tick * 100 + 1)).collect();
+            let of_a = steps.iter().filter(|step| step.current == [A]);
+            let measured: Vec<bool> = of_a.map(|step| step.measure == [A]).collect();
+            assert!(
+                measured == expected || measured.iter().rev().eq(expected.iter()),
+                "{measured:?}"
+            );
+        }
     }
 }
