@@ -38,3 +38,24 @@ pub fn wait_of(waits: &Value, rank: usize) -> &Value {
 pub fn kill(cluster: &TestCluster, job: &Value) {
     cluster.kumi(&["kill", &job["job"].to_string()]).ok();
 }
+
+/// Starts each kind of this program, and requires the names of the calls in which ranks 0 and 1 wait.
+///
+/// # Panics
+/// When they have others.
+#[track_caller]
+pub fn calls_are_named(cluster: &TestCluster, program: &[&str], kinds: &[(&str, [&str; 2])]) {
+    for (kind, calls) in kinds {
+        let run = ["run", "-n", "2", "--nodes", "2", "--name", kind];
+        let job = cluster.start(&[&run[..], program, &[kind]].concat());
+        let (number, _) = stopped(cluster, kind);
+        let id = number["job"].to_string();
+        wait_for(&format!("{kind} waits in {calls:?}"), || {
+            let waits = cluster.json(&["debug", "waits", &id, "--json"]);
+            let call = |rank| wait_of(&waits, rank)["call"].as_str().unwrap_or_default().to_owned();
+            ([call(0), call(1)] == *calls).then_some(())
+        });
+        kill(cluster, &number);
+        job.finish().fails(137, &["is stopped"]);
+    }
+}

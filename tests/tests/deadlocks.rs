@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kumi_tests::binaries;
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{RunningCommand, wait_for};
-use kumi_tests::deadlock::{causes, kill, stopped, wait_of};
+use kumi_tests::deadlock::{calls_are_named, causes, kill, stopped, wait_of};
 use kumi_tests::faults;
 
 /// How long jobs that are not stopped are looked at.
@@ -45,6 +45,21 @@ fn each_kind_of_deadlock_is_explained() {
         let err = job.finish().fails(137, &["is stopped"]).err;
         assert_eq!(err.matches("is stopped").count(), 1, "once: {err}");
     }
+}
+
+#[test]
+fn calls_of_c_are_named() {
+    let cluster = TestCluster::up(2);
+    let program = binaries::path("deadlock-c").display().to_string();
+    let receive = "kumi_message_recv";
+    let kinds = [
+        ("crossed", [receive, receive]),
+        ("left", [receive, ""]),
+        ("barrier", ["kumi_barrier", receive]),
+        ("notification", ["kumi_window_wait_notify", receive]),
+        ("locks", ["kumi_dsm_lock", "kumi_dsm_lock"]),
+    ];
+    calls_are_named(&cluster, &[&program], &kinds);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use kumi_tests::binaries::{self, repository};
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, FinishedCommand, RunningCommand};
-use kumi_tests::source;
+use kumi_tests::{deadlock, source};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -72,6 +72,20 @@ fn verified(program: &str, out: &str) {
     let begin = format!("RESULT name={program} class=- verified=yes seconds=");
     assert!(last.starts_with(&begin) && last.contains(" mops="), "{out}");
     assert!(last.ends_with(" ranks=4 repeat=1"), "{out}");
+}
+
+#[test]
+fn calls_that_wait_for_ever_are_named() {
+    let Some(python) = interpreter("calls_that_wait_for_ever_are_named") else { return };
+    let cluster = TestCluster::up(2);
+    let program = repository().join("examples/python/deadlock.py").display().to_string();
+    let kinds = [
+        ("crossed", ["kumi.recv", "kumi.recv"]),
+        ("left", ["kumi.recv", ""]),
+        ("notification", ["Window.wait_notify", "kumi.recv"]),
+        ("locks", ["Lock.acquire", "Lock.acquire"]),
+    ];
+    deadlock::calls_are_named(&cluster, &[&python, &program], &kinds);
 }
 
 #[test]

@@ -14,6 +14,7 @@
 //! | `args` | checks of pointers, lengths, ranks and tags |
 //! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `list`, `group`, `call`, `collective`, `blocks`, `job_wide`, `fifo`, `records` | the functions |
 //! | `dsm` | memory that all ranks see |
+//! | `locate` | the call in which a thread waits |
 //! | `request`, `begin`, `wait`, `queue`, `claim` | operations that go on after their call, and their ends |
 
 mod args;
@@ -31,6 +32,7 @@ mod group;
 mod handle;
 mod job_wide;
 mod list;
+mod locate;
 mod machine;
 mod message;
 mod queue;

@@ -192,6 +192,7 @@ pub fn initialise(several: bool) -> Result<(), Failure> {
         return Err(Code::Forked.into());
     }
     watch_forks()?;
+    kumi_mem::set_locator(crate::locate::locate);
     if ACTIVE.swap(true, Ordering::AcqRel) {
         return Err(Code::AlreadyInitialised.into());
     }

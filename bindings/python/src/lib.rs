@@ -23,6 +23,7 @@
 
 mod buffer;
 mod call;
+mod call_name;
 mod callback;
 mod claim;
 mod collective;

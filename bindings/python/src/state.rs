@@ -17,6 +17,7 @@ use std::time::Duration;
 use kumi_mem::{ClaimedMessage, Completion, Context, Group};
 use pyo3::prelude::*;
 
+use crate::call_name;
 use crate::error::{Failure, forget_cause, keep_signal};
 use crate::fifo::{FifoEntry, close_all};
 use crate::request::{Requests, must_look_again};
@@ -206,6 +207,7 @@ pub fn released<R: Send>(py: Python<'_>, body: impl FnOnce() -> R) -> R {
 fn ask() -> bool {
     // While the interpreter is shutting down nobody handles signals any more.
     let asked = Python::try_attach(|py| {
+        call_name::tell(py);
         ASKING.set(true);
         let raised = py.check_signals().map_err(keep_signal).is_err();
         ASKING.set(false);

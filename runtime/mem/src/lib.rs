@@ -64,7 +64,10 @@ pub use fifo::signal::Signal;
 pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, FifoRecord};
 pub use group::Group;
 pub use kumi_net::disclosure::{JobLoad, NodeLoad, RankReport, RankState};
-pub use kumi_net::{CallName, Description, DescriptionScope, WaitKind, name_call};
+pub use kumi_net::{
+    CallName, Description, DescriptionScope, WaitKind, is_call_set, name_call, set_call,
+    set_locator,
+};
 pub use kumi_net::{CopySource, SharedBytes, SharedBytesMut};
 pub use machine::Machine;
 pub use message::claim::ClaimedMessage;

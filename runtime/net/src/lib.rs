@@ -47,6 +47,9 @@ pub use segment::{counters, launch, layout};
 pub use shared_bytes::{CopySource, SharedBytes, SharedBytesMut};
 pub use shm::ring::RingDamage;
 pub use wait::Wait;
-pub use wait::description::{Description, DescriptionScope, OneWait, name_call, one_wait};
+pub use wait::description::{
+    Description, DescriptionScope, Locator, OneWait, is_call_set, keep_description, name_call,
+    one_wait, set_call, set_locator,
+};
 pub use wait::spin::SpinMode;
 pub use wire::{Wire, driver, xdp};

@@ -163,6 +163,8 @@ impl Context {
         let _call = ActiveCall::begin(shared);
         // The waits between the program's questions are one.
         let _one = kumi_net::one_wait();
+        // The program may name its call when it is asked.
+        let _description = kumi_net::keep_description();
         let mut asked = shared.due.load(Relaxed);
         loop {
             let done = self.channel.wait_with(wait, latest, |guard| match attempt(guard)? {

@@ -7,6 +7,10 @@ use crate::channel::core::Handler;
 use crate::layout::{WAIT_PLACES, WAIT_WORDS};
 use crate::shm::wait_place;
 use crate::wait::{Wait, description};
+use crate::{CallName, sys};
+
+/// A wait is given to the program's locator after so many microseconds. It takes as long as many short waits.
+const LOCATE_AFTER: u64 = 50_000;
 
 /// Where a wait is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +31,9 @@ pub(crate) struct DescribedWait<'c, H: Handler> {
     awaited: Option<u32>,
     /// What was written.
     words: [u64; WAIT_WORDS],
+    /// When the thread is to be located.
+    locate_at: Option<u64>,
+    located: Option<(CallName, u64)>,
 }
 
 impl<'c, H: Handler> DescribedWait<'c, H> {
@@ -37,7 +44,8 @@ impl<'c, H: Handler> DescribedWait<'c, H> {
         };
         let timed = latest.is_some();
         let (described, awaited, words) = (Described::No, None, [0; WAIT_WORDS]);
-        Self { shared, described, timed, counter, awaited, words }
+        let (locate_at, located) = (None, None);
+        Self { shared, described, timed, counter, awaited, words, locate_at, located }
     }
 
     /// The wait is long: describes it, if that is not done, or it is for another rank by now.
@@ -49,6 +57,9 @@ impl<'c, H: Handler> DescribedWait<'c, H> {
         let number = self.words[0];
         self.awaited = awaited;
         self.words = description::words(self.timed, self.counter, awaited);
+        if let Some((call, address)) = &self.located {
+            description::put_call(&mut self.words, call, *address);
+        }
         match self.described {
             Described::No => {}
             Described::Nowhere => return,
@@ -65,9 +76,32 @@ impl<'c, H: Handler> DescribedWait<'c, H> {
             *used |= 1 << free;
             wait_place::write(&table.places[free], &self.words);
             self.described = Described::In(free);
+            if description::locator().is_some() && !description::has_call(&self.words) {
+                self.locate_at = Some(sys::now() + LOCATE_AFTER);
+            }
         } else {
             table.undescribed.store(table.undescribed.load(Relaxed) + 1, Relaxed);
             self.described = Described::Nowhere;
+        }
+    }
+
+    /// Until when a sleep may last that may last until `latest`: then the thread is to be located.
+    pub(crate) fn sleep_until(&self, latest: Option<u64>) -> Option<u64> {
+        self.locate_at.map_or(latest, |at| Some(latest.map_or(at, |latest| latest.min(at))))
+    }
+
+    /// Says in which call of the program the thread waits, once the wait has lasted for a while.
+    pub(crate) fn locate(&mut self) {
+        let (Some(at), Described::In(place)) = (self.locate_at, self.described) else { return };
+        if sys::now() < at {
+            return;
+        }
+        self.locate_at = None;
+        self.located = description::locator().and_then(|locate| locate());
+        if let Some((call, address)) = &self.located {
+            description::put_call(&mut self.words, call, *address);
+            let table = &self.shared.attachment.own().waits;
+            wait_place::write(&table.places[place], &self.words);
         }
     }
 }

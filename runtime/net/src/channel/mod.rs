@@ -391,7 +391,10 @@ impl<H: Handler> Channel<H> {
                 WaitEvent::Turn => continue,
                 WaitEvent::Bound => {
                     described.describe(guard.core().handler.awaits());
-                    let Some(result) = Self::block(guard, &mut waiting, &mut attempt)? else {
+                    described.locate();
+                    let until = described.sleep_until(latest);
+                    let result = Self::block(guard, &mut waiting, until, &mut attempt)?;
+                    let Some(result) = result else {
                         continue;
                     };
                     waiting.over(&mut guard.core().waits.spin);
@@ -407,10 +410,11 @@ impl<H: Handler> Channel<H> {
         }
     }
 
-    /// Sleeps until something happens. What waits for room is attempted once more before.
+    /// Sleeps until something happens, or this time. What waits for room is attempted once more before.
     fn block<R, E: From<ChannelError>>(
         guard: &mut Guard<'_, H>,
         waiting: &mut WaitFlags<'_>,
+        until: Option<u64>,
         attempt: &mut impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
     ) -> Result<Option<R>, E> {
         guard.core().check_unreachable()?;
@@ -418,7 +422,7 @@ impl<H: Handler> Channel<H> {
         guard.before_sleep(waiting).map_err(E::from)?;
         let result = if room { attempt(&mut guard.lend())? } else { None };
         if result.is_none() {
-            guard.sleep(waiting, waiting.latest);
+            guard.sleep(waiting, until);
             guard.tell_parked();
         }
         Ok(result)

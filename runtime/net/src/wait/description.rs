@@ -2,6 +2,7 @@
 //! the context when the wait is long.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 
 use kumi_verdict::{CallName, WaitKind};
 
@@ -36,6 +37,10 @@ thread_local! {
     static ONE_WAIT: Cell<u64> = const { Cell::new(0) };
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
+
+/// Words of the address, and of the name of the call.
+const ADDRESS_WORD: usize = 8;
+const CALL_WORD: usize = 9;
 
 /// Bits of the word of flags.
 const TIMED: u64 = 1;
@@ -96,6 +101,53 @@ impl Description {
     fn has_name(&self) -> bool {
         self.call.bytes()[0] != 0
     }
+}
+
+/// Finds the call of the program in which this thread is, and where the program goes on after it (0: not known).
+pub type Locator = fn() -> Option<(CallName, u64)>;
+
+static LOCATOR: OnceLock<Locator> = OnceLock::new();
+
+/// Waits of this process that have no name are given to this function once they have lasted for a while; the first one stays.
+/// It is called with the channel's lock held, so it must not use the channel.
+pub fn set_locator(locator: Locator) {
+    LOCATOR.get_or_init(|| locator);
+}
+
+/// The function that finds calls, if there is one.
+pub(crate) fn locator() -> Option<Locator> {
+    LOCATOR.get().copied()
+}
+
+/// Whether these words name a call.
+pub(crate) fn has_call(words: &[u64; WAIT_WORDS]) -> bool {
+    words[CALL_WORD] != 0
+}
+
+/// Puts a call into words.
+pub(crate) fn put_call(words: &mut [u64; WAIT_WORDS], call: &CallName, address: u64) {
+    words[ADDRESS_WORD] = address;
+    for (word, bytes) in words[CALL_WORD..].iter_mut().zip(call.bytes().chunks_exact(8)) {
+        *word = u64::from_le_bytes(std::array::from_fn(|at| bytes[at]));
+    }
+}
+
+/// The description of this thread's waits that is in force stays so, until what this returns is dropped.
+#[inline]
+#[must_use]
+pub fn keep_description() -> DescriptionScope {
+    DescriptionScope(CURRENT.get())
+}
+
+/// Whether the waits of this thread have the name of a call.
+#[must_use]
+pub fn is_call_set() -> bool {
+    CURRENT.get().has_name()
+}
+
+/// Names the call of the waits of this thread as long as the present description is in force.
+pub fn set_call(call: CallName) {
+    CURRENT.set(Description { call, ..CURRENT.get() });
 }
 
 /// Names the program's call for the waits of this thread in it, unless it has a name already.
@@ -168,15 +220,13 @@ pub(crate) fn words(
         flags,
         counter,
         at_least,
-        now.address,
+        0,
         0,
         0,
         0,
         0,
     ];
-    for (word, bytes) in words[9..].iter_mut().zip(now.call.bytes().chunks_exact(8)) {
-        *word = u64::from_le_bytes(std::array::from_fn(|at| bytes[at]));
-    }
+    put_call(&mut words, &now.call, now.address);
     words
 }
 
@@ -191,7 +241,7 @@ pub(crate) fn decode(words: &[u64; WAIT_WORDS], ranks: u32) -> Option<Result<Des
         return None;
     }
     let mut call = [0; kumi_verdict::CALL_BYTES];
-    for (bytes, word) in call.chunks_exact_mut(8).zip(&words[9..]) {
+    for (bytes, word) in call.chunks_exact_mut(8).zip(&words[CALL_WORD..]) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
     let Some(kind) = WaitKind::from_number((thread_kind >> 32) as u32) else {
@@ -266,6 +316,23 @@ mod tests {
         let none = decode(&words(false, None, Some(2)), 4).unwrap().unwrap();
         assert_eq!((none.0.kind, none.0.call.as_str()), (WaitKind::Other, ""));
         assert_eq!(none.0.peer, Some(2), "as the layer above says");
+    }
+
+    #[test]
+    fn a_call_that_is_found_later_is_told() {
+        let mut found = words(false, None, None);
+        assert!(!has_call(&found));
+        put_call(&mut found, &CallName::new("kumi_message_recv"), 77);
+        let told = decode(&found, 4).unwrap().unwrap().0;
+        assert_eq!((told.call.as_str(), told.address), ("kumi_message_recv", 77));
+        assert!(has_call(&found));
+        let kept = keep_description();
+        assert!(!is_call_set());
+        set_call(CallName::new("Window.wait"));
+        assert!(is_call_set());
+        assert!(has_call(&words(false, None, None)));
+        drop(kept);
+        assert!(!has_call(&words(false, None, None)));
     }
 
     #[test]

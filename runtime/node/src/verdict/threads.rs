@@ -7,8 +7,8 @@ use nix::libc;
 
 use crate::process_table::{MOST_THREADS, SystemCall, stat, system_call, threads_of};
 
-/// Threads of the library, and of its server of MPI programs: they act only for those that wait.
-const LIBRARY: [&str; 2] = ["kumi-handler", "kumi-pmi-server"];
+/// Threads of the library, and of its server of MPI programs: they act only for those that wait, or let them look for signals.
+const LIBRARY: [&str; 3] = ["kumi-handler", "kumi-pmi-server", "kumi-ask"];
 
 /// Whether a thread of these processes does something that could end a wait, would do it, or cannot be seen. The processes run.
 pub(super) fn act_outside(processes: &BTreeSet<i32>, ranks: &[RankReading]) -> bool {
