@@ -1,9 +1,11 @@
-//! Output of jobs when the head's disk is full: it is shown as it comes, and what is missing is marked everywhere.
+//! Output of jobs when the head's disk is full or the head dies: it is shown as it comes, and what is missing is marked everywhere.
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, FinishedCommand};
 use kumi_tests::disk::SmallDisk;
+use kumi_tests::machine;
+use nix::sys::signal::Signal;
 use std::io::Write;
 
 /// A cluster whose spool is a disk of so many KiB.
@@ -100,4 +102,38 @@ fn a_full_disk_stops_no_submissions() {
     runs(cluster);
     std::fs::remove_file(&filler).unwrap();
     command::wait_for("the reserve", || reserve.exists().then_some(()));
+}
+
+/// Ranks that write much wait while there is no head. What was on its way comes again, and nothing twice.
+#[test]
+fn killed_heads_lose_and_repeat_no_output_of_a_flood() {
+    const BLOCKS: u32 = 60;
+    let cluster = TestCluster::up_with(2, &["--lease", "100s"]);
+    let script = format!(
+        "for block in $(seq 0 {}); do seq ${{block}}0000 ${{block}}9999; sleep 0.05; done",
+        BLOCKS - 1
+    );
+    let args = ["run", "-l", "-n", "2", "--nodes", "2", "--name", "flood", "sh", "-c", &script];
+    let job = cluster.start(&args);
+    job.output_line();
+    let mut heads = Vec::new();
+    for _ in 0..2 {
+        machine::signal(cluster.pid("head"), Signal::SIGKILL);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        heads.push(cluster.start_daemon(0, &["head"]));
+        command::wait_for("the nodes", || {
+            let status = cluster.kumi(&["cluster", "status"]);
+            (status.code() == 0 && cluster.nodes_up() == 2).then_some(())
+        });
+    }
+    let done = job.finish().ok();
+    for rank in 0..2 {
+        let prefix = format!("[{rank}] ");
+        let of_rank = done.out.lines().filter_map(|line| line.strip_prefix(&prefix));
+        let mut numbers = of_rank.map(|line| line.parse::<u32>().expect("a number"));
+        assert!(numbers.by_ref().eq(0..BLOCKS * 10_000), "rank {rank}: {}", done.err);
+    }
+    assert_eq!(missing(&done), 0, "{}", done.err);
+    drop(cluster);
+    heads.into_iter().for_each(|head| drop(head.finish()));
 }

@@ -250,19 +250,25 @@ fn a_client_that_does_not_read_costs_no_memory() {
     let before = daemons.map(memory);
     slow.set_reading(false);
     slow.type_keys("\r");
-    let spool = cluster.path().join("spool").join(number(&job));
-    wait_for("all output in the spool", || {
-        let length = std::fs::metadata(&spool).map_or(0, |file| file.len());
-        (length > MIB << 20).then_some(())
-    });
+    let prefix = format!("{}.", number(&job));
+    let spooled = || -> u64 {
+        let entries = std::fs::read_dir(cluster.path().join("spool")).expect("the spool").flatten();
+        let of_job =
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+        of_job.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
+    };
+    wait_for("output in the spool", || (spooled() > 1 << 20).then_some(()));
     for (pid, before) in daemons.into_iter().zip(before) {
         let more = memory(pid).saturating_sub(before);
         assert!(more < (MIB << 10) / 2, "process {pid} keeps {more} KiB of the output");
     }
+    let ahead = spooled();
+    assert!(ahead < MIB << 18, "the job is {ahead} bytes ahead of who does not read");
     slow.set_reading(true);
     slow.wait_text("written");
     slow.type_keys("\r");
     assert_eq!(slow.finish().code(), Some(0));
+    assert!(spooled() > MIB << 20);
 }
 
 #[test]

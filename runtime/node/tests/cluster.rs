@@ -278,7 +278,7 @@ async fn of_ended_jobs_no_more_is_kept_than_is_configured() {
         jobs.push(ran.job);
     }
     let spool =
-        |job: &kumi_sched::JobId| kumi_node::paths::spool(cluster.path()).join(job.to_string());
+        |job: &kumi_sched::JobId| kumi_node::paths::spool(cluster.path()).join(format!("{job}.0"));
     assert_eq!(
         jobs.iter().map(|job| spool(job).exists()).collect::<Vec<_>>(),
         [false, false, true]

@@ -360,7 +360,7 @@ impl Head {
             HeadEvent::Client(client, user, request) => self.request(client, &user, request),
             HeadEvent::ClientGone(client) => self.client_gone(client),
             HeadEvent::Spooled { job } => self.spooled(job),
-            HeadEvent::NotKept { job, bytes, reason } => self.not_kept(job, bytes, reason),
+            HeadEvent::NotKept { job, bytes, reason } => self.not_kept(job, bytes, &reason),
         }
         self.check_lost_nodes();
         self.check_delayed_ends();

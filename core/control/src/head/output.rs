@@ -8,6 +8,9 @@ use kumi_sched::{JobId, NodeId};
 use super::{Head, HeadAction};
 use crate::message::{Command, JobState, KeptOutput, Nanos, NodeSet, Stream};
 
+/// How far each stream of some ranks has come.
+type Streams = BTreeMap<(u32, Stream), u64>;
+
 /// Between acknowledgements. Those that come meanwhile go together; the first one after a pause goes at once.
 const PACE: Nanos = 2_000_000;
 
@@ -25,10 +28,10 @@ pub(super) struct Origin {
 /// How far each stream has come, and what is to be acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct OutputPositions {
-    jobs: BTreeMap<JobId, BTreeMap<(u32, Stream), u64>>,
+    jobs: BTreeMap<JobId, Streams>,
     /// Acknowledgements of what the spool has not taken yet.
-    held: BTreeMap<JobId, BTreeMap<NodeId, BTreeMap<(u32, Stream), u64>>>,
-    unsent: BTreeMap<(JobId, NodeId), BTreeMap<(u32, Stream), u64>>,
+    held: BTreeMap<JobId, BTreeMap<NodeId, Streams>>,
+    unsent: BTreeMap<(JobId, NodeId), Streams>,
     /// When the last acknowledgements went.
     sent: Option<Nanos>,
 }
@@ -98,7 +101,7 @@ impl OutputPositions {
         }
         self.sent = Some(now);
         let unsent = core::mem::take(&mut self.unsent).into_iter();
-        let command = |((job, node), streams): (_, BTreeMap<_, _>)| {
+        let command = |((job, node), streams): (_, Streams)| {
             (node, Command::OutputKept { job, kept: list(streams), again: false })
         };
         unsent.map(command).collect()

@@ -2,7 +2,7 @@
 //!
 //! Daemons are authenticated, and still the head believes them only as far as a report makes sense.
 
-use alloc::string::String;
+use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
@@ -98,7 +98,7 @@ impl Head {
 
     /// The job goes on without all of its output being kept; those who follow it are told once. The record has it at once when
     /// it begins and when it is over, and meanwhile each time that the amount has doubled.
-    pub(super) fn not_kept(&mut self, id: JobId, bytes: u64, reason: String) {
+    pub(super) fn not_kept(&mut self, id: JobId, bytes: u64, reason: &str) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let now = job.not_kept_before.saturating_add(bytes);
         job.record.output_not_kept = now;
@@ -113,7 +113,7 @@ impl Head {
             return;
         }
         for client in self.subscribers.followers(id) {
-            let reason = reason.clone();
+            let reason = reason.to_owned();
             self.actions.reply(client, ClientReply::NotKept { job: id, reason });
         }
     }

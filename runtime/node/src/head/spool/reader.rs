@@ -124,7 +124,7 @@ impl Reader {
                     return Ok(self.taken(&record));
                 }
                 Place::Disk(segment) => {
-                    if let Some(step) = self.from_disk(&segment)? {
+                    if let Some(step) = self.read_segment(&segment)? {
                         return Ok(step);
                     }
                 }
@@ -152,7 +152,7 @@ impl Reader {
     }
 
     /// The next piece of a segment; none if the reader is to look again where it is.
-    fn from_disk(&mut self, segment: &Segment) -> io::Result<Option<Step>> {
+    fn read_segment(&mut self, segment: &Segment) -> io::Result<Option<Step>> {
         if self.offset == segment.start {
             (self.seen, self.knows_seen) = (segment.before, true);
         }

@@ -75,7 +75,7 @@ impl LogWriter {
                     positions = now;
                 }
                 Err(error) => {
-                    tracing::error!(%job, start, %error, "a segment of output is unreadable")
+                    tracing::error!(%job, start, %error, "a segment of output is unreadable");
                 }
             }
         }

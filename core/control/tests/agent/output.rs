@@ -1,0 +1,72 @@
+//! Output of the node's own ranks: kept until it is acknowledged, and sent again when the head asks.
+
+use super::*;
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn ranks_wait_when_much_output_is_not_acknowledged() {
+    let mut test = Test::running();
+    let megabyte = vec![b'x'; 1 << 20];
+    for number in 0..4u64 {
+        assert_eq!(test.agent.blocked_jobs().count(), 0);
+        if number == 2 {
+            test.event(AgentEvent::ParentDown);
+        }
+        let sent = test.event(output(&megabyte)).len();
+        assert_eq!(sent, usize::from(number < 2));
+    }
+    assert_eq!(test.agent.blocked_jobs().collect::<Vec<_>>(), [JOB]);
+    assert!(!test.agent.output_blocked(), "others go on");
+    // What is not kept here comes again from below.
+    let below = Report::Output {
+        job: JOB,
+        rank: 3,
+        node: NodeId(1),
+        stream: Stream::Out,
+        base: 0,
+        at: 0,
+        data: megabyte.clone(),
+    };
+    assert_eq!(test.child(LEFT, below.clone()), []);
+    let actions = test.event(AgentEvent::ParentUp);
+    assert!(actions.iter().all(|a| !matches!(a, AgentAction::ToParent(Report::Output { .. }))));
+    assert_eq!(test.child(LEFT, below.clone()), [up(below)]);
+    // The head had the first, and got the second.
+    let again = test.kept(1 << 20, true);
+    let places: Vec<(u64, u64)> = again
+        .iter()
+        .filter_map(|action| match action {
+            AgentAction::ToParent(Report::Output { base, at, .. }) => Some((base >> 20, at >> 20)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(places, [(1, 1), (1, 2), (1, 3)]);
+    assert_eq!(test.agent.blocked_jobs().count(), 0);
+    assert_eq!(test.kept(4 << 20, false), []);
+    assert_eq!(test.kept(0, true), [], "nothing is left to be sent");
+}
+
+#[test]
+fn a_job_is_freed_behind_its_output() {
+    let mut test = Test::running();
+    assert_eq!(test.event(output(b"one")), [up(wrote(0, 0, b"one"))]);
+    test.child(LEFT, freed([1, 3]));
+    test.child(RIGHT, freed([2]));
+    let status = RankStatus::Exited(0);
+    test.event(AgentEvent::RankExited { job: JOB, rank: 0, status });
+    let last = up(wrote(0, 3, b""));
+    assert_eq!(test.event(AgentEvent::Freed { job: JOB }), [last.clone()]);
+    assert_eq!(test.kept(0, true), [up(wrote(0, 0, b"one")), last]);
+    assert!(test.agent.awaits_acknowledgement());
+    assert_eq!(test.kept(2, false), [], "a part of a piece");
+    assert_eq!(test.kept(3, false), [up(freed(0..4))]);
+    assert!(!test.agent.awaits_acknowledgement());
+    // A daemon that is to stop does not wait for a head that is away.
+    let mut test = Test::running();
+    test.event(output(b"one"));
+    test.command(set([0]), Command::Shutdown);
+    test.event(AgentEvent::Freed { job: JOB });
+    test.event(AgentEvent::ParentDown);
+    let actions = test.advance(4_000 * MS);
+    assert!(actions.contains(&AgentAction::Shutdown), "{actions:?}");
+}
