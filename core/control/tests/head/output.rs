@@ -13,10 +13,7 @@ type Taken = (Option<(u64, Vec<u8>)>, Option<u64>);
 
 impl Test {
     fn output(&mut self, report: Report) -> Taken {
-        let job = match report {
-            Report::Output { job, .. } => job,
-            _ => panic!("no output"),
-        };
+        let Report::Output { job, .. } = report else { panic!("no output") };
         let mut actions = self.report(report);
         actions.extend(self.event(HeadEvent::Spooled { job }));
         self.now += 3 * MS;
