@@ -221,6 +221,10 @@ fn written(reader: &mut Reader<'_>) -> Result<Written, BadMessage> {
     (0..reader.count()?).map(|_| Ok((reader.small()?, reader.pages()?))).collect()
 }
 
+fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|number| wire::put(out, *number));
+}
+
 impl Message {
     /// Its kind's number and name.
     #[must_use]
@@ -272,9 +276,7 @@ impl Message {
                 put_knowledge(out, known);
             }
             Message::LockGrant { lock, departed, last, intervals } => {
-                wire::put(out, (*lock).into());
-                wire::put(out, (*departed).into());
-                wire::put(out, *last);
+                put_all(out, &[u64::from(*lock), u64::from(*departed), *last]);
                 put_intervals(out, intervals);
             }
             Message::Arrive { number, kind, allocations, written } => {
@@ -289,8 +291,7 @@ impl Message {
             }
             Message::ConditionSet { condition, departed, intervals }
             | Message::ConditionGrant { condition, departed, intervals } => {
-                wire::put(out, (*condition).into());
-                wire::put(out, (*departed).into());
+                put_all(out, &[u64::from(*condition), u64::from(*departed)]);
                 put_intervals(out, intervals);
             }
             Message::ConditionReset { condition } | Message::ConditionWait { condition } => {

@@ -1,5 +1,6 @@
 //! One rank's part of the protocol.
 
+mod conditions;
 mod updating;
 
 use alloc::boxed::Box;
@@ -282,7 +283,7 @@ impl Coherence {
         self.send(lock % self.ranks(), Message::LockRequest { lock, known }, events);
     }
 
-    // Barriers and conditions.
+    // Barriers.
 
     /// Arrives at a barrier, after the interval has been closed if it is one with effect on memory. The wait ends when all have arrived.
     ///
@@ -356,40 +357,6 @@ impl Coherence {
         later.into_iter().try_for_each(|(from, message)| self.take(from, message, events))
     }
 
-    /// A condition holds from now on; what this rank wrote in this epoch is visible to those who wait for it.
-    ///
-    /// # Errors
-    /// None, as long as this rank keeps to the protocol with itself.
-    pub fn set_condition(&mut self, condition: u32) -> Result<Events, Misuse> {
-        let mut events = Events::new();
-        let intervals = self.notices.everything();
-        let message = Message::ConditionSet { condition, departed: self.departed, intervals };
-        self.send(condition % self.ranks(), message, &mut events);
-        self.take_own(events)
-    }
-
-    /// A condition does not hold any more.
-    ///
-    /// # Errors
-    /// None, as long as this rank keeps to the protocol with itself.
-    pub fn reset_condition(&mut self, condition: u32) -> Result<Events, Misuse> {
-        let mut events = Events::new();
-        self.send(condition % self.ranks(), Message::ConditionReset { condition }, &mut events);
-        self.take_own(events)
-    }
-
-    /// Waits until a condition holds.
-    ///
-    /// # Errors
-    /// None, as long as this rank keeps to the protocol with itself.
-    pub fn wait_condition(&mut self, condition: u32, ticket: Ticket) -> Result<Events, Misuse> {
-        let mut events = Events::new();
-        if self.conditions.wait(condition, ticket) {
-            self.send(condition % self.ranks(), Message::ConditionWait { condition }, &mut events);
-        }
-        self.take_own(events)
-    }
-
     // Messages.
 
     fn send(&mut self, to: Rank, message: Message, events: &mut Events) {
@@ -436,11 +403,7 @@ impl Coherence {
                 self.lock_step(lock, step, events);
             }
             Message::LockGrant { lock, last, intervals, .. } => {
-                self.check_intervals(&intervals).map_err(peer)?;
-                let step = self.locks.granted(lock).map_err(peer)?;
-                let new = self.notices.learn_lock(lock, last, intervals);
-                self.written_by_others(&new);
-                self.lock_step(lock, step, events);
+                self.lock_granted(lock, (last, intervals), events).map_err(peer)?;
             }
             Message::Arrive { number, kind, allocations, written } => {
                 self.check_written(&written).map_err(peer)?;
@@ -492,50 +455,6 @@ impl Coherence {
         Ok(ahead == 1 || self.later.iter().any(|(earlier, _)| *earlier == from))
     }
 
-    fn take_condition(
-        &mut self,
-        from: Rank,
-        message: Message,
-        events: &mut Events,
-    ) -> Result<(), &'static str> {
-        match message {
-            Message::ConditionSet { condition, intervals, .. } => {
-                self.check_intervals(&intervals)?;
-                let (waiting, intervals) = self.conditions.set(condition, intervals);
-                for rank in waiting {
-                    self.grant_condition(rank, condition, intervals.clone(), events);
-                }
-            }
-            Message::ConditionReset { condition } => self.conditions.reset(condition),
-            Message::ConditionWait { condition } => {
-                if let Some(intervals) = self.conditions.asked(condition, from) {
-                    self.grant_condition(from, condition, intervals, events);
-                }
-            }
-            Message::ConditionGrant { condition, intervals, .. } => {
-                self.check_intervals(&intervals)?;
-                let new = self.notices.learn(intervals);
-                self.written_by_others(&new);
-                for ticket in self.conditions.granted(condition) {
-                    events.push(Event::Resume { ticket, acquired: self.stale.acquire() });
-                }
-            }
-            _ => return Err("no message of conditions"),
-        }
-        Ok(())
-    }
-
-    fn grant_condition(
-        &mut self,
-        to: Rank,
-        condition: u32,
-        intervals: Vec<Interval>,
-        events: &mut Events,
-    ) {
-        let departed = self.departed;
-        self.send(to, Message::ConditionGrant { condition, departed, intervals }, events);
-    }
-
     fn lock_requested(
         &mut self,
         lock: u32,
@@ -556,6 +475,20 @@ impl Coherence {
                 self.send(tail, message, events);
             }
         }
+        Ok(())
+    }
+
+    fn lock_granted(
+        &mut self,
+        lock: u32,
+        (last, intervals): (u64, Vec<Interval>),
+        events: &mut Events,
+    ) -> Result<(), &'static str> {
+        self.check_intervals(&intervals)?;
+        let step = self.locks.granted(lock)?;
+        let new = self.notices.learn_lock(lock, last, intervals);
+        self.written_by_others(&new);
+        self.lock_step(lock, step, events);
         Ok(())
     }
 
