@@ -321,7 +321,9 @@ mod tests {
             }
         });
         for round in 0..if cfg!(miri) { 40 } else { 20_000 } {
-            while !handover.lock.try_lock_handler() {}
+            while !handover.lock.try_lock_handler() {
+                std::thread::yield_now();
+            }
             let epoch = handover.epoch();
             // Held for about as long as a thread tries before it sleeps.
             (0..round % (8 * LOCK_TRIES)).for_each(|_| std::hint::spin_loop());
