@@ -51,7 +51,6 @@ fn description(node: u32) -> NodeDescription {
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
-        generation: 0,
         path: Vec::new(),
     }
 }

@@ -1,8 +1,15 @@
 //! Lease of a node: how long it may run jobs without hearing from the head.
 //!
 //! A part of the cluster that is cut off goes on switching its jobs by the last timetable, and
-//! stops them when the lease runs out. The head calls a node lost after a shorter time, but starts
-//! nothing again: a job that lost a node is over, so no job ever runs twice.
+//! stops them when the lease runs out. The head calls a node lost after a shorter time. A job that
+//! lost a node stays *ending* until that node's lease is over: when the head calls it ended, nothing
+//! of it runs anywhere.
+//!
+//! A lease ends at a time of the cluster's clock. So a message that waits for a node that was
+//! stopped, or in a slow link, grants nothing beyond what the head meant. It also lasts no longer than
+//! its length from receipt: a node whose idea of the cluster's clock is wrong has a short lease at worst.
+
+use kumi_sched::ClusterTime;
 
 use crate::message::Nanos;
 
@@ -10,7 +17,6 @@ use crate::message::Nanos;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lease {
     until: Option<Nanos>,
-    granted: Nanos,
 }
 
 impl Lease {
@@ -19,32 +25,23 @@ impl Lease {
         Self::default()
     }
 
-    /// The head grants `nanos` from `now` on. A shorter grant than the last replaces it too.
-    pub fn grant(&mut self, now: Nanos, nanos: Nanos) {
-        self.granted = nanos;
-        self.until = Some(now.saturating_add(nanos));
-    }
-
-    /// Another sign of life of the head: as much as the last grant is granted again, if there was
-    /// one.
-    pub fn renew(&mut self, now: Nanos) {
-        if self.granted > 0 {
-            self.until = Some(now.saturating_add(self.granted));
+    /// The head grants `nanos`, until `until` of the cluster's clock, which shows `cluster` at `now`.
+    /// What is over already, by that clock, grants nothing.
+    pub fn grant(&mut self, now: Nanos, cluster: ClusterTime, until: ClusterTime, nanos: Nanos) {
+        let left = until.0.saturating_sub(cluster.0).min(nanos);
+        if left > 0 {
+            self.until = Some(now.saturating_add(left));
         }
     }
 
-    /// When it expires; `None` when nothing is granted.
+    /// When it expires; `None` when nothing was granted.
     pub fn until(&self) -> Option<Nanos> {
         self.until
     }
 
-    /// Whether it has run out; true once, and then nothing is granted any more.
-    pub fn take_expired(&mut self, now: Nanos) -> bool {
-        let expired = self.until.is_some_and(|until| now >= until);
-        if expired {
-            self.until = None;
-        }
-        expired
+    /// Whether there was one that has run out.
+    pub fn is_over(&self, now: Nanos) -> bool {
+        self.until.is_some_and(|until| now >= until)
     }
 }
 
@@ -53,20 +50,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expires_once_and_is_renewed() {
+    fn it_ends_at_a_time_of_the_cluster_however_long_the_message_took() {
         let mut lease = Lease::new();
-        lease.renew(5);
-        assert!(!lease.take_expired(u64::MAX));
-        lease.grant(10, 100);
+        assert!(!lease.is_over(u64::MAX), "nothing was granted");
+        lease.grant(10, ClusterTime(1_000), ClusterTime(1_100), 100);
         assert_eq!(lease.until(), Some(110));
-        assert!(!lease.take_expired(109));
-        lease.renew(50);
-        assert!(!lease.take_expired(149));
-        assert!(lease.take_expired(150));
-        assert!(!lease.take_expired(151));
-        lease.renew(200);
+        assert!(!lease.is_over(109) && lease.is_over(110));
+        // Thirty on its way.
+        lease.grant(90, ClusterTime(1_130), ClusterTime(1_200), 100);
+        assert_eq!(lease.until(), Some(160));
+        // Longer than the lease: it grants nothing, and takes nothing.
+        lease.grant(100, ClusterTime(1_300), ClusterTime(1_250), 100);
+        assert_eq!(lease.until(), Some(160));
+        // A clock that is far behind.
+        lease.grant(200, ClusterTime(5), ClusterTime(1_400), 100);
         assert_eq!(lease.until(), Some(300));
-        lease.grant(u64::MAX - 1, 100);
+        lease.grant(u64::MAX - 1, ClusterTime(0), ClusterTime(100), 100);
         assert_eq!(lease.until(), Some(u64::MAX));
     }
 }

@@ -36,6 +36,7 @@ mod standing_report;
 mod status;
 mod subtree;
 mod terminal;
+mod timetable_generation;
 mod trace_sample;
 mod traffic;
 pub mod tree;

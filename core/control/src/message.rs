@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use kumi_sched::{JobId, NodeId, Timetable};
+use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
 pub use crate::batch::{BatchOptions, LONGEST_GRACE, USUAL_GRACE};
@@ -21,7 +21,7 @@ pub use crate::key::SealKey;
 pub use crate::link_frame::{Down, Up};
 pub use crate::load_sample::{JobLoad, LoadSample, MOST_SLICES, MachineSample, SliceBegin};
 pub use crate::node_set::NodeSet;
-pub use crate::outcome::{Outcome, RankStatus};
+pub use crate::outcome::{AbandonCause, Outcome, RankStatus};
 pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
@@ -289,8 +289,6 @@ pub struct NodeDescription {
     /// Jobs it has anything of, with the ranks not yet reported as exited; also jobs of which it
     /// still keeps final reports, with no ranks. A job not listed is not known to the node.
     pub jobs: Vec<(JobId, Vec<u32>)>,
-    /// Generation of the timetable it goes by, 0 for none. A new head goes on above it.
-    pub generation: u64,
     /// The links to whoever reads this, from the node upwards; filled in by the agents. Tells an
     /// outdated announcement from a new one when they arrive in the wrong order.
     pub path: Vec<Hop>,
@@ -364,9 +362,11 @@ pub enum Command {
     },
     /// The timetable from its start time on; each receiver forwards the columns below it.
     Timetable(Timetable),
-    /// The head lives and grants this long from receipt, in nanoseconds.
+    /// The head lived when it sent this, and grants a lease.
     Lease {
-        /// Duration.
+        /// Its end on the cluster's clock. So one that was long on its way grants no more.
+        until: ClusterTime,
+        /// Its length in nanoseconds: from receipt it lasts no longer, whatever the clocks say.
         nanos: Nanos,
     },
     /// Answer with `Sample`, for `kumi top` and `kumi stats`.
@@ -530,13 +530,15 @@ pub enum Report {
         /// One per node.
         nodes: Vec<NodeSample>,
     },
-    /// These nodes killed their part of the job of themselves, because no lease reached them: the
-    /// job failed, though no rank of it did. `Freed` follows.
+    /// Their part of the job ended on these nodes without an order: the job failed, though no rank
+    /// of it did. `Freed` follows.
     Abandoned {
         /// The job.
         job: JobId,
         /// The nodes that gave it up.
         nodes: NodeSet,
+        /// Why.
+        cause: AbandonCause,
     },
     /// Whether a job has something to do on some nodes.
     Idle(IdleReport),

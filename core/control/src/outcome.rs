@@ -49,4 +49,25 @@ pub enum Outcome {
     Deadlocked,
     /// It had run for as long as it might, in nanoseconds.
     TimeLimit(Nanos),
+    /// The head was away for longer than a lease, and this node ended the job.
+    HeadAway(NodeId),
+}
+
+/// Why a node gave a job up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AbandonCause {
+    /// Its lease was over: the head had not been heard of for so long.
+    LeaseOver,
+    /// The job was gone there, with ranks that had not ended.
+    Vanished,
+}
+
+impl AbandonCause {
+    /// How the job ends when this node gives it up.
+    pub(crate) fn outcome(self, node: NodeId) -> Outcome {
+        match self {
+            Self::LeaseOver => Outcome::HeadAway(node),
+            Self::Vanished => Outcome::NodeLost(node),
+        }
+    }
 }

@@ -89,7 +89,10 @@ mod tests {
     fn every_message_is_for_something() {
         let job = JobId(1);
         let down = |command| Down::Command(NodeSet::default(), command).kind();
-        assert_eq!(down(Command::Lease { nanos: 1 }), MessageKind::Lease);
+        assert_eq!(
+            down(Command::Lease { until: kumi_sched::ClusterTime(1), nanos: 1 }),
+            MessageKind::Lease
+        );
         assert_eq!(down(Command::Sample { request: 1 }), MessageKind::Sample);
         assert_eq!(down(Command::SamplePeers { request: 1, job }), MessageKind::Sample);
         let channels = Command::SampleChannels { request: 1, job, rank: None };

@@ -190,7 +190,6 @@ mod tests {
             max_ranks: 16,
             limits: Vec::new(),
             jobs: Vec::new(),
-            generation: 0,
             path: path.iter().map(hop).collect(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kumi_control::message::{CONTROL_VERSION, ClientReply, ClientRequest, Refusal, RefusalKind};
 use kumi_sched::NodeId;
@@ -39,7 +40,7 @@ pub enum ClientError {
     #[error("{}", .0.message)]
     Refused(Refusal),
     /// The connection ended where an answer was due.
-    #[error("the connection to the head was lost; see `kumi cluster status`")]
+    #[error("the connection to the head was lost; jobs that run go on meanwhile, try again")]
     Lost,
     /// A request is too long to send.
     #[error("the request is too long ({0}); shorten arguments or environment")]
@@ -113,6 +114,21 @@ impl Replies {
 pub struct Client {
     requests: Requests,
     replies: Replies,
+    /// Called when an answer takes long.
+    on_silence: Option<fn()>,
+}
+
+/// Without an answer for so long, whoever waits is to be told.
+pub const ANSWER: Duration = Duration::from_secs(1);
+
+/// Waits for an answer of the head; calls `tell` once if there is none for [`ANSWER`].
+pub async fn telling<T>(tell: fn(), answer: impl Future<Output = T>) -> T {
+    let mut answer = std::pin::pin!(answer);
+    if let Ok(answered) = tokio::time::timeout(ANSWER, &mut answer).await {
+        return answered;
+    }
+    tell();
+    answer.await
 }
 
 impl Client {
@@ -150,7 +166,7 @@ impl Client {
         })?;
         let (read, write) = stream.into_split();
         let replies = Replies(tokio::io::BufReader::with_capacity(64 << 10, read));
-        let mut client = Self { requests: Requests(write), replies };
+        let mut client = Self { requests: Requests(write), replies, on_silence: None };
         client.requests.send(&ClientRequest::Hello { version: CONTROL_VERSION }).await?;
         match client.replies.next().await? {
             Some(ClientReply::Welcome { version: CONTROL_VERSION }) => Ok(client),
@@ -159,6 +175,11 @@ impl Client {
             Some(other) => Err(ClientError::Protocol(format!("{other:?} instead of a welcome"))),
             None => Err(ClientError::Lost),
         }
+    }
+
+    /// Has this called whenever the answer of [`Client::ask`] takes longer than [`ANSWER`].
+    pub fn on_silence(&mut self, tell: fn()) {
+        self.on_silence = Some(tell);
     }
 
     /// Sends a request.
@@ -183,7 +204,11 @@ impl Client {
     /// When the connection fails, or with `Refused` when the head refuses.
     pub async fn ask(&mut self, request: &ClientRequest) -> Result<ClientReply, ClientError> {
         self.send(request).await?;
-        match self.next().await? {
+        let answered = match self.on_silence {
+            Some(tell) => telling(tell, self.next()).await,
+            None => self.next().await,
+        };
+        match answered? {
             Some(ClientReply::Refused(refusal)) => Err(ClientError::Refused(refusal)),
             Some(reply) => Ok(reply),
             None => Err(ClientError::Lost),

@@ -10,7 +10,16 @@ use nix::time::{ClockId, clock_gettime};
 
 /// The machine's monotonic clock, in nanoseconds; 0 if there is none (there always is on Linux).
 pub fn monotonic() -> Nanos {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+    read(ClockId::CLOCK_MONOTONIC)
+}
+
+/// The same with the time in which the machine slept: leases go on then.
+pub fn boottime() -> Nanos {
+    read(ClockId::CLOCK_BOOTTIME)
+}
+
+fn read(clock: ClockId) -> Nanos {
+    clock_gettime(clock).map_or(0, |time| {
         let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec()).unwrap_or(0);
         seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
@@ -96,6 +105,7 @@ mod tests {
         assert_eq!(clock.local(ClusterTime(1_000)), 1_600);
         clock.set(400, ClusterTime(1_000));
         assert_eq!(clock.local(clock.cluster(77)), 77);
+        assert!(boottime() > 0);
         assert!(monotonic() > 0 && wall_ms() > 1_600_000_000_000);
     }
 }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::ExitCode;
 use crate::{idle, paths, sizes};
 
+mod absence;
 pub mod defaults;
 mod devices;
 mod job;
@@ -87,9 +88,18 @@ pub struct ClusterConfig {
     /// Ranks of one job per processor of a node.
     #[serde(default = "defaults::max_ranks_per_processor")]
     pub max_ranks_per_processor: u32,
-    /// How long nodes go on without the head, in milliseconds.
-    #[serde(default = "defaults::lease_ms")]
-    pub lease_ms: u64,
+    /// A link between daemons on which nothing came for so many milliseconds is given up. Without it 10 s on real hosts, 3 s
+    /// where all nodes are here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_ms: Option<u64>,
+    /// How long a node may be away before its jobs fail, in milliseconds. Without it a minute on real hosts, 1 s where all
+    /// nodes are here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// How long nodes go on without the head, in milliseconds. Without it 5 minutes on real hosts, 15 s where all nodes are
+    /// here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
     /// A job whose ranks have only waited for so many milliseconds has no slots until one stirs; 0: it keeps them.
     #[serde(default = "crate::idle::default_ms")]
     pub idle_after_ms: u64,
@@ -271,10 +281,9 @@ impl ClusterConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_name(&self.name)?;
         let ranges = [
-            ("fan_out", self.fan_out.into(), 1, 1024),
+            ("fan_out", u64::from(self.fan_out), 1, 1024),
             ("max_jobs_per_processor", self.max_jobs_per_processor.into(), 1, 1024),
             ("max_ranks_per_processor", self.max_ranks_per_processor.into(), 1, 4096),
-            ("lease_ms", self.lease_ms, 500, 3_600_000),
             ("max_priority", self.max_priority.into(), 1, MOST_PRIORITY.into()),
         ];
         for (key, value, low, high) in ranges {
@@ -288,6 +297,7 @@ impl ClusterConfig {
                 self.slice_us
             ));
         }
+        self.check_absence()?;
         idle::check_ms(self.idle_after_ms).or_else(invalid)?;
         check_policy(&self.policy).map_err(|error| ConfigError::Invalid(error.to_string()))?;
         if self.head.port() == 0 || !node::can_be_reached(self.head.ip()) {
@@ -488,7 +498,7 @@ port = 7701
         let unset = parse(&GOOD.replace("slice_us = 1000\n", "")).unwrap();
         assert_eq!(unset.slice(), SliceLength::Auto);
         assert_eq!(parse(&GOOD.replace("slice_us = 1000", "slice_us = 0")).unwrap(), unset);
-        assert_eq!((config.fan_out, config.lease_ms, config.encrypt), (16, 15_000, false));
+        assert_eq!((config.fan_out, config.encrypt), (16, false));
         assert_eq!((&*config.policy, config.max_priority), ("dqt", 4));
         let easy = parse(&format!("policy = \"easy\"{GOOD}")).unwrap();
         assert_eq!(easy.policy, "easy");

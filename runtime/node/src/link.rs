@@ -32,12 +32,11 @@ use crate::peer::ClientPeer;
 use crate::tcp;
 use crate::tls::{self, Credentials, Identity};
 
-/// A link on which nothing came for this long is closed.
-pub const SILENCE: Duration = Duration::from_secs(3);
 /// A link that takes nothing of what waits for it for this long is closed.
 const STALL: Duration = Duration::from_secs(10);
-/// How often the other side of a link hears something while a report of it has to wait.
-const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// How often the other side of a link hears something while a report of it has to wait, within the silence after which a
+/// link is given up.
+const KEEP_ALIVE: u32 = 3;
 /// How often the silence of a link is checked.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long connecting and introducing may take together.
@@ -105,8 +104,8 @@ pub enum LinkError {
     #[error("it reports of nodes that are not below it; all hosts must have the same cluster.toml")]
     NotBelow,
     /// The other side said nothing for too long.
-    #[error("nothing came for {SILENCE:?}")]
-    Silent,
+    #[error("nothing came for {0:?}")]
+    Silent(Duration),
 }
 
 /// Counts of what was dropped or refused, by reason.
@@ -280,18 +279,20 @@ async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T
     }
 }
 
-/// Receives a frame of a link. Time in which this process was not run is no silence of the other side.
+/// Receives a frame of a link, on which something comes within `silence`. Time in which this process was not run is no
+/// silence of the other side.
 ///
 /// # Errors
 /// When the link is silent for too long, ends or breaks the rules.
 pub async fn receive<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
+    silence: Duration,
 ) -> Result<T, LinkError> {
-    match within(SILENCE, frame::read(stream, LINK_LIMIT)).await {
+    match within(silence, frame::read(stream, LINK_LIMIT)).await {
         Some(Ok(Some(value))) => Ok(value),
         Some(Ok(None)) => Err(LinkError::Closed),
         Some(Err(error)) => Err(error.into()),
-        None => Err(LinkError::Silent),
+        None => Err(LinkError::Silent(silence)),
     }
 }
 
@@ -306,13 +307,13 @@ pub type AcceptedStream = tokio_rustls::server::TlsStream<TcpStream>;
 pub async fn serve_child(
     mut read: impl AsyncRead + Unpin,
     (outbox, writing): (Outbox, impl Future<Output = io::Result<()>>),
-    (below, traffic): (&NodeSet, &Traffic),
+    (below, traffic, silence): (&NodeSet, &Traffic, Duration),
     time: impl Fn() -> ClusterTime,
     deliver: impl AsyncFn(Up) -> bool,
 ) -> LinkError {
     let reading = async {
         loop {
-            let up = match receive::<Up>(&mut read).await {
+            let up = match receive::<Up>(&mut read, silence).await {
                 Ok(up) => up,
                 Err(error) => return error,
             };
@@ -322,7 +323,7 @@ pub async fn serve_child(
             }
             if let Up::ClockProbe { stamp } = up {
                 outbox.send(&Down::Clock { stamp, time: time() });
-            } else if !keeping_alive(&outbox, deliver(up)).await {
+            } else if !keeping_alive(&outbox, silence / KEEP_ALIVE, deliver(up)).await {
                 return LinkError::Closed;
             }
         }
@@ -335,10 +336,14 @@ pub async fn serve_child(
 
 /// Waits for the delivery of a report. If that takes long, the child hears something meanwhile: its probes are not read, and it
 /// would take its parent for dead.
-async fn keeping_alive(outbox: &Outbox, delivery: impl Future<Output = bool>) -> bool {
+async fn keeping_alive(
+    outbox: &Outbox,
+    pause: Duration,
+    delivery: impl Future<Output = bool>,
+) -> bool {
     let mut delivery = std::pin::pin!(delivery);
     loop {
-        match tokio::time::timeout(KEEP_ALIVE, &mut delivery).await {
+        match tokio::time::timeout(pause, &mut delivery).await {
             Ok(taken) => return taken,
             Err(_) => drop(outbox.send(&Down::Disclosed(Vec::new()))),
         }
@@ -461,7 +466,8 @@ mod tests {
             delivered.set(delivered.get() + 1);
             std::future::pending().await
         };
-        let known = (&below, &traffic);
+        let silence = Duration::from_secs(3);
+        let known = (&below, &traffic, silence);
         let serving = serve_child(read, (outbox, writing), known, || ClusterTime(0), deliver);
         let (mut hears, mut says) = tokio::io::split(child);
         for _ in 0..3 {
@@ -469,7 +475,7 @@ mod tests {
         }
         let heard = async {
             for _ in 0..2 {
-                let down = receive::<Down>(&mut hears).await.unwrap();
+                let down = receive::<Down>(&mut hears, silence).await.unwrap();
                 assert_eq!(down, Down::Disclosed(Vec::new()));
             }
         };

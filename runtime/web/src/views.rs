@@ -78,6 +78,9 @@ fn words(outcome: &Outcome) -> String {
         Outcome::Refused(refusal) => refusal.message.clone(),
         Outcome::NodeLost(node) => format!("node {node} was lost"),
         Outcome::Killed => "killed".to_owned(),
+        Outcome::HeadAway(node) => {
+            format!("ended by node {node}, because the head was away for longer than a lease")
+        }
         Outcome::Deadlocked => "ended, because its ranks waited for each other".to_owned(),
         Outcome::TimeLimit(_) => "ended, because its time limit was over".to_owned(),
     }

@@ -128,9 +128,15 @@ pub struct SharingArgs {
     #[arg(long, value_name = "K", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub fan_out: u32,
-    /// How long nodes keep running their jobs after they lost the head, 500ms to 3600s
-    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "15s")]
-    pub lease: Duration,
+    /// Give up links between daemons on which nothing came for this long, 1s to 600s; 10s if not given, 3s with --local
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    pub silence: Option<Duration>,
+    /// How long a node may be away before its jobs fail, 100ms to 3600s; 60s if not given, 1s with --local
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    pub grace: Option<Duration>,
+    /// How long nodes keep running their jobs after they lost the head, 500ms to 3600s; 300s if not given, 15s with --local
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    pub lease: Option<Duration>,
     /// A job gives its slots to others once all its ranks have waited for this long, 100ms to 3600s;
     /// 0s: never
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "1s")]

@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::job_descriptions::NodeNames;
-use kumi_node::client::{Client, ClientError};
+use crate::output;
+use kumi_node::client::{Client, ClientError, telling};
 use kumi_node::config::{ClusterConfig, NodeConfig};
 use kumi_node::paths;
 use std::path::{Path, PathBuf};
@@ -39,10 +40,17 @@ impl Context {
         Ok(ClusterConfig::load(&self.dir)?)
     }
 
-    /// A connection to its head.
+    /// A connection to its head. Whenever an answer takes long, the user reads what is waited for.
     pub async fn connect(&self) -> Result<Client, Error> {
         let nodes = self.config()?.node_count();
-        self.connect_again(nodes).await
+        let mut client = telling(head_is_silent, self.connect_again(nodes)).await?;
+        client.on_silence(head_is_silent);
+        Ok(client)
+    }
+
+    /// The same without a word, for who shows something else meanwhile.
+    pub async fn connect_silently(&self) -> Result<Client, Error> {
+        self.connect_again(self.config()?.node_count()).await
     }
 
     /// A connection to its head when the number of nodes is already known.
@@ -68,6 +76,13 @@ impl Context {
         };
         nodes.into_iter().map(place).collect()
     }
+}
+
+/// Tells the user that the head does not answer.
+pub fn head_is_silent() {
+    output::note(
+        "the head does not answer; waiting for it (its process stands still, or a disk of its machine does)",
+    );
 }
 
 /// A node in the configuration.

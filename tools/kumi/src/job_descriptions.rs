@@ -52,6 +52,11 @@ pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
         Outcome::NodeLost(node) => {
             format!("{} was lost while the job ran; run it again", names.get(*node))
         }
+        Outcome::HeadAway(node) => format!(
+            "it was ended because the head was away for longer than the lease of the nodes ({} ended it first); run it \
+             again, and let leases be longer (lease_ms) if the head may be away for so long",
+            names.get(*node)
+        ),
         Outcome::Killed => "it was killed".to_owned(),
         Outcome::Deadlocked => {
             "it was ended because its ranks waited for each other for ever".to_owned()
@@ -106,6 +111,7 @@ fn ended(outcome: &Outcome) -> String {
         Outcome::Refused(refusal) if is_withdrawn(refusal.kind) => "withdrawn".to_owned(),
         Outcome::Refused(_) => "refused".to_owned(),
         Outcome::NodeLost(node) => format!("node {node} lost"),
+        Outcome::HeadAway(_) => "head away".to_owned(),
         Outcome::Killed => "killed".to_owned(),
         Outcome::Deadlocked => "deadlock".to_owned(),
         Outcome::TimeLimit(_) => "time limit".to_owned(),

@@ -254,6 +254,10 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
             view.kind = "node_lost";
             view.node = Some(node.0);
         }
+        Outcome::HeadAway(node) => {
+            view.kind = "head_away";
+            view.node = Some(node.0);
+        }
         Outcome::Killed => view.kind = "killed",
         Outcome::Deadlocked => view.kind = "deadlocked",
         Outcome::TimeLimit(_) => view.kind = "time_limit",

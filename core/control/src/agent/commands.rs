@@ -4,15 +4,16 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, NodeId};
+use kumi_sched::{ClusterTime, JobId, NodeId};
 
 use super::local_jobs::LocalPhase;
 use super::{Agent, AgentAction, CHILDREN_GRACE};
 use crate::message::{
-    Command, JobSpec, Nanos, NodeSet, PreparedNode, PreparedRanks, RankAddress, Refusal,
-    RefusalKind, Report,
+    AbandonCause, Command, JobSpec, Nanos, NodeSet, PreparedNode, PreparedRanks, RankAddress,
+    Refusal, RefusalKind, Report,
 };
 use crate::subtree::columns_of;
+use crate::timetable_generation::replaces;
 
 impl Agent {
     /// A command for some nodes: each child gets its part, and this node's is carried out. Nodes
@@ -76,10 +77,7 @@ impl Agent {
     /// This node's part of a command.
     fn carry_out(&mut self, now: Nanos, command: Command) {
         match command {
-            Command::Prepare(spec) => {
-                self.lease.renew(now);
-                self.prepare(spec);
-            }
+            Command::Prepare(spec) => self.prepare(spec),
             Command::ProgramChunk { hash, offset, total, data } => {
                 self.push(AgentAction::StoreProgram { hash, offset, total, data });
             }
@@ -105,13 +103,16 @@ impl Agent {
             }
             Command::Kill { job } => self.kill(job),
             Command::Timetable(timetable) => {
-                if timetable.generation > self.generation {
+                if replaces(timetable.generation, self.generation) {
                     self.generation = timetable.generation;
                     let own = columns_of(&timetable, &NodeSet::from_nodes([self.node()]));
                     self.push(AgentAction::Apply(own));
                 }
             }
-            Command::Lease { nanos } => self.lease.grant(now, nanos),
+            Command::Lease { until, nanos } => {
+                let cluster = ClusterTime(now.saturating_add_signed(self.clock_offset));
+                self.lease.grant(now, cluster, until, nanos);
+            }
             command @ (Command::Sample { .. }
             | Command::SamplePeers { .. }
             | Command::SampleChannels { .. }
@@ -200,9 +201,9 @@ impl Agent {
         }
     }
 
-    /// Kills all jobs once the head has not been heard of for the lease.
+    /// Kills all jobs while the lease is over, also those that were to begin: the head may have called this node lost.
     pub(super) fn check_lease(&mut self, now: Nanos) {
-        if !self.lease.take_expired(now) {
+        if !self.lease.is_over(now) {
             return;
         }
         let jobs = self.jobs.running();
@@ -212,7 +213,7 @@ impl Agent {
         self.push(AgentAction::LeaseExpired);
         let node = self.node();
         for job in jobs {
-            self.report_abandoned(job, &[node]);
+            self.report_abandoned(job, &[node], AbandonCause::LeaseOver);
             self.kill(job);
         }
     }

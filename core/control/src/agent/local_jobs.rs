@@ -23,6 +23,13 @@ struct LocalJob {
     ranks: BTreeSet<u32>,
 }
 
+impl LocalJob {
+    /// Whether it is neither freed nor being killed.
+    fn runs(&self) -> bool {
+        matches!(self.phase, LocalPhase::Preparing | LocalPhase::Prepared | LocalPhase::Started)
+    }
+}
+
 /// The jobs of the node, until the head has recorded their end.
 #[derive(Debug, Default)]
 pub(super) struct LocalJobs {
@@ -46,10 +53,13 @@ impl LocalJobs {
 
     /// The jobs that are neither freed nor being killed.
     pub(super) fn running(&self) -> Vec<JobId> {
-        let live = self.jobs.iter().filter(|(_, job)| {
-            matches!(job.phase, LocalPhase::Preparing | LocalPhase::Prepared | LocalPhase::Started)
-        });
-        live.map(|(&job, _)| job).collect()
+        let running = self.jobs.iter().filter(|(_, job)| job.runs());
+        running.map(|(&job, _)| job).collect()
+    }
+
+    /// Whether there are such.
+    pub(super) fn any_running(&self) -> bool {
+        self.jobs.values().any(LocalJob::runs)
     }
 
     /// All jobs with the ranks that have not exited, ascending.

@@ -24,7 +24,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, NodeId, Timetable};
+use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 use kumi_verdict::Standing;
 
 use crate::lease::Lease;
@@ -305,6 +305,8 @@ pub struct Agent {
     standings: Standings,
     exchanges: Exchanges,
     lease: Lease,
+    /// The cluster's clock minus that of the events, as the driver said last.
+    clock_offset: i64,
     generation: u64,
     /// Shutting down: when to stop waiting for the children to go.
     stopping: Option<Nanos>,
@@ -333,6 +335,7 @@ impl Agent {
             standings: Standings::default(),
             exchanges: Exchanges::default(),
             lease: Lease::new(),
+            clock_offset: 0,
             generation: 0,
             stopping: None,
             stopped: false,
@@ -340,7 +343,7 @@ impl Agent {
         }
     }
 
-    /// Takes an event that happened at `now`. Drain [`Agent::poll_action`] after each.
+    /// Takes an event that happened at `now`, on a clock that also counts time in which the machine slept. Drain [`Agent::poll_action`] after each.
     pub fn handle(&mut self, now: Nanos, event: AgentEvent) {
         match event {
             AgentEvent::ParentUp => self.parent_up(),
@@ -373,6 +376,11 @@ impl Agent {
         self.check_stop(now);
     }
 
+    /// The cluster's clock shows `cluster` at `now`. To be said before an event that may be a lease.
+    pub fn set_cluster_time(&mut self, now: Nanos, cluster: ClusterTime) {
+        self.clock_offset = cluster.0.wrapping_sub(now).cast_signed();
+    }
+
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<AgentAction> {
         self.actions.pop_front()
@@ -380,7 +388,7 @@ impl Agent {
 
     /// When to hand in [`AgentEvent::Timeout`] at the latest.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        let lease = self.lease.until().filter(|_| self.jobs.any_live());
+        let lease = self.lease.until().filter(|_| self.jobs.any_running());
         let samples = self.samples.next_deadline();
         let stop = self.stopping.filter(|_| !self.stopped);
         [lease, samples, stop].into_iter().flatten().min()
@@ -406,7 +414,6 @@ impl Agent {
     pub fn description(&self) -> NodeDescription {
         let mut description = self.description.clone();
         description.jobs = self.jobs.ranks();
-        description.generation = self.generation;
         description
     }
 

@@ -8,8 +8,8 @@ use kumi_sched::{JobId, NodeId};
 use super::Agent;
 use super::local_jobs::LocalPhase;
 use crate::message::{
-    ContentHash, KeptOutput, NodeDescription, NodeSample, NodeSet, PreparedNode, PreparedRanks,
-    RankStatus, Refusal, Report, Stream,
+    AbandonCause, ContentHash, KeptOutput, NodeDescription, NodeSample, NodeSet, PreparedNode,
+    PreparedRanks, RankStatus, Refusal, Report, Stream,
 };
 use crate::tree::LinkId;
 
@@ -83,7 +83,7 @@ impl Agent {
         let Some(vanished) = self.jobs.free(job) else { return };
         if vanished {
             // Gone without an order and without its ranks having exited: that is not success.
-            self.report_abandoned(job, &[node]);
+            self.report_abandoned(job, &[node], AbandonCause::Vanished);
         }
         self.report_freed(job, &[node]);
     }
@@ -171,10 +171,10 @@ impl Agent {
             Report::RankFailed { job, rank, node, status } => {
                 self.report_failed(job, rank, node, status);
             }
-            Report::Abandoned { job, nodes } => {
+            Report::Abandoned { job, nodes, cause } => {
                 let nodes = self.subtree.routes().among(link, &nodes);
                 if !nodes.is_empty() {
-                    self.report_abandoned(job, &nodes);
+                    self.report_abandoned(job, &nodes, cause);
                 }
             }
             Report::Freed { job, nodes } => self.child_freed(link, job, &nodes),
@@ -306,10 +306,10 @@ impl Agent {
         }
     }
 
-    pub(super) fn report_abandoned(&mut self, job: JobId, nodes: &[NodeId]) {
-        self.reports.keep_abandoned(job, nodes);
+    pub(super) fn report_abandoned(&mut self, job: JobId, nodes: &[NodeId], cause: AbandonCause) {
+        self.reports.keep_abandoned(job, nodes, cause);
         let nodes = NodeSet::from_nodes(nodes.iter().copied());
-        self.report(Report::Abandoned { job, nodes });
+        self.report(Report::Abandoned { job, nodes, cause });
     }
 
     pub(super) fn report_freed(&mut self, job: JobId, nodes: &[NodeId]) {

@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
-use crate::message::{ContentHash, IdleReport, NodeSet, PreparedNode, RankStatus, Report};
+use crate::message::{
+    AbandonCause, ContentHash, IdleReport, NodeSet, PreparedNode, RankStatus, Report,
+};
 
 /// Most jobs of which reports are kept. A head has at most 10,000 that are not over, and forgets others at once.
 pub(super) const MOST_JOBS: usize = 20_000;
@@ -27,7 +29,8 @@ struct JobReports {
     unsent_wants: BTreeSet<NodeId>,
     /// The first rank known to have failed; the head needs no other.
     failed: Option<(u32, NodeId, RankStatus)>,
-    abandoned: BTreeSet<NodeId>,
+    /// Nodes that gave the job up, and why.
+    abandoned: BTreeMap<NodeId, AbandonCause>,
     freed: BTreeSet<NodeId>,
     /// Those of them that the parent does not know of yet.
     unsent_freed: BTreeSet<NodeId>,
@@ -44,7 +47,6 @@ impl JobReports {
         for nodes in [
             &mut self.awaiting,
             &mut self.unsent,
-            &mut self.abandoned,
             &mut self.freed,
             &mut self.unsent_freed,
             &mut self.idle,
@@ -52,6 +54,7 @@ impl JobReports {
         ] {
             nodes.retain(|&node| !gone(node));
         }
+        self.abandoned.retain(|&node, _| !gone(node));
         self.no_longer_wants(gone);
     }
 
@@ -175,8 +178,8 @@ impl RetainedReports {
     }
 
     /// Keeps that these nodes gave the job up.
-    pub(super) fn keep_abandoned(&mut self, job: JobId, nodes: &[NodeId]) {
-        self.entry(job).abandoned.extend(nodes);
+    pub(super) fn keep_abandoned(&mut self, job: JobId, nodes: &[NodeId], cause: AbandonCause) {
+        self.entry(job).abandoned.extend(nodes.iter().map(|&node| (node, cause)));
     }
 
     /// Keeps that nothing of the job is left on these nodes.
@@ -255,14 +258,17 @@ impl RetainedReports {
     pub(super) fn repeat_end(&mut self, job: JobId) -> Vec<Report> {
         let Some(kept) = self.jobs.get_mut(&job) else { return Vec::new() };
         kept.unsent_freed.clear();
-        let (abandoned, freed) = (set(&kept.abandoned), set(&kept.freed));
+        let freed = set(&kept.freed);
         let failed = kept.failed;
         let failed =
             failed.map(|(rank, node, status)| Report::RankFailed { job, rank, node, status });
-        let abandoned =
-            (!abandoned.is_empty()).then_some(Report::Abandoned { job, nodes: abandoned });
+        let abandoned = [AbandonCause::LeaseOver, AbandonCause::Vanished].map(|cause| {
+            let gave_up = kept.abandoned.iter().filter(|(_, why)| **why == cause);
+            let nodes = NodeSet::from_nodes(gave_up.map(|(&node, _)| node));
+            (!nodes.is_empty()).then_some(Report::Abandoned { job, nodes, cause })
+        });
         let freed = (!freed.is_empty()).then_some(Report::Freed { job, nodes: freed });
-        [failed, abandoned, freed].into_iter().flatten().collect()
+        [failed].into_iter().chain(abandoned).chain([freed]).flatten().collect()
     }
 
     /// Nodes left: nothing of them is kept for this job any more.

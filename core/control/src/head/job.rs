@@ -55,8 +55,9 @@ pub(super) enum PartState {
     Live,
     /// The node has reported that nothing is left.
     Freed,
-    /// The node is lost. If it comes back with the job, the job is killed there.
-    Lost,
+    /// The node is lost, and something may run there until then, on the head's clock. If it comes back with the job, the job
+    /// is killed there.
+    Lost { until: Nanos },
 }
 
 impl Job {
@@ -135,9 +136,16 @@ impl Job {
         ago_ms.saturating_mul(1_000_000)
     }
 
-    /// Whether it has nodes, and the policy knows of it.
+    /// Whether it has nodes, and the policy knows of it. One of which something is left only on lost nodes has none.
     pub(super) fn is_placed(&self) -> bool {
-        !self.is_over() && self.record.state != JobState::Queued
+        !self.is_over()
+            && self.record.state != JobState::Queued
+            && self.live_parts().next().is_some()
+    }
+
+    /// Whether something of it may be left anywhere, on lost nodes too.
+    pub(super) fn has_remains(&self) -> bool {
+        self.parts.values().any(|part| part.state != PartState::Freed)
     }
 
     pub(super) fn nodes(&self) -> NodeSet {

@@ -27,4 +27,12 @@ impl KeyGenerator {
         seal.copy_from_slice(&hash.as_bytes()[16..]);
         (u64::from_le_bytes(channel), SealKey(seal))
     }
+
+    /// A number by which this head differs from all before it. It says nothing of the keys.
+    pub(super) fn head_number(&self) -> u32 {
+        let hash = blake3::Hasher::new_keyed(&self.seed).update(b"head").finalize();
+        let mut number = [0; 4];
+        number.copy_from_slice(&hash.as_bytes()[..4]);
+        u32::from_le_bytes(number)
+    }
 }

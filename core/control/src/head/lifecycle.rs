@@ -127,10 +127,15 @@ impl Head {
         self.timetable.mark_stale();
     }
 
-    /// The policy forgets the job.
+    /// The policy forgets the job, if it knows it.
     pub(super) fn leave_rotation(&mut self, id: JobId) {
-        self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
-        self.scheduler.remove_job(id, self.time.cluster());
+        let known = |job: &mut Job| core::mem::take(&mut job.scheduled);
+        if self.jobs.get_mut(id).is_some_and(known) {
+            self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
+            self.scheduler.remove_job(id, self.time.cluster());
+        } else {
+            self.scheduler.forget_undecided(id);
+        }
     }
 
     /// Has a running job leave the rotation if it is idle now, or come back if it is not. Returns which, if either.
@@ -152,27 +157,49 @@ impl Head {
     /// Nothing of the job is left on a node.
     pub(super) fn part_freed(&mut self, id: JobId, node: NodeId) {
         let part = self.jobs.get_mut(id).and_then(|job| job.parts.get_mut(&node));
-        let Some(part) = part.filter(|part| part.state == PartState::Live) else { return };
+        let Some(part) = part.filter(|part| part.state != PartState::Freed) else { return };
         part.state = PartState::Freed;
         part.wanted = None;
         self.update_idle(id);
         self.finish_if_freed(id);
     }
 
-    /// The job lost a node that may have something of it, and ends.
-    pub(super) fn part_lost(&mut self, id: JobId, node: NodeId) {
+    /// The job lost a node, and ends. Something of it may run there until `until`, if that is given.
+    pub(super) fn part_lost(&mut self, id: JobId, node: NodeId, until: Option<Nanos>) {
         let part = self.jobs.get_mut(id).and_then(|job| job.parts.get_mut(&node));
         let Some(part) = part.filter(|part| part.state == PartState::Live) else { return };
-        part.state = PartState::Lost;
+        part.state = until.map_or(PartState::Freed, |until| PartState::Lost { until });
         part.wanted = None;
+        if let Some(until) = until {
+            self.lost_parts.add(until, id, node);
+        }
         self.end(id, Outcome::NodeLost(node));
         self.finish_if_freed(id);
+    }
+
+    /// Leases of lost nodes are over: nothing runs there any more.
+    pub(super) fn check_lost_parts(&mut self) {
+        let now = if self.shutdown.is_some() { Nanos::MAX } else { self.time.now() };
+        while let Some((id, node)) = self.lost_parts.take_over(now) {
+            let part = self.jobs.get(id).and_then(|job| job.part(node));
+            let over =
+                |part: &JobPart| matches!(part.state, PartState::Lost { until } if until <= now);
+            if part.is_some_and(over) {
+                self.part_freed(id, node);
+            }
+        }
     }
 
     /// Ends the job's life once nothing of it is left anywhere.
     pub(super) fn finish_if_freed(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         if job.live_parts().next().is_some() {
+            return;
+        }
+        if job.has_remains() {
+            // Its nodes are free for others. It is not over.
+            self.leave_rotation(id);
+            self.timetable.mark_stale();
             return;
         }
         let outcome = match &job.record.state {

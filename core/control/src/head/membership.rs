@@ -3,14 +3,20 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use kumi_sched::NodeId;
+use kumi_sched::{ClusterTime, NodeId};
 
 use super::HeadConfig;
 use super::capacity::{Capacity, NodeSizes};
 use super::time::HeadTime;
-use crate::message::{Nanos, NodeDescription, NodeSet};
+use crate::message::{Command, Nanos, NodeDescription, NodeSet};
 use crate::subtree::Subtree;
 use crate::tree::LinkId;
+
+/// How much later than its lease says a node has certainly ended its jobs: clocks differ a little, and killing takes time.
+const LEASE_MARGIN: Nanos = 1_000_000_000;
+
+/// By then a node that has attached knows the cluster's clock.
+const CLOCK_KNOWN: Nanos = 1_000_000_000;
 
 /// When the jobs of a node that is away fail.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +36,8 @@ pub(super) struct Membership {
     /// Each configured node's description of itself, from its last attachment.
     descriptions: Vec<Option<NodeDescription>>,
     away: BTreeMap<NodeId, AbsenceDeadline>,
+    /// Until when nodes that are not attached may run jobs.
+    lease_ends: BTreeMap<NodeId, Nanos>,
     tree: Subtree,
     /// Of what is known and attached.
     sizes: NodeSizes,
@@ -43,6 +51,7 @@ impl Membership {
             grace: config.detach_grace_ns,
             descriptions: config.nodes.iter().map(|_| None).collect(),
             away: BTreeMap::new(),
+            lease_ends: BTreeMap::new(),
             tree: Subtree::default(),
             sizes: NodeSizes::default(),
             lease_due: 0,
@@ -90,9 +99,19 @@ impl Membership {
         self.tree.routes().link(node).is_some()
     }
 
-    /// How long a node may run jobs without hearing from the head.
-    pub(super) fn lease(&self) -> Nanos {
-        self.lease
+    /// The grant of a lease at `now`.
+    pub(super) fn grant(&self, now: Nanos) -> Command {
+        Command::Lease { until: ClusterTime(now.saturating_add(self.lease)), nanos: self.lease }
+    }
+
+    /// Until when a node may run jobs, if it is not attached and may at all.
+    pub(super) fn lease_end(&self, node: NodeId, now: Nanos) -> Option<Nanos> {
+        self.lease_ends.get(&node).copied().filter(|&end| end > now)
+    }
+
+    /// No lease of a head before this one lasts longer.
+    pub(super) fn last_lease_end(&self, now: Nanos) -> Nanos {
+        now.saturating_add(self.lease).saturating_add(LEASE_MARGIN)
     }
 
     /// How long nodes have to attach again after a restart of the head. A node that does not hear
@@ -112,6 +131,7 @@ impl Membership {
         let nodes = self.tree.attach(link, nodes, acceptable);
         for node in &nodes {
             self.away.remove(&node.node);
+            self.lease_ends.remove(&node.node);
             self.descriptions[node.node.0 as usize] = Some(node.clone());
         }
         self.count_sizes();
@@ -132,11 +152,13 @@ impl Membership {
         }
     }
 
-    /// The node is away, and has a little time to come back.
-    pub(super) fn set_away(&mut self, node: NodeId, time: &HeadTime) {
+    /// The node is away, and has a little time to come back; as long as after a restart of the head if that is to be `patient`.
+    pub(super) fn set_away(&mut self, node: NodeId, time: &HeadTime, patient: bool) {
         if self.is_configured(node) {
-            let deadline = self.deadline(time, self.grace);
+            let grace = if patient { self.restart_grace() } else { self.grace };
+            let deadline = self.deadline(time, grace);
             self.away.insert(node, deadline);
+            self.lease_ends.insert(node, self.last_lease_end(time.now()));
         }
     }
 
@@ -144,6 +166,8 @@ impl Membership {
     pub(super) fn expect(&mut self, nodes: impl Iterator<Item = NodeId>, time: &HeadTime) {
         let deadline = self.deadline(time, self.restart_grace());
         self.away = nodes.map(|node| (node, deadline)).collect();
+        let end = self.last_lease_end(time.now());
+        self.lease_ends = self.away.keys().map(|&node| (node, end)).collect();
     }
 
     /// The nodes that have been away too long, each once.
@@ -156,6 +180,11 @@ impl Membership {
             self.away.remove(node);
         }
         lost
+    }
+
+    /// Nodes attached at `now`. Their idea of the cluster's clock may be wrong until then, so leases are renewed once it is not.
+    pub(super) fn renew_soon(&mut self, now: Nanos) {
+        self.lease_due = self.lease_due.min(now.saturating_add(CLOCK_KNOWN));
     }
 
     /// Whether it is time to renew the leases, well before they run out; then the next time is set.

@@ -12,6 +12,7 @@
 //! | `subscribers` | clients that wait for news of jobs |
 //! | `sampling` | requests for samples |
 //! | `idle` | jobs that have nothing to do |
+//! | `lost_parts` | what may still run on nodes that are lost |
 //! | `exchanges` | what the nodes of a job tell each other |
 //! | `output` | how far the output of jobs has come |
 //! | `waiting` | when waiting jobs are withdrawn, and what their followers know |
@@ -35,7 +36,8 @@
 //! sends it again: `Prepare` to a node that never got it, `Start` to one that has the job prepared,
 //! `Kill` for jobs that are over. All of these do no harm if they come twice. A running job of
 //! which a node knows nothing is lost there (its daemon was restarted), and fails. The same happens
-//! when a node stays away longer than the grace. After a restart of the head every node attaches
+//! when a node stays away longer than the grace; the job stays `Ending` until that node's lease is over, because until
+//! then its ranks may run there. After a restart of the head every node attaches
 //! again, so its jobs are reconciled the same way, with a longer grace for the nodes to come.
 //!
 //! *Idle jobs.* A running job that has nothing to do on any of its nodes is idle: it keeps its nodes
@@ -61,6 +63,7 @@ mod job_table;
 mod keys;
 mod lifecycle;
 mod listing;
+mod lost_parts;
 mod membership;
 mod node_numbers;
 mod output;
@@ -110,6 +113,7 @@ use idle::IdleJobs;
 use job_table::JobTable;
 pub use job_table::Retention;
 use keys::KeyGenerator;
+use lost_parts::LostParts;
 use membership::Membership;
 use output::OutputPositions;
 pub use paging::{JobsPage, JobsQuery, MOST_PAGED};
@@ -279,6 +283,7 @@ pub struct Head {
     subscribers: Subscribers,
     samples: SampleRequests,
     idle: IdleJobs,
+    lost_parts: LostParts,
     verdicts: Verdicts,
     exchanges: Exchanges,
     output: OutputPositions,
@@ -315,16 +320,18 @@ impl Head {
         records: Vec<JobRecord>,
         seed: [u8; 32],
     ) -> Result<Self, PolicyError> {
+        let keys = KeyGenerator::new(seed);
         let mut head = Self {
             time: HeadTime::new(),
             membership: Membership::new(&config),
             jobs: JobTable::new(config.nodes.len(), config.retention),
             scheduler: Scheduler::new(&config)?,
-            timetable: TimetablePublisher::new(&config),
+            timetable: TimetablePublisher::new(&config, keys.head_number()),
             transfers: ProgramTransfers::default(),
             subscribers: Subscribers::default(),
             samples: SampleRequests::default(),
             idle: IdleJobs::default(),
+            lost_parts: LostParts::default(),
             verdicts: Verdicts::default(),
             exchanges: Exchanges::default(),
             output: OutputPositions::default(),
@@ -332,7 +339,7 @@ impl Head {
             held: HeldJobs::default(),
             run_limits: Deadlines::default(),
             quota: Quota::new(config.max_jobs_per_user),
-            keys: KeyGenerator::new(seed),
+            keys,
             revocations: Revocations::new(&config.revoked),
             shutdown: None,
             actions: ActionQueue::default(),
@@ -363,6 +370,7 @@ impl Head {
             HeadEvent::NotKept { job, bytes, reason } => self.not_kept(job, bytes, &reason),
         }
         self.check_lost_nodes();
+        self.check_lost_parts();
         self.check_delayed_ends();
         self.check_deadlocks();
         self.check_transfers();
@@ -376,6 +384,7 @@ impl Head {
         self.acknowledge_output();
         self.discard_old();
         self.check_shutdown();
+        self.time.set_watched(self.membership.tree().has_links());
     }
 
     /// Places what can be placed, and then withdraws what has waited for too long. Either may end jobs on which others depend.
@@ -402,7 +411,7 @@ impl Head {
         }
         let times = [
             self.membership.next_deadline(&self.time),
-            self.transfers.next_deadline(),
+            self.transfers.next_deadline(&self.time),
             self.time.starting_until(),
             self.samples.next_deadline(),
             self.shutdown.as_ref().and_then(Shutdown::deadline),
@@ -413,6 +422,8 @@ impl Head {
             self.verdicts.next_deadline(),
             self.output.next_deadline(),
             self.next_discard(),
+            self.time.next_look(),
+            self.lost_parts.next_end(),
         ];
         times.into_iter().flatten().min()
     }

@@ -108,7 +108,7 @@ impl Head {
         match self.transfers.source(id, &self.time) {
             ProgramSource::Client(client) => {
                 let receivers = self.jobs.nodes_without(hash);
-                self.transfers.begin(job, client, receivers, self.time.now());
+                self.transfers.begin(job, client, receivers, self.time.observed().elapsed());
                 self.actions.reply(client, ClientReply::ProgramWanted(hash));
             }
             ProgramSource::Expected => {}
@@ -149,7 +149,7 @@ impl Head {
 
     /// A chunk from a client. The head ignores one that it has not asked for.
     pub(super) fn program_chunk(&mut self, client: ClientId, chunk: Chunk) {
-        let outcome = self.transfers.receive(client, &chunk, self.time.now());
+        let outcome = self.transfers.receive(client, &chunk, self.time.observed().elapsed());
         let Chunk { hash, offset, total, data } = chunk;
         let command = Command::ProgramChunk { hash, offset, total, data };
         match outcome {
@@ -212,7 +212,7 @@ impl Head {
     /// Gives up clients that do not send what they were asked for, and clients of an earlier head
     /// that did not come back.
     pub(super) fn check_transfers(&mut self) {
-        for client in self.transfers.late_clients(self.time.now()) {
+        for client in self.transfers.late_clients(self.time.observed().elapsed()) {
             self.source_gone(client);
         }
         if self.time.take_end_of_start() {

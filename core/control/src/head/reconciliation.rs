@@ -21,6 +21,8 @@ struct Repairs {
     start: BTreeMap<JobId, Vec<NodeId>>,
     /// Running there when last heard of, and not known there now.
     vanished: Vec<(JobId, NodeId)>,
+    /// Lost with their node, and found there when it came back.
+    found: Vec<(JobId, NodeId)>,
     /// Ending, and gone without a report.
     freed: Vec<(JobId, NodeId)>,
 }
@@ -35,8 +37,9 @@ impl Head {
         });
         let gone: Vec<(JobId, NodeId)> =
             parts.filter(|&(_, node)| !self.membership.is_configured(node)).collect();
+        let until = self.membership.last_lease_end(self.time.now());
         for (id, node) in gone {
-            self.part_lost(id, node);
+            self.part_lost(id, node, Some(until));
         }
         self.membership.expect(self.jobs.busy_nodes(), &self.time);
     }
@@ -49,10 +52,13 @@ impl Head {
     /// These nodes are not reached any more. They have a little time to come back.
     pub(super) fn detached(&mut self, lost: &[NodeId]) {
         self.membership.count_sizes();
+        self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
+        // Nodes that stop do not come back.
+        let patient = self.time.has_stalled() && self.shutdown.is_none();
         for &node in lost {
             self.scheduler.remove_node(node);
             self.transfers.forget_node(node);
-            self.membership.set_away(node, &self.time);
+            self.membership.set_away(node, &self.time, patient);
         }
         self.samples.forget_nodes(lost);
         self.forget_idle(lost);
@@ -64,9 +70,6 @@ impl Head {
         let nodes = self.membership.attach(link, nodes);
         let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
         self.forget_idle(&numbers);
-        for node in &nodes {
-            self.timetable.learn_generation(node.generation, self.time.wall_ms());
-        }
         if self.scheduler.is_outdated(&self.jobs, &self.membership) {
             self.renew_policy();
         }
@@ -99,11 +102,13 @@ impl Head {
         if set.is_empty() {
             return;
         }
-        let nanos = self.membership.lease();
-        self.actions.send_on(link, set.clone(), Command::Lease { nanos });
+        let lease = self.membership.grant(self.time.now());
+        self.membership.renew_soon(self.time.now());
+        self.actions.send_on(link, set.clone(), lease);
         self.send_revocations(link, set.clone());
         self.send_timetable(link, set.clone());
         let mut repairs = Repairs::default();
+        self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
         for node in nodes {
             self.scheduler.add_node(node);
             self.transfers.forget_node(node.node);
@@ -122,14 +127,23 @@ impl Head {
         for &id in &listed {
             repairs.output.entry(id).or_default().push(node.node);
             // Over (then it has no parts), never known, or given up when the node was lost.
-            if state(id).is_none_or(|state| state == PartState::Lost) {
+            if state(id).is_none_or(|state| matches!(state, PartState::Lost { .. })) {
                 repairs.kill.entry(id).or_default().push(node.node);
             }
         }
         for id in self.jobs.on_node(node.node) {
             let Some(job) = self.jobs.get(id) else { continue };
-            if state(id) != Some(PartState::Live) {
-                continue;
+            match state(id) {
+                Some(PartState::Live) => {}
+                Some(PartState::Lost { .. }) if listed.contains(&id) => {
+                    repairs.found.push((id, node.node));
+                    continue;
+                }
+                Some(PartState::Lost { .. }) => {
+                    repairs.freed.push((id, node.node));
+                    continue;
+                }
+                Some(PartState::Freed) | None => continue,
             }
             let missed = match (&job.record.state, listed.contains(&id)) {
                 (JobState::Preparing, false) => &mut repairs.prepare,
@@ -171,8 +185,14 @@ impl Head {
                 self.send(&NodeSet::from_nodes(nodes), &start);
             }
         }
+        for (id, node) in repairs.found {
+            let part = self.jobs.get_mut(id).and_then(|job| job.parts.get_mut(&node));
+            if let Some(part) = part {
+                part.state = PartState::Live;
+            }
+        }
         for (id, node) in repairs.vanished {
-            self.part_lost(id, node);
+            self.part_lost(id, node, None);
         }
         for (id, node) in repairs.freed {
             self.part_freed(id, node);
@@ -183,8 +203,11 @@ impl Head {
     pub(super) fn check_lost_nodes(&mut self) {
         for node in self.membership.take_lost(&self.time) {
             self.scheduler.set_nodes_changed();
+            let until = self.membership.lease_end(node, self.time.now());
+            // The cluster goes down: nothing can be started again.
+            let until = until.filter(|_| self.shutdown.is_none());
             for id in self.jobs.on_node(node) {
-                self.part_lost(id, node);
+                self.part_lost(id, node, until);
             }
         }
     }
@@ -192,8 +215,8 @@ impl Head {
     /// Renews the leases of all nodes well before they run out.
     pub(super) fn renew_leases(&mut self) {
         if self.membership.take_lease_due(self.time.now()) {
-            let nanos = self.membership.lease();
-            self.send(&self.membership.attached(), &Command::Lease { nanos });
+            let lease = self.membership.grant(self.time.now());
+            self.send(&self.membership.attached(), &lease);
         }
     }
 }

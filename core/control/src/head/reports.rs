@@ -35,9 +35,9 @@ impl Head {
             Report::RankFailed { job, rank, node, status } => {
                 self.rank_failed(job, rank, node, status);
             }
-            Report::Abandoned { job, nodes } => {
+            Report::Abandoned { job, nodes, cause } => {
                 for node in self.members(job, &nodes) {
-                    self.end(job, Outcome::NodeLost(node));
+                    self.end(job, cause.outcome(node));
                 }
             }
             Report::Freed { job, nodes } => self.freed(link, job, &nodes),

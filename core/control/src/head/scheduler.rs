@@ -155,6 +155,11 @@ impl Scheduler {
         self.policy.leave(job, now);
     }
 
+    /// The job is over, and the policy never heard of it.
+    pub(super) fn forget_undecided(&mut self, job: JobId) {
+        self.undecided.remove(&job);
+    }
+
     pub(super) fn add_node(&mut self, node: &NodeDescription) {
         self.policy.add_node(&self.numbers.resources(node));
     }
@@ -195,7 +200,7 @@ impl Scheduler {
             if job.is_placed() {
                 // Refused if none of its nodes is configured any more; then it is about to end.
                 job.scheduled = restore(&mut *policy, &numbers, job, idle, time).is_ok();
-            } else {
+            } else if job.record.state == JobState::Queued {
                 job.scheduled = false;
                 if !job.held {
                     self.undecided.insert(job.id());

@@ -9,12 +9,23 @@ use crate::stall_tolerant_clock::StallTolerantClock;
 /// as the node's absence: the head itself did not run.
 const STEP: Nanos = 100_000_000;
 
+/// How often the head is run at least, while nodes are attached.
+const LOOK: Nanos = 1_000_000_000;
+/// Not run for so long, the head has stalled: nodes may have taken it for dead.
+const STALL: Nanos = 2 * LOOK;
+/// How long after a stall nodes may be away because of it.
+const RECOVERY: Nanos = 10_000_000_000;
+
 /// The clocks of the head.
 #[derive(Debug)]
 pub(super) struct HeadTime {
     now: Nanos,
     wall_ms: u64,
     observed: StallTolerantClock,
+    /// When the driver is to hand in an event so that a stall is noticed.
+    look_due: Option<Nanos>,
+    /// Until when what nodes do may be the consequence of a stall of the head.
+    recovering_until: Option<Nanos>,
     /// Wall clock of the first event.
     started_ms: Option<u64>,
     /// Until when the head waits for nodes and clients of an earlier head.
@@ -24,14 +35,45 @@ pub(super) struct HeadTime {
 impl HeadTime {
     pub(super) fn new() -> Self {
         let observed = StallTolerantClock::new(0, STEP);
-        Self { now: 0, wall_ms: 0, observed, started_ms: None, starting_until: None }
+        Self {
+            now: 0,
+            wall_ms: 0,
+            observed,
+            look_due: None,
+            recovering_until: None,
+            started_ms: None,
+            starting_until: None,
+        }
     }
 
     /// Sets the clocks to those of an event.
     pub(super) fn advance(&mut self, now: Nanos, wall_ms: u64) {
+        if self.look_due.is_some_and(|due| now.saturating_sub(due) > STALL - LOOK) {
+            self.recovering_until = Some(now.saturating_add(RECOVERY));
+        }
         self.now = now;
         self.observed.advance(now);
         self.wall_ms = wall_ms;
+    }
+
+    /// Sets whether the head is to be run often enough to notice that it stalls.
+    pub(super) fn set_watched(&mut self, watched: bool) {
+        if !watched || self.look_due.is_some_and(|due| due <= self.now) {
+            self.look_due = None;
+        }
+        if watched {
+            self.look_due.get_or_insert(self.now.saturating_add(LOOK));
+        }
+    }
+
+    /// When the head is to be run next for that.
+    pub(super) fn next_look(&self) -> Option<Nanos> {
+        self.look_due
+    }
+
+    /// Whether the head was not run for seconds, a short time ago.
+    pub(super) fn has_stalled(&self) -> bool {
+        self.recovering_until.is_some_and(|until| self.now < until)
     }
 
     /// Begins the grace after the start. Returns whether this is the first event.

@@ -8,23 +8,18 @@ use super::HeadConfig;
 use super::scheduler::Scheduler;
 use super::time::HeadTime;
 use crate::message::Nanos;
+use crate::timetable_generation::first_generation;
 
 /// How far in the future a timetable starts: enough for it to get down the tree. A node that gets
 /// it later begins with the tick that is due then.
 const LEAD: Nanos = 2_000_000;
 
-/// Generations of a wall clock's millisecond.
-const GENERATIONS_PER_MS: u64 = 1 << 16;
-/// How far the wall clock may have been ahead of the present one when an earlier head went by it: a year. A generation
-/// beyond that is no head's.
-const MOST_CLOCK_ERROR_MS: u64 = 366 * 86_400_000;
-
 /// The timetable in force, and how it is shared in time.
 #[derive(Debug)]
 pub(super) struct TimetablePublisher {
     published: Timetable,
-    /// Highest generation that a node goes by, as it said when it attached.
-    highest_known: u64,
+    /// Generation of the next one. See [`first_generation`].
+    next_generation: u64,
     /// The set of running jobs, or how they share, has changed since.
     stale: bool,
     /// Ticks of the timetable that the policy has been told of.
@@ -34,7 +29,9 @@ pub(super) struct TimetablePublisher {
 }
 
 impl TimetablePublisher {
-    pub(super) fn new(config: &HeadConfig) -> Self {
+    /// None yet, of a head with this number.
+    pub(super) fn new(config: &HeadConfig, head: u32) -> Self {
+        let next_generation = first_generation(head);
         let slice = SliceChooser::new(config.slice);
         let published = Timetable {
             generation: 0,
@@ -45,7 +42,7 @@ impl TimetablePublisher {
             columns: Vec::new(),
             idle: Vec::new(),
         };
-        Self { published, highest_known: 0, stale: true, passed: 0, mode: config.mode, slice }
+        Self { published, next_generation, stale: true, passed: 0, mode: config.mode, slice }
     }
 
     /// The timetable in force.
@@ -122,8 +119,7 @@ impl TimetablePublisher {
         let in_step = last.mode == mode && last.slice_ns == slice_ns;
         // The first one is always news: nodes may still go by that of an earlier head.
         let same = last.idle == idle && last.continues(self.passed, &columns);
-        let newest = last.generation > 0 && last.generation >= self.highest_known;
-        if in_step && newest && same {
+        if in_step && last.generation > 0 && same {
             return false;
         }
         let start = Self::next_start(now);
@@ -133,29 +129,10 @@ impl TimetablePublisher {
         // quickly could keep the others from their turns.
         let used = (since % last.slice_ns).min(slice_ns - 1);
         let phase_ns = if last.mode == mode { used } else { 0 };
-        let generation = self.next_generation(time.wall_ms());
+        let generation = self.next_generation;
+        self.next_generation += 1;
         self.published = Timetable { generation, start, slice_ns, phase_ns, mode, columns, idle };
         self.passed = 0;
         true
-    }
-
-    /// Learns that a node goes by a timetable of this generation, perhaps of an earlier head.
-    ///
-    /// That head's wall clock may have been ahead of this one's. The node would refuse timetables of lower generations, so
-    /// this head makes its next one above. A generation that no head can have made is ignored: one node must not be able
-    /// to use them up.
-    pub(super) fn learn_generation(&mut self, generation: u64, wall_ms: u64) {
-        let most = wall_ms.saturating_add(MOST_CLOCK_ERROR_MS).saturating_mul(GENERATIONS_PER_MS);
-        if generation > self.highest_known && generation < most {
-            self.highest_known = generation;
-            self.stale |= generation > self.published.generation;
-        }
-    }
-
-    /// Above every generation of this head, of those that nodes go by, and, unless the wall clock was set back, of all heads
-    /// before.
-    fn next_generation(&self, wall_ms: u64) -> u64 {
-        let known = self.published.generation.max(self.highest_known);
-        (known + 1).max(wall_ms.saturating_mul(GENERATIONS_PER_MS))
     }
 }

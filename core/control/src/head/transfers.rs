@@ -191,7 +191,8 @@ impl ProgramTransfers {
         late.map(|transfer| transfer.source).collect()
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Nanos> {
-        self.transfers.values().map(|transfer| transfer.deadline).min()
+    pub(super) fn next_deadline(&self, time: &HeadTime) -> Option<Nanos> {
+        let first = self.transfers.values().map(|transfer| transfer.deadline).min();
+        first.map(|deadline| time.observed().next_advance(deadline))
     }
 }

@@ -3,9 +3,9 @@
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
 use kumi_control::message::StandingReport;
 use kumi_control::message::{
-    Command, ContentHash, Down, Hop, IdleReport, JobRequest, JobSpec, KeptOutput, MessageCounts,
-    NodeDescription, NodeRanks, NodeSample, NodeSet, PreparedNode, PreparedRanks, Program,
-    RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream, SwitchSample, Up, User,
+    AbandonCause, Command, ContentHash, Down, Hop, IdleReport, JobRequest, JobSpec, KeptOutput,
+    MessageCounts, NodeDescription, NodeRanks, NodeSample, NodeSet, PreparedNode, PreparedRanks,
+    Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
 use kumi_sched::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
 use kumi_verdict::{FINAL_ROUND, Standing, Summary};
@@ -36,7 +36,6 @@ fn description(node: u32) -> NodeDescription {
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
-        generation: 0,
         path: vec![Hop { incarnation: 1, attachment: 1 }],
     }
 }
@@ -96,8 +95,14 @@ impl Test {
         test.event(AgentEvent::ChildUp(RIGHT));
         test.child(LEFT, Report::Attached(vec![description(1), description(3)]));
         test.child(RIGHT, Report::Attached(vec![description(2)]));
-        test.command(set(0..4), Command::Lease { nanos: 3_000 * MS });
+        test.lease();
         test
+    }
+
+    /// The head grants three seconds.
+    fn lease(&mut self) -> Vec<AgentAction> {
+        let until = ClusterTime(self.now + 3_000 * MS);
+        self.command(set(0..4), Command::Lease { until, nanos: 3_000 * MS })
     }
 
     fn event(&mut self, event: AgentEvent) -> Vec<AgentAction> {
@@ -328,7 +333,8 @@ fn without_a_lease_all_jobs_are_given_up() {
     test.event(AgentEvent::RankExited { job: JOB, rank: 0, status });
     test.event(AgentEvent::Freed { job: JOB });
     let actions = test.event(AgentEvent::ParentUp);
-    let abandoned = Report::Abandoned { job: JOB, nodes: set([0]) };
+    let (nodes, cause) = (set([0]), AbandonCause::LeaseOver);
+    let abandoned = Report::Abandoned { job: JOB, nodes, cause };
     assert!(actions.ends_with(&[up(abandoned), up(freed([0]))]), "{actions:?}");
     assert_eq!(test.agent.next_timeout(), None);
 }
@@ -338,7 +344,7 @@ fn leases_are_renewed_and_passed_on() {
     let mut test = Test::running();
     for _ in 0..10 {
         assert!(test.advance(1_000 * MS).is_empty());
-        let actions = test.command(set(0..4), Command::Lease { nanos: 3_000 * MS });
+        let actions = test.lease();
         assert_eq!(actions.len(), 2, "one message a child");
     }
 }
@@ -347,7 +353,8 @@ fn leases_are_renewed_and_passed_on() {
 fn a_job_that_vanishes_is_not_a_success() {
     let mut test = Test::running();
     let actions = test.event(AgentEvent::Freed { job: JOB });
-    assert_eq!(actions, [up(Report::Abandoned { job: JOB, nodes: set([0]) })]);
+    let (nodes, cause) = (set([0]), AbandonCause::Vanished);
+    assert_eq!(actions, [up(Report::Abandoned { job: JOB, nodes, cause })]);
 }
 
 #[test]

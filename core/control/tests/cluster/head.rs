@@ -189,7 +189,9 @@ impl World {
     }
 
     pub fn head_timer(&mut self, epoch: u64) {
-        if self.head.alive(epoch) {
+        // An earlier one may have been set since; it sets this one anew.
+        let due = self.head.armed.is_some_and(|at| at <= self.now);
+        if self.head.alive(epoch) && due {
             self.head.armed = None;
             self.head_event(HeadEvent::Timeout);
         }

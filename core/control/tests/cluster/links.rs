@@ -58,7 +58,9 @@ impl World {
             parent_candidates(NodeId(node), self.scenario.nodes, self.scenario.fan_out);
         let parent = candidates[candidate];
         let reachable = match parent {
-            Parent::Head => self.head.current_epoch(),
+            // One that stands still does not finish the handshake.
+            Parent::Head => self.head.current_epoch().filter(|_| !self.head_stands_still()),
+            Parent::Node(node) if self.sleeps(node.0) => None,
             Parent::Node(node) => self.nodes[node.0 as usize].current_incarnation(),
         };
         let parent_incarnation = match reachable {
@@ -254,6 +256,20 @@ impl World {
             self.break_link(id, false);
         }
         self.soon(200 * MS, 6_000 * MS, Event::Heal);
+    }
+
+    /// The links of a node that says nothing. What was sent to it arrives when it listens again.
+    pub fn give_links_up(&mut self, node: u32) {
+        let of =
+            |c: &Connection| c.open && (c.child == node || c.parent == Parent::Node(NodeId(node)));
+        let broken: Vec<u64> =
+            self.connections.iter().filter(|(_, c)| of(c)).map(|(&id, _)| id).collect();
+        for id in broken {
+            self.break_link(id, false);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.drains = true;
+            }
+        }
     }
 
     /// The links of a process that died.

@@ -9,6 +9,7 @@ mod clients;
 mod exchanges;
 mod head;
 mod links;
+mod naps;
 mod nodes;
 mod random;
 mod storage;
@@ -78,6 +79,20 @@ fn a_head_that_stalls_for_seconds() {
     run(RUNS, |seed| small(seed, Faults { ranks: true, stalls: true, ..Faults::default() }));
 }
 
+/// Leases last longer: every job goes on.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn a_head_that_stalls_for_minutes() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, long_stalls: true, ..Faults::default() }));
+}
+
+/// A grant that waits in the socket of a node that sleeps is none when it wakes.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn nodes_that_sleep() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, naps: true, ..Faults::default() }));
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn a_full_and_a_slow_disk() {
@@ -120,4 +135,16 @@ fn a_thousand_nodes() {
     let scenario =
         Scenario { seed: 1, nodes: 1024, fan_out: 16, jobs: 0, faults: Faults::default() };
     World::new(scenario).run_large_jobs();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn a_thousand_nodes_and_a_head_that_stalls_for_minutes() {
+    run(2, |seed| Scenario {
+        seed,
+        nodes: 1024,
+        fan_out: 16,
+        jobs: 8,
+        faults: Faults { long_stalls: true, ..Faults::default() },
+    });
 }

@@ -26,6 +26,7 @@ pub struct NodeSim {
     pub programs: BTreeSet<ContentHash>,
     storing: BTreeMap<ContentHash, u64>,
     pub timetable: Option<Timetable>,
+    pub asleep_until: u64,
 }
 
 pub struct Local {
@@ -40,6 +41,13 @@ pub struct Local {
     /// Exchanges that the node has got.
     pub exchanged: u32,
     pub started_at: Option<u64>,
+}
+
+impl Local {
+    /// Whether ranks of it run.
+    pub fn runs(&self) -> bool {
+        self.started && !self.killed && !self.alive.is_empty()
+    }
 }
 
 impl NodeSim {
@@ -74,7 +82,6 @@ impl World {
             max_ranks: 8,
             limits: Vec::new(),
             jobs: Vec::new(),
-            generation: 0,
             path: Vec::new(),
         };
         node.agent = Some(Agent::new(AgentConfig { description }));
@@ -100,6 +107,7 @@ impl World {
         node.jobs.clear();
         node.storing.clear();
         node.timetable = None;
+        node.asleep_until = 0;
         self.break_links_of(Parent::Node(NodeId(number)));
         self.soon(100 * MS, 2_500 * MS, Event::NodeStarts(number));
     }
@@ -171,7 +179,10 @@ impl World {
             AgentAction::Kill { job } => self.kill(number, job),
             AgentAction::Apply(timetable) => {
                 let node = self.node(number);
-                let newer = |old: &Timetable| old.generation < timetable.generation;
+                let newer = |old: &Timetable| {
+                    let (old, new) = (old.generation, timetable.generation);
+                    old >> 32 != new >> 32 || old < new
+                };
                 assert!(node.timetable.as_ref().is_none_or(newer), "timetables only get newer");
                 assert!(timetable.columns.iter().all(|column| column.node == NodeId(number)));
                 node.timetable = Some(timetable);
@@ -342,6 +353,8 @@ impl World {
         let local = self.nodes[number as usize].jobs.get(&job);
         if let (Some(local), Some(head)) = (local, &self.head.head)
             && local.stirs == stirs
+            // A node that sleeps passes nothing on.
+            && self.nodes.iter().all(|node| node.asleep_until < self.now - NOTICED)
             && !self.head.machine.stood_still_since(self.now - NOTICED)
         {
             let idle = &head.timetable().idle;

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kumi_control::head::HeadEvent;
 use kumi_control::message::JobRecord;
+use kumi_control::tree::Parent;
 use kumi_sched::JobId;
 
-use crate::world::{Event, LEASE, MS, World};
+use crate::world::{Event, MS, SILENCE, World};
 
 /// Between attempts to write what the disk did not take.
 const RETRY: u64 = 1_000 * MS;
@@ -36,7 +37,7 @@ impl HeadMachine {
 impl World {
     /// Stops the head's process for a while: what comes meanwhile waits in its sockets.
     pub fn head_stalls(&mut self, time: u64) {
-        if time >= LEASE / 2 {
+        if time >= self.scenario.lease() / 2 {
             // Leases may run out meanwhile, and nodes then end their jobs.
             for node in 0..self.scenario.nodes {
                 self.ledger.disturbed.insert(node, self.now + time);
@@ -46,6 +47,21 @@ impl World {
         machine.stalled_until = machine.stalled_until.max(self.now + time);
         let delay = machine.stalled_until - self.now;
         self.at(delay, Event::HeadWakes);
+        if time > SILENCE {
+            self.at(SILENCE, Event::HeadIsSilent);
+        }
+    }
+
+    /// Those whose parent is the head have heard nothing of it for too long, and look for another.
+    pub fn head_is_silent(&mut self) {
+        if self.head_stands_still() {
+            self.break_links_of(Parent::Head);
+        }
+    }
+
+    /// Whether the head answers nobody now.
+    pub fn head_stands_still(&self) -> bool {
+        self.now < self.head.machine.stalled_until
     }
 
     /// Takes an event that comes while the head stands still, or while older ones wait; gives it back otherwise.

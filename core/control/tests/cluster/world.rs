@@ -20,8 +20,13 @@ use crate::random::Random;
 pub const MS: u64 = 1_000_000;
 pub const LEASE: u64 = 3_000 * MS;
 pub const GRACE: u64 = 1_000 * MS;
+/// The same where the head stands still for longer.
+pub const LONG_LEASE: u64 = 300_000 * MS;
+const LONGEST_STALL: u64 = 120_000 * MS;
+/// A link on which nothing comes for so long is given up.
+pub const SILENCE: u64 = 1_000 * MS;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Ranks fail by themselves, nodes refuse to prepare, clients leave.
     pub ranks: bool,
@@ -35,6 +40,10 @@ pub struct Faults {
     pub partitions: bool,
     /// The head stands still for seconds.
     pub stalls: bool,
+    /// It stands still for up to two minutes, and leases last longer.
+    pub long_stalls: bool,
+    /// Machines of nodes sleep for seconds, with what their parents sent last in their sockets.
+    pub naps: bool,
     /// The head's disk is full for a while. Without deaths of the head: what the disk has not taken dies with it.
     pub full_disk: bool,
     /// The head's disk is slow.
@@ -52,6 +61,8 @@ impl Faults {
             links: true,
             partitions: true,
             stalls: true,
+            long_stalls: false,
+            naps: true,
             full_disk: false,
             slow_disk: true,
             wall_clock: true,
@@ -64,6 +75,8 @@ impl Faults {
             && !self.links
             && !self.partitions
             && !self.stalls
+            && !self.long_stalls
+            && !self.naps
             && !self.full_disk
             && !self.slow_disk
     }
@@ -76,6 +89,19 @@ pub struct Scenario {
     pub fan_out: u32,
     pub jobs: u64,
     pub faults: Faults,
+}
+
+impl Scenario {
+    /// How long nodes go on without the head.
+    pub fn lease(&self) -> u64 {
+        if self.faults.long_stalls { LONG_LEASE } else { LEASE }
+    }
+
+    /// By then nothing is left of a fault.
+    fn settling(&self) -> u64 {
+        // A head that stalled gives nodes as long to come back as a new head does.
+        self.lease() + GRACE + 2_000 * MS
+    }
 }
 
 #[expect(clippy::large_enum_variant, reason = "a queue of some thousands")]
@@ -101,6 +127,10 @@ pub enum Event {
     HeadStarts,
     HeadStalls,
     HeadWakes,
+    HeadIsSilent,
+    NodeSleeps,
+    NodeIsSilent(u32),
+    NodeIsAwake(u32),
     DiskFills,
     DiskHasRoom,
     DiskSlows,
@@ -167,7 +197,7 @@ impl World {
             owner_uid: 0,
             root_jobs: false,
             show_others: Default::default(),
-            lease_ns: LEASE,
+            lease_ns: scenario.lease(),
             detach_grace_ns: GRACE,
             encrypt: false,
             policy: "dqt".into(),
@@ -231,8 +261,14 @@ impl World {
         }
         self.plan_faults();
         self.advance(5_000 * MS);
+        if self.scenario.faults.long_stalls {
+            self.advance(LONGEST_STALL);
+        }
+        if self.scenario.faults.naps {
+            self.advance(2 * LEASE);
+        }
         self.calm_down();
-        self.advance(LEASE + GRACE + 2_000 * MS);
+        self.advance(self.scenario.settling());
         self.check_settled();
         self.check_exchanges();
         let before = self.messages_but_leases();
@@ -321,8 +357,13 @@ impl World {
         if faults.partitions {
             self.soon(300 * MS, 3_000 * MS, Event::Partition);
         }
-        if faults.stalls {
+        if faults.stalls || faults.long_stalls {
             self.soon(200 * MS, 4_000 * MS, Event::HeadStalls);
+        }
+        if faults.naps {
+            for _ in 0..2 {
+                self.soon(200 * MS, 4_000 * MS, Event::NodeSleeps);
+            }
         }
         if faults.full_disk {
             self.soon(0, 3_500 * MS, Event::DiskFills);
@@ -351,6 +392,7 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
+        let Some(event) = self.while_asleep(event) else { return };
         match event {
             Event::Up { connection, up } => self.deliver_up(connection, up),
             Event::Down { connection, down } => self.deliver_down(connection, down),
@@ -385,10 +427,16 @@ impl World {
             }
             Event::HeadStarts => self.start_head(),
             Event::HeadStalls => {
-                let time = self.random.within(500 * MS, 2 * LEASE);
+                let long = self.scenario.faults.long_stalls;
+                let longest = if long { LONGEST_STALL } else { 2 * LEASE };
+                let time = self.random.within(500 * MS, longest);
                 self.head_stalls(time);
             }
             Event::HeadWakes => self.head_wakes(),
+            Event::HeadIsSilent => self.head_is_silent(),
+            Event::NodeSleeps => self.some_node_sleeps(),
+            Event::NodeIsSilent(node) => self.node_is_silent(node),
+            Event::NodeIsAwake(node) => self.node_is_awake(node),
             Event::DiskFills => self.disk_fills(),
             Event::DiskHasRoom => self.disk_has_room(),
             Event::DiskSlows => self.disk_slows(),

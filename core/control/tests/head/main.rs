@@ -3,8 +3,8 @@
 
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId, Retention};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
-    JobState, KeptOutput, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome,
+    AbandonCause, ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord,
+    JobRequest, JobState, KeptOutput, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome,
     PreparedNode, PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report,
     Resources, Stream, SwitchSample, Up, User, WaitLimit, WindowSize,
 };
@@ -83,7 +83,6 @@ fn description(node: u32) -> NodeDescription {
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
-        generation: 0,
         path: Vec::new(),
     }
 }

@@ -313,5 +313,5 @@ fn partitions_that_a_change_does_not_concern_keep_their_slots() {
             }
         }
     }
-    assert!(test.head.timetable().generation > 20);
+    assert!(test.head.timetable().generation & 0xffff_ffff > 20);
 }

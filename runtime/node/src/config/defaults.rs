@@ -41,8 +41,3 @@ pub fn max_jobs_per_processor() -> u32 {
 pub fn max_ranks_per_processor() -> u32 {
     16
 }
-
-/// 15 s: time to start a head again, by hand if need be.
-pub fn lease_ms() -> u64 {
-    15_000
-}

@@ -1,33 +1,76 @@
 //! Links of the head: connections of nodes' daemons, and the gossip that travels on them.
+//!
+//! A thread of its own carries the connections: it accepts, reads and writes, answers clock probes and renews leases. It touches
+//! no disk. So links live while the main loop stands still.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumi_control::disclosure::{Disclosure, LinkPeer, NodeFacts};
-use kumi_control::head::{HeadEvent, LinkId};
-use kumi_control::message::{Command, Down, NodeSet, RefusalKind};
+use kumi_control::head::LinkId;
+use kumi_control::message::{Command, Down, NodeSet, RefusalKind, Report, Up};
 use kumi_control::tree::subtree;
-use kumi_sched::ClusterTime;
+use kumi_sched::{ClusterTime, NodeId};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
 
-use super::identity::Origin;
-use super::{Event, Shared, clients};
+use super::leases::Leases;
 use crate::client::refusal;
 use crate::clock::monotonic;
+use crate::config::ClusterConfig;
+use crate::event_loop;
+use crate::exit::{ExitCode, Failure};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
-use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
+use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals, Traffic};
+use crate::peer::ClientPeer;
+use crate::tls::Credentials;
 
 /// Most bytes that may wait for one link before clients are left alone.
 const MAX_QUEUED: usize = 8 << 20;
 /// How long what is queued may take to leave when the head ends.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// How often the thread of the links looks whether leases are to be renewed.
+const LEASE_LOOK: Duration = Duration::from_millis(100);
+
+/// What the thread of the links tells the main loop.
+pub(super) enum LinkEvent {
+    Up(LinkId, Outbox),
+    Down(LinkId),
+    Child(LinkId, Up),
+    /// A node relays a client.
+    Client(Box<RelayedClient>),
+}
+
+/// A client that a node relays, on a connection of its own.
+pub(super) struct RelayedClient {
+    pub(super) stream: AcceptedStream,
+    pub(super) node: NodeId,
+    pub(super) peer: ClientPeer,
+}
+
+/// What the thread of the links has.
+#[derive(Clone)]
+pub(super) struct LinkThread {
+    pub(super) config: Arc<ClusterConfig>,
+    pub(super) credentials: Credentials,
+    pub(super) refusals: Refusals,
+    pub(super) traffic: Traffic,
+    pub(super) leases: Leases,
+    pub(super) events: mpsc::Sender<LinkEvent>,
+    /// Number of the last link.
+    pub(super) last: Arc<AtomicU64>,
+}
+
 /// The links that are up.
 #[derive(Debug)]
 pub(super) struct Links {
     outboxes: BTreeMap<LinkId, Outbox>,
     gossip: Disclosure,
+    leases: Leases,
     refusals: Refusals,
     /// Whether some link has so many bytes queued that clients must not send more.
     congestion: watch::Sender<bool>,
@@ -35,10 +78,10 @@ pub(super) struct Links {
 
 impl Links {
     /// No links yet, of a cluster with so many nodes.
-    pub(super) fn new(nodes: u32, refusals: Refusals) -> Self {
+    pub(super) fn new(nodes: u32, refusals: Refusals, leases: Leases) -> Self {
         let gossip = Disclosure::new(None, nodes);
         let congestion = watch::Sender::new(false);
-        Self { outboxes: BTreeMap::new(), gossip, refusals, congestion }
+        Self { outboxes: BTreeMap::new(), gossip, leases, refusals, congestion }
     }
 
     pub(super) fn up(&mut self, link: LinkId, outbox: Outbox) {
@@ -48,6 +91,8 @@ impl Links {
 
     pub(super) fn down(&mut self, link: LinkId) {
         self.outboxes.remove(&link);
+        // It may have been granted something after it had ended.
+        self.leases.ended(link);
         self.gossip.link_down(LinkPeer::Child(link));
     }
 
@@ -57,7 +102,17 @@ impl Links {
         let relayed = matches!(command, Command::Relayed { .. });
         let has_room = |outbox: &&Outbox| !relayed || outbox.queued() < MAX_QUEUED;
         if let Some(outbox) = self.outboxes.get(&link).filter(has_room) {
+            if let Command::Lease { nanos, .. } = command {
+                self.leases.granted((link, outbox), &nodes, nanos, monotonic());
+            }
             outbox.send(&Down::Command(nodes, command));
+        }
+    }
+
+    /// Notes what a report means for the link, before the state machine hears it.
+    pub(super) fn reported(&self, link: LinkId, up: &Up) {
+        if let Up::Report(Report::Detached(nodes)) = up {
+            self.leases.detached(link, nodes);
         }
     }
 
@@ -104,13 +159,52 @@ impl Links {
     }
 }
 
-/// Accepts nodes' daemons, and the clients that they relay.
-pub(super) async fn serve(listener: TcpListener, shared: Shared) {
+/// Starts the thread of the links, which accepts nodes' daemons and the clients that they relay. It ends when nobody listens
+/// to its events any more.
+///
+/// # Errors
+/// There is no thread, or no event loop for it.
+pub(super) fn start(listener: TcpListener, thread: LinkThread) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(
+            ExitCode::MachineLimits,
+            format!(
+                "the links have no thread: {error}; raise the limits of processes and open files"
+            ),
+        )
+    };
+    let (listener, runtime) = (listener.into_std().map_err(failed)?, event_loop::make()?);
+    let builder = std::thread::Builder::new().name("links".to_owned());
+    let run = move || {
+        if let Err(error) = kumi_net::priority::prefer_this_thread() {
+            tracing::info!(%error, "no preference: links wait for their turn on a busy machine");
+        }
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => serve(listener, thread).await,
+                Err(error) => tracing::error!(%error, "no link can be accepted"),
+            }
+        });
+    };
+    builder.spawn(run).map(drop).map_err(failed)
+}
+
+async fn serve(listener: TcpListener, thread: LinkThread) {
     let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
+    let mut look = tokio::time::interval(LEASE_LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            () = thread.events.closed() => return,
+            _ = look.tick() => {
+                thread.leases.renew(monotonic());
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
             Ok((stream, _)) => {
-                tokio::task::spawn_local(attend(stream, limiter.admit(), shared.clone()));
+                tokio::task::spawn_local(attend(stream, limiter.admit(), thread.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a link could not be accepted");
@@ -120,58 +214,52 @@ pub(super) async fn serve(listener: TcpListener, shared: Shared) {
     }
 }
 
-async fn attend(stream: TcpStream, permit: HandshakePermit, shared: Shared) {
+async fn attend(stream: TcpStream, permit: HandshakePermit, thread: LinkThread) {
     let agree = |hello: &LinkHello| {
-        shared.config.node(hello.node).map(drop).map_err(|error| {
+        thread.config.node(hello.node).map(drop).map_err(|error| {
             refusal(
                 RefusalKind::BadRequest,
                 format!("{error}; all hosts must have the same cluster.toml"),
             )
         })
     };
-    let answer = link::accept(&shared.credentials, &shared.config.name, stream, agree);
+    let answer = link::accept(&thread.credentials, &thread.config.name, stream, agree);
     match permit.complete(answer).await {
-        Ok((hello, stream)) => {
-            let revoked = shared.credentials.watch_peer(hello.node, stream.get_ref().1);
-            match hello.purpose.clone() {
-                Purpose::Tree => attend_link(&hello, stream, revoked, &shared).await,
-                Purpose::Client(peer) => tokio::select! {
-                    () = clients::attend(stream, *peer, Origin::Node(hello.node), shared) => {}
-                    () = revoked => {}
-                },
+        Ok((hello, stream)) => match hello.purpose.clone() {
+            Purpose::Tree => attend_link(&hello, stream, &thread).await,
+            Purpose::Client(peer) => {
+                let client = RelayedClient { stream, node: hello.node, peer: *peer };
+                // Fails only when the head is about to end.
+                let _ = thread.events.send(LinkEvent::Client(Box::new(client))).await;
             }
-        }
+        },
         Err(error) => {
-            shared.refusals.count_link(&error);
+            thread.refusals.count_link(&error);
         }
     }
 }
 
-async fn attend_link(
-    hello: &LinkHello,
-    stream: AcceptedStream,
-    revoked: impl Future<Output = ()>,
-    shared: &Shared,
-) {
-    let id = LinkId(shared.next_id());
+async fn attend_link(hello: &LinkHello, stream: AcceptedStream, thread: &LinkThread) {
+    let id = LinkId(thread.last.fetch_add(1, Ordering::Relaxed) + 1);
     tracing::info!(node = %hello.node, "attached");
+    let revoked = thread.credentials.watch_peer(hello.node, stream.get_ref().1);
     let (read, write) = tokio::io::split(stream);
-    let (outbox, writing) = Outbox::start(write, shared.traffic.clone());
-    if shared.events.send(Event::LinkUp(id, outbox.clone())).await.is_err() {
+    let (outbox, writing) = Outbox::start(write, thread.traffic.clone());
+    if thread.events.send(LinkEvent::Up(id, outbox.clone())).await.is_err() {
         return;
     }
     // The cluster's clock is this machine's.
     let time = || ClusterTime(monotonic());
-    let deliver =
-        async |up| shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_ok();
-    let below = subtree(hello.node, shared.config.node_count(), shared.config.fan_out);
-    let known = (&below, &shared.traffic);
+    let deliver = async |up| thread.events.send(LinkEvent::Child(id, up)).await.is_ok();
+    let below = subtree(hello.node, thread.config.node_count(), thread.config.fan_out);
+    let known = (&below, &thread.traffic, thread.config.silence());
     let error = tokio::select! {
         error = link::serve_child(read, (outbox, writing), known, time, deliver) => error,
         () = revoked => LinkError::Revoked,
     };
     tracing::info!(node = %hello.node, %error, "detached");
-    shared.refusals.count_end(&error);
+    thread.leases.ended(id);
+    thread.refusals.count_end(&error);
     // Fails only when the head is about to end.
-    let _ = shared.events.send(Event::LinkDown(id)).await;
+    let _ = thread.events.send(LinkEvent::Down(id)).await;
 }

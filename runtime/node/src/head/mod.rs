@@ -5,17 +5,20 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `links` | connections of nodes' daemons, gossip |
+//! | `links`, `leases` | connections of nodes' daemons, gossip; a thread of its own |
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table`, `reserve` | records of jobs on the disk, and those that wait for it |
+//! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
 //! | `monitor` | load of ranks, pictures, history |
 //! | `web` | the web server: questions of browsers, tickets |
 
 mod clients;
+mod held_actions;
 mod identity;
 mod job_table;
+mod leases;
 mod links;
 mod metrics;
 mod monitor;
@@ -25,7 +28,7 @@ mod spool;
 mod web;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -34,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_control::disclosure::EXCHANGE;
-use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
+use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
 use kumi_control::message::{
     ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Revocation, Up, User,
 };
@@ -47,42 +50,61 @@ use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
 use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
-use crate::link::{Outbox, Refusals, Traffic};
+use crate::link::{Refusals, Traffic};
 use crate::names::NameService;
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
-use links::Links;
+use held_actions::{HeldActions, needs_no_record};
+use identity::Origin;
+use leases::Leases;
+use links::{LinkEvent, LinkThread, Links, RelayedClient};
 use metrics::{HeadCounters, HeadMetrics};
 use monitor::{MONITOR, MONITOR_USER, Monitor};
-use records::JobRecords;
+use records::{JobRecords, Written};
 use reserve::ReserveHeld;
 use spool::{SpoolQuota, Spools};
 use web::WebService;
 
-/// How long a node may be away before its jobs fail.
-const DETACH_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to write records that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long the head waits for the disk when it ends.
+const WRITE_REST: Duration = Duration::from_secs(3);
 /// Between looks for what is still on the disk of ended jobs: keys and environments, and records that are not kept.
 const FORGET: Duration = Duration::from_secs(1);
 
 /// Between looks whether the bytes that wait for a link have gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
-/// Event from a link or a client for the main loop.
+/// Event from a client for the main loop.
 #[derive(Debug)]
 enum Event {
     Head(HeadEvent),
-    LinkUp(LinkId, Outbox),
-    LinkDown(LinkId),
     ClientUp(ClientId, ClientOutbox),
     ClientDown(ClientId),
 }
 
-/// State that links and clients share.
+/// What comes to the main loop.
+enum Incoming {
+    Link(LinkEvent),
+    Client(Event),
+}
+
+/// The next event. Neither links nor clients can keep the others from being heard.
+async fn next(
+    links: &mut mpsc::Receiver<LinkEvent>,
+    clients: &mut mpsc::Receiver<Event>,
+) -> Incoming {
+    tokio::select! {
+        Some(event) = links.recv() => Incoming::Link(event),
+        Some(event) = clients.recv() => Incoming::Client(event),
+        else => std::future::pending().await,
+    }
+}
+
+/// State that clients share.
 #[derive(Clone)]
 struct Shared {
     config: Arc<ClusterConfig>,
@@ -159,14 +181,16 @@ struct HeadDaemon {
     /// Never borrowed across an await: the task that serves metrics runs then.
     head: Rc<RefCell<Head>>,
     records: JobRecords,
+    held: HeldActions,
     spools: Spools,
     links: Links,
     clients: Clients,
     monitor: Monitor,
     web: WebService,
-    ids: Ids,
+    shared: Shared,
     credentials: Credentials,
     events: mpsc::Receiver<Event>,
+    link_events: mpsc::Receiver<LinkEvent>,
     files: [PathBuf; 3],
     done: bool,
 }
@@ -201,7 +225,8 @@ impl HeadDaemon {
         restore_output(&mut head, &mut spools);
         let head = Rc::new(RefCell::new(head));
         let refusals = Refusals::default();
-        let links = Links::new(config.node_count(), refusals.clone());
+        let leases = Leases::default();
+        let links = Links::new(config.node_count(), refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
         let shared = Shared::new(&config, &credentials, sender, (refusals, links.congestion()));
         let socket = paths::head_socket(dir);
@@ -212,8 +237,7 @@ impl HeadDaemon {
             tokio::task::spawn_local(crate::metrics::serve(scrapes, source));
         }
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
-        let ids = shared.ids.clone();
-        tokio::task::spawn_local(links::serve(listener, shared));
+        let link_events = start_links(listener, &shared, leases)?;
         let monitor = Monitor::new(&config, &paths::history(dir));
         let web = WebService::start(dir, &config, &monitor).await?;
         let pid = paths::head_pid(dir);
@@ -224,14 +248,16 @@ impl HeadDaemon {
         Ok(Self {
             head,
             records,
+            held: HeldActions::default(),
             spools,
             links,
             clients,
             monitor,
             web,
-            ids,
+            shared,
             credentials,
             events,
+            link_events,
             files,
             done: false,
         })
@@ -258,7 +284,13 @@ impl HeadDaemon {
                 _ = terminate.recv() => self.done = true,
                 _ = interrupt.recv() => self.done = true,
                 _ = hangup.recv() => self.credentials.reload_or_warn(),
-                Some(event) = self.events.recv() => self.event(event),
+                written = self.records.written() => self.written(written),
+                incoming = next(&mut self.link_events, &mut self.events), if !self.held.is_full() => {
+                    match incoming {
+                        Incoming::Link(event) => self.link_event(event),
+                        Incoming::Client(event) => self.event(event),
+                    }
+                }
                 _ = exchange.tick() => self.links.exchange(),
                 _ = forget.tick() => self.clean_up(),
                 () = at(self.monitor.due()) => {
@@ -278,6 +310,7 @@ impl HeadDaemon {
             }
             self.links.update_congestion();
         }
+        self.write_rest().await;
         // Clients' answers are written by their tasks, which get their turn here too.
         tokio::time::sleep(Duration::from_millis(20)).await;
         self.links.flush().await;
@@ -297,14 +330,11 @@ impl HeadDaemon {
         let head = head
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
         let head = if self.links.is_congested() { head.min(DRAIN_LOOK) } else { head };
-        if self.records.all_written() { head } else { head.min(RETRY) }
+        if self.records.has_failed() { head.min(RETRY) } else { head }
     }
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Head(HeadEvent::Child(link, Up::Disclosed(facts))) => {
-                self.links.disclosed(link, facts);
-            }
             Event::Head(HeadEvent::Client(client, user, request)) if request.is_submission() => {
                 self.submission(client, user, request);
             }
@@ -312,18 +342,31 @@ impl HeadDaemon {
                 self.ticket(client, user, act);
             }
             Event::Head(event) => self.handle(event),
-            Event::LinkUp(link, outbox) => {
-                self.links.up(link, outbox);
-                self.handle(HeadEvent::ChildUp(link));
-            }
-            Event::LinkDown(link) => {
-                self.links.down(link);
-                self.handle(HeadEvent::ChildDown(link));
-            }
             Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
             Event::ClientDown(client) => {
                 self.clients.disconnected(client);
                 self.handle(HeadEvent::ClientGone(client));
+            }
+        }
+    }
+
+    fn link_event(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Child(link, Up::Disclosed(facts)) => self.links.disclosed(link, facts),
+            LinkEvent::Child(link, up) => {
+                self.links.reported(link, &up);
+                self.handle(HeadEvent::Child(link, up));
+            }
+            LinkEvent::Up(link, outbox) => {
+                self.links.up(link, outbox);
+                self.handle(HeadEvent::ChildUp(link));
+            }
+            LinkEvent::Down(link) => {
+                self.links.down(link);
+                self.handle(HeadEvent::ChildDown(link));
+            }
+            LinkEvent::Client(client) => {
+                tokio::task::spawn_local(attend_relayed(*client, self.shared.clone()));
             }
         }
     }
@@ -339,12 +382,12 @@ impl HeadDaemon {
     /// A client submits a job. While records cannot be written no new job is taken: it could be lost.
     fn submission(&mut self, client: ClientId, user: User, request: ClientRequest) {
         self.clients.set_submitting(Some(client));
-        if self.records.all_written() {
-            self.handle(HeadEvent::Client(client, user, request));
-        } else {
-            let message = "the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can";
-            let refused = refusal(RefusalKind::NoResources, message);
-            self.clients.reply(client, ClientReply::Refused(refused));
+        match self.records.trouble() {
+            None => self.handle(HeadEvent::Client(client, user, request)),
+            Some(message) => {
+                let refused = refusal(RefusalKind::NoResources, message);
+                self.clients.reply(client, ClientReply::Refused(refused));
+            }
         }
         self.clients.set_submitting(None);
     }
@@ -353,7 +396,6 @@ impl HeadDaemon {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             self.head.borrow_mut().handle(monotonic(), wall_ms(), event);
-            let mut records = BTreeMap::new();
             while let Some(action) = self.next_action() {
                 match action {
                     HeadAction::Persist(record) => {
@@ -361,15 +403,45 @@ impl HeadDaemon {
                         if record.state == JobState::Running {
                             self.monitor.job_runs();
                         }
-                        records.insert(record.spec.job, *record);
+                        self.records.add(*record);
                     }
-                    action => {
-                        self.records.persist(std::mem::take(&mut records));
-                        events.extend(self.act(action));
-                    }
+                    action if needs_no_record(&action) => events.extend(self.act(action)),
+                    action => self.held.push(self.records.needed(), action),
                 }
             }
-            self.records.persist(records);
+            self.records.write();
+            events.extend(self.act_on_settled());
+        }
+    }
+
+    /// Carries out what need not wait for the disk any more. Returns what comes of it.
+    fn act_on_settled(&mut self) -> Vec<HeadEvent> {
+        let mut events = Vec::new();
+        while let Some(action) = self.held.pop(|write| self.records.is_settled(write)) {
+            events.extend(self.act(action));
+        }
+        events
+    }
+
+    /// Records are on the disk, or could not be written.
+    fn written(&mut self, written: Written) {
+        self.records.take(written);
+        for event in self.act_on_settled() {
+            self.handle(event);
+        }
+    }
+
+    /// Gives the disk a little time for the last records, and carries out what waits for them.
+    async fn write_rest(&mut self) {
+        let end = tokio::time::Instant::now() + WRITE_REST;
+        while !self.records.all_written() && !self.records.has_failed() {
+            match tokio::time::timeout_at(end, self.records.written()).await {
+                Ok(written) => self.written(written),
+                Err(_) => {
+                    tracing::error!("the last records are not on the disk: it does not answer");
+                    return;
+                }
+            }
         }
     }
 
@@ -379,9 +451,8 @@ impl HeadDaemon {
 
     fn act(&mut self, action: HeadAction) -> Vec<HeadEvent> {
         match action {
-            HeadAction::Persist(record) => {
-                self.records.persist(BTreeMap::from([(record.spec.job, *record)]));
-            }
+            // Taken out by `handle`.
+            HeadAction::Persist(record) => self.records.add(*record),
             HeadAction::ToChild(link, nodes, command) => self.links.send(link, nodes, command),
             HeadAction::ToClient(MONITOR, ClientReply::Samples(samples)) => {
                 self.monitor.answered(&samples, &self.head.borrow());
@@ -410,6 +481,36 @@ impl HeadDaemon {
             HeadAction::Shutdown => self.done = true,
         }
         Vec::new()
+    }
+}
+
+/// Starts the thread of the links. Returns what it tells.
+fn start_links(
+    listener: tokio::net::TcpListener,
+    shared: &Shared,
+    leases: Leases,
+) -> Result<mpsc::Receiver<LinkEvent>, Failure> {
+    let (events, receiver) = mpsc::channel(256);
+    let thread = LinkThread {
+        config: Arc::clone(&shared.config),
+        credentials: shared.credentials.clone(),
+        refusals: shared.refusals.clone(),
+        traffic: shared.traffic.clone(),
+        leases,
+        events,
+        last: Arc::default(),
+    };
+    links::start(listener, thread)?;
+    Ok(receiver)
+}
+
+/// Carries a client that a node relays, until it ends or its node is believed no more.
+async fn attend_relayed(client: RelayedClient, shared: Shared) {
+    let RelayedClient { stream, node, peer } = client;
+    let revoked = shared.credentials.watch_peer(node, stream.get_ref().1);
+    tokio::select! {
+        () = clients::attend(stream, peer, Origin::Node(node), shared) => {}
+        () = revoked => {}
     }
 }
 
@@ -447,6 +548,10 @@ fn restore_output(head: &mut Head, spools: &mut Spools) {
     }
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn is_over(record: &JobRecord) -> bool {
     matches!(record.state, JobState::Ended(_))
 }
@@ -477,8 +582,8 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         owner_uid: config.owner_uid,
         root_jobs: config.root_jobs,
         show_others: config.privacy.show_others.into(),
-        lease_ns: config.lease_ms.saturating_mul(1_000_000),
-        detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
+        lease_ns: nanos(config.lease()),
+        detach_grace_ns: nanos(config.grace()),
         encrypt: config.encrypt,
         env: config.job.to_env(),
         resources: config.job.resources(),

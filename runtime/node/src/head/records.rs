@@ -1,22 +1,68 @@
 //! Records of jobs on their way to the durable table.
+//!
+//! A thread of its own writes the table: a disk may take any time over a write, and the head must serve its links meanwhile.
+//! What was changed since the last write goes to the disk together with the next, the latest record of each job. So what
+//! waits is bounded by the jobs that there are. Writes are counted, and each action that needs a record waits for its write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 use kumi_control::message::JobRecord;
 use kumi_sched::JobId;
+use tokio::sync::mpsc;
 
 use super::job_table::{JobTable, TableError};
 use super::metrics::HeadCounters;
 use super::reserve::{DiskReserve, ReserveHeld};
+use crate::exit::{ExitCode, Failure};
 
-/// The durable table, and what it has not taken yet.
+/// A write that takes longer holds up whoever submits a job: better say so.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The number of a write. Records that come before it begins are in it.
+pub(super) type WriteNumber = u64;
+
+/// What the writer is to do. At most one of each is under way.
+enum Order {
+    Write(WriteNumber, Vec<Arc<JobRecord>>),
+    /// Remove the records of these jobs, and keys and environments of jobs that are over.
+    CleanUp(BTreeSet<JobId>),
+}
+
+/// What the writer has done.
 #[derive(Debug)]
+pub(super) enum Written {
+    /// A write, or why it failed.
+    Records(WriteNumber, Result<(), TableError>),
+    /// These records are removed, or why they are not.
+    Removed(BTreeSet<JobId>, Result<(), TableError>),
+    /// Nothing any more: its thread has ended.
+    Gone,
+}
+
+/// The records that the durable table does not have yet.
 pub(super) struct JobRecords {
-    table: JobTable,
-    /// Records that could not be written yet, the latest of each job.
-    unwritten: BTreeMap<JobId, JobRecord>,
+    orders: SyncSender<Order>,
+    done: mpsc::UnboundedReceiver<Written>,
+    /// The latest of each job, and the write that it is in.
+    unwritten: BTreeMap<JobId, (WriteNumber, Arc<JobRecord>)>,
+    /// The next write.
+    next: WriteNumber,
+    /// The last write that is over.
+    settled: WriteNumber,
+    /// The write in which the last record is.
+    needed: WriteNumber,
+    /// When the write under way began.
+    writing_since: Option<Instant>,
+    /// The last write failed.
+    failed: bool,
+    cleaning: bool,
+    /// The writer is gone: records stay in memory.
+    gone: bool,
     /// Jobs whose records are to be removed.
     discarded: BTreeSet<JobId>,
     /// Disk for them when there is no other.
@@ -24,20 +70,69 @@ pub(super) struct JobRecords {
     counts: Rc<HeadCounters>,
 }
 
+/// Writes until nobody orders any more.
+fn write(
+    mut table: JobTable,
+    orders: &std::sync::mpsc::Receiver<Order>,
+    done: &mpsc::UnboundedSender<Written>,
+) {
+    for order in orders {
+        let written = match order {
+            Order::Write(number, records) => {
+                Written::Records(number, table.persist(records.iter().map(AsRef::as_ref)))
+            }
+            Order::CleanUp(jobs) => {
+                let removed = table.remove(&jobs);
+                if let Err(error) = table.forget_secrets() {
+                    tracing::error!(%error, "keys and environments of jobs that are over are still in the log of the job table");
+                }
+                Written::Removed(jobs, removed)
+            }
+        };
+        if done.send(written).is_err() {
+            return;
+        }
+    }
+}
+
 impl JobRecords {
-    /// Opens the table at `path`, or makes it. Returns the records that it holds, too.
+    /// Opens the table at `path`, or makes it, and starts its writer. Returns the records that it holds, too.
     ///
     /// # Errors
-    /// When the table cannot be used or read.
+    /// When the table cannot be used or read, or there is no thread.
     pub(super) fn open(
         path: &Path,
         counts: Rc<HeadCounters>,
-    ) -> Result<(Self, Vec<JobRecord>), TableError> {
+    ) -> Result<(Self, Vec<JobRecord>), Failure> {
         let mut table = JobTable::open(path)?;
         let records = table.load()?;
+        // One write and one removal may be under way.
+        let (orders, queue) = sync_channel(2);
+        let (sender, done) = mpsc::unbounded_channel();
+        let writer = std::thread::Builder::new().name("job-table".to_owned());
+        writer.spawn(move || write(table, &queue, &sender)).map_err(|error| {
+            Failure::new(
+                ExitCode::MachineLimits,
+                format!("no thread can be made: {error}; raise the limit of processes"),
+            )
+        })?;
         let reserve = DiskReserve::open(path.with_extension("reserve"));
-        let (unwritten, discarded) = Default::default();
-        Ok((Self { table, unwritten, discarded, reserve, counts }, records))
+        let opened = Self {
+            orders,
+            done,
+            unwritten: BTreeMap::new(),
+            next: 1,
+            settled: 0,
+            needed: 0,
+            writing_since: None,
+            failed: false,
+            cleaning: false,
+            gone: false,
+            discarded: BTreeSet::new(),
+            reserve,
+            counts,
+        };
+        Ok((opened, records))
     }
 
     /// Whether the disk has room for others than the table.
@@ -45,36 +140,120 @@ impl JobRecords {
         self.reserve.held()
     }
 
-    /// Whether the table has all records. While it has not, a new job could be lost.
+    /// The record is to be made durable, with the next write.
+    pub(super) fn add(&mut self, record: JobRecord) {
+        self.needed = self.next;
+        self.unwritten.insert(record.spec.job, (self.next, Arc::new(record)));
+    }
+
+    /// The write for which an action has to wait that comes now.
+    pub(super) fn needed(&self) -> WriteNumber {
+        self.needed
+    }
+
+    /// Whether that write is over. If it failed, its records are in memory and are written again.
+    pub(super) fn is_settled(&self, write: WriteNumber) -> bool {
+        write <= self.settled
+    }
+
+    /// Whether the table has all records.
     pub(super) fn all_written(&self) -> bool {
         self.unwritten.is_empty()
     }
 
-    /// Makes records durable, those that failed before included.
-    pub(super) fn persist(&mut self, records: BTreeMap<JobId, JobRecord>) {
-        if records.is_empty() {
-            return;
+    /// Whether the last write failed, so that it is to be tried again.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Why no new job can be taken, if that is so: it could be lost, or its user would wait without a word.
+    pub(super) fn trouble(&self) -> Option<&'static str> {
+        let slow = self.writing_since.is_some_and(|since| since.elapsed() > SLOW);
+        if self.failed {
+            Some(
+                "the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can",
+            )
+        } else if slow {
+            Some(
+                "the disk with the job table does not answer the head; jobs that run go on, try again when it does",
+            )
+        } else {
+            None
         }
-        self.unwritten.extend(records);
-        self.write_again();
+    }
+
+    /// Begins a write, if there are new records and none is under way.
+    pub(super) fn write(&mut self) {
+        if self.needed == self.next {
+            self.begin_write();
+        }
     }
 
     /// Tries once more to write what failed before.
     pub(super) fn write_again(&mut self) {
-        if self.unwritten.is_empty() {
+        if self.failed {
+            self.begin_write();
+        }
+    }
+
+    fn begin_write(&mut self) {
+        if self.writing_since.is_some() || self.unwritten.is_empty() {
             return;
         }
-        let mut written = self.table.persist(self.unwritten.values());
-        if written.is_err() && self.reserve.release() {
-            written = self.table.persist(self.unwritten.values());
+        let number = self.next;
+        self.next += 1;
+        let records = self.unwritten.values().map(|(_, record)| Arc::clone(record)).collect();
+        match self.orders.try_send(Order::Write(number, records)) {
+            Ok(()) => self.writing_since = Some(Instant::now()),
+            Err(_) => self.take(Written::Gone),
         }
+    }
+
+    /// What the writer does next; to be handed to [`JobRecords::take`].
+    pub(super) async fn written(&mut self) -> Written {
+        if self.gone {
+            return std::future::pending().await;
+        }
+        self.done.recv().await.unwrap_or(Written::Gone)
+    }
+
+    /// Takes note of what the writer has done, and begins the next write.
+    pub(super) fn take(&mut self, written: Written) {
         match written {
-            Ok(()) => self.unwritten.clear(),
-            Err(error) => {
-                tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory");
+            // The disk is full, and there is room for the table now.
+            Written::Records(_, Err(_)) if self.reserve.release() => {
+                self.writing_since = None;
+                self.begin_write();
+            }
+            Written::Records(number, result) => {
+                self.settled = number;
+                self.writing_since = None;
+                self.failed = result.is_err();
+                match result {
+                    Ok(()) => self.unwritten.retain(|_, (write, _)| *write > number),
+                    Err(error) => {
+                        tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory");
+                    }
+                }
+                let unwritten = if self.failed { self.unwritten.len() } else { 0 };
+                self.counts.unwritten.set(unwritten);
+                self.write();
+            }
+            Written::Gone => {
+                tracing::error!("the writer of the job table is gone: records are kept in memory");
+                // As after a write that failed.
+                (self.gone, self.failed, self.writing_since) = (true, true, None);
+                self.settled = self.next;
+                self.counts.unwritten.set(self.unwritten.len());
+            }
+            Written::Removed(jobs, result) => {
+                self.cleaning = false;
+                if let Err(error) = result {
+                    tracing::error!(%error, jobs = jobs.len(), "records of old jobs are not removed yet");
+                    self.discarded.extend(jobs);
+                }
             }
         }
-        self.counts.unwritten.set(self.unwritten.len());
     }
 
     /// The record of the job is to be removed, soon: several at once cost one write.
@@ -88,14 +267,13 @@ impl JobRecords {
         if self.all_written() {
             self.reserve.renew();
         }
-        match self.table.remove(&self.discarded) {
-            Ok(()) => self.discarded.clear(),
-            Err(error) => {
-                tracing::error!(%error, jobs = self.discarded.len(), "records of old jobs are not removed yet");
-            }
+        if self.cleaning || self.gone {
+            return;
         }
-        if let Err(error) = self.table.forget_secrets() {
-            tracing::error!(%error, "keys and environments of jobs that are over are still in the log of the job table");
+        let jobs = std::mem::take(&mut self.discarded);
+        match self.orders.try_send(Order::CleanUp(jobs)) {
+            Ok(()) => self.cleaning = true,
+            Err(_) => self.take(Written::Gone),
         }
     }
 }

@@ -154,7 +154,7 @@ impl HeadDaemon {
         for gone in self.web.take_gone() {
             self.handle(HeadEvent::ClientGone(gone));
         }
-        let client = ClientId(self.ids.next());
+        let client = ClientId(self.shared.next_id());
         self.web.waiting.insert(client, browser);
         self.handle(HeadEvent::Client(client, user, request));
     }

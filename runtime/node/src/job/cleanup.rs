@@ -38,11 +38,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// After so many of them a pipe is left that some process holds.
 const MOST_PAUSES: u32 = 10;
 
+const ESCAPED: &str = "kumi: a process that has left the job holds its output open; what it still writes is not shown\n";
+
 impl JobTask {
     /// What is still to come of ranks and pipes. A process that escaped and keeps a pipe open does not keep the job.
     pub(super) async fn last_parts(&mut self) {
         let mut pauses = 0;
-        while self.running > 0 || self.open_pipes > 0 || !self.launched {
+        let gave_up = self.kill_watch.gave_up();
+        while self.running > 0 && !gave_up || self.open_pipes > 0 || !self.launched {
             tokio::select! {
                 biased;
                 part = self.parts.recv() => match part {
@@ -51,10 +54,14 @@ impl JobTask {
                 },
                 () = tokio::time::sleep(PAUSE) => {
                     // Output waits as long as the way up is blocked.
-                    let waits = self.running > 0 || self.services.way_up.output.borrow().blocks(self.job);
+                    let waits = self.running > 0 && !gave_up
+                        || self.services.way_up.output.borrow().blocks(self.job);
                     pauses = if waits { 0 } else { pauses + 1 };
                     if pauses > MOST_PAUSES {
                         tracing::warn!(job = %self.job, "something that escaped keeps a pipe open");
+                        if !gave_up {
+                            self.say(ESCAPED.to_owned()).await;
+                        }
                         return self.readers.iter().for_each(AbortHandle::abort);
                     }
                 }

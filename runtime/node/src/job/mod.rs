@@ -20,6 +20,7 @@ mod run;
 mod streams;
 mod terminal;
 pub mod traces;
+mod unkillable;
 mod user;
 
 use std::cell::RefCell;

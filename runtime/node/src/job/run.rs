@@ -29,6 +29,7 @@ use super::mpi_task::MpiTask;
 use super::shim::{SERVER, ShimReport, read_reports};
 use super::streams::{Input, pump};
 use super::terminal::Terminal;
+use super::unkillable::KillWatch;
 use super::{JobCommand, JobEvent, LiveJob, NodeServices};
 use crate::cgroup::JobGroups;
 use crate::client::refusal;
@@ -87,10 +88,11 @@ pub(super) struct JobTask {
     /// Some of its ranks are on other nodes.
     has_other_nodes: bool,
     /// Its control groups.
-    control: Option<JobGroups>,
+    pub(super) control: Option<JobGroups>,
     /// Free again once nothing of the job is left.
     devices: Option<JobDevices>,
     memory_kills: MemoryKills,
+    pub(super) kill_watch: KillWatch,
     /// Process groups of the ranks; 0 once the rank is reaped.
     pub(super) groups: Arc<Vec<AtomicI32>>,
     pub(super) input: Input,
@@ -137,9 +139,8 @@ impl JobTask {
         let (tell, parts) = mpsc::unbounded_channel();
         let ShimProcesses { ranks, go, status, server } = shims;
         let groups = Arc::new(ranks.iter().map(RankProcess::group).collect());
-        let memory = (segment, traces);
-        let live =
-            LiveJob::new(name, part.first, memory, page, (control.clone(), Arc::clone(&groups)));
+        let (memory, processes) = ((segment, traces), (control.clone(), Arc::clone(&groups)));
+        let live = LiveJob::new(name, part.first, memory, page, processes);
         services.live.borrow_mut().insert(spec.job, live);
         let mut task = Self {
             services: Rc::clone(services),
@@ -149,6 +150,7 @@ impl JobTask {
             control,
             devices: Some(devices),
             memory_kills: MemoryKills::default(),
+            kill_watch: KillWatch::default(),
             groups,
             input: Input::none(),
             terminal: None,
@@ -257,7 +259,7 @@ impl JobTask {
     async fn run(mut self, mut orders: JobCommands) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while self.running > 0 || self.awaits_standings() {
+        while !self.kill_watch.gave_up() && (self.running > 0 || self.awaits_standings()) {
             tokio::select! {
                 // A rank that has ended is heard of before the next look.
                 biased;
@@ -272,7 +274,10 @@ impl JobTask {
                     }
                 },
                 Some(message) = MpiTask::next(&mut self.mpi) => self.server_says(message).await,
-                _ = looks.tick() => self.look_at_kills().await,
+                _ = looks.tick() => {
+                    self.look_at_kills().await;
+                    self.look_at_killed().await;
+                }
             }
         }
         self.finish().await;
@@ -528,6 +533,7 @@ impl JobTask {
 
     fn kill_ranks(&mut self) {
         self.go = None;
+        self.kill_watch.killed();
         self.services.switcher.let_end(self.job);
         if let Some(groups) = &self.control
             && let Err(error) = groups.kill()
@@ -541,14 +547,7 @@ impl JobTask {
     /// All ranks have ended: kills what they left, takes in their last output and removes the rest.
     async fn finish(&mut self) {
         self.kill_ranks();
-        match &self.control {
-            Some(groups) => {
-                if let Err(error) = groups.wait_empty().await {
-                    tracing::error!(job = %self.job, %error, "cannot wait for the control group");
-                }
-            }
-            None => self.sweep().await,
-        }
+        self.wait_for_processes().await;
         self.terminal = None;
         self.last_parts().await;
         self.services.switcher.remove(self.job);

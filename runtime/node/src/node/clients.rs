@@ -65,7 +65,7 @@ async fn try_relay(
         error => refusal(
             RefusalKind::NodeLost,
             format!(
-                "the head at {} cannot be reached: {error}; see `kumi cluster status`",
+                "the head at {} cannot be reached: {error}; jobs that run go on meanwhile, see that its daemon runs",
                 tree.config.head
             ),
         ),

@@ -238,7 +238,7 @@ impl NodeDaemon {
     }
 
     fn next_timeout(&self) -> Duration {
-        let now = clock::monotonic();
+        let now = clock::boottime();
         let agent = self.agent.next_timeout();
         let agent = agent
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
@@ -352,7 +352,9 @@ impl NodeDaemon {
     }
 
     fn agent_event(&mut self, event: AgentEvent) {
-        self.agent.handle(clock::monotonic(), event);
+        let now = clock::boottime();
+        self.agent.set_cluster_time(now, self.shared.clock.now());
+        self.agent.handle(now, event);
         while let Some(action) = self.agent.poll_action() {
             self.act(action);
         }

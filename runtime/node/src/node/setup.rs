@@ -305,7 +305,6 @@ fn describe(
             .min(kumi_net::layout::MAX_LOCAL_RANKS),
         limits,
         jobs: Vec::new(),
-        generation: 0,
         path: Vec::new(),
     }
 }

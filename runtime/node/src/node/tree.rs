@@ -182,11 +182,11 @@ async fn attend_parent(
         return LinkError::Closed;
     }
     let filter = std::cell::RefCell::new(filter);
-    let mut gate = tree.from_parent.clone();
+    let (mut gate, silence) = (tree.from_parent.clone(), tree.config.silence());
     let reading = async {
         loop {
             gate.pass().await;
-            let down = match link::receive::<Down>(&mut read).await {
+            let down = match link::receive::<Down>(&mut read, silence).await {
                 Ok(down) => down,
                 Err(error) => return error,
             };
@@ -279,7 +279,7 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
         tree.events.send(TreeEvent::Child(id, up)).await.is_ok()
     };
     let below = subtree(hello.node, tree.config.node_count(), tree.config.fan_out);
-    let known = (&below, &tree.shared.traffic);
+    let known = (&below, &tree.shared.traffic, tree.config.silence());
     let error = tokio::select! {
         error = link::serve_child(read, (outbox, writing), known, time, deliver) => error,
         () = revoked => LinkError::Revoked,

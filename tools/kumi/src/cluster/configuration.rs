@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
+use std::time::Duration;
 
 /// The configuration for this place; `namespaces` says whether local nodes get their own.
 pub fn config(
@@ -53,13 +54,15 @@ pub fn config(
         fan_out: sharing.fan_out,
         max_jobs_per_processor: defaults::max_jobs_per_processor(),
         max_ranks_per_processor: defaults::max_ranks_per_processor(),
-        lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
+        silence_ms: sharing.silence.map(milliseconds),
+        grace_ms: sharing.grace.map(milliseconds),
+        lease_ms: sharing.lease.map(milliseconds),
         limits: LimitCaps::default(),
         quota: Quotas::default(),
         retention: Retention::default(),
         privacy: Privacy::default(),
         web: Default::default(),
-        idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
+        idle_after_ms: milliseconds(sharing.idle_after),
         owner_uid,
         // Nodes that are all here are root's own, to try programs on.
         root_jobs: kind == ClusterKind::Local && owner_uid == 0,
@@ -74,6 +77,10 @@ pub fn config(
     };
     config.validate()?;
     Ok(config)
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn no_nodes(context: &Context) -> Error {

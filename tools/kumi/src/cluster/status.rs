@@ -266,7 +266,6 @@ mod tests {
                 max_ranks: 16,
                 limits: limits.iter().map(ToString::to_string).collect(),
                 jobs: Vec::new(),
-                generation: 0,
                 path: Vec::new(),
             }),
             jobs: vec![JobId(3), JobId(4)],

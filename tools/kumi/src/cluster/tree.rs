@@ -204,7 +204,6 @@ pub mod tests {
                     max_ranks: 16 * processors,
                     limits: Vec::new(),
                     jobs: Vec::new(),
-                    generation: 0,
                     path: Vec::new(),
                 }),
                 jobs: Vec::new(),

@@ -1,6 +1,7 @@
 //! Session with one job: output, input and signals, over as many connections as necessary.
 
 mod missing;
+mod notices;
 mod outcome;
 mod terminal;
 mod transfer;
@@ -8,16 +9,14 @@ mod transfer;
 use super::input;
 use super::lines::Lines;
 use super::writer::{Piece, Writer};
-use crate::context::Context;
+use crate::context::{Context, head_is_silent};
 use crate::error::Error;
 use crate::interrupts::{InterruptAction, InterruptEscalation, Interrupts, exit_code};
 use crate::job_descriptions::{self, NodeNames};
 use crate::output;
 use crate::terminal::JobTerminal;
-use kumi_control::message::{
-    ClientReply, ClientRequest, DeadlockReport, JobRequest, JobState, Outcome, WaitReason,
-};
-use kumi_node::client::{Client, ClientError, Replies, Requests};
+use kumi_control::message::{ClientReply, ClientRequest, JobRequest, JobState, Outcome};
+use kumi_node::client::{ANSWER, Client, ClientError, Replies, Requests};
 use kumi_sched::JobId;
 use kumi_verdict::Explanation;
 use nix::sys::signal::Signal;
@@ -28,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Time without a head after which the command gives up.
+/// Time without a head after which the command gives up, if leases are not longer: jobs run on so long.
 const HEAD_AWAY: Duration = Duration::from_secs(60);
 /// Pause between attempts to reach the head.
 const ATTEMPTS: Duration = Duration::from_millis(200);
@@ -81,6 +80,8 @@ pub struct Session {
     shown: u64,
     /// Whether the head has answered the start on this connection.
     confirmed: bool,
+    /// The user knows that it has not for a while.
+    told_silent: bool,
     /// Standard input, to be read once the job runs.
     wants_input: bool,
     input: Option<mpsc::Receiver<Vec<u8>>>,
@@ -116,6 +117,7 @@ enum Event {
     Signal(Signal),
     Input(Option<Vec<u8>>),
     OutputPaused,
+    HeadSilent,
 }
 
 /// Reason for the end of a connection.
@@ -152,6 +154,7 @@ impl Session {
             role: Role::Starter,
             last_signal: None,
             kill_when_known: false,
+            told_silent: false,
             waits_for: None,
             deadlock: None,
             waiting: VecDeque::new(),
@@ -252,6 +255,11 @@ impl Session {
                     self.flush();
                     None
                 }
+                Event::HeadSilent => {
+                    self.told_silent = true;
+                    head_is_silent();
+                    None
+                }
             };
             if let Some(end) = end {
                 return Ok(end);
@@ -295,6 +303,7 @@ impl Session {
             reply = replies.recv() => Event::Reply(reply.unwrap_or(Ok(None))),
             data = next_input(&mut self.input) => Event::Input(data),
             () = tokio::time::sleep(PROMPT), if terminal && self.lines.waiting() => Event::OutputPaused,
+            () = tokio::time::sleep(ANSWER), if !self.confirmed && !self.told_silent => Event::HeadSilent,
         }
     }
 
@@ -320,6 +329,7 @@ impl Session {
             }
             ClientReply::State { state, .. } => {
                 self.confirmed = true;
+                self.show_loss(&state);
                 if state == JobState::Running {
                     self.now_running()?;
                     return self.take_keys(requests).await;
@@ -373,23 +383,6 @@ impl Session {
             self.input = Some(input::start(None).map_err(Error::no_input)?);
         }
         Ok(())
-    }
-
-    /// The head says what the job waits for. Only another kind of reason is worth another line.
-    fn show_reason(&mut self, reason: &WaitReason) {
-        if self.waits_for.replace(reason.kind()) != Some(reason.kind()) {
-            output::note(&format!("{} waits: {reason}; see `kumi ps`", self.job_words()));
-        }
-    }
-
-    /// The job is stopped. Said once, also if it acts meanwhile and stops again for the same reasons.
-    fn show_deadlock(&mut self, report: &DeadlockReport) {
-        if self.only_shows() || self.deadlock.as_ref() == Some(&report.explanation) {
-            return;
-        }
-        let text = crate::debug::deadlock_text(&self.job_words(), report);
-        output::note(text.trim_end());
-        self.deadlock = Some(report.explanation.clone());
     }
 
     async fn give_input(
@@ -477,7 +470,9 @@ impl Session {
     /// Tries to reach the head again. Signals end the attempts.
     async fn reconnect(&mut self, interrupts: &mut Interrupts) -> Result<Client, Error> {
         output::note("the connection to the head was lost; trying again");
-        let deadline = Instant::now() + HEAD_AWAY;
+        let lease = self.context.config().map_or(HEAD_AWAY, |config| config.lease());
+        let patience = lease.max(HEAD_AWAY);
+        let deadline = Instant::now() + patience;
         loop {
             tokio::select! {
                 // The window's size is told again when there is a connection.
@@ -506,7 +501,7 @@ impl Session {
                 Err(error) if !self.context.dir().exists() => return Err(error),
                 Err(Error::Client(ClientError::NotRunning(_))) if Instant::now() < deadline => {}
                 Err(Error::Client(ClientError::NotRunning(_))) => {
-                    let (seconds, job) = (HEAD_AWAY.as_secs(), self.job_words());
+                    let (seconds, job) = (patience.as_secs(), self.job_words());
                     return Err(Error::HeadGone { seconds, job });
                 }
                 // A node's daemon answers but has no head to ask: the head is still away.

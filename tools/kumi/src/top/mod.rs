@@ -6,14 +6,14 @@ mod screen;
 mod snapshot;
 mod view;
 
-use crate::context::Context;
+use crate::context::{Context, head_is_silent};
 use crate::error::Error;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
 use clap::Args;
 use crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
 use kumi_control::message::{ClientReply, ClientRequest, USUAL_GRACE};
-use kumi_node::client::{Client, ClientError};
+use kumi_node::client::{Client, ClientError, telling};
 use kumi_sched::JobId;
 use ratatui::DefaultTerminal;
 use rates::RateMeter;
@@ -43,7 +43,7 @@ pub struct TopArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
-    let mut client = context.connect().await?;
+    let mut client = telling(head_is_silent, context.connect_silently()).await?;
     let first = Snapshot::take(&mut client).await?;
     if args.json {
         return output::json(&first.view(&context.places()));
@@ -129,7 +129,7 @@ impl LiveScreen<'_> {
     /// Has the head end a job, over a connection of its own: the answer comes when nothing of the job is left.
     async fn kill(&mut self, job: JobId) -> Result<(), Error> {
         let killed = tokio::time::timeout(ANSWER, async {
-            let mut client = self.context.connect().await?;
+            let mut client = self.context.connect_silently().await?;
             Ok::<_, Error>(client.ask(&ClientRequest::Kill { job, grace_ns: USUAL_GRACE }).await?)
         });
         self.screen.note = Some(match killed.await {
@@ -146,7 +146,7 @@ impl LiveScreen<'_> {
         let taken = tokio::time::timeout(ANSWER, async {
             let mut client = match self.client.take() {
                 Some(client) => client,
-                None => self.context.connect().await?,
+                None => self.context.connect_silently().await?,
             };
             let snapshot = Snapshot::take_rates(&mut client, &mut self.meter).await?;
             Ok::<_, Error>((client, snapshot))

@@ -319,7 +319,6 @@ pub mod tests {
             max_ranks: 16,
             limits: Vec::new(),
             jobs: Vec::new(),
-            generation: 0,
             path: Vec::new(),
         }
     }

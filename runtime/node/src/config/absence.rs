@@ -1,0 +1,78 @@
+//! How long daemons do without each other: keys of cluster.toml that say when links are given up, nodes are lost and leases
+//! are over.
+
+use std::time::Duration;
+
+use super::{ClusterConfig, ClusterKind, ConfigError, invalid};
+
+/// Values of keys that the file leaves out, in milliseconds: on real hosts, and where all nodes are here.
+struct Defaults {
+    silence: u64,
+    grace: u64,
+    lease: u64,
+}
+
+/// A switch that starts again, a disk that hangs or a machine that is moved takes a minute or so: no reason to end a job.
+const HOSTS: Defaults = Defaults { silence: 10_000, grace: 60_000, lease: 300_000 };
+/// Nobody pulls a plug between daemons of one machine. The lease is time to start a head again.
+const LOCAL: Defaults = Defaults { silence: 3_000, grace: 1_000, lease: 15_000 };
+
+impl ClusterConfig {
+    fn absence(&self) -> &'static Defaults {
+        match self.kind {
+            ClusterKind::Hosts => &HOSTS,
+            ClusterKind::Local => &LOCAL,
+        }
+    }
+
+    /// A link on which nothing came for this long is given up.
+    pub fn silence(&self) -> Duration {
+        Duration::from_millis(self.silence_ms.unwrap_or(self.absence().silence))
+    }
+
+    /// How long a node may be away before its jobs fail.
+    pub fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms.unwrap_or(self.absence().grace))
+    }
+
+    /// How long nodes go on without the head.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms.unwrap_or(self.absence().lease))
+    }
+
+    pub(super) fn check_absence(&self) -> Result<(), ConfigError> {
+        let hour = 3_600_000;
+        for (key, value, low, high) in [
+            ("silence_ms", self.silence_ms, 1_000, 600_000),
+            ("grace_ms", self.grace_ms, 100, hour),
+            ("lease_ms", self.lease_ms, 500, hour),
+        ] {
+            if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {
+                return invalid(format!("{key} is {value}, which is not between {low} and {high}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{GOOD, parse};
+
+    #[test]
+    fn real_hosts_have_minutes_and_local_nodes_seconds() {
+        let times = |text: &str| {
+            let config = parse(text).unwrap();
+            [config.silence(), config.grace(), config.lease()].map(|time| time.as_millis())
+        };
+        let hosts = GOOD.replace("\"local\"", "\"hosts\"");
+        assert_eq!(times(GOOD), [3_000, 1_000, 15_000]);
+        assert_eq!(times(&hosts), [10_000, 60_000, 300_000]);
+        let set = "silence_ms = 2000\ngrace_ms = 5000\nlease_ms = 60000\n";
+        assert_eq!(times(&format!("{set}{hosts}")), [2_000, 5_000, 60_000]);
+        for wrong in ["silence_ms = 999", "grace_ms = 99", "lease_ms = 499", "lease_ms = 3600001"] {
+            let error = parse(&format!("{wrong}\n{GOOD}")).unwrap_err().to_string();
+            assert!(error.contains("is not between"), "{error}");
+        }
+    }
+}

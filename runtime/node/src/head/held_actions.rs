@@ -1,0 +1,120 @@
+//! Actions of the head's state machine that wait until the records before them are on the disk, in order.
+//!
+//! While a disk takes its time, the head goes on with what needs no record: it grants leases and answers who looks. Everything
+//! else waits here. If too much does, the head takes no events until it is less: those wait in links and with clients.
+
+use std::collections::VecDeque;
+
+use kumi_control::head::HeadAction;
+use kumi_control::message::{ClientReply, Command};
+
+use super::records::WriteNumber;
+
+/// Most actions that wait before the head takes no more events, and most bytes of output and programs in them.
+const MOST: usize = 100_000;
+const MOST_BYTES: usize = 16 << 20;
+
+/// The actions, with the write for which each waits.
+#[derive(Debug, Default)]
+pub(super) struct HeldActions {
+    queue: VecDeque<(WriteNumber, HeadAction)>,
+    bytes: usize,
+}
+
+/// Bytes of output and programs in an action.
+fn bytes_of(action: &HeadAction) -> usize {
+    match action {
+        HeadAction::Spool { data, .. }
+        | HeadAction::ToChild(
+            _,
+            _,
+            Command::ProgramChunk { data, .. } | Command::Input { data, .. },
+        ) => data.len(),
+        _ => 0,
+    }
+}
+
+/// Whether an action says nothing that a record must vouch for.
+pub(super) fn needs_no_record(action: &HeadAction) -> bool {
+    match action {
+        HeadAction::ToChild(_, _, Command::Lease { .. }) => true,
+        HeadAction::ToClient(_, reply) => matches!(
+            reply,
+            ClientReply::Welcome { .. }
+                | ClientReply::Jobs(_)
+                | ClientReply::Cluster(_)
+                | ClientReply::Samples(_)
+                | ClientReply::Explanation { .. }
+        ),
+        _ => false,
+    }
+}
+
+impl HeldActions {
+    /// The action waits for this write, and for all actions before it.
+    pub(super) fn push(&mut self, write: WriteNumber, action: HeadAction) {
+        self.bytes += bytes_of(&action);
+        self.queue.push_back((write, action));
+    }
+
+    /// The next action, if it need not wait any more.
+    pub(super) fn pop(&mut self, is_settled: impl Fn(WriteNumber) -> bool) -> Option<HeadAction> {
+        self.queue.front().filter(|(write, _)| is_settled(*write))?;
+        let (_, action) = self.queue.pop_front()?;
+        self.bytes -= bytes_of(&action);
+        Some(action)
+    }
+
+    /// Whether so much waits that no more events are to be taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.len() >= MOST || self.bytes >= MOST_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_control::head::{ClientId, LinkId};
+    use kumi_control::message::{NodeSet, Stream};
+    use kumi_sched::{ClusterTime, JobId};
+
+    fn spool(length: usize) -> HeadAction {
+        let (job, stream, data) = (JobId(1), Stream::Out, vec![1; length]);
+        HeadAction::Spool { job, rank: 0, stream, at: 0, data }
+    }
+
+    #[test]
+    fn actions_wait_for_their_write_and_for_those_before_them() {
+        let mut held = HeldActions::default();
+        let done = HeadAction::ToClient(ClientId(1), ClientReply::Done);
+        held.push(2, spool(1));
+        held.push(2, done.clone());
+        assert_eq!(held.pop(|write| write <= 1), None);
+        assert_eq!(held.pop(|write| write <= 2), Some(spool(1)));
+        held.push(3, spool(2));
+        assert_eq!(held.pop(|write| write <= 2), Some(done));
+        assert_eq!(held.pop(|write| write <= 2), None);
+        assert_eq!(held.pop(|write| write <= 3), Some(spool(2)));
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut held = HeldActions::default();
+        held.push(1, spool(MOST_BYTES - 1));
+        assert!(!held.is_full());
+        held.push(1, spool(1));
+        assert!(held.is_full());
+        assert!(held.pop(|_| true).is_some());
+        assert!(!held.is_full());
+    }
+
+    #[test]
+    fn leases_and_looks_do_not_wait() {
+        let to_child = |command| HeadAction::ToChild(LinkId(1), NodeSet::default(), command);
+        assert!(needs_no_record(&to_child(Command::Lease { until: ClusterTime(1), nanos: 1 })));
+        assert!(!needs_no_record(&to_child(Command::Kill { job: JobId(1) })));
+        let to_client = |reply| HeadAction::ToClient(ClientId(1), reply);
+        assert!(needs_no_record(&to_client(ClientReply::Samples(Vec::new()))));
+        assert!(!needs_no_record(&to_client(ClientReply::Submitted { job: JobId(1) })));
+    }
+}
