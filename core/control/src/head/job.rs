@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{ClusterTime, Demand, JobId, NodeId, Request, UserId};
 
+use super::quota::request_bytes;
 use super::time::HeadTime;
 use crate::message::{
     Command, ContentHash, JobRecord, JobRequest, JobState, Nanos, NodeRanks, NodeSet, Outcome,
@@ -15,6 +16,8 @@ use crate::message::{
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) record: JobRecord,
+    /// What the quota has for the request. It stays until the end, whatever the record loses meanwhile.
+    pub(super) charged: usize,
     pub(super) parts: BTreeMap<NodeId, JobPart>,
     /// The policy knows of it.
     pub(super) scheduled: bool,
@@ -65,6 +68,7 @@ impl Job {
         let parts = record.spec.layout.iter().map(|part| (part.node, JobPart::default())).collect();
         let not_kept = record.output_not_kept;
         Self {
+            charged: request_bytes(&record.spec.request),
             record,
             parts,
             scheduled: false,
@@ -216,5 +220,58 @@ impl Job {
     /// The program's content.
     pub(super) fn program(&self) -> ContentHash {
         self.record.spec.request.program.hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{After, BatchOptions};
+    use crate::message::{JobSpec, Program, Resources, User};
+    use alloc::string::String;
+
+    #[test]
+    fn the_quota_gets_back_what_a_job_was_charged() {
+        let program = Program { path: String::new(), hash: ContentHash([0; 32]), size: 0 };
+        let after = (1..=9).map(|job| After { job: JobId(job), however: false }).collect();
+        let request = JobRequest {
+            token: 0,
+            name: String::new(),
+            program,
+            args: Vec::new(),
+            env: Vec::from([("A".into(), "x".repeat(1_000))]),
+            cwd: String::new(),
+            ranks: 1,
+            nodes: None,
+            encrypt: None,
+            priority: 1,
+            estimate_ns: None,
+            wait: None,
+            limits: None,
+            resources: Resources::default(),
+            terminal: None,
+            batch: BatchOptions { after, ..Default::default() },
+        };
+        let charged = request_bytes(&request);
+        let spec = JobSpec {
+            job: JobId(10),
+            user: User { uid: 1, gid: 1, name: String::new() },
+            request,
+            layout: Vec::new(),
+            channel_key: 0,
+            seal_key: None,
+        };
+        let mut job = Job::new(JobRecord {
+            spec,
+            state: JobState::Queued,
+            submitted_ms: 0,
+            started_ms: None,
+            ended_ms: None,
+            output_not_kept: 0,
+        });
+        // Some of those before it are over.
+        job.record.spec.request.batch.after.truncate(2);
+        assert!(request_bytes(&job.record.spec.request) < charged);
+        assert_eq!(job.charged, charged);
     }
 }

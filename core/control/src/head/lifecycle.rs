@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId, Placement};
 
 use super::job::{Job, JobPart, PartState};
-use super::quota::request_bytes;
 use super::{Head, HeadAction, sizing};
 use crate::message::{ClientReply, Command, JobRecord, JobState, Nanos, NodeSet, Outcome};
 
@@ -23,7 +22,7 @@ impl Head {
             let id = job.id();
             if !job.is_over() {
                 self.transfers.add_orphan(id);
-                self.quota.charge(job.uid(), 1, request_bytes(&job.record.spec.request));
+                self.quota.charge(job.uid(), 1, job.charged);
             }
             match job.record.state {
                 JobState::Ended(_) => {
@@ -215,7 +214,7 @@ impl Head {
     pub(super) fn finish(&mut self, id: JobId, outcome: Outcome) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.record.ended_ms = Some(self.time.wall_ms());
-        let bytes = request_bytes(&job.record.spec.request) + job.input_bytes();
+        let bytes = job.charged + job.input_bytes();
         let (uid, nodes) = (job.uid(), job.nodes());
         job.parts.clear();
         job.input.clear();

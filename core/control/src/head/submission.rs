@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use kumi_sched::JobId;
 
 use super::job::Job;
-use super::quota::{Account, request_bytes};
+use super::quota::Account;
 use super::{Head, admission, refusal};
 use crate::batch::{ARRAY_INDEX, ArrayRange, ArrayTask, MOST_TASKS};
 use crate::message::{
@@ -126,10 +126,10 @@ impl Head {
 
     /// Takes a job. Nothing of it is recorded yet.
     fn accept(&mut self, user: &User, request: JobRequest) -> JobId {
-        let record = self.new_record(user, request);
-        let id = record.spec.job;
-        self.quota.charge(user.uid, 1, request_bytes(&record.spec.request));
-        self.jobs.insert(Job::new(record));
+        let job = Job::new(self.new_record(user, request));
+        let id = job.id();
+        self.quota.charge(user.uid, 1, job.charged);
+        self.jobs.insert(job);
         self.enqueue(id);
         id
     }
@@ -146,7 +146,7 @@ impl Head {
     pub(super) fn drop_queued(&mut self, id: JobId) {
         self.leave_rotation(id);
         if let Some(job) = self.jobs.remove(id) {
-            self.quota.refund(job.uid(), 1, request_bytes(&job.record.spec.request));
+            self.quota.refund(job.uid(), 1, job.charged);
         }
     }
 
