@@ -20,7 +20,7 @@ impl Head {
     pub(super) fn end(&mut self, id: JobId, outcome: Outcome) {
         let Some(job) = self.jobs.get(id) else { return };
         match job.record.state {
-            JobState::Queued => self.finish(id, outcome),
+            JobState::Queued => self.finish(id, &outcome),
             JobState::Preparing | JobState::Running => {
                 let nodes = job.live_nodes();
                 self.enter(id, &JobState::Ending(outcome));

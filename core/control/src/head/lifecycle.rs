@@ -208,10 +208,10 @@ impl Head {
             JobState::Ending(outcome) => outcome.clone(),
             JobState::Queued | JobState::Preparing | JobState::Ended(_) => return,
         };
-        self.finish(id, outcome);
+        self.finish(id, &outcome);
     }
 
-    pub(super) fn finish(&mut self, id: JobId, outcome: Outcome) {
+    pub(super) fn finish(&mut self, id: JobId, outcome: &Outcome) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.record.ended_ms = Some(self.time.wall_ms());
         let bytes = job.charged + job.input_bytes();

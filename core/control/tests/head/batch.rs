@@ -266,17 +266,16 @@ fn who_waits_for_a_job_learns_how_it_ended() {
 #[test]
 fn a_program_that_came_with_its_request_needs_no_client() {
     let mut test = Test::new(2);
-    let content = Some(b"#!/bin/sh\n".to_vec());
+    let content = b"#!/bin/sh\n".to_vec();
     let wide = JobRequest {
-        batch: BatchOptions { content: content.clone(), ..Default::default() },
+        batch: BatchOptions { content: Some(content.clone()), ..Default::default() },
         ..request(1, 2, Some(2))
     };
     let (job, _) = test.accepted(wide, None);
     test.event(HeadEvent::ClientGone(CLIENT));
     test.prepare(job, [(0, 1)]);
     let actions = test.report(Report::ProgramWanted { job, hash: HASH, nodes: set([1]) });
-    let chunk =
-        Command::ProgramChunk { hash: HASH, offset: 0, total: 10, data: content.expect("content") };
+    let chunk = Command::ProgramChunk { hash: HASH, offset: 0, total: 10, data: content };
     assert!(commands(&actions).contains(&(&set([1]), &chunk)));
     let actions = test.prepare(job, [(1, 1)]);
     assert_eq!(test.state(job), JobState::Running);
