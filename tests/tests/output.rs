@@ -53,6 +53,14 @@ fn a_full_disk_loses_no_output_silently() {
     let logs = cluster.kumi(&["logs", &number]).ok();
     assert!(missing(&logs) > 30_000_000, "{}", logs.err);
     assert_eq!(logs.out.len() + missing(&logs), 40_000_000);
+    // All of it is in a file, whatever the head keeps.
+    let file = cluster.state().join("output");
+    let path = file.display().to_string();
+    let run = ["run", "-n", "2", "--output", &path, "sh", "-c", &script];
+    assert_eq!(cluster.kumi(&run).ok().out, "");
+    assert_eq!(std::fs::metadata(&file).expect("our file").len(), 40_000_000);
+    let missing_folder = ["run", "--output", "/no/such/folder/file", "echo", "x"];
+    cluster.kumi(&missing_folder).fails(74, &["/no/such/folder/file", "No such file"]);
     // With room again all is kept, and what waited.
     disk.resize(64 << 10);
     let waited = || cluster.job("much").filter(|job| job["output_not_kept"] == 0);

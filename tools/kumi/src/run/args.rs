@@ -134,6 +134,9 @@ pub struct RunArgs {
     /// Put the rank before each line of output
     #[arg(short = 'l', long)]
     pub label: bool,
+    /// Write the standard output of the ranks to FILE on this machine
+    #[arg(long, value_name = "FILE", conflicts_with = "terminal")]
+    pub output: Option<PathBuf>,
     /// Kill the job at the first SIGINT, SIGTERM or SIGHUP instead of sending it to the ranks
     #[arg(long)]
     pub kill: bool,

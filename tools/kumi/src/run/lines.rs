@@ -46,6 +46,11 @@ impl Lines {
         (self.raw, self.transparent) = (true, false);
     }
 
+    /// The output goes to a file.
+    pub fn nobody_reads(&mut self) {
+        self.separate = self.label.is_some();
+    }
+
     /// Takes output of a rank, and returns the bytes to write now.
     pub fn take(&mut self, rank: u32, stream: Stream, data: &[u8]) -> Vec<u8> {
         let is_terminal = self.raw && (rank, stream) == (0, Stream::Out);

@@ -28,17 +28,22 @@ pub use mpi::{FabricChoice, MpiChoice};
 pub use resources::{Bind, ResourceArgs};
 use session::{Session, Start};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 /// Runs the command.
 pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     let terminal = args.terminal.then(|| JobTerminal::new(&args.shown)).transpose()?;
+    let file = args.output.as_deref().map(create).transpose()?;
     let client = context.connect().await?;
     let size = terminal.as_ref().map(JobTerminal::size);
     let request = request(context, args.job, args.command, size)?;
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();
+    if let Some(file) = file {
+        session.write_to(file);
+    }
     if let Some(terminal) = terminal {
         session.show(terminal);
     }
@@ -46,6 +51,12 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         session.kill_at_once();
     }
     session.run(client).await
+}
+
+/// The file that gets the output, empty.
+fn create(path: &Path) -> Result<File, Error> {
+    let failed = |source| Error::File { doing: "write", path: path.to_owned(), source };
+    File::create(path).map_err(failed)
 }
 
 /// The request for a job, with a terminal of this size if it gets one.

@@ -3,6 +3,7 @@
 mod missing;
 mod notices;
 mod outcome;
+mod replies;
 mod terminal;
 mod transfer;
 
@@ -16,12 +17,13 @@ use crate::job_descriptions::{self, NodeNames};
 use crate::output;
 use crate::terminal::JobTerminal;
 use kumi_control::message::{ClientReply, ClientRequest, JobRequest, JobState, Outcome};
-use kumi_node::client::{ANSWER, Client, ClientError, Replies, Requests};
+use kumi_node::client::{ANSWER, Client, ClientError, Requests};
 use kumi_sched::JobId;
 use kumi_verdict::Explanation;
 use nix::sys::signal::Signal;
 pub use outcome::code_of;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -35,8 +37,6 @@ const ATTEMPTS: Duration = Duration::from_millis(200);
 const PROMPT: Duration = Duration::from_millis(150);
 /// Begins what programs say to a terminal, and ask it.
 const ESCAPE_BYTE: u8 = 0x1b;
-/// Replies read ahead of their handling.
-const AHEAD: usize = 64;
 
 /// Start of a session.
 pub enum Start {
@@ -103,6 +103,10 @@ pub struct Session {
     asked: bool,
     /// What was typed while there was no connection.
     typed: Vec<u8>,
+    /// Where standard output goes instead, until the writer has it.
+    file: Option<File>,
+    /// A person reads it.
+    on_terminal: bool,
     /// Output that could not be shown, in bytes.
     missing: u64,
     /// Output of the job that the head has not kept, in bytes.
@@ -133,6 +137,7 @@ enum ConnectionEnd {
 impl Session {
     /// A session; nothing is sent yet.
     pub fn new(context: &Context, start: Start, label: bool) -> Result<Self, Error> {
+        let on_terminal = std::io::stdout().is_terminal();
         let (ranks, job) = match &start {
             Start::Submit(request) => (request.ranks, None),
             Start::Follow { job, ranks, .. } => (*ranks, Some(*job)),
@@ -149,7 +154,7 @@ impl Session {
             confirmed: false,
             wants_input: false,
             input: None,
-            lines: Lines::new(ranks, label, std::io::stdout().is_terminal()),
+            lines: Lines::new(ranks, label, on_terminal),
             escalation: InterruptEscalation::default(),
             role: Role::Starter,
             last_signal: None,
@@ -162,6 +167,8 @@ impl Session {
             current: false,
             asked: false,
             typed: Vec::new(),
+            file: None,
+            on_terminal,
             missing: 0,
             not_kept: 0,
         })
@@ -190,8 +197,8 @@ impl Session {
     /// Follows the job to its end. The error, if any, has the exit code of the job.
     pub async fn run(mut self, client: Client) -> Result<(), Error> {
         let mut interrupts = Interrupts::listen_to(self.terminal.is_some())?;
-        let mut writer =
-            Writer::start().map_err(|source| Error::SetUp { what: "output", source })?;
+        let mut writer = Writer::start(self.file.take())
+            .map_err(|source| Error::SetUp { what: "output", source })?;
         let (mut client, mut left) = (client, false);
         let end = loop {
             match self.connection(client, &mut interrupts, &mut writer).await? {
@@ -223,7 +230,7 @@ impl Session {
         writer: &mut Writer,
     ) -> Result<ConnectionEnd, Error> {
         let (mut requests, replies) = client.split();
-        let mut replies = receive(replies);
+        let mut replies = replies::receive(replies);
         self.confirmed = false;
         self.shown = self.seen;
         let first = match &self.start {
@@ -274,7 +281,7 @@ impl Session {
         interrupts: &mut Interrupts,
         writer: &mut Writer,
     ) -> Event {
-        let terminal = std::io::stdout().is_terminal();
+        let terminal = self.on_terminal;
         if let Some(piece) = self.waiting.pop_front() {
             // Taken out only once there is room; otherwise put back.
             tokio::select! {
@@ -551,21 +558,6 @@ impl Session {
         }
         Err(Error::Silent(code_of(outcome, self.last_signal)))
     }
-}
-
-/// Reads replies in a task of its own, because a read must not be cancelled half-way.
-fn receive(mut replies: Replies) -> mpsc::Receiver<Result<Option<ClientReply>, ClientError>> {
-    let (sender, receiver) = mpsc::channel(AHEAD);
-    tokio::spawn(async move {
-        loop {
-            let reply = replies.next().await;
-            let last = !matches!(reply, Ok(Some(_)));
-            if sender.send(reply).await.is_err() || last {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 /// The next piece of input, if input is read.

@@ -3,6 +3,7 @@
 //! If a reader such as a pager pauses, signals are still forwarded.
 
 use kumi_control::message::Stream;
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
@@ -27,15 +28,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread.
-    pub fn start() -> io::Result<Self> {
+    /// Starts the thread. Standard output of the ranks goes to the file if there is one.
+    pub fn start(file: Option<File>) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(WAITING);
         let (tell, failed) = mpsc::channel(1);
         let (end, done) = mpsc::channel(1);
         let failure = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&failure);
         std::thread::Builder::new().name("output".to_owned()).spawn(move || {
-            write_all(receiver, &tell, &seen);
+            write_all((receiver, file), &tell, &seen);
             drop(end);
         })?;
         Ok(Self { sender, failure, failed, done })
@@ -64,7 +65,7 @@ impl Writer {
 }
 
 fn write_all(
-    mut receiver: mpsc::Receiver<Piece>,
+    (mut receiver, mut file): (mpsc::Receiver<Piece>, Option<File>),
     tell: &mpsc::Sender<io::Error>,
     failure: &Mutex<Option<io::ErrorKind>>,
 ) {
@@ -80,9 +81,10 @@ fn write_all(
                 continue;
             }
         };
-        let result = match stream {
-            Stream::Out => put(&mut io::stdout().lock(), &data),
-            Stream::Err => put(&mut io::stderr().lock(), &data),
+        let result = match (stream, &mut file) {
+            (Stream::Out, Some(file)) => file.write_all(&data),
+            (Stream::Out, None) => put(&mut io::stdout().lock(), &data),
+            (Stream::Err, _) => put(&mut io::stderr().lock(), &data),
         };
         if let Err(error) = result {
             broken = true;

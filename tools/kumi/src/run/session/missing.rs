@@ -6,8 +6,16 @@ use crate::output;
 use crate::run::writer::Piece;
 use crate::table;
 use kumi_control::message::Stream;
+use std::fs::File;
 
 impl Session {
+    /// Standard output of the ranks goes to a file.
+    pub fn write_to(&mut self, file: File) {
+        self.file = Some(file);
+        self.on_terminal = false;
+        self.lines.nobody_reads();
+    }
+
     /// Output is missing here: said where it would stand.
     pub(super) fn show_missing(&mut self, bytes: u64, offset: u64) {
         if offset <= self.shown {
