@@ -226,7 +226,6 @@ impl Head {
         self.quota.refund(uid, 1, bytes);
         self.enter(id, &JobState::Ended(outcome.clone()));
         let not_kept = self.jobs.get(id).map_or(0, |job| job.record.output_not_kept);
-        self.actions.push(HeadAction::EndSpool { job: id, outcome: outcome.clone(), not_kept });
         for client in self.subscribers.take_killers(id) {
             self.actions.reply(client, ClientReply::Done);
         }
@@ -234,6 +233,7 @@ impl Head {
             self.actions
                 .reply(client, ClientReply::Ended { job: id, outcome: outcome.clone(), not_kept });
         }
+        self.actions.push(HeadAction::EndSpool { job: id, outcome, not_kept });
         self.held.set_over(id);
         self.send(&nodes, &Command::Forget { job: id });
         self.jobs.unassign(id, nodes.iter());
