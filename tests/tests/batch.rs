@@ -76,3 +76,32 @@ fn a_time_limit_ends_a_job() {
     let run = run.finish().fails(124, &["time limit of 2.0s", "--time"]);
     assert_eq!(run.out, "over\n", "its ranks were asked to end");
 }
+
+#[test]
+fn ps_lists_what_is_asked_for() {
+    let cluster = TestCluster::up(2);
+    let range = submit(&cluster, &["--name", "task", "--array", "1-3", "true"]);
+    let fails = submit(&cluster, &["--name", "fails", "false"]);
+    cluster.kumi(&["wait", &range]).ok();
+    cluster.kumi(&["wait", &fails]).fails(1, &[]);
+    let waits = submit(&cluster, &["--name", "sleeps", "sleep", "600"]);
+    let columns = |options: &[&str]| {
+        let args = [&["ps", "--no-headings", "--format", "job,name,index,state"], options].concat();
+        let out = cluster.kumi(&args).ok().out;
+        out.lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+    };
+    let done = ["1 task 1 done", "2 task 2 done", "3 task 3 done"];
+    assert_eq!(columns(&["--all", "--filter", "name=TASK"]), done);
+    assert_eq!(
+        columns(&["--filter", "state=ended", "--filter", "name=fail"]),
+        ["4 fails - exit 1 (rank 0)"]
+    );
+    assert_eq!(columns(&["--user", "nobody-of-this-name"]), [] as [&str; 0]);
+    cluster.wait_state("sleeps", "running");
+    let listed = cluster.json(&["ps", "--json", "--filter", "state=running"]);
+    assert_eq!(listed[0]["job"].to_string(), waits);
+    cluster.kumi(&["ps", "--filter", "node=nowhere"]).fails(64, &["no node 'nowhere'"]);
+    cluster.kumi(&["kill", &waits, "--grace", "0s"]).ok();
+}

@@ -3,7 +3,8 @@
 
 use crate::error::BenchError;
 use kumi_control::message::{
-    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Program, Stream,
+    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, JobsPage, JobsQuery, Outcome,
+    Program, Stream,
 };
 use kumi_node::client::{Client, ClientError, Replies, Requests};
 use kumi_node::clock::monotonic;
@@ -219,8 +220,8 @@ fn add_ranks(ran: &mut JobRun, out: &[u8], size: u32, start: u64) -> Result<(), 
 
 /// The nodes of the jobs.
 async fn add_nodes(client: &mut Client, all: &mut [(JobId, JobRun)]) -> Result<(), BenchError> {
-    let reply = client.ask(&ClientRequest::Jobs { all: true }).await?;
-    let ClientReply::Jobs(list) = reply else {
+    let reply = client.ask(&ClientRequest::Jobs(JobsQuery::first_page(true))).await?;
+    let ClientReply::Jobs(JobsPage { list, .. }) = reply else {
         return Err(ClientError::Protocol("no list of jobs".to_owned()).into());
     };
     let nodes: BTreeMap<JobId, Vec<u32>> = list

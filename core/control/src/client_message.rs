@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::ArrayRange;
 use crate::message::{
-    ClusterStatus, ContentHash, DeadlockReport, JobList, JobRequest, JobState, Nanos, NodeSample,
-    Outcome, Refusal, Stream, Verdict, WaitReason, WindowSize,
+    ClusterStatus, ContentHash, DeadlockReport, JobRequest, JobState, JobsPage, JobsQuery, Nanos,
+    NodeSample, Outcome, Refusal, Stream, Verdict, WaitReason, WindowSize,
 };
 
 /// Request of a client to the head.
@@ -76,12 +76,9 @@ pub enum ClientRequest {
         /// Nanoseconds from SIGTERM to SIGKILL, at most [`crate::message::LONGEST_GRACE`]; 0: SIGKILL at once.
         grace_ns: Nanos,
     },
-    /// Jobs: those not over, or all the table has. Of other users' jobs only the cluster's owner and root get arguments,
+    /// A page of jobs, the newest first asked for. Of other users' jobs only the cluster's owner and root get arguments,
     /// folders and the reasons of refusals.
-    Jobs {
-        /// Also those that are over.
-        all: bool,
-    },
+    Jobs(JobsQuery),
     /// The cluster: nodes, their links, the mode.
     Cluster,
     /// A sample of every node.
@@ -224,7 +221,7 @@ pub enum ClientReply {
         reason: WaitReason,
     },
     /// Answer to `Jobs`.
-    Jobs(JobList),
+    Jobs(JobsPage),
     /// Answer to `Cluster`.
     Cluster(ClusterStatus),
     /// Answer to `Sample`.

@@ -20,6 +20,7 @@ pub mod disclosure;
 pub mod exchange;
 pub mod head;
 mod idle_report;
+mod jobs_page;
 mod key;
 pub mod lease;
 mod link_frame;

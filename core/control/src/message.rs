@@ -17,6 +17,7 @@ pub use crate::deadlock::{DeadlockReport, Verdict};
 pub use crate::disclosure::NodeFacts;
 pub use crate::exchange::{Contribution, ExchangeId, ExchangeReport, RelayReport};
 pub use crate::idle_report::IdleReport;
+pub use crate::jobs_page::{JobsPage, JobsQuery, MOST_PAGED, StateKind};
 pub use crate::key::SealKey;
 pub use crate::link_frame::{Down, Up};
 pub use crate::load_sample::{JobLoad, LoadSample, MOST_SLICES, MachineSample, SliceBegin};

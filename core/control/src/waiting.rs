@@ -171,6 +171,16 @@ pub struct JobList {
 }
 
 impl JobList {
+    /// This list and one of later jobs.
+    #[must_use]
+    pub fn followed_by(mut self, later: Self) -> Self {
+        self.records.extend(later.records);
+        self.idle.extend(later.idle);
+        self.stopped.extend(later.stopped);
+        self.waiting.extend(later.waiting);
+        self
+    }
+
     /// Whether the job runs and has nothing to do.
     pub fn is_idle(&self, job: JobId) -> bool {
         self.idle.binary_search(&job).is_ok()

@@ -4,8 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kumi_control::message::{CONTROL_VERSION, ClientReply, ClientRequest, Refusal, RefusalKind};
-use kumi_sched::NodeId;
+use kumi_control::message::{
+    CONTROL_VERSION, ClientReply, ClientRequest, JobList, JobsPage, JobsQuery, Refusal, RefusalKind,
+};
+use kumi_sched::{JobId, NodeId};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -212,6 +214,43 @@ impl Client {
             Some(ClientReply::Refused(refusal)) => Err(ClientError::Refused(refusal)),
             Some(reply) => Ok(reply),
             None => Err(ClientError::Lost),
+        }
+    }
+
+    /// All jobs of a query, ascending, page by page. Jobs that come or end meanwhile may be missing or not.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn jobs(&mut self, query: JobsQuery) -> Result<JobList, ClientError> {
+        let (mut query, mut all) = (query, JobList::default());
+        loop {
+            let JobsPage { list, more } = match self
+                .ask(&ClientRequest::Jobs(query.clone()))
+                .await?
+            {
+                ClientReply::Jobs(page) => page,
+                other => return Err(ClientError::Protocol(format!("{other:?} instead of jobs"))),
+            };
+            query.before = list.records.first().map(|record| record.spec.job);
+            let whole = !more || query.before.is_none();
+            all = list.followed_by(all);
+            if whole {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// One job, alone in its list, which is empty if there is no such job for this user.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn job(&mut self, job: JobId) -> Result<JobList, ClientError> {
+        match self.ask(&ClientRequest::Jobs(JobsQuery::job(job))).await? {
+            ClientReply::Jobs(JobsPage { list, .. }) => {
+                let found = list.records.first().is_some_and(|record| record.spec.job == job);
+                Ok(if found { list } else { JobList::default() })
+            }
+            other => Err(ClientError::Protocol(format!("{other:?} instead of a job"))),
         }
     }
 

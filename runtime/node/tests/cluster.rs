@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use common::{Cluster, PATIENCE, collect, request, run, start};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Outcome, RankStatus, Refusal, RefusalKind, Stream,
+    ClientReply, ClientRequest, JobsPage, JobsQuery, Outcome, RankStatus, Refusal, RefusalKind,
+    Stream,
 };
 use kumi_node::config::ModeName;
 use kumi_node::paths;
@@ -283,8 +284,13 @@ async fn of_ended_jobs_no_more_is_kept_than_is_configured() {
         jobs.iter().map(|job| spool(job).exists()).collect::<Vec<_>>(),
         [false, false, true]
     );
-    let listed = cluster.client().await.ask(&ClientRequest::Jobs { all: true }).await.unwrap();
-    let ClientReply::Jobs(list) = listed else { panic!("{listed:?}") };
+    let listed = cluster
+        .client()
+        .await
+        .ask(&ClientRequest::Jobs(JobsQuery::first_page(true)))
+        .await
+        .unwrap();
+    let ClientReply::Jobs(JobsPage { list, .. }) = listed else { panic!("{listed:?}") };
     assert_eq!(list.records.iter().map(|record| record.spec.job).collect::<Vec<_>>(), jobs[2..]);
     let table = rusqlite::Connection::open(kumi_node::paths::head_db(cluster.path())).unwrap();
     let rows = || table.query_row("SELECT count(*) FROM jobs", [], |row| row.get::<_, i64>(0));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::{Cluster, PATIENCE, request};
 use kumi_control::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, NodeSet, Outcome, Refusal, RefusalKind, Report,
-    Up, User,
+    CONTROL_VERSION, ClientReply, ClientRequest, JobsQuery, NodeSet, Outcome, Refusal, RefusalKind,
+    Report, Up, User,
 };
 use kumi_node::config::{ClusterKind, ModeName};
 use kumi_node::frame::{self, LINK_LIMIT};
@@ -163,7 +163,7 @@ async fn a_lying_node_is_neither_root_nor_the_owner() {
             assert!(is_disbelief(&reply), "{who:?} {wanted:?}: {reply:?}");
         }
         // What all may see is no secret.
-        let reply = ask(&lying, who, &ClientRequest::Jobs { all: true }).await;
+        let reply = ask(&lying, who, &ClientRequest::Jobs(JobsQuery::first_page(true))).await;
         assert!(matches!(reply, ClientReply::Jobs(_)), "{reply:?}");
     }
     // A user whom it may have: as itself.

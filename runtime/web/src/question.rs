@@ -1,7 +1,7 @@
 //! Questions to the head's main loop.
 
-use kumi_control::head::{JobsPage, JobsQuery};
 use kumi_control::message::{ClientReply, ClientRequest, JobList, Refusal, User};
+use kumi_control::message::{JobsPage, JobsQuery};
 use kumi_sched::JobId;
 use tokio::sync::oneshot;
 

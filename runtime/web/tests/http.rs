@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kumi_control::head::JobsPage;
+use kumi_control::message::JobsPage;
 use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind, User};
 use kumi_web::{Ask, Limits, Listener, Output, Picture, Question, Server, Sessions, Shared};
 use kumi_web::{Visitor, Watchers, history::HistoryReader, picture::JobPicture};

@@ -5,7 +5,6 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::run::session::{Session, Start};
 use crate::terminal::{self, JobTerminal};
-use kumi_control::message::{ClientReply, ClientRequest};
 use kumi_node::client::Client;
 use kumi_sched::JobId;
 
@@ -24,12 +23,8 @@ pub async fn run(context: &Context, args: &AttachArgs) -> Result<(), Error> {
 /// The start of a session that follows job `number`, with its name and size, and whether it has a terminal. For an unknown job
 /// the head refuses.
 pub async fn start(client: &mut Client, number: u64, wait: bool) -> Result<(Start, bool), Error> {
-    let records = match client.ask(&ClientRequest::Jobs { all: true }).await? {
-        ClientReply::Jobs(list) => list.records,
-        other => return Err(Error::unexpected(&other)),
-    };
     let job = JobId(number);
-    let known = records.into_iter().find(|record| record.spec.job == job);
+    let known = client.job(job).await?.records.pop();
     let request = known.map(|record| record.spec.request);
     let terminal = request.as_ref().is_some_and(|request| request.terminal.is_some());
     let (name, ranks) =

@@ -33,7 +33,7 @@ pub enum Command {
     /// Wait until jobs are over, and end with the exit code of the first that failed
     Wait(crate::wait::WaitArgs),
     /// List jobs
-    Ps(PsArgs),
+    Ps(crate::ps::PsArgs),
     /// End jobs on all their nodes, or send all their ranks a signal
     Kill(crate::kill::KillArgs),
     /// Show what a job has written
@@ -291,17 +291,6 @@ pub enum OnOff {
     On,
     /// Off
     Off,
-}
-
-/// `kumi ps`
-#[derive(Clone, Debug, Args)]
-pub struct PsArgs {
-    /// Also list the jobs that are over
-    #[arg(short, long)]
-    pub all: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `kumi logs`

@@ -401,7 +401,7 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::JobList;
+    use kumi_control::message::JobsPage;
 
     #[test]
     fn the_documented_codes() {
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn an_unexpected_reply_is_named_by_its_kind_only() {
-        let error = Error::unexpected(&ClientReply::Jobs(JobList::default()));
+        let error = Error::unexpected(&ClientReply::Jobs(JobsPage::default()));
         assert!(matches!(&error, Error::Unexpected(kind) if kind == "Jobs"), "{error}");
     }
 

@@ -4,12 +4,8 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::job_table::JobTable;
 use super::privacy::{ShowOthers, UNNAMED, hide_names};
 use crate::message::{ContentHash, JobRecord, JobState, Outcome, User};
-
-/// About what the records in one answer may take, in bytes.
-const MOST_LISTED_BYTES: usize = 700 << 10;
 
 /// Who asks for jobs.
 #[derive(Clone, Debug)]
@@ -21,27 +17,8 @@ pub(super) struct Viewer<'a> {
     pub(super) show: ShowOthers,
 }
 
-/// The records for an answer, ascending: of live jobs, and with `all` of ended ones too. An answer fits a frame: live jobs
-/// go before ended ones, and new ones before old ones.
-pub(super) fn list(jobs: &JobTable, all: bool, viewer: &Viewer<'_>) -> Vec<JobRecord> {
-    let live = jobs.iter().rev().filter(|job| !job.is_over());
-    let over = jobs.iter().rev().filter(|job| all && job.is_over());
-    let mut records: Vec<JobRecord> = Vec::new();
-    let mut size = 0;
-    for job in live.chain(over).filter(|job| viewer.sees(&job.record)) {
-        let record = viewer.view(&job.record);
-        size += bytes(&record);
-        if size > MOST_LISTED_BYTES {
-            break;
-        }
-        records.push(record);
-    }
-    records.sort_by_key(|record| record.spec.job);
-    records
-}
-
 /// About what a record takes in an answer.
-fn bytes(record: &JobRecord) -> usize {
+pub(super) fn bytes(record: &JobRecord) -> usize {
     let request = &record.spec.request;
     let args: usize = request.args.iter().map(|arg| arg.len() + 4).sum();
     let others = request.cwd.len() + request.name.len() + request.program.path.len();
@@ -74,6 +51,11 @@ impl Viewer<'_> {
             ShowOthers::All => [&request.name, file_name(path), &user.name],
             ShowOthers::Jobs | ShowOthers::Nothing => [UNNAMED, UNNAMED, ""],
         }
+    }
+
+    /// The number of a job's user, as [`Viewer::view`] has it.
+    pub(super) fn uid(&self, record: &JobRecord) -> Option<u32> {
+        (self.is_own(record) || self.show == ShowOthers::All).then_some(record.spec.user.uid)
     }
 
     /// A record without what the viewer may not know.

@@ -116,7 +116,6 @@ use keys::KeyGenerator;
 use lost_parts::LostParts;
 use membership::Membership;
 use output::OutputPositions;
-pub use paging::{JobsPage, JobsQuery, MOST_PAGED};
 pub use policy::{PolicyError, check_policy};
 pub use privacy::ShowOthers;
 use quota::Quota;

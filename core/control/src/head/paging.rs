@@ -1,38 +1,18 @@
 //! Pages of the job table for viewers who turn pages: newest first, and as long as they ask.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use kumi_sched::JobId;
 
 use super::Head;
-use super::listing::Viewer;
-use crate::message::{JobList, JobRecord, JobState, Refusal, User};
+use super::listing::{Viewer, bytes};
+use crate::message::{
+    JobList, JobRecord, JobState, JobsPage, JobsQuery, MOST_PAGED, Refusal, StateKind, User,
+};
 
-/// Most jobs on a page.
-pub const MOST_PAGED: usize = 500;
-
-/// Which jobs a page has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JobsQuery {
-    /// Only jobs that are not over.
-    pub live: bool,
-    /// Only jobs with this in their name, program or user's name, without regard to case.
-    pub text: String,
-    /// Only jobs with smaller numbers.
-    pub before: Option<JobId>,
-    /// At most so many, and at most [`MOST_PAGED`].
-    pub limit: usize,
-}
-
-/// A page of jobs as a user sees them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JobsPage {
-    /// The jobs.
-    pub list: JobList,
-    /// Whether there are more with smaller numbers.
-    pub more: bool,
-}
+/// About what the records on a page may take, in bytes: an answer fits a frame.
+const MOST_PAGED_BYTES: usize = 700 << 10;
 
 impl Head {
     /// A page of the jobs that a user sees.
@@ -42,13 +22,15 @@ impl Head {
         let limit = query.limit.min(MOST_PAGED);
         let earlier = |id: JobId| query.before.is_none_or(|before| id < before);
         let mut records: Vec<JobRecord> = Vec::new();
-        let mut more = false;
+        let (mut more, mut size) = (false, 0);
         for job in self.jobs.iter().rev().filter(|job| earlier(job.id())) {
             if (query.live && job.is_over()) || !viewer.sees(&job.record) {
                 continue;
             }
-            let Some(record) = matching(&viewer, &job.record, &text) else { continue };
-            if records.len() == limit {
+            let Some(record) = matching(&viewer, &job.record, query, &text) else { continue };
+            size += bytes(&record);
+            let full = size > MOST_PAGED_BYTES && !records.is_empty();
+            if records.len() == limit || full {
                 more = true;
                 break;
             }
@@ -88,10 +70,23 @@ impl Head {
     }
 }
 
-/// The record as the viewer sees it, if the text is in what the viewer sees of it. Only then it is copied: a record may have
-/// half a megabyte, and all of the table are looked through.
-fn matching(viewer: &Viewer<'_>, record: &JobRecord, text: &str) -> Option<JobRecord> {
-    let found =
-        text.is_empty() || viewer.words(record).iter().any(|it| it.to_lowercase().contains(text));
+/// The record as the viewer sees it, if that is what the query looks for. Only then it is copied: a record may have half a
+/// megabyte, and all of the table are looked through.
+fn matching(
+    viewer: &Viewer<'_>,
+    record: &JobRecord,
+    query: &JobsQuery,
+    text: &str,
+) -> Option<JobRecord> {
+    let [name, program, user] = viewer.words(record);
+    let has = |word: &str, text: &str| word.to_lowercase().contains(text);
+    let on_node = |node| record.spec.layout.iter().any(|part| part.node == node);
+    let number = || viewer.uid(record).map(|uid| uid.to_string());
+    let owned = |wanted: &String| wanted == user || Some(wanted) == number().as_ref();
+    let found = (text.is_empty() || [name, program, user].into_iter().any(|word| has(word, text)))
+        && (query.states.is_empty() || query.states.contains(&StateKind::from(&record.state)))
+        && query.node.is_none_or(on_node)
+        && query.name.as_ref().is_none_or(|wanted| has(name, &wanted.to_lowercase()))
+        && query.user.as_ref().is_none_or(owned);
     found.then(|| viewer.view(record))
 }

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 
 use super::channels;
-use super::listing;
 use super::sampling::SampleScope;
 use super::shutdown::Shutdown;
 use super::traces;
@@ -16,9 +15,9 @@ use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
 use crate::batch::ArrayRange;
 use crate::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobList, JobRequest,
-    JobState, LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal,
-    RefusalKind, User, WindowSize,
+    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRequest, JobState,
+    LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind,
+    User, WindowSize,
 };
 
 /// Shortest and longest slice, in nanoseconds.
@@ -48,9 +47,9 @@ impl Head {
             ClientRequest::Resize { job, size, redraw } => self.resize(user, job, (size, redraw)),
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job, grace_ns } => self.client_kill(client, user, job, grace_ns),
-            ClientRequest::Jobs { all } => {
-                let list = self.list(user, all);
-                self.actions.reply(client, ClientReply::Jobs(list));
+            ClientRequest::Jobs(query) => {
+                let page = self.page(user, &query);
+                self.actions.reply(client, ClientReply::Jobs(page));
                 Ok(())
             }
             ClientRequest::Cluster => {
@@ -285,10 +284,6 @@ impl Head {
             self.actions.reply(client, ClientReply::Done);
         }
         Ok(())
-    }
-
-    fn list(&self, user: &User, all: bool) -> JobList {
-        self.with_reasons(listing::list(&self.jobs, all, &self.viewer(user)))
     }
 
     fn status(&self) -> ClusterStatus {

@@ -371,9 +371,9 @@ fn lists_tell_no_secrets() {
     let over = test.running(2, 1);
     test.report(Report::Freed { job: over, nodes: set([0]) });
     let listed = |test: &mut Test, all| {
-        let actions = test.ask(&BOB, ClientRequest::Jobs { all });
+        let actions = test.ask(&BOB, ClientRequest::Jobs(JobsQuery::first_page(all)));
         match actions.into_iter().next() {
-            Some(HeadAction::ToClient(_, ClientReply::Jobs(list))) => list.records,
+            Some(HeadAction::ToClient(_, ClientReply::Jobs(JobsPage { list, .. }))) => list.records,
             other => panic!("{other:?}"),
         }
     };

@@ -40,9 +40,9 @@ fn a_job_that_is_idle_everywhere_has_no_slots_until_it_stirs() {
     let column = test.head.timetable().column(NodeId(0)).cloned();
     assert_eq!(column.as_ref().and_then(|c| c.constant_jobs()), Some(&[second][..]));
     assert_eq!(test.idle(first, [0], true), 0, "said before");
-    let ask = test.ask(&ALICE, ClientRequest::Jobs { all: false });
+    let ask = test.ask(&ALICE, ClientRequest::Jobs(JobsQuery::first_page(false)));
     let idle = |actions: &[HeadAction]| match actions {
-        [HeadAction::ToClient(_, ClientReply::Jobs(list))] => {
+        [HeadAction::ToClient(_, ClientReply::Jobs(JobsPage { list, .. }))] => {
             (list.records.len(), list.idle.clone())
         }
         other => panic!("{other:?}"),

@@ -48,9 +48,11 @@ fn a_key_is_kept_until_the_job_is_over_and_shown_to_nobody() {
     test.prepare(job, [(0, 1)]);
     let of = |test: &Test| test.records.iter().find(|r| r.spec.job == job).cloned().unwrap();
     assert_eq!((of(&test).state, of(&test).spec.seal_key), (JobState::Running, Some(key)));
-    let listed = test.ask(&BOB, ClientRequest::Jobs { all: true });
+    let listed = test.ask(&BOB, ClientRequest::Jobs(JobsQuery::first_page(true)));
     let listed = listed.iter().find_map(|action| match action {
-        HeadAction::ToClient(_, ClientReply::Jobs(list)) => Some(list.records.clone()),
+        HeadAction::ToClient(_, ClientReply::Jobs(JobsPage { list, .. })) => {
+            Some(list.records.clone())
+        }
         _ => None,
     });
     let listed = listed.expect("a list");

@@ -8,8 +8,8 @@ const ROOT: User = User { uid: 0, gid: 0, name: String::new() };
 const WHY: &str = "the working directory /home/alice/merger cannot be entered";
 
 fn listed(test: &mut Test, user: &User) -> Vec<JobRecord> {
-    match test.ask(user, ClientRequest::Jobs { all: true }).into_iter().next() {
-        Some(HeadAction::ToClient(_, ClientReply::Jobs(list))) => list.records,
+    match test.ask(user, ClientRequest::Jobs(JobsQuery::first_page(true))).into_iter().next() {
+        Some(HeadAction::ToClient(_, ClientReply::Jobs(JobsPage { list, .. }))) => list.records,
         other => panic!("{other:?}"),
     }
 }

@@ -4,9 +4,9 @@
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId, Retention};
 use kumi_control::message::{
     AbandonCause, ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord,
-    JobRequest, JobState, KeptOutput, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome,
-    PreparedNode, PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report,
-    Resources, Stream, SwitchSample, Up, User, WaitLimit, WindowSize,
+    JobRequest, JobState, JobsPage, JobsQuery, KeptOutput, MessageCounts, NodeDescription,
+    NodeSample, NodeSet, Outcome, PreparedNode, PreparedRanks, Program, RankAddress, RankStatus,
+    Refusal, RefusalKind, Report, Resources, Stream, SwitchSample, Up, User, WaitLimit, WindowSize,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 

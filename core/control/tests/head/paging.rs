@@ -1,8 +1,8 @@
 //! Pages of jobs, and loads, as users see them.
 
 use super::*;
-use kumi_control::head::{JobsPage, JobsQuery, MOST_PAGED, ShowOthers};
-use kumi_control::message::{JobLoad, LoadSample, SliceBegin};
+use kumi_control::head::ShowOthers;
+use kumi_control::message::{JobLoad, LoadSample, MOST_PAGED, SliceBegin, StateKind};
 
 /// A head that finds this many queued jobs of Alice in its table; every tenth is called `tenth`.
 fn with_queue(count: u64) -> Test {
@@ -64,6 +64,54 @@ fn a_page_has_what_is_looked_for() {
     assert_eq!(numbers(&page(&test, &ALICE, &text("no such job"))), [] as [u64; 0]);
     let huge = JobsQuery { limit: usize::MAX, ..JobsQuery::default() };
     assert_eq!(page(&test, &ALICE, &huge).list.records.len(), 100);
+}
+
+#[test]
+fn a_page_has_what_all_filters_let_through() {
+    let mut test = Test::wide(2, 1);
+    let runs = test.running(1, 1);
+    let (waits, _) = test.submit(request(2, 2, Some(2)));
+    let of_bob = JobRequest { name: "Other".into(), ..request(3, 2, Some(2)) };
+    test.ask(&BOB, ClientRequest::Submit(Box::new(of_bob)));
+    let of_bob = JobId(waits.0 + 1);
+    let found = |query: JobsQuery| {
+        let query = JobsQuery { limit: 9, ..query };
+        test.head.page(&ALICE, &query).list.records.iter().map(|it| it.spec.job).collect::<Vec<_>>()
+    };
+    let none = JobsQuery::default;
+    assert_eq!(found(JobsQuery { states: vec![StateKind::Running], ..none() }), [runs]);
+    let states = vec![StateKind::Queued, StateKind::Running];
+    assert_eq!(found(JobsQuery { states, ..none() }), [runs, waits, of_bob]);
+    assert_eq!(found(JobsQuery { user: Some("1001".into()), ..none() }), [of_bob]);
+    assert_eq!(found(JobsQuery { user: Some("100".into()), ..none() }), []);
+    assert_eq!(found(JobsQuery { name: Some("oTHE".into()), ..none() }), [of_bob]);
+    let node = test.head.records().find(|it| it.spec.job == runs).expect("it").spec.layout[0].node;
+    assert_eq!(found(JobsQuery { node: Some(node), ..none() }), [runs]);
+    let both = JobsQuery { node: Some(node), states: vec![StateKind::Queued], ..none() };
+    assert_eq!(found(both), []);
+}
+
+#[test]
+fn large_jobs_fill_a_page_sooner_and_none_is_left_out() {
+    let mut test = Test::without_nodes(1);
+    for token in 1..=10 {
+        let args = vec!["true".into(), "x".repeat(200 << 10)];
+        test.submit(JobRequest { args, ..request(token, 1, None) });
+    }
+    let (mut seen, mut before, mut pages) = (0, None, 0);
+    loop {
+        let query = JobsQuery { before, ..JobsQuery::first_page(true) };
+        let page = page(&test, &ALICE, &query);
+        let bytes =
+            postcard::to_allocvec(&ClientReply::Jobs(page.clone())).expect("it encodes").len();
+        assert!(bytes < 1 << 20, "an answer fits a frame");
+        (seen, pages) = (seen + page.list.records.len(), pages + 1);
+        before = page.list.records.first().map(|record| record.spec.job);
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!((seen, pages), (10, 4));
 }
 
 #[test]

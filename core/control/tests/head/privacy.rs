@@ -12,8 +12,8 @@ fn with_job(show_others: ShowOthers) -> (Test, JobId) {
 }
 
 fn jobs(test: &mut Test, user: &User) -> JobList {
-    match test.ask(user, ClientRequest::Jobs { all: true }).into_iter().next() {
-        Some(HeadAction::ToClient(_, ClientReply::Jobs(list))) => list,
+    match test.ask(user, ClientRequest::Jobs(JobsQuery::first_page(true))).into_iter().next() {
+        Some(HeadAction::ToClient(_, ClientReply::Jobs(JobsPage { list, .. }))) => list,
         other => panic!("{other:?}"),
     }
 }

@@ -36,8 +36,9 @@ impl Test {
     }
 
     fn waits_for(&mut self, job: JobId) -> Option<WaitReason> {
-        let actions = self.ask(&OWNER, ClientRequest::Jobs { all: false });
-        let Some(HeadAction::ToClient(_, ClientReply::Jobs(list))) = actions.into_iter().next()
+        let actions = self.ask(&OWNER, ClientRequest::Jobs(JobsQuery::first_page(false)));
+        let Some(HeadAction::ToClient(_, ClientReply::Jobs(JobsPage { list, .. }))) =
+            actions.into_iter().next()
         else {
             panic!("a list")
         };

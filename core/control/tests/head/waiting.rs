@@ -7,9 +7,9 @@ const SECOND: u64 = 1_000 * MS;
 
 impl Test {
     fn list(&mut self, user: &User) -> JobList {
-        let actions = self.ask(user, ClientRequest::Jobs { all: true });
+        let actions = self.ask(user, ClientRequest::Jobs(JobsQuery::first_page(true)));
         let list = actions.into_iter().find_map(|action| match action {
-            HeadAction::ToClient(_, ClientReply::Jobs(list)) => Some(list),
+            HeadAction::ToClient(_, ClientReply::Jobs(JobsPage { list, .. })) => Some(list),
             _ => None,
         });
         list.expect("a list")

@@ -78,7 +78,7 @@ impl KnownClient {
         let public = matches!(
             request,
             ClientRequest::Hello { .. }
-                | ClientRequest::Jobs { .. }
+                | ClientRequest::Jobs(_)
                 | ClientRequest::Cluster
                 | ClientRequest::Sample
                 | ClientRequest::SampleLoad { .. }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use kumi_control::head::{JobsQuery, MOST_PAGED};
-use kumi_control::message::{ClientReply, ClientRequest, RankSample, Verdict};
+use kumi_control::message::{
+    ClientReply, ClientRequest, JobsQuery, MOST_PAGED, RankSample, Verdict,
+};
 use kumi_sched::JobId;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,7 @@ pub(crate) async fn list(
         text: wanted.text,
         before: wanted.before.map(JobId),
         limit: wanted.limit.unwrap_or(PAGE).clamp(1, MOST_PAGED),
+        ..JobsQuery::default()
     };
     let page = ask(&app, &visitor, |answer| Ask::Jobs(query, answer)).await?;
     Ok(json(&Page { jobs: views::jobs(&page.list), more: page.more }))

@@ -9,8 +9,8 @@ use crate::job_descriptions;
 use crate::ps::{self, JobView};
 use crate::table::{self, Table};
 use kumi_control::message::{
-    ClientReply, ClientRequest, ClusterStatus, JobList, JobRecord, NodeSample, NodeStatus,
-    RankSample,
+    ClientReply, ClientRequest, ClusterStatus, JobList, JobRecord, JobsQuery, NodeSample,
+    NodeStatus, RankSample,
 };
 use kumi_node::client::Client;
 use kumi_sched::{JobId, NodeId};
@@ -66,10 +66,7 @@ impl Snapshot {
             ClientReply::Cluster(cluster) => cluster,
             other => return Err(Error::unexpected(&other)),
         };
-        let jobs = match client.ask(&ClientRequest::Jobs { all: false }).await? {
-            ClientReply::Jobs(jobs) => jobs,
-            other => return Err(Error::unexpected(&other)),
-        };
+        let jobs = client.jobs(JobsQuery::first_page(false)).await?;
         let samples = match client.ask(&ClientRequest::Sample).await? {
             ClientReply::Samples(samples) => samples,
             other => return Err(Error::unexpected(&other)),

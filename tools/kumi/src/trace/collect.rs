@@ -46,12 +46,7 @@ pub async fn collect(client: &mut Client, job: u64) -> Result<Trace, Error> {
 }
 
 async fn record(client: &mut Client, job: u64) -> Result<JobRecord, Error> {
-    let list = match client.ask(&ClientRequest::Jobs { all: true }).await? {
-        ClientReply::Jobs(list) => list,
-        other => return Err(Error::unexpected(&other)),
-    };
-    let found = list.records.into_iter().find(|record| record.spec.job == JobId(job));
-    found.ok_or(Error::NoTrace { job })
+    client.job(JobId(job)).await?.records.pop().ok_or(Error::NoTrace { job })
 }
 
 /// Nodes of one machine read the same clock; those of several are compared by the cluster's time, with its error.

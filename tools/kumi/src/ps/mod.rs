@@ -1,13 +1,15 @@
 //! `kumi ps`: the jobs of the cluster.
 
-use crate::cli::PsArgs;
+mod args;
+mod columns;
+
 use crate::context::Context;
 use crate::error::Error;
 use crate::job_descriptions;
-use crate::table::{self, Table};
+pub use args::PsArgs;
 use kumi_control::message::{
     Binding, ClientReply, ClientRequest, JobList, JobRecord, JobState, NodeRanks, NodeStatus,
-    Outcome, RankStatus, Resources, WaitReason,
+    Outcome, RankStatus, WaitReason,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -105,10 +107,7 @@ struct OutcomeView<'a> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let jobs = match client.ask(&ClientRequest::Jobs { all: args.all }).await? {
-        ClientReply::Jobs(list) => list,
-        other => return Err(Error::unexpected(&other)),
-    };
+    let jobs = client.jobs(args.query(context)?).await?;
     if args.json {
         let nodes = match client.ask(&ClientRequest::Cluster).await? {
             ClientReply::Cluster(cluster) => cluster.nodes,
@@ -116,7 +115,10 @@ pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
         };
         crate::output::json(&views(&jobs, &nodes))
     } else {
-        crate::output::text(&render(&jobs, crate::output::wall_ms(), &crate::output::user_name))
+        let columns = args.columns().unwrap_or_else(|| columns::usual(&jobs));
+        let text = columns::render(&jobs, &columns, &columns::Scene::now());
+        let begin = if args.no_headings { text.find('\n').map_or(0, |end| end + 1) } else { 0 };
+        crate::output::text(&text[begin..])
     }
 }
 
@@ -265,92 +267,6 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
     view
 }
 
-/// A column that the table has only if some job has something unusual in it.
-struct Column {
-    heading: &'static str,
-    /// Whether a job has.
-    unusual: fn(&Resources) -> bool,
-    text: fn(&Resources) -> String,
-}
-
-/// What ranks take beside one processor.
-const RESOURCES: [Column; 3] = [
-    Column {
-        heading: ">CPUS/RANK",
-        unusual: |resources| resources.processors_per_rank.is_some_and(|each| each > 1),
-        text: |resources| resources.processors_per_rank.unwrap_or(1).to_string(),
-    },
-    Column {
-        heading: ">MEM/RANK",
-        unusual: |resources| resources.memory_per_rank.is_some_and(|bytes| bytes > 0),
-        text: |resources| match resources.memory_per_rank {
-            None | Some(0) => "-".to_owned(),
-            Some(bytes) => table::bytes(bytes),
-        },
-    },
-    Column {
-        heading: "DEVICES/RANK",
-        unusual: |resources| !resources.devices.is_empty(),
-        text: |resources| {
-            let word = |(name, count)| format!("{}={count}", table::printable(name));
-            let words = resources.devices.iter().map(|device| word((&device.name, device.count)));
-            let words: Vec<String> = words.collect();
-            if words.is_empty() { "-".to_owned() } else { words.join(",") }
-        },
-    },
-];
-
-/// The table; `now_ms` is the wall clock. Priorities, estimates and resources have columns only if some job has an
-/// unusual one, and so has what jobs wait for.
-fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
-    let records = &jobs.records;
-    let requests = || records.iter().map(|record| &record.spec.request);
-    let priorities = requests().any(|request| request.priority > 1);
-    let estimates = requests().any(|request| request.estimate_ns.is_some());
-    let mut headings = vec![">JOB", "NAME", "USER", ">RANKS", "NODES", "STATE", ">TIME"];
-    headings.extend(priorities.then_some(">PRIORITY"));
-    headings.extend(estimates.then_some(">ESTIMATE"));
-    let shown = |column: &&Column| requests().any(|request| (column.unusual)(&request.resources));
-    let resources: Vec<&Column> = RESOURCES.iter().filter(shown).collect();
-    headings.extend(resources.iter().map(|column| column.heading));
-    let not_kept = records.iter().any(|record| record.output_not_kept > 0);
-    headings.extend(not_kept.then_some(">OUTPUT LOST"));
-    let waits = !jobs.waiting.is_empty();
-    headings.extend(waits.then_some("WAITS FOR"));
-    headings.push("COMMAND");
-    let mut table = Table::new(&headings);
-    for record in records {
-        let spec = &record.spec;
-        let end = record.ended_ms.unwrap_or(now_ms);
-        let time = record
-            .started_ms
-            .map_or_else(|| "-".to_owned(), |start| table::elapsed(end.saturating_sub(start)));
-        let estimate = spec.request.estimate_ns;
-        let estimate = estimate.map_or_else(|| "-".to_owned(), |e| table::elapsed(e / 1_000_000));
-        let mut row = vec![
-            spec.job.to_string(),
-            table::shortened(&spec.request.name, 24),
-            user(spec.user.uid),
-            spec.request.ranks.to_string(),
-            table::ranges(spec.layout.iter().map(|part| part.node.0)),
-            job_descriptions::state(&record.state, jobs.verdict(spec.job)),
-            time,
-        ];
-        row.extend(priorities.then(|| spec.request.priority.to_string()));
-        row.extend(estimates.then_some(estimate));
-        row.extend(resources.iter().map(|column| (column.text)(&spec.request.resources)));
-        row.extend(not_kept.then(|| match record.output_not_kept {
-            0 => "-".to_owned(),
-            bytes => table::bytes(bytes),
-        }));
-        let reason = jobs.waits_for(spec.job).map(job_descriptions::waits_for);
-        row.extend(waits.then(|| reason.unwrap_or_else(|| "-".to_owned())));
-        row.push(table::shortened(&job_descriptions::command(record), 60));
-        table.row(row);
-    }
-    table.render()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -401,6 +317,12 @@ mod tests {
         }
     }
 
+    /// The usual table at a time, if everybody is root.
+    fn usual(jobs: &JobList) -> String {
+        let scene = columns::Scene { now_ms: 62_000, user: |_| "root".to_owned() };
+        columns::render(jobs, &columns::usual(jobs), &scene)
+    }
+
     #[test]
     fn the_table() {
         let failed =
@@ -421,7 +343,7 @@ JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR              
         let reason = WaitReason::NodesDown { wanted: 8, has: 3, up: 3, nodes: 8 };
         let (idle, stopped, waiting) = (vec![JobId(8)], Vec::new(), vec![(JobId(10), reason)]);
         let jobs = JobList { records, idle, stopped, waiting };
-        assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
+        assert_eq!(usual(&jobs), expected);
         let value = serde_json::to_value(views(&jobs, &[])).unwrap();
         let reason = &value[2]["waits_for"];
         assert_eq!((&reason["kind"], &reason["wanted"]), (&"nodes_down".into(), &8.into()));
@@ -445,7 +367,7 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  PRIORITY  ESTIMATE  COMMAND
  10  w     root      8  -      queued       -         1    10m00s  ./cg A
 ";
         let jobs = JobList { records: records.into(), ..JobList::default() };
-        assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
+        assert_eq!(usual(&jobs), expected);
         let value = serde_json::to_value(views(&jobs, &[])).unwrap();
         assert_eq!((&value[0]["priority"], &value[1]["estimate_s"]), (&3.into(), &600.0.into()));
         assert_eq!(value[0]["estimate_s"], serde_json::Value::Null);
@@ -464,7 +386,7 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  CPUS/RANK  MEM/RANK  DEVICES/RANK
  10  w     root      8  -      queued       -          1         -  -             ./cg A
 ";
         let jobs = JobList { records: records.into(), ..JobList::default() };
-        assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
+        assert_eq!(usual(&jobs), expected);
         let value = serde_json::to_value(views(&jobs, &tree_nodes(&[2, 2]))).unwrap();
         let job = &value[0];
         assert_eq!(
@@ -492,7 +414,7 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  OUTPUT LOST  COMMAND
  10  y     root      8  0-1    running  1m00s        3 MiB  ./cg A
 ";
         let jobs = JobList { records: records.into(), ..JobList::default() };
-        assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
+        assert_eq!(usual(&jobs), expected);
         let value = serde_json::to_value(views(&jobs, &[])).unwrap();
         assert_eq!(value[1]["output_not_kept"], 3 << 20);
     }
