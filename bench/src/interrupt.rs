@@ -57,7 +57,7 @@ pub(crate) fn take_down(directory: &Path) {
 impl RunningCluster {
     fn down(self) {
         let mut command = Command::new(&self.kumi);
-        command.args(["cluster", "down"]);
+        command.args(["cluster", "destroy", "--yes"]);
         command.env("KUMI_DIR", &self.directory).env("KUMI_CLUSTER", &self.name);
         if let Err(error) = cluster::output(&mut command) {
             eprintln!("kumi-bench: {error}");

@@ -282,7 +282,7 @@ impl TestCluster {
     #[track_caller]
     pub fn down(&mut self) -> FinishedCommand {
         self.up = false;
-        self.kumi(&["cluster", "down"])
+        self.kumi(&["cluster", "destroy", "--yes"])
     }
 
     /// Everything of this cluster that is on the machine: processes, namespaces, cgroups, files.
@@ -307,13 +307,13 @@ impl Drop for TestCluster {
             // What the daemons say often tells why the test failed.
             eprintln!("{}", self.logs());
         }
-        let down = self.command(&["cluster", "down"]);
+        let down = self.command(&["cluster", "destroy", "--yes"]);
         if std::thread::panicking() {
             // A second panic would hide the first.
             let down = std::panic::AssertUnwindSafe(|| command::run(down).status.success());
             let ended = std::panic::catch_unwind(down);
             if !matches!(ended, Ok(true)) {
-                eprintln!("`kumi cluster down` failed or hung: {:?}", self.traces());
+                eprintln!("`kumi cluster destroy` failed or hung: {:?}", self.traces());
             }
         } else {
             command::run(down).ok();

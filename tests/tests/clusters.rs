@@ -126,7 +126,7 @@ fn a_user_without_rights_has_a_cluster_on_loopback() {
     let switched = kumi(&args);
     let id = kumi(&["run", "id", "-u"]);
     // Whatever happened, nothing stays.
-    let down = kumi(&["cluster", "down"]);
+    let down = kumi(&["cluster", "destroy", "--yes"]);
     up.ok();
     assert!(ran.ok().out.contains("hello from rank 3 of 4 on node 1"));
     switched.ok();
@@ -144,7 +144,7 @@ fn two_jobs_share_with(mut limits: Command) -> command::FinishedCommand {
     let name = format!("l{}-{number}", std::process::id());
     let script = r#"
         set -e
-        trap '"$KUMI" cluster down' EXIT
+        trap '"$KUMI" cluster destroy --yes' EXIT
         "$KUMI" cluster up --local 2 --slice 10ms
         "$KUMI" run -n 2 --nodes 2 "$LOCKSTEP" --seconds 1 &
         first=$!
@@ -191,4 +191,25 @@ fn without_cgroup_v2_jobs_are_stopped_by_signals() {
     for node in stats["nodes"].as_array().expect("nodes") {
         assert!(node["switching"]["count"].as_u64() > Some(10), "{node}");
     }
+}
+
+#[test]
+fn going_down_keeps_what_belongs_to_the_cluster() {
+    let mut cluster = TestCluster::up(2);
+    cluster.kumi(&["run", "--name", "first", "echo", "kept"]).ok();
+    let down = cluster.kumi(&["cluster", "down"]).ok();
+    assert!(down.out.contains("logs and configuration stay in"), "{down:?}");
+    assert!(machine::processes(&cluster.path().display().to_string()).is_empty());
+    assert!(machine::namespaces(&format!("kumi-{}-", cluster.name())).is_empty());
+    // It may be repeated.
+    cluster.kumi(&["cluster", "down"]).ok();
+    cluster.kumi(&["cluster", "up"]).ok();
+    assert_eq!(cluster.kumi(&["logs", "1"]).ok().out, "kept\n");
+    cluster.kumi(&["run", "--name", "second", "true"]).ok();
+    assert_eq!(cluster.job("second").expect("in the table")["job"], 2, "numbers go on");
+    // Standard input is no terminal here.
+    cluster.kumi(&["cluster", "destroy"]).fails(64, &["--yes"]);
+    assert_eq!(cluster.nodes_up(), 2, "nothing was done");
+    cluster.down().ok();
+    assert!(cluster.traces().is_empty(), "left behind: {:#?}", cluster.traces());
 }

@@ -44,7 +44,7 @@ fn waits_give_way_to_other_jobs_only_where_these_can_run() {
     });
     // A slice is one job's alone.
     assert_eq!(total(&cluster, "blocked_others"), 0);
-    cluster.kumi(&["cluster", "set", "--mode", "os"]).ok();
+    cluster.kumi(&["cluster", "set", "--policy", "os"]).ok();
     command::wait_for("waits that give way", || {
         (total(&cluster, "blocked_others") > 5).then_some(())
     });

@@ -46,7 +46,7 @@ fn without_a_cluster_every_command_says_so() {
         cluster.kumi(args).fails(69, &["kumi: ", cluster.name()]);
     }
     // Nothing to take down is no failure.
-    cluster.kumi(&["cluster", "down"]).ok();
+    cluster.kumi(&["cluster", "destroy", "--yes"]).ok();
     cluster.kumi(&["no-such-command"]).fails(64, &["no-such-command"]);
     cluster.kumi(&["--cluster", "No/Name", "ps"]).fails(64, &["No/Name"]);
 }
@@ -134,7 +134,7 @@ fn only_the_owner_may_take_a_cluster_down() {
         return kumi_skip::skip("only_the_owner_may_take_a_cluster_down", reason);
     }
     as_other(&["cluster", "down"]).fails(77, &[]);
-    as_other(&["cluster", "set", "--mode", "os"]).fails(77, &[]);
+    as_other(&["cluster", "set", "--policy", "os"]).fails(77, &[]);
     // Running a job is everybody's right; it runs as who asked.
     assert_eq!(as_other(&["run", "--cwd", "/", "id", "-u"]).ok().out, "65534\n");
     cluster.kumi(&["run", "true"]).ok();

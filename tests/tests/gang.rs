@@ -118,8 +118,8 @@ fn mode_and_slice_change_while_jobs_run() {
     let jobs = [cluster.start(&args), cluster.start(&args)];
     for (option, value, mode, slice_us) in [
         ("--slice", "1ms", "gang", 1_000.0),
-        ("--mode", "os", "os", 1_000.0),
-        ("--mode", "gang", "gang", 1_000.0),
+        ("--policy", "os", "os", 1_000.0),
+        ("--policy", "dqt", "gang", 1_000.0),
         ("--slice", "10ms", "gang", 10_000.0),
     ] {
         cluster.kumi(&["cluster", "set", option, value]).ok();

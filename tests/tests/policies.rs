@@ -152,7 +152,7 @@ fn the_policy_changes_while_jobs_run_and_outlives_the_head() {
     let job = cluster.wait_state("second", "running");
     assert_eq!(nodes_of(&job), [0, 1]);
     cluster.kumi(&["cluster", "set", "--policy", "os"]).ok();
-    cluster.kumi(&["cluster", "set", "--policy", "gang"]).ok();
+    cluster.kumi(&["cluster", "set", "--policy", "dqt:ff"]).ok();
     let file = std::fs::read_to_string(cluster.path().join("cluster.toml")).expect("cluster.toml");
     assert!(file.contains("policy = \"dqt:ff\"") && file.contains("mode = \"gang\""), "{file}");
 

@@ -119,7 +119,8 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _as_far_as_it_is_up = self.cluster.command(&["cluster", "down"]).output();
+            let _as_far_as_it_is_up =
+                self.cluster.command(&["cluster", "destroy", "--yes"]).output();
         }
         let group = i32::try_from(self.shell.pid()).expect("a process number");
         let group = nix::unistd::Pid::from_raw(group);

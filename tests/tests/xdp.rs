@@ -199,12 +199,12 @@ fn a_node_that_cannot_says_why() {
         command::run(command)
     };
     let strict = kumi(&["cluster", "up", "--local", "2", "--wire", "xdp"]);
-    let cleaned = kumi(&["cluster", "down"]);
+    let cleaned = kumi(&["cluster", "destroy", "--yes"]);
     let lenient = kumi(&["cluster", "up", "--local", "2", "--wire", "auto"]);
     let status = kumi(&["cluster", "status"]);
     let lockstep = binaries::path("lockstep").display().to_string();
     let ran = kumi(&["run", "-n", "2", "--nodes", "2", &lockstep, "--seconds", "0.5"]);
-    let down = kumi(&["cluster", "down"]);
+    let down = kumi(&["cluster", "destroy", "--yes"]);
     assert_ne!(strict.code(), 0);
     let said = format!("{strict:?}");
     assert!(said.contains("AF_XDP") && said.contains("loopback"), "{said}");

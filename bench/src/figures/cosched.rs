@@ -39,8 +39,8 @@ struct Way {
     spin: &'static str,
 }
 
-const GANG: &[&str] = &["--policy", "gang", "--fill", "off"];
-const FILLED: &[&str] = &["--policy", "gang", "--fill", "on"];
+const GANG: &[&str] = &["--policy", "dqt", "--fill", "off"];
+const FILLED: &[&str] = &["--policy", "dqt", "--fill", "on"];
 const PLAIN: &[&str] = &["--policy", "os"];
 
 /// All ways, those with fixed numbers of microseconds in the order of [`DECADES`].

@@ -43,8 +43,11 @@ const TOGETHER: Duration = Duration::from_millis(1_200);
 const ALONE: Duration = Duration::from_millis(500);
 
 /// The ways of sharing that are compared.
-const SHARING: [&[&str]; 3] =
-    [&["--mode", "gang", "--fill", "on"], &["--mode", "gang", "--fill", "off"], &["--mode", "os"]];
+const SHARING: [&[&str]; 3] = [
+    &["--policy", "dqt", "--fill", "on"],
+    &["--policy", "dqt", "--fill", "off"],
+    &["--policy", "os"],
+];
 
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     // Short ones, so that daemons find out soon and windows have many.

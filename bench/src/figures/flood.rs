@@ -44,7 +44,7 @@ fn other<'c>(cluster: &'c Cluster, mode: &str, env: &[&str]) -> Result<Meter<'c>
 }
 
 fn full_rings(cluster: &Cluster, runs: usize) -> Result<Record, BenchError> {
-    cluster.kumi(&["cluster", "set", "--mode", "os"])?;
+    cluster.kumi(&["cluster", "set", "--policy", "os"])?;
     // A small queue of unexpected messages fills soon; a rank that waits for room blocks at once.
     let env = ["--env", "KUMI_UNEXPECTED_BYTES=65536", "--env", "KUMI_SPIN=0"];
     let flood = other(cluster, "full", &env)?;
@@ -73,7 +73,7 @@ fn full_rings(cluster: &Cluster, runs: usize) -> Result<Record, BenchError> {
 }
 
 fn streams(cluster: &Cluster, runs: usize) -> Result<Record, BenchError> {
-    cluster.kumi(&["cluster", "set", "--mode", "gang"])?;
+    cluster.kumi(&["cluster", "set", "--policy", "dqt"])?;
     let (pair, flood) = (pair(cluster)?, other(cluster, "stream", &[])?);
     let compute = other(cluster, "compute", &[])?;
     Meter::signal(&[&compute], "STOP")?;

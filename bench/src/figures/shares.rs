@@ -41,14 +41,14 @@ impl Shares {
         let all: Vec<&Meter<'_>> = jobs.iter().collect();
         let mut windows = Vec::new();
         for _ in 0..cycles {
-            cluster.kumi(&["cluster", "set", "--mode", "gang"])?;
+            cluster.kumi(&["cluster", "set", "--policy", "dqt"])?;
             let gang = Window::pass(lengths.together);
-            cluster.kumi(&["cluster", "set", "--mode", "os"])?;
+            cluster.kumi(&["cluster", "set", "--policy", "os"])?;
             let os = Window::pass(lengths.together);
             let alone = Meter::each_alone(&all, lengths.alone)?;
             windows.push(Cycle { gang, os, alone });
         }
-        cluster.kumi(&["cluster", "set", "--mode", "gang"])?;
+        cluster.kumi(&["cluster", "set", "--policy", "dqt"])?;
         Meter::catch_up();
         let of = |window: &dyn Fn(&Cycle, usize) -> Window| {
             let of_job = |(index, job): (usize, &Meter<'_>)| {

@@ -75,13 +75,13 @@ fn paused(cluster: &Cluster, slice: &str, runs: usize) -> Result<Record, BenchEr
     let _asleep = Meter::spawn(cluster, "asleep", &[], &sleep, &["100000"])?;
     let mut windows = Vec::new();
     for _ in 0..runs {
-        let pair = ["gang", "os"].map(|mode| {
-            cluster.kumi(&["cluster", "set", "--mode", mode])?;
+        let pair = ["dqt", "os"].map(|policy| {
+            cluster.kumi(&["cluster", "set", "--policy", policy])?;
             Ok::<Window, BenchError>(Window::pass(PAUSED))
         });
         windows.push(pair);
     }
-    cluster.kumi(&["cluster", "set", "--mode", "gang"])?;
+    cluster.kumi(&["cluster", "set", "--policy", "dqt"])?;
     Meter::catch_up();
     let (mut ours, mut peer) = (Vec::new(), Vec::new());
     for [paused, alone] in windows {

@@ -61,7 +61,7 @@ class Cluster:
 
     def down(self) -> None:
         """Ends everything."""
-        self.kumi("cluster", "down")
+        self.kumi("cluster", "destroy", "--yes")
 
 
 def wait_for(what: str, look: Callable[[], T | None], pause: float = 0.02) -> T:

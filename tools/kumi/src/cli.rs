@@ -3,7 +3,7 @@
 use crate::cluster::JobDefaultArgs;
 use crate::parse;
 use crate::terminal::TerminalArgs;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use kumi_sched::SliceLength;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -74,8 +74,10 @@ pub enum ClusterCommand {
     Up(UpArgs),
     /// Show the cluster's nodes
     Status(StatusArgs),
-    /// End all jobs, stop the cluster and leave nothing of it on this machine
+    /// End all jobs and stop the cluster; its table of jobs, their output, logs and configuration stay
     Down(DownArgs),
+    /// Stop the cluster and remove everything of it from this machine, after asking
+    Destroy(DestroyArgs),
     /// Change how jobs share the processors, while they run
     Set(SetArgs),
     /// Refuse all certificates that a node has now
@@ -113,11 +115,13 @@ pub struct SharingArgs {
     /// Processors of each node of a local cluster
     #[arg(long, value_enum, default_value_t = Cpus::Auto)]
     pub cpus: Cpus,
-    /// How jobs share the nodes: a scheduling policy such as dqt, fair-dqt:apa, matrix or easy; gang
-    /// for the default policy; or os to leave it to the operating systems
-    #[arg(long, alias = "mode", value_name = "NAME", value_parser = parse::policy,
-          default_value = "gang")]
+    /// How jobs share the nodes: a scheduling policy such as dqt, fair-dqt:apa, matrix or easy, or os to leave
+    /// it to the operating systems
+    #[arg(long, value_name = "NAME", value_parser = parse::policy, default_value = "dqt")]
     pub policy: Policy,
+    /// Refused: `--policy` says it
+    #[arg(long, hide = true, value_name = "NAME", value_parser = parse::no_mode)]
+    pub mode: Option<String>,
     /// Switch even when one job runs alone, to measure the cost of switching
     #[arg(long)]
     pub force_switch: bool,
@@ -207,9 +211,18 @@ pub struct StatusArgs {
 /// `kumi cluster down`
 #[derive(Clone, Debug, Args)]
 pub struct DownArgs {
-    /// Also remove the configuration and the keys of a cluster of hosts
-    #[arg(long)]
-    pub purge: bool,
+    /// Refused: `kumi cluster destroy` removes a cluster
+    #[arg(long, hide = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "",
+          value_parser = parse::no_purge)]
+    pub purge: Option<String>,
+}
+
+/// `kumi cluster destroy`
+#[derive(Clone, Debug, Args)]
+pub struct DestroyArgs {
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 /// `kumi cluster set`
@@ -219,10 +232,13 @@ pub struct SetArgs {
     /// Length of a time slice, 250us to 10s; auto: 1ms to 100ms, the fewer jobs take turns the longer
     #[arg(long, value_name = "TIME", value_parser = parse::slice)]
     pub slice: Option<SliceLength>,
-    /// How jobs share the nodes: a scheduling policy such as dqt, fair-dqt:apa, matrix or easy; os to
-    /// leave it to the operating systems; or gang to return to the policy in force before os
-    #[arg(long, alias = "mode", value_name = "NAME", value_parser = parse::policy)]
+    /// How jobs share the nodes: a scheduling policy such as dqt, fair-dqt:apa, matrix or easy, or os to leave
+    /// it to the operating systems
+    #[arg(long, value_name = "NAME", value_parser = parse::policy)]
     pub policy: Option<Policy>,
+    /// Refused: `--policy` says it
+    #[arg(long, hide = true, value_name = "NAME", value_parser = parse::no_mode)]
+    pub mode: Option<String>,
     /// Switch even when one job runs alone
     #[arg(long, value_enum)]
     pub force_switch: Option<OnOff>,
@@ -276,8 +292,6 @@ pub enum Cpus {
 /// Sharing of processors among jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// All ranks of a job in the same slice, by the policy that the cluster has.
-    Gang,
     /// Every job all the time, as the operating systems like.
     Os,
     /// All ranks of a job in the same slice, by this policy.
@@ -391,6 +405,32 @@ mod tests {
             let error = read(&["kumi", "run", "--handler", wrong, "prog"]).unwrap_err().to_string();
             assert!(error.contains("other, rr or fifo"), "{error}");
             assert!(read(&["kumi", "cluster", "up", "--local", "1", "--handler", wrong]).is_err());
+        }
+    }
+
+    #[test]
+    fn what_was_called_otherwise_is_refused_with_its_name_of_today() {
+        for (words, says) in [
+            (&["kumi", "cluster", "set", "--mode", "os"][..], "write --policy os"),
+            (&["kumi", "cluster", "up", "--local", "1", "--mode", "gang"], "write --policy dqt"),
+            (&["kumi", "cluster", "set", "--policy", "gang"], "write dqt"),
+            (&["kumi", "cluster", "down", "--purge"], "kumi cluster destroy"),
+        ] {
+            let error = read(words).unwrap_err().to_string();
+            assert!(error.contains(says), "{words:?}: {error}");
+        }
+        assert!(read(&["kumi", "cluster", "down"]).is_ok());
+    }
+
+    #[test]
+    fn misspelt_commands_and_options_have_suggestions() {
+        for (words, says) in [
+            (&["kumi", "submt", "x"][..], "'submit'"),
+            (&["kumi", "cluster", "staus"], "'status'"),
+            (&["kumi", "ps", "--filtr", "x"], "'--filter'"),
+        ] {
+            let error = read(words).unwrap_err().to_string();
+            assert!(error.contains(says), "{words:?}: {error}");
         }
     }
 

@@ -119,7 +119,7 @@ pub enum Error {
     },
     /// Something could not be removed.
     #[error(
-        "{what} of the cluster could not be removed: {said}; run `kumi cluster down` again, as its owner or root"
+        "{what} of the cluster could not be removed: {said}; run the command again, as its owner or root"
     )]
     LeftOver {
         /// Its name.

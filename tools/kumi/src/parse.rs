@@ -67,6 +67,15 @@ pub enum ParseError {
     /// Not a priority.
     #[error("'{0}' is not a priority; give a number from 1 (ordinary) to {MOST_PRIORITY}")]
     Priority(String),
+    /// An earlier word for the default policy.
+    #[error("gang is what most policies do, and none of them; write dqt for the default one")]
+    Gang,
+    /// An earlier name of `--policy`.
+    #[error("the option has another name; write --policy {0}")]
+    Mode(String),
+    /// An earlier way to remove a cluster.
+    #[error("a cluster is removed with `kumi cluster destroy`")]
+    Purge,
     /// No scheduling policy has this name, or clusters cannot use it.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -206,13 +215,23 @@ pub fn priority(text: &str) -> Result<u16, ParseError> {
     number.ok_or_else(|| ParseError::Priority(text.to_owned()))
 }
 
-/// `gang`, `os` or the name of a scheduling policy that clusters can use.
+/// `os` or the name of a scheduling policy that clusters can use.
 pub fn policy(text: &str) -> Result<Policy, ParseError> {
     match text {
-        "gang" => Ok(Policy::Gang),
+        "gang" => Err(ParseError::Gang),
         "os" => Ok(Policy::Os),
         name => Ok(check_policy(name).map(|()| Policy::Named(name.to_owned()))?),
     }
+}
+
+/// What `--mode` took: refused with what to write.
+pub fn no_mode(text: &str) -> Result<String, ParseError> {
+    Err(ParseError::Mode(if text == "gang" { "dqt" } else { text }.to_owned()))
+}
+
+/// `--purge`: refused with what to write.
+pub fn no_purge(_: &str) -> Result<String, ParseError> {
+    Err(ParseError::Purge)
 }
 
 /// A slice: `auto`, or a duration in the permitted range.
@@ -365,7 +384,7 @@ mod tests {
 
     #[test]
     fn policies_are_those_of_a_cluster() {
-        assert_eq!(policy("gang"), Ok(Policy::Gang));
+        assert_eq!(policy("gang"), Err(ParseError::Gang));
         assert_eq!(policy("os"), Ok(Policy::Os));
         assert_eq!(policy("fair-dqt:apa"), Ok(Policy::Named("fair-dqt:apa".to_owned())));
         let wrong = policy("esy").unwrap_err().to_string();

@@ -233,6 +233,7 @@ impl Head {
             self.actions
                 .reply(client, ClientReply::Ended { job: id, outcome: outcome.clone(), not_kept });
         }
+        let outcome = outcome.clone();
         self.actions.push(HeadAction::EndSpool { job: id, outcome, not_kept });
         self.held.set_over(id);
         self.send(&nodes, &Command::Forget { job: id });

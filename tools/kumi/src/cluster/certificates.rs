@@ -40,7 +40,7 @@ pub async fn revoke(context: &Context, args: &RevokeArgs) -> Result<(), Error> {
     let Daemon::Node(node) = daemon(&config, &args.node)? else {
         return Err(Error::Usage(
             "the head's certificate cannot be revoked: nobody could tell the nodes; make a new \
-             cluster with `kumi cluster down --purge`"
+             cluster after `kumi cluster destroy`"
                 .to_owned(),
         ));
     };

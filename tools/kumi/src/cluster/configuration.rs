@@ -101,7 +101,7 @@ pub fn slice_us(slice: SliceLength) -> u64 {
 fn policy_name(policy: &Policy) -> String {
     match policy {
         Policy::Named(name) => name.clone(),
-        Policy::Gang | Policy::Os => defaults::policy(),
+        Policy::Os => defaults::policy(),
     }
 }
 
@@ -117,7 +117,7 @@ fn job_defaults(sharing: &SharingArgs) -> JobDefaults {
 
 fn mode(policy: &Policy) -> ModeName {
     match policy {
-        Policy::Gang | Policy::Named(_) => ModeName::Gang,
+        Policy::Named(_) => ModeName::Gang,
         Policy::Os => ModeName::Os,
     }
 }

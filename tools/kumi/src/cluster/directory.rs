@@ -93,11 +93,6 @@ pub fn remove_stale(dir: &Path) -> Result<(), Error> {
     remove_matching(dir, &|name| name.ends_with(".sock") || name.ends_with(".pid"))
 }
 
-/// Removes all but the configuration and the keys.
-pub fn remove_runtime(dir: &Path) -> Result<(), Error> {
-    remove_matching(dir, &|name| name != "cluster.toml" && name != "tls")
-}
-
 /// Removes the whole directory.
 pub fn remove_all(dir: &Path) -> Result<(), Error> {
     if !dir.exists() || is_foreign(dir)? {

@@ -29,7 +29,8 @@ pub async fn run(context: &Context, command: ClusterCommand) -> Result<(), Error
         ClusterCommand::Init(args) => init(context, &args),
         ClusterCommand::Up(args) => up::run(context, &args).await,
         ClusterCommand::Status(args) => status::run(context, &args).await,
-        ClusterCommand::Down(args) => down::run(context, &args).await,
+        ClusterCommand::Down(_) => down::run(context).await,
+        ClusterCommand::Destroy(args) => down::destroy(context, &args).await,
         ClusterCommand::Set(args) => set::run(context, &args).await,
         ClusterCommand::Revoke(args) => certificates::revoke(context, &args).await,
         ClusterCommand::Rotate(args) => certificates::rotate(context, &args),
@@ -55,7 +56,7 @@ fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
                 named.name,
                 named.dir().display()
             ),
-            advice: "remove it with `kumi cluster down --purge` or name another with --cluster"
+            advice: "remove it with `kumi cluster destroy` or name another with --cluster"
                 .to_owned(),
         });
     }

@@ -40,21 +40,23 @@ async fn ask(client: &mut Client) -> Result<ClusterStatus, Error> {
 
 /// The settings in force, with the changes of the arguments. `fill` counts where the mode in force does not say.
 fn wanted(now: Mode, fill: bool, args: &SetArgs) -> Result<Mode, Error> {
-    let (policy, forced, filled) = match now {
-        Mode::Gang { force_switch, fill } => (Policy::Gang, force_switch, fill),
-        Mode::OperatingSystem => (Policy::Os, false, fill),
+    let (gang, forced, filled) = match now {
+        Mode::Gang { force_switch, fill } => (true, force_switch, fill),
+        Mode::OperatingSystem => (false, false, fill),
     };
     let fill = args.fill.map_or(filled, |value| value == OnOff::On);
     let force_switch = args.force_switch.map_or(forced, |value| value == OnOff::On);
-    match args.policy.as_ref().unwrap_or(&policy) {
-        Policy::Gang | Policy::Named(_) => Ok(Mode::Gang { force_switch, fill }),
-        Policy::Os if args.force_switch == Some(OnOff::On) => Err(Error::Usage(
-            "--force-switch is about gang scheduling; add --policy gang".to_owned(),
-        )),
-        Policy::Os if args.fill.is_some() => {
-            Err(Error::Usage("--fill is about gang scheduling; add --policy gang".to_owned()))
-        }
-        Policy::Os => Ok(Mode::OperatingSystem),
+    let gang = args.policy.as_ref().map_or(gang, |policy| *policy != Policy::Os);
+    let alone = |option| {
+        let message =
+            format!("{option} is about gang scheduling; add --policy with one, such as dqt");
+        Err(Error::Usage(message))
+    };
+    match gang {
+        true => Ok(Mode::Gang { force_switch, fill }),
+        false if args.force_switch == Some(OnOff::On) => alone("--force-switch"),
+        false if args.fill.is_some() => alone("--fill"),
+        false => Ok(Mode::OperatingSystem),
     }
 }
 
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     fn args(policy: Option<Policy>, force_switch: Option<OnOff>) -> SetArgs {
-        SetArgs { slice: None, policy, force_switch, fill: None }
+        SetArgs { slice: None, policy, mode: None, force_switch, fill: None }
     }
 
     #[test]
@@ -92,7 +94,6 @@ mod tests {
         assert_eq!(wanted(forced, true, &args(None, Some(OnOff::Off))).unwrap(), plain);
         assert_eq!(wanted(forced, true, &args(Some(Policy::Os), None)).unwrap(), os);
         assert_eq!(wanted(os, true, &args(None, None)).unwrap(), os);
-        assert_eq!(wanted(os, true, &args(Some(Policy::Gang), None)).unwrap(), plain);
         let named = || Some(Policy::Named("easy".to_owned()));
         assert_eq!(wanted(os, true, &args(named(), None)).unwrap(), plain);
         assert_eq!(wanted(forced, true, &args(named(), None)).unwrap(), forced);

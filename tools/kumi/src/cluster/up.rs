@@ -117,9 +117,9 @@ fn same_nodes(context: &Context, config: &ClusterConfig) -> Result<(), Error> {
     }
     Err(Error::Exists {
         what: format!("the cluster {} was made with other nodes", context.name),
-        advice: "start it as it is with `kumi cluster up`, or remove it with `kumi cluster down \
-                 --purge`"
-            .to_owned(),
+        advice:
+            "start it as it is with `kumi cluster up`, or remove it with `kumi cluster destroy`"
+                .to_owned(),
     })
 }
 

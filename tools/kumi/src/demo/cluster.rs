@@ -76,16 +76,16 @@ impl DemoCluster {
     /// Takes the cluster down and removes everything of it.
     ///
     /// # Errors
-    /// The error of `kumi cluster down`.
+    /// The error of `kumi cluster destroy`.
     pub fn down(&mut self) -> Result<(), DemoError> {
         if !self.up {
             return Ok(());
         }
-        let shown = "cluster down".to_owned();
+        let shown = "cluster destroy".to_owned();
         let begin = Instant::now();
         let output = loop {
             let output = std::process::Command::new(&self.kumi)
-                .args(["cluster", "down"])
+                .args(["cluster", "destroy", "--yes"])
                 .stdin(Stdio::null())
                 .env("KUMI_DIR", self.path())
                 .env("KUMI_CLUSTER", &self.name)

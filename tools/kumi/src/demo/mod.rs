@@ -210,7 +210,7 @@ impl<'c> Demo<'c> {
         let gang = self.together("under gang scheduling").await?;
         let switch = self.switches().await?;
         self.alone().await?;
-        self.cluster.call(&["cluster", "set", "--mode", "os"]).await?;
+        self.cluster.call(&["cluster", "set", "--policy", "os"]).await?;
         let os = self.together("under operating-system scheduling").await?;
         let times: Vec<Times> = (self.programs.iter().zip(gang).zip(os))
             .map(|((program, gang), os)| Times {
