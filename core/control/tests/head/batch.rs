@@ -285,3 +285,79 @@ fn a_program_that_came_with_its_request_needs_no_client() {
     let ask = ClientRequest::SubmitBatch { request: Box::new(wrong), array: None };
     assert_eq!(refusal(&test.ask(&ALICE, ask)), Some(RefusalKind::BadRequest));
 }
+
+/// Numbers that look random and are the same in every run.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// What holds at every moment: limits of arrays are kept, and a job with nodes has nothing left to wait for.
+fn check_held(test: &Test) {
+    let mut under_way = std::collections::BTreeMap::new();
+    for record in test.head.records() {
+        let batch = &record.spec.request.batch;
+        let placed = !matches!(record.state, JobState::Queued | JobState::Ended(_));
+        assert!(!placed || batch.after.is_empty(), "job {} started too early", record.spec.job);
+        if let Some((task, most)) =
+            batch.task.and_then(|task| Some((task, task.most?))).filter(|_| placed)
+        {
+            let count = under_way.entry(task.array).or_insert(0);
+            *count += 1;
+            assert!(*count <= most, "array {} has too many tasks", task.array);
+        }
+    }
+}
+
+#[test]
+fn whatever_ends_in_whichever_order_nothing_is_held_for_ever() {
+    for seed in 0..200 {
+        let (mut draws, nodes) = (Draws(seed), 3);
+        let mut test = Test::wide(nodes, 2);
+        for token in 1..=12 {
+            let last = test.head.records().map(|record| record.spec.job.0).max().unwrap_or(0);
+            let mut wanted = after(token * 100, &[], false);
+            for _ in 0..draws.below(3).min(last) {
+                let (job, however) = (JobId(1 + draws.below(last)), draws.below(2) == 0);
+                wanted.batch.after.push(After { job, however });
+            }
+            let array = (draws.below(3) == 0).then(|| ArrayRange {
+                first: 1,
+                last: 1 + draws.below(5) as u32,
+                most: Some(1 + draws.below(2) as u32),
+            });
+            // Some are refused, because a job before them has failed.
+            test.ask(&ALICE, ClientRequest::SubmitBatch { request: Box::new(wanted), array });
+            check_held(&test);
+        }
+        for _ in 0..1_000 {
+            let live =
+                test.head.records().filter(|record| !matches!(record.state, JobState::Ended(_)));
+            let live: Vec<JobId> = live.map(|record| record.spec.job).collect();
+            if live.is_empty() {
+                break;
+            }
+            let job = live[draws.below(live.len() as u64) as usize];
+            match (test.state(job), draws.below(20)) {
+                (_, 0) => {
+                    test.restart(nodes);
+                    test.report(Report::Attached((0..nodes).map(description).collect()));
+                }
+                (JobState::Preparing, 1..=4) => test.fails(job, test.node_of(job)),
+                (JobState::Preparing, _) => drop(test.succeeds(job, test.node_of(job))),
+                (JobState::Queued, 1) => {
+                    drop(test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 0 }))
+                }
+                _ => {}
+            }
+            check_held(&test);
+        }
+        let left = test.head.records().filter(|record| !matches!(record.state, JobState::Ended(_)));
+        assert_eq!(left.count(), 0, "seed {seed}: a job is left");
+    }
+}
