@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::{Cluster, PATIENCE, collect, request, start};
-use kumi_control::message::{ClientReply, ClientRequest, JobRequest, JobState, Outcome};
+use kumi_control::message::{ClientReply, ClientRequest, JobRequest, JobState, JobsQuery, Outcome};
 use kumi_node::config::ModeName;
 use kumi_node::paths;
 use kumi_sched::{JobId, NodeId};
@@ -47,9 +47,9 @@ fn log_of(cluster: &Cluster, node: u32) -> String {
 
 async fn state_of(cluster: &Cluster, job: JobId) -> JobState {
     let mut client = cluster.client().await;
-    let jobs = ClientRequest::Jobs { all: false };
-    let ClientReply::Jobs(list) = client.ask(&jobs).await.unwrap() else { panic!("no list") };
-    let found = list.records.into_iter().find(|record| record.spec.job == job);
+    let jobs = ClientRequest::Jobs(JobsQuery::first_page(false));
+    let ClientReply::Jobs(page) = client.ask(&jobs).await.unwrap() else { panic!("no list") };
+    let found = page.list.records.into_iter().find(|record| record.spec.job == job);
     found.expect("the job is known").state
 }
 

@@ -351,7 +351,7 @@ fn whatever_ends_in_whichever_order_nothing_is_held_for_ever() {
                 (JobState::Preparing, 1..=4) => test.fails(job, test.node_of(job)),
                 (JobState::Preparing, _) => drop(test.succeeds(job, test.node_of(job))),
                 (JobState::Queued, 1) => {
-                    drop(test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 0 }))
+                    drop(test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 0 }));
                 }
                 _ => {}
             }
