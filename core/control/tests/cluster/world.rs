@@ -99,8 +99,8 @@ impl Scenario {
 
     /// By then nothing is left of a fault.
     fn settling(&self) -> u64 {
-        // A head that stalled gives nodes as long to come back as a new head does.
-        self.lease() + GRACE + 2_000 * MS
+        // A head that stalled gives nodes as long to come back as a new head does, and only then others have their places.
+        2 * (self.lease() + GRACE) + 2_000 * MS
     }
 }
 
