@@ -57,24 +57,9 @@ fn description(node: u32) -> NodeDescription {
 
 fn submission(token: u128) -> ClientRequest {
     let hash = ContentHash([7; 32]);
-    ClientRequest::Submit(Box::new(JobRequest {
-        token,
-        name: "job".into(),
-        program: Program { path: "/bin/true".into(), hash, size: 10 },
-        args: vec!["true".into()],
-        env: Vec::new(),
-        cwd: "/".into(),
-        ranks: 2,
-        nodes: Some(2),
-        encrypt: None,
-        priority: 1,
-        estimate_ns: None,
-        wait: None,
-        limits: None,
-        resources: kumi_control::message::Resources::default(),
-        terminal: None,
-        batch: Default::default(),
-    }))
+    let program = Program { path: "/bin/true".into(), hash, size: 10 };
+    let job = JobRequest { nodes: Some(2), ..JobRequest::new(token, "job", program, 2) };
+    ClientRequest::Submit(Box::new(job))
 }
 
 /// Checks that a decoded message is the same after it is encoded and decoded again.

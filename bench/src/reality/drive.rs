@@ -134,24 +134,17 @@ impl List<'_> {
         let numbers = [job.service, self.ranks.wait_ms, self.ranks.slice_ns];
         // `kumi cluster down` uses it to find ranks whose daemon was killed.
         let dir = self.dir.display().to_string();
+        // The cluster has no other jobs.
+        let token = u128::from(job.number) + 1;
+        let name = format!("job-{}", job.number);
         JobRequest {
-            // The cluster has no other jobs.
-            token: u128::from(job.number) + 1,
-            name: format!("job-{}", job.number),
-            program: self.program.clone(),
             args: [path].into_iter().chain(numbers.map(|number| number.to_string())).collect(),
             env: vec![("KUMI_CLUSTER_DIR".to_owned(), dir)],
-            cwd: "/".to_owned(),
-            ranks: job.size,
             nodes: Some(job.size),
             encrypt: Some(false),
             priority: job.priority,
             estimate_ns: Some(job.estimate),
-            wait: None,
-            limits: None,
-            resources: kumi_control::message::Resources::default(),
-            terminal: None,
-            batch: Default::default(),
+            ..JobRequest::new(token, &name, self.program.clone(), job.size)
         }
     }
 

@@ -121,6 +121,32 @@ pub struct JobRequest {
     pub batch: BatchOptions,
 }
 
+impl JobRequest {
+    /// An ordinary job of so many ranks, with its name as the only argument, in `/` and without an environment. The head chooses
+    /// everything else.
+    #[must_use]
+    pub fn new(token: u128, name: &str, program: Program, ranks: u32) -> Self {
+        Self {
+            token,
+            name: name.into(),
+            program,
+            args: Vec::from([name.into()]),
+            env: Vec::new(),
+            cwd: "/".into(),
+            ranks,
+            nodes: None,
+            encrypt: None,
+            priority: 1,
+            estimate_ns: None,
+            wait: None,
+            limits: None,
+            resources: Resources::default(),
+            terminal: None,
+            batch: BatchOptions::default(),
+        }
+    }
+}
+
 /// A placed job, as every node of it gets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {

@@ -227,7 +227,7 @@ impl Job {
 mod tests {
     use super::*;
     use crate::batch::{After, BatchOptions};
-    use crate::message::{JobSpec, Program, Resources, User};
+    use crate::message::{JobSpec, Program, User};
     use alloc::string::String;
 
     #[test]
@@ -235,22 +235,9 @@ mod tests {
         let program = Program { path: String::new(), hash: ContentHash([0; 32]), size: 0 };
         let after = (1..=9).map(|job| After { job: JobId(job), however: false }).collect();
         let request = JobRequest {
-            token: 0,
-            name: String::new(),
-            program,
-            args: Vec::new(),
             env: Vec::from([("A".into(), "x".repeat(1_000))]),
-            cwd: String::new(),
-            ranks: 1,
-            nodes: None,
-            encrypt: None,
-            priority: 1,
-            estimate_ns: None,
-            wait: None,
-            limits: None,
-            resources: Resources::default(),
-            terminal: None,
             batch: BatchOptions { after, ..Default::default() },
+            ..JobRequest::new(0, "", program, 1)
         };
         let charged = request_bytes(&request);
         let spec = JobSpec {

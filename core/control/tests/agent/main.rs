@@ -60,24 +60,12 @@ fn spec() -> JobSpec {
     JobSpec {
         job: JOB,
         user: User { uid: 1, gid: 1, name: String::new() },
-        request: JobRequest {
-            token: 1,
-            name: "job".into(),
-            program: Program { path: "/bin/true".into(), hash: HASH, size: 1 },
-            args: vec!["true".into()],
-            env: Vec::new(),
-            cwd: "/".into(),
-            ranks: 4,
-            nodes: None,
-            encrypt: None,
-            priority: 1,
-            estimate_ns: None,
-            wait: None,
-            limits: None,
-            resources: kumi_control::message::Resources::default(),
-            terminal: None,
-            batch: Default::default(),
-        },
+        request: JobRequest::new(
+            1,
+            "job",
+            Program { path: "/bin/true".into(), hash: HASH, size: 1 },
+            4,
+        ),
         layout: (0..4)
             .map(|n| NodeRanks { node: NodeId(n), first: n, count: 1, processors: vec![0] })
             .collect(),

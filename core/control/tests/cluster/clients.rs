@@ -90,28 +90,16 @@ impl Client {
     }
 
     fn request(&self) -> JobRequest {
+        let program = Program {
+            path: "/bin/job".into(),
+            hash: ContentHash([self.plan.program; 32]),
+            size: PROGRAM_SIZE,
+        };
         JobRequest {
-            token: self.token,
-            name: "job".into(),
-            program: Program {
-                path: "/bin/job".into(),
-                hash: ContentHash([self.plan.program; 32]),
-                size: PROGRAM_SIZE,
-            },
-            args: vec!["job".into()],
-            env: Vec::new(),
-            cwd: "/".into(),
-            ranks: self.plan.ranks,
             nodes: self.plan.nodes,
-            encrypt: None,
-            priority: 1,
-            estimate_ns: None,
             // One in eight does not wait for long.
             wait: (self.token % 8 == 5).then_some(WaitLimit::AtMost(200 * MS)),
-            limits: None,
-            resources: kumi_control::message::Resources::default(),
-            terminal: None,
-            batch: Default::default(),
+            ..JobRequest::new(self.token, "job", program, self.plan.ranks)
         }
     }
 }

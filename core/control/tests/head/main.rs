@@ -88,24 +88,9 @@ fn description(node: u32) -> NodeDescription {
 }
 
 fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
-    JobRequest {
-        token,
-        name: "job".into(),
-        program: Program { path: "/bin/true".into(), hash: HASH, size: 10 },
-        args: vec!["true".into()],
-        env: vec![("SECRET".into(), "x".into())],
-        cwd: "/".into(),
-        ranks,
-        nodes,
-        encrypt: None,
-        priority: 1,
-        estimate_ns: None,
-        wait: None,
-        limits: None,
-        resources: Resources::default(),
-        terminal: None,
-        batch: Default::default(),
-    }
+    let program = Program { path: "/bin/true".into(), hash: HASH, size: 10 };
+    let env = vec![("SECRET".into(), "x".into())];
+    JobRequest { env, nodes, ..JobRequest::new(token, "job", program, ranks) }
 }
 
 fn set(nodes: impl IntoIterator<Item = u32>) -> NodeSet {

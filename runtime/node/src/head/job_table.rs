@@ -3,10 +3,6 @@
 //! A table of one of the six versions before is brought up to date when it is opened.
 
 mod earlier;
-mod version_11;
-mod version_13;
-mod version_8;
-mod version_9;
 
 use std::collections::BTreeSet;
 use std::fs::{OpenOptions, Permissions};
@@ -19,6 +15,7 @@ use kumi_sched::JobId;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::exit::{ExitCode, Failure};
+use earlier::{READERS, RecordReader};
 
 /// Layout of the table. Rows hold records as postcard, of the `CONTROL_VERSION` that the table has.
 const SCHEMA: u32 = 1;
@@ -232,26 +229,13 @@ impl JobTable {
     }
 }
 
-/// Reads a record of an earlier version.
-type OldRecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
-
 /// What reads records of a table of this version, if it is an earlier one that is still known.
-fn reader_of(found: u32) -> Option<OldRecordReader> {
-    let readers: [(u32, OldRecordReader); 6] = [
-        (version_8::VERSION, version_8::read),
-        (version_9::VERSION, version_9::read),
-        // Version 11 added only a way how ranks end.
-        (10, version_11::read),
-        (version_11::VERSION, version_11::read),
-        // Version 13 added only a way how jobs end.
-        (12, version_13::read),
-        (version_13::VERSION, version_13::read),
-    ];
-    readers.into_iter().find(|&(control, _)| found == version(control)).map(|(_, read)| read)
+fn reader_of(found: u32) -> Option<RecordReader> {
+    READERS.into_iter().find(|&(control, _)| found == version(control)).map(|(_, read)| read)
 }
 
 /// Writes all records of a table of an earlier version anew, in one step.
-fn upgrade(connection: &mut Connection, read: OldRecordReader) -> Result<(), TableError> {
+fn upgrade(connection: &mut Connection, read: RecordReader) -> Result<(), TableError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     {
         let mut statement = transaction.prepare("SELECT job, record FROM jobs")?;
@@ -289,30 +273,13 @@ fn state_name(state: &JobState) -> &'static str {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use kumi_control::message::{
-        ContentHash, JobRequest, JobSpec, Outcome, Program, Resources, User,
-    };
+    use kumi_control::message::{ContentHash, JobRequest, JobSpec, Outcome, Program, User};
 
     pub(crate) fn record(job: u64, state: JobState) -> JobRecord {
         let program = Program { path: "/bin/true".into(), hash: ContentHash([7; 32]), size: 9 };
-        let request = JobRequest {
-            token: u128::MAX - u128::from(job),
-            name: "true".into(),
-            program,
-            args: vec!["true".into()],
-            env: vec![("A".into(), "b".into())],
-            cwd: "/".into(),
-            ranks: 2,
-            nodes: None,
-            encrypt: None,
-            priority: 1,
-            estimate_ns: None,
-            wait: None,
-            limits: None,
-            resources: Resources::default(),
-            terminal: None,
-            batch: Default::default(),
-        };
+        let token = u128::MAX - u128::from(job);
+        let env = vec![("A".into(), "b".into())];
+        let request = JobRequest { env, ..JobRequest::new(token, "true", program, 2) };
         JobRecord {
             spec: JobSpec {
                 job: JobId(job),

@@ -265,28 +265,17 @@ static TOKENS: AtomicU32 = AtomicU32::new(0);
 
 pub fn request(words: &[&str], ranks: u32) -> JobRequest {
     let content = std::fs::read(words[0]).unwrap();
+    let token =
+        u128::from(std::process::id()) << 64 | u128::from(TOKENS.fetch_add(1, Ordering::Relaxed));
+    let program = Program {
+        path: words[0].into(),
+        hash: ContentHash(*blake3::hash(&content).as_bytes()),
+        size: content.len() as u64,
+    };
     JobRequest {
-        token: u128::from(std::process::id()) << 64
-            | u128::from(TOKENS.fetch_add(1, Ordering::Relaxed)),
-        name: words[0].into(),
-        program: Program {
-            path: words[0].into(),
-            hash: ContentHash(*blake3::hash(&content).as_bytes()),
-            size: content.len() as u64,
-        },
         args: words.iter().map(ToString::to_string).collect(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("WORD".into(), "kumi".into())],
-        cwd: "/".into(),
-        ranks,
-        nodes: None,
-        encrypt: None,
-        priority: 1,
-        estimate_ns: None,
-        wait: None,
-        limits: None,
-        resources: kumi_control::message::Resources::default(),
-        terminal: None,
-        batch: Default::default(),
+        ..JobRequest::new(token, words[0], program, ranks)
     }
 }
 

@@ -278,22 +278,8 @@ mod tests {
     pub fn record(job: u64, name: &str, state: JobState) -> JobRecord {
         let program = Program { path: "/bin/cg".into(), hash: ContentHash([0; 32]), size: 1 };
         let request = JobRequest {
-            token: 1,
-            name: name.into(),
-            program,
             args: vec!["./cg".into(), "A".into()],
-            env: Vec::new(),
-            cwd: "/tmp".into(),
-            ranks: 8,
-            nodes: None,
-            encrypt: None,
-            priority: 1,
-            estimate_ns: None,
-            wait: None,
-            limits: None,
-            resources: kumi_control::message::Resources::default(),
-            terminal: None,
-            batch: Default::default(),
+            ..JobRequest::new(1, name, program, 8)
         };
         let part =
             |node, first| NodeRanks { node: NodeId(node), first, count: 4, processors: vec![0] };

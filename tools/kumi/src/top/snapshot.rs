@@ -261,30 +261,13 @@ pub mod tests {
     use super::*;
     use kumi_control::message::{
         ContentHash, JobRequest, JobSpec, JobState, MessageCounts, NodeDescription, NodeRanks,
-        NodeUse, Program, RankSample, Resources, SwitchSample, User,
+        NodeUse, Program, RankSample, SwitchSample, User,
     };
     use kumi_sched::{ClusterTime, Column, Mode, NodeId, SliceLength, Timetable};
 
     fn job(number: u64, name: &str) -> JobRecord {
         let program = Program { path: "/x".into(), hash: ContentHash([0; 32]), size: 1 };
-        let request = JobRequest {
-            token: number.into(),
-            name: name.into(),
-            program,
-            args: vec![name.into()],
-            env: Vec::new(),
-            cwd: "/".into(),
-            ranks: 4,
-            nodes: None,
-            encrypt: None,
-            priority: 1,
-            estimate_ns: None,
-            wait: None,
-            limits: None,
-            resources: Resources::default(),
-            terminal: None,
-            batch: Default::default(),
-        };
+        let request = JobRequest::new(number.into(), name, program, 4);
         let part =
             |node, first| NodeRanks { node: NodeId(node), first, count: 2, processors: vec![0, 1] };
         let spec = JobSpec {

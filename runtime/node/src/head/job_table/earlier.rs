@@ -1,9 +1,135 @@
-//! Records of earlier versions: what is as it was, around the parts that are not.
+//! Records of earlier versions. What each version added to a request follows what the one before had, so its request is that of
+//! the one before and the rest.
 
-use kumi_control::message::{JobRecord, JobRequest, JobSpec, JobState, NodeRanks, SealKey, User};
-use kumi_sched::JobId;
+use kumi_control::message::{
+    self, CONTROL_VERSION, JobRecord, JobRequest, JobSpec, JobState, ProcessLimits, Program,
+    Resources, SealKey, WaitLimit, WindowSize,
+};
+use kumi_sched::{JobId, NodeId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+
+/// Reads a record of an earlier version.
+pub(super) type RecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
+
+// What changes again needs a step of its own.
+const _: () = assert!(CONTROL_VERSION == 14);
+
+/// Control versions whose records can be read.
+pub(super) const READERS: [(u32, RecordReader); 6] = [
+    (8, read::<Request8, User9, NodeRanks9>),
+    (9, read::<Request9, User9, NodeRanks9>),
+    // Version 11 added only a way how ranks end.
+    (10, read::<Request11, message::User, message::NodeRanks>),
+    (11, read::<Request11, message::User, message::NodeRanks>),
+    // Version 13 added only a way how jobs end.
+    (12, read::<Request13, message::User, message::NodeRanks>),
+    (13, read::<Request13, message::User, message::NodeRanks>),
+];
+
+/// A request of version 8.
+#[derive(Deserialize)]
+struct Request8 {
+    token: u128,
+    name: String,
+    program: Program,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    cwd: String,
+    ranks: u32,
+    nodes: Option<u32>,
+    encrypt: Option<bool>,
+    priority: u16,
+    estimate_ns: Option<u64>,
+}
+
+/// Version 9 added limits of ranks and of waiting.
+#[derive(Deserialize)]
+struct Request9 {
+    before: Request8,
+    wait: Option<WaitLimit>,
+    limits: Option<ProcessLimits>,
+}
+
+/// Version 10 added resources of ranks.
+#[derive(Deserialize)]
+struct Request11 {
+    before: Request9,
+    resources: Resources,
+}
+
+/// Version 12 added terminals.
+#[derive(Deserialize)]
+struct Request13 {
+    before: Request11,
+    terminal: Option<WindowSize>,
+}
+
+impl From<Request8> for JobRequest {
+    /// Its ranks get the limits that every process has, and it waits for ever.
+    fn from(old: Request8) -> Self {
+        let Request8 { args, env, cwd, nodes, encrypt, priority, estimate_ns, .. } = old;
+        // A rank had one processor, and a job its nodes to itself in its turns.
+        let resources = Resources { exclusive: true, ..Resources::default() };
+        let new = Self::new(old.token, &old.name, old.program, old.ranks);
+        Self { args, env, cwd, nodes, encrypt, priority, estimate_ns, resources, ..new }
+    }
+}
+
+impl From<Request9> for JobRequest {
+    fn from(Request9 { before, wait, limits }: Request9) -> Self {
+        Self { wait, limits, ..before.into() }
+    }
+}
+
+impl From<Request11> for JobRequest {
+    fn from(Request11 { before, resources }: Request11) -> Self {
+        Self { resources, ..before.into() }
+    }
+}
+
+impl From<Request13> for JobRequest {
+    fn from(Request13 { before, terminal }: Request13) -> Self {
+        Self { terminal, ..before.into() }
+    }
+}
+
+/// A user of version 9, without a name.
+#[derive(Deserialize)]
+struct User9 {
+    uid: u32,
+    gid: u32,
+}
+
+/// A job's part of a node in version 9, without processors.
+#[derive(Deserialize)]
+struct NodeRanks9 {
+    node: NodeId,
+    first: u32,
+    count: u32,
+}
+
+impl From<User9> for message::User {
+    fn from(User9 { uid, gid }: User9) -> Self {
+        Self { uid, gid, name: name_of(uid) }
+    }
+}
+
+impl From<NodeRanks9> for message::NodeRanks {
+    fn from(NodeRanks9 { node, first, count }: NodeRanks9) -> Self {
+        Self { node, first, count, processors: Vec::new() }
+    }
+}
+
+/// The name of a user on this machine, which may ask the network. It is done once, before the head serves anybody.
+fn name_of(uid: u32) -> String {
+    let found = nix::unistd::User::from_uid(uid.into());
+    let found = found.unwrap_or_else(|error| {
+        tracing::warn!(uid, %error, "a job of an earlier version has no name of its user");
+        None
+    });
+    found.map(|user| user.name).unwrap_or_default()
+}
 
 /// A job with the request `R`, user `U` and parts of nodes `P` of its version.
 #[derive(Deserialize)]
@@ -29,11 +155,11 @@ struct EarlierRecord<R, U, P> {
 ///
 /// # Errors
 /// When these are no record of the version whose parts these are.
-pub(super) fn read<R, U, P>(bytes: &[u8]) -> Result<JobRecord, postcard::Error>
+fn read<R, U, P>(bytes: &[u8]) -> Result<JobRecord, postcard::Error>
 where
     R: DeserializeOwned + Into<JobRequest>,
-    U: DeserializeOwned + Into<User>,
-    P: DeserializeOwned + Into<NodeRanks>,
+    U: DeserializeOwned + Into<message::User>,
+    P: DeserializeOwned + Into<message::NodeRanks>,
 {
     let EarlierRecord { spec, state, submitted_ms, started_ms, ended_ms } =
         postcard::from_bytes::<EarlierRecord<R, U, P>>(bytes)?;
