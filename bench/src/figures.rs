@@ -5,6 +5,7 @@ mod call;
 mod chart;
 mod collectives;
 mod cosched;
+mod deadlock;
 mod encryption;
 mod engines;
 mod fill;
@@ -92,7 +93,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 36] = [
+pub const ALL: [Benchmark; 37] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -254,6 +255,12 @@ pub const ALL: [Benchmark; 36] = [
         about: "echo of keys in kumi run -it while another job computes, against a local shell",
         runs: 3,
         measure: terminal::measure,
+    },
+    Benchmark {
+        name: "deadlock",
+        about: "how soon a job that is stopped is reported",
+        runs: 10,
+        measure: deadlock::measure,
     },
     Benchmark {
         name: "wait",
