@@ -3,8 +3,8 @@
 
 use crate::error::BenchError;
 use kumi_control::message::{
-    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, JobsPage, JobsQuery, Outcome,
-    Program, Stream,
+    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, JobsQuery, Outcome, Program,
+    Stream,
 };
 use kumi_node::client::{Client, ClientError, Replies, Requests};
 use kumi_node::clock::monotonic;
@@ -213,10 +213,7 @@ fn add_ranks(ran: &mut JobRun, out: &[u8], size: u32, start: u64) -> Result<(), 
 
 /// The nodes of the jobs.
 async fn add_nodes(client: &mut Client, all: &mut [(JobId, JobRun)]) -> Result<(), BenchError> {
-    let reply = client.ask(&ClientRequest::Jobs(JobsQuery::first_page(true))).await?;
-    let ClientReply::Jobs(JobsPage { list, .. }) = reply else {
-        return Err(ClientError::Protocol("no list of jobs".to_owned()).into());
-    };
+    let list = client.jobs(JobsQuery::first_page(true)).await?;
     let nodes: BTreeMap<JobId, Vec<u32>> = list
         .records
         .into_iter()
@@ -226,7 +223,6 @@ async fn add_nodes(client: &mut Client, all: &mut [(JobId, JobRun)]) -> Result<(
         })
         .collect();
     for (job, ran) in all {
-        // The head lists some thousand jobs at most.
         let forgotten = || ClientError::Protocol(format!("the head no longer knows job {job}"));
         ran.nodes = nodes.get(job).cloned().ok_or_else(forgotten)?;
     }

@@ -99,7 +99,9 @@ int kumi_dsm_allocate(size_t bytes, kumi_dsm_home home, void **address);
 int kumi_dsm_lock(uint32_t lock);
 
 /* Gives lock `lock` back, in the thread that took it.
- * Errors: NOT_HELD, IO. */
+ * Errors: NOT_HELD, BUSY (another thread of this rank is in a barrier at which
+ * pages may move; what this thread wrote is lost, and the memory can only end),
+ * IO. */
 int kumi_dsm_unlock(uint32_t lock);
 
 /* Collective; one thread of each rank calls it.  Returns when all ranks have
@@ -114,7 +116,7 @@ int kumi_dsm_wait(void);
 
 /* Sets condition `condition`; any number is one.  What this rank has written
  * since the last barrier is visible to those who wait for it.
- * Errors: IO. */
+ * Errors: BUSY (see kumi_dsm_unlock()), IO. */
 int kumi_dsm_set_condition(uint32_t condition);
 
 /* Resets a condition.

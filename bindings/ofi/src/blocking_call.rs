@@ -217,8 +217,14 @@ fn awaited(call: &str, unfinished: &Unfinished) -> Awaited {
         "MPI_Probe" | "MPI_Mprobe" => searched,
         "MPI_Send" | "MPI_Ssend" | "MPI_Rsend" => None,
         "MPI_Recv" | "MPI_Sendrecv" | "MPI_Sendrecv_replace" => last_receive,
-        "MPI_Wait" | "MPI_Waitany" | "MPI_Waitsome" if count > 1 => return Awaited::Unknown,
-        _ => first_receive,
+        wait if wait.starts_with("MPI_Wait") => {
+            if count > 1 {
+                return Awaited::Unknown;
+            }
+            first_receive
+        }
+        // Collective calls post their own receives, after those of the program.
+        _ => last_receive,
     };
     let send = send.filter(|_| !matches!(call, "MPI_Recv" | "MPI_Probe" | "MPI_Mprobe"));
     let receive = receive.map(Awaited::Receive);
@@ -271,7 +277,8 @@ mod tests {
             posted: 9,
         };
         let of = |call: &str| awaited(call, &all);
-        assert_eq!(of("MPI_Waitall"), Awaited::Receive(from(1)));
+        assert_eq!(of("MPI_Waitall"), Awaited::Unknown, "of three");
+        assert_eq!(of("MPI_Barrier"), Awaited::Receive(from(2)), "its own, not an earlier one");
         assert_eq!(of("MPI_Recv"), Awaited::Receive(from(2)));
         assert_eq!(of("MPI_Probe"), Awaited::Receive(from(3)));
         assert_eq!(of("MPI_Send"), Awaited::Send(4));

@@ -133,7 +133,7 @@ impl Idle {
             self.look = Some((now + FIRST_LOOK, FIRST_LOOK));
             return false;
         };
-        if self.blocks || now < due {
+        if now < due {
             return false;
         }
         let after = (after * 2).min(LOOKS);
@@ -141,7 +141,7 @@ impl Idle {
         true
     }
 
-    /// Whether it is in a call that blocks. It stays there until the next event.
+    /// Whether it is in a call that blocks, as far as the last look or event tells.
     pub fn in_call(&mut self, blocks: bool) {
         self.blocks = blocks;
     }

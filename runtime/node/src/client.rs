@@ -124,7 +124,7 @@ pub struct Client {
 pub const ANSWER: Duration = Duration::from_secs(1);
 
 /// Waits for an answer of the head; calls `tell` once if there is none for [`ANSWER`].
-pub async fn telling<T>(tell: fn(), answer: impl Future<Output = T>) -> T {
+pub async fn telling<T>(tell: impl FnOnce(), answer: impl Future<Output = T>) -> T {
     let mut answer = std::pin::pin!(answer);
     if let Ok(answered) = tokio::time::timeout(ANSWER, &mut answer).await {
         return answered;

@@ -227,7 +227,7 @@ pub struct DestroyArgs {
 
 /// `kumi cluster set`
 #[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = true)]
+#[group(required = true, multiple = true, args = ["slice", "policy", "force_switch", "fill"])]
 pub struct SetArgs {
     /// Length of a time slice, 250us to 10s; auto: 1ms to 100ms, the fewer jobs take turns the longer
     #[arg(long, value_name = "TIME", value_parser = parse::slice)]

@@ -1,19 +1,20 @@
 //! `kumi kill`: ends jobs on all their nodes, or sends all their ranks a signal.
 //!
-//! All jobs are asked to end at the same time; then the command waits for each.
+//! Many jobs are asked to end at the same time; the command waits for each.
 
-use crate::context::Context;
+use crate::context::{Context, head_is_silent};
 use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
 use kumi_control::message::{ClientReply, ClientRequest};
-use kumi_node::client::{Client, ClientError};
+use kumi_node::client::{ClientError, telling};
 use kumi_sched::JobId;
 use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// After so long the command says what it waits for.
-const QUIET: Duration = Duration::from_secs(1);
+/// Most jobs that are asked to end and have not ended: the head cuts off whoever leaves too many answers unread.
+const MOST_ASKED: usize = 128;
 
 /// `kumi kill`
 #[derive(Clone, Debug, Args)]
@@ -45,18 +46,31 @@ fn signal(text: &str) -> Result<u8, String> {
 /// Runs the command. All jobs are tried; the first failure decides the exit code.
 pub async fn run(context: &Context, args: &KillArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let jobs: Vec<JobId> = args.jobs.iter().flat_map(|range| range.numbers()).map(JobId).collect();
-    for &job in &jobs {
-        let request = match args.signal {
-            None => ClientRequest::Kill { job, grace_ns: parse::nanos(args.grace) },
-            Some(signal) => ClientRequest::Signal { job, signal },
+    let jobs: BTreeSet<u64> = args.jobs.iter().flat_map(|range| range.numbers()).collect();
+    // The last first: otherwise tasks of an array that wait would start where those end that are killed.
+    let mut left = jobs.into_iter().rev().map(JobId);
+    let (mut first, mut said, mut asked) = (Ok(()), false, 0);
+    loop {
+        for job in left.by_ref().take(MOST_ASKED - asked) {
+            let request = match args.signal {
+                None => ClientRequest::Kill { job, grace_ns: parse::nanos(args.grace) },
+                Some(signal) => ClientRequest::Signal { job, signal },
+            };
+            client.send(&request).await?;
+            asked += 1;
+        }
+        if asked == 0 {
+            return first;
+        }
+        let tell = || {
+            if !std::mem::replace(&mut said, true) {
+                tell_silence(args);
+            }
         };
-        client.send(&request).await?;
-    }
-    let (mut first, mut said) = (Ok(()), false);
-    // Answers come as jobs end. A refusal names its job.
-    for _ in &jobs {
-        let failure = match answer(&mut client, args.grace, &mut said).await? {
+        let answer = telling(tell, client.next()).await?.ok_or(ClientError::Lost)?;
+        asked -= 1;
+        // Answers come as jobs end. A refusal names its job.
+        let failure = match answer {
             ClientReply::Done => continue,
             ClientReply::Refused(refusal) => ClientError::Refused(refusal),
             other => return Err(Error::unexpected(&other)),
@@ -66,33 +80,17 @@ pub async fn run(context: &Context, args: &KillArgs) -> Result<(), Error> {
         }
         output::note(&failure.to_string());
     }
-    first
 }
 
-/// The next answer of the head. If that takes long, a line says why, once.
-async fn answer(
-    client: &mut Client,
-    grace: Duration,
-    said: &mut bool,
-) -> Result<ClientReply, ClientError> {
-    let reply = client.next();
-    tokio::pin!(reply);
-    let reply = match tokio::time::timeout(QUIET, &mut reply).await {
-        Ok(reply) => reply,
-        Err(_) => {
-            if !std::mem::replace(said, true) {
-                output::note(&waits(grace));
-            }
-            reply.await
+/// Says what the command waits for.
+fn tell_silence(args: &KillArgs) {
+    match args {
+        KillArgs { signal: Some(_), .. } => head_is_silent(),
+        KillArgs { grace: Duration::ZERO, .. } => {
+            output::note("waiting until nothing of the killed jobs is left");
         }
-    };
-    reply?.ok_or(ClientError::Lost)
-}
-
-/// What the command waits for.
-fn waits(grace: Duration) -> String {
-    match grace {
-        Duration::ZERO => "waiting until nothing of the killed jobs is left".to_owned(),
-        _ => format!("waiting for ranks to end; they are killed {grace:?} after they were asked"),
+        KillArgs { grace, .. } => output::note(&format!(
+            "waiting for ranks to end; they are killed {grace:?} after they were asked"
+        )),
     }
 }

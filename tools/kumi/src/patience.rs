@@ -8,25 +8,59 @@ use kumi_node::client::{Client, ClientError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time without a head after which a command gives up.
+/// Least time without a head after which a command gives up.
 const HEAD_AWAY: Duration = Duration::from_secs(60);
 /// Pause between attempts to reach the head.
-const ATTEMPTS: Duration = Duration::from_millis(200);
+pub const ATTEMPTS: Duration = Duration::from_millis(200);
+
+/// Time without a head after which a command gives up: jobs run on for as long as their leases last.
+pub fn without_head(context: &Context) -> Duration {
+    context.config().map_or(HEAD_AWAY, |config| config.lease()).max(HEAD_AWAY)
+}
+
+/// Tries to reach the head once more; none if that may still succeed before `deadline`.
+///
+/// # Errors
+/// It will not, or the time is over.
+pub async fn attempt(
+    context: &Context,
+    nodes: u32,
+    (deadline, job): (Instant, impl FnOnce() -> String),
+) -> Result<Option<Client>, Error> {
+    match context.connect_again(nodes).await {
+        Ok(client) => {
+            output::note("the head is back");
+            Ok(Some(client))
+        }
+        // The cluster was taken down meanwhile, and will not come back.
+        Err(error) if !context.dir().exists() => Err(error),
+        // A node's daemon that answers has no head to ask: the head is still away.
+        Err(Error::Client(ClientError::NotRunning(_) | ClientError::Refused(_)))
+            if Instant::now() < deadline =>
+        {
+            Ok(None)
+        }
+        Err(Error::Client(ClientError::NotRunning(_))) => {
+            let (seconds, job) = (without_head(context).as_secs(), job());
+            Err(Error::HeadGone { seconds, job })
+        }
+        Err(error) => Err(error),
+    }
+}
 
 /// Asks, on this connection first, until `take` gives something for a reply. The question must do no harm if it comes twice.
 ///
 /// # Errors
-/// The head refuses, or is away for a minute.
+/// The head refuses, or is away for longer than [`without_head`].
 pub async fn ask<T>(
     context: &Context,
-    client: Client,
+    client: &mut Client,
     request: &ClientRequest,
     mut take: impl FnMut(ClientReply) -> Option<T>,
 ) -> Result<T, Error> {
-    let mut client = client;
     loop {
-        match answer(&mut client, request, &mut take).await {
-            Err(Error::Client(ClientError::Lost)) => client = reconnect(context).await?,
+        match answer(client, request, &mut take).await {
+            Err(Error::Client(ClientError::Lost)) => *client = reconnect(context).await?,
             other => return other,
         }
     }
@@ -54,22 +88,12 @@ async fn answer<T>(
 async fn reconnect(context: &Context) -> Result<Client, Error> {
     output::note("the connection to the head was lost; trying again");
     let nodes = context.config()?.node_count();
-    let deadline = Instant::now() + HEAD_AWAY;
+    let deadline = Instant::now() + without_head(context);
     loop {
         tokio::time::sleep(ATTEMPTS).await;
-        match context.connect_again(nodes).await {
-            Ok(client) => {
-                output::note("the head is back");
-                return Ok(client);
-            }
-            // A node's daemon that answers has no head to ask: the head is still away.
-            Err(Error::Client(ClientError::NotRunning(_) | ClientError::Refused(_)))
-                if Instant::now() < deadline => {}
-            Err(Error::Client(ClientError::NotRunning(_))) => {
-                let (seconds, job) = (HEAD_AWAY.as_secs(), "the job".to_owned());
-                return Err(Error::HeadGone { seconds, job });
-            }
-            Err(error) => return Err(error),
+        let job = || "the job".to_owned();
+        if let Some(client) = attempt(context, nodes, (deadline, job)).await? {
+            return Ok(client);
         }
     }
 }

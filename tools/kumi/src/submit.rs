@@ -32,12 +32,12 @@ pub struct SubmitArgs {
 pub async fn run(context: &Context, args: SubmitArgs) -> Result<(), Error> {
     let SubmitArgs { job, array, command } = args;
     // Before anything is read: without a cluster there is nothing to do.
-    let client = context.connect().await?;
-    let mut request = run::request(context, job, command, None)?;
+    let mut client = context.connect().await?;
+    let mut request = run::request("submit", context, (job, command), None)?;
     request.batch.content = content(&request)?;
     let request = ClientRequest::SubmitBatch { request: Box::new(request), array };
     // The same token finds the same job, however often it is submitted.
-    let accepted = patience::ask(context, client, &request, |reply| match reply {
+    let accepted = patience::ask(context, &mut client, &request, |reply| match reply {
         ClientReply::Accepted { first, last } => Some(Ok((first, last))),
         ClientReply::Note(text) => {
             output::note(&text);

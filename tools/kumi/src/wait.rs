@@ -7,6 +7,7 @@ use crate::run::session;
 use crate::{job_descriptions, output, patience};
 use clap::Args;
 use kumi_control::message::{ClientReply, ClientRequest, Outcome};
+use kumi_node::client::{Client, ClientError};
 use kumi_sched::JobId;
 
 /// `kumi wait`
@@ -20,9 +21,18 @@ pub struct WaitArgs {
 /// Runs the command. The first job that failed, in the order in which they are named, decides the exit code.
 pub async fn run(context: &Context, args: &WaitArgs) -> Result<(), Error> {
     let names = context.node_names();
+    let mut client = context.connect().await?;
     let mut code = None;
     for job in args.jobs.iter().flat_map(|range| range.numbers()) {
-        let outcome = outcome(context, JobId(job)).await?;
+        let outcome = match outcome(context, &mut client, JobId(job)).await {
+            Ok(outcome) => outcome,
+            Err(Error::Client(error @ ClientError::Refused(_))) => {
+                output::note(&error.to_string());
+                code.get_or_insert(error.exit_code().code());
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let Some(sentence) = job_descriptions::outcome(&outcome, &names) else { continue };
         output::note(&format!("{}: {sentence}", job_descriptions::job(job, "")));
         code.get_or_insert(session::code_of(&outcome, None));
@@ -30,8 +40,7 @@ pub async fn run(context: &Context, args: &WaitArgs) -> Result<(), Error> {
     code.map_or(Ok(()), |code| Err(Error::Silent(code)))
 }
 
-async fn outcome(context: &Context, job: JobId) -> Result<Outcome, Error> {
-    let client = context.connect().await?;
+async fn outcome(context: &Context, client: &mut Client, job: JobId) -> Result<Outcome, Error> {
     let request = ClientRequest::Wait { job };
     let over = patience::ask(context, client, &request, |reply| match reply {
         ClientReply::Ended { outcome, not_kept, .. } => {

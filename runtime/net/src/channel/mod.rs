@@ -342,7 +342,8 @@ impl<H: Handler> Channel<H> {
                 return Ok(result);
             }
             described.describe(guard.core().handler.awaits());
-            guard.park(wait, looks, latest)?;
+            described.locate();
+            guard.park(wait, looks, described.sleep_until(latest))?;
             looks += 1;
         }
         let _driving = guard.begin_driving();

@@ -70,14 +70,20 @@ impl PsArgs {
     /// The jobs that are asked for.
     ///
     /// # Errors
-    /// The cluster has no such node.
+    /// The cluster has no such node, or a name or node is asked for twice.
     pub fn query(&self, context: &Context) -> Result<JobsQuery, Error> {
         let mut query = JobsQuery { user: self.user.clone(), ..JobsQuery::first_page(self.all) };
         for filter in &self.filters {
-            match filter {
-                Filter::State(state) => query.states.push(*state),
-                Filter::Name(name) => query.name = Some(name.clone()),
-                Filter::Node(name) => query.node = Some(node(context, name)?),
+            let twice = match filter {
+                Filter::State(state) => {
+                    query.states.push(*state);
+                    false
+                }
+                Filter::Name(name) => query.name.replace(name.clone()).is_some(),
+                Filter::Node(name) => query.node.replace(node(context, name)?).is_some(),
+            };
+            if twice {
+                return Err(Error::Usage("only states may be named more than once".to_owned()));
             }
         }
         // Who asks for jobs that are over gets them.

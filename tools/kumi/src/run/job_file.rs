@@ -176,15 +176,18 @@ fn names<'a>(arg: &Arg, matches: &'a ArgMatches) -> BTreeSet<&'a [u8]> {
     given.into_iter().flatten().map(name_of).collect()
 }
 
-/// The options that were written, as words, but for those to leave out. What may be repeated stays.
-pub fn options(name: &str, matches: &ArgMatches, left_out: impl Fn(&Arg) -> bool) -> Vec<OsString> {
+/// The options that were written, as words, but for those that `before` has: of what may be repeated, values of the same name.
+pub fn options(name: &str, matches: &ArgMatches, before: Option<&ArgMatches>) -> Vec<OsString> {
     let mut words = Vec::new();
     for arg in definition(name).get_arguments().filter(|arg| is_given(arg, matches)) {
         let Some(long) = arg.get_long() else { continue };
         let values = matches.get_raw(arg.get_id().as_str()).into_iter().flatten();
-        if !matches!(arg.get_action(), ArgAction::Append) && left_out(arg) {
+        let before = before.filter(|before| is_given(arg, before));
+        if before.is_some() && !matches!(arg.get_action(), ArgAction::Append) {
             continue;
         }
+        let known = before.map(|before| names(arg, before)).unwrap_or_default();
+        let values = values.filter(|value| !known.contains(name_of(value)));
         match arg.get_action() {
             ArgAction::SetTrue => words.push(format!("--{long}").into()),
             _ => words.extend(values.map(|value| {
@@ -199,7 +202,7 @@ pub fn options(name: &str, matches: &ArgMatches, left_out: impl Fn(&Arg) -> bool
 
 /// What the user wrote: options, and the program with its arguments.
 pub fn own_words(name: &str, matches: &ArgMatches) -> Vec<OsString> {
-    let mut words = options(name, matches, |_| false);
+    let mut words = options(name, matches, None);
     words.push("--".into());
     let command = definition(name);
     let program = command.get_arguments().filter(|arg| arg.get_long().is_none());

@@ -35,10 +35,11 @@ use std::path::Path;
 /// Runs the command.
 pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     let terminal = args.terminal.then(|| JobTerminal::new(&args.shown)).transpose()?;
-    let file = args.output.as_deref().map(create).transpose()?;
     let client = context.connect().await?;
     let size = terminal.as_ref().map(JobTerminal::size);
-    let request = request(context, args.job, args.command, size)?;
+    let request = request("run", context, (args.job, args.command), size)?;
+    // What it has is lost, so only now.
+    let file = args.output.as_deref().map(create).transpose()?;
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();
     if let Some(file) = file {
@@ -59,14 +60,14 @@ fn create(path: &Path) -> Result<File, Error> {
     File::create(path).map_err(failed)
 }
 
-/// The request for a job, with a terminal of this size if it gets one.
+/// The request for a job of `kumi run` or `kumi submit`, with a terminal of this size if it gets one.
 ///
 /// # Errors
 /// There is no such program or folder, or options contradict each other.
 pub fn request(
+    command_name: &str,
     context: &Context,
-    args: JobArgs,
-    command: Vec<String>,
+    (args, command): (JobArgs, Vec<String>),
     terminal: Option<WindowSize>,
 ) -> Result<JobRequest, Error> {
     let name = command.first().map(String::as_str).unwrap_or_default();
@@ -74,7 +75,7 @@ pub fn request(
     let place = place.map_err(|error| match error {
         // What is no option counts as a program.
         Error::ProgramNotFound(name) if name.starts_with('-') => {
-            Error::Usage(job_file::no_option("run", &name))
+            Error::Usage(job_file::no_option(command_name, &name))
         }
         other => other,
     })?;

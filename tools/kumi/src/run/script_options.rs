@@ -47,7 +47,7 @@ pub fn apply(
         if let Some(word) = program.filter(|word| *word != "program") {
             return Err(refused(job_file::no_option("submit", &word.to_string_lossy())));
         }
-        words.extend(job_file::options("submit", own, |arg| job_file::is_given(arg, matches)));
+        words.extend(job_file::options("submit", own, Some(matches)));
     }
     if words.is_empty() {
         return Ok((args, matches.clone()));
@@ -148,11 +148,14 @@ mod tests {
     fn the_command_line_goes_before_the_script() {
         let args = submit(SCRIPT, "-n 2 --env A=2 --env B=3 SCRIPT").unwrap();
         assert_eq!((args.job.ranks, args.job.nodes), (2, Some(2)));
-        assert_eq!(args.job.env.last(), Some(&("B".to_owned(), "3".to_owned())));
-        assert!(
-            args.job.env.iter().rposition(|pair| pair.1 == "2")
-                > args.job.env.iter().position(|pair| pair.1 == "1")
-        );
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(args.job.env, [pair("A", "2"), pair("B", "3")]);
+        // Amounts of one device would be added otherwise.
+        let script = "#!/bin/sh\n#KUMI --resource gpu=1 --resource fpga=1\n";
+        let args = submit(script, "--resource gpu=2 SCRIPT").unwrap();
+        let devices = args.job.resources.resources().devices;
+        let counts: Vec<_> = devices.iter().map(|one| (one.name.as_str(), one.count)).collect();
+        assert_eq!(counts, [("fpga", 1), ("gpu", 2)]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::interrupts::{InterruptAction, InterruptEscalation, Interrupts, exit_code};
 use crate::job_descriptions::{self, NodeNames};
 use crate::output;
+use crate::patience;
 use crate::terminal::JobTerminal;
 use kumi_control::message::{ClientReply, ClientRequest, JobRequest, JobState, Outcome};
 use kumi_node::client::{ANSWER, Client, ClientError, Requests};
@@ -29,10 +30,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Time without a head after which the command gives up, if leases are not longer: jobs run on so long.
-const HEAD_AWAY: Duration = Duration::from_secs(60);
-/// Pause between attempts to reach the head.
-const ATTEMPTS: Duration = Duration::from_millis(200);
 /// After this much silence a terminal shows an unfinished line.
 const PROMPT: Duration = Duration::from_millis(150);
 /// Begins what programs say to a terminal, and ask it.
@@ -477,9 +474,7 @@ impl Session {
     /// Tries to reach the head again. Signals end the attempts.
     async fn reconnect(&mut self, interrupts: &mut Interrupts) -> Result<Client, Error> {
         output::note("the connection to the head was lost; trying again");
-        let lease = self.context.config().map_or(HEAD_AWAY, |config| config.lease());
-        let patience = lease.max(HEAD_AWAY);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + patience::without_head(&self.context);
         loop {
             tokio::select! {
                 // The window's size is told again when there is a connection.
@@ -497,23 +492,13 @@ impl Session {
                     }
                     continue;
                 }
-                () = tokio::time::sleep(ATTEMPTS) => {}
+                () = tokio::time::sleep(patience::ATTEMPTS) => {}
             }
-            match self.context.connect_again(self.nodes).await {
-                Ok(client) => {
-                    output::note("the head is back");
-                    return Ok(client);
-                }
-                // The cluster was taken down meanwhile, and will not come back.
-                Err(error) if !self.context.dir().exists() => return Err(error),
-                Err(Error::Client(ClientError::NotRunning(_))) if Instant::now() < deadline => {}
-                Err(Error::Client(ClientError::NotRunning(_))) => {
-                    let (seconds, job) = (patience.as_secs(), self.job_words());
-                    return Err(Error::HeadGone { seconds, job });
-                }
-                // A node's daemon answers but has no head to ask: the head is still away.
-                Err(Error::Client(ClientError::Refused(_))) if Instant::now() < deadline => {}
-                Err(error) => return Err(error),
+            let job = || self.job_words();
+            if let Some(client) =
+                patience::attempt(&self.context, self.nodes, (deadline, job)).await?
+            {
+                return Ok(client);
             }
         }
     }

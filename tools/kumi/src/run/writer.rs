@@ -69,25 +69,30 @@ fn write_all(
     tell: &mpsc::Sender<io::Error>,
     failure: &Mutex<Option<io::ErrorKind>>,
 ) {
-    let mut broken = false;
+    // A full disk under the file takes no word from standard error.
+    let mut broken = [false; 2];
     while let Some(piece) = receiver.blocking_recv() {
-        if broken {
-            continue;
-        }
         let (stream, data) = match piece {
             Piece::Output(stream, data) => (stream, data),
             Piece::Then(action) => {
-                action();
+                // Nobody sees it where output is missing before it.
+                if !broken.contains(&true) {
+                    action();
+                }
                 continue;
             }
         };
+        let broken = &mut broken[usize::from(stream == Stream::Err)];
+        if *broken {
+            continue;
+        }
         let result = match (stream, &mut file) {
             (Stream::Out, Some(file)) => file.write_all(&data),
             (Stream::Out, None) => put(&mut io::stdout().lock(), &data),
             (Stream::Err, _) => put(&mut io::stderr().lock(), &data),
         };
         if let Err(error) = result {
-            broken = true;
+            *broken = true;
             if let Ok(mut failure) = failure.lock() {
                 *failure = Some(error.kind());
             }
