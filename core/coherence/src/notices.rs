@@ -190,7 +190,7 @@ impl NoticeLog {
             let writer = interval.writer as usize;
             let time = match interval.epoch {
                 epoch if epoch == self.epoch => self.times.get_mut(writer),
-                epoch if epoch + 1 == self.epoch => {
+                epoch if epoch.checked_add(1) == Some(self.epoch) => {
                     self.before.as_mut().and_then(|before| before.get_mut(writer))
                 }
                 // It is told before this rank has arrived there, and once more by its number then.

@@ -7,7 +7,8 @@
 //!
 //! A lease ends at a time of the cluster's clock. So a message that waits for a node that was
 //! stopped, or in a slow link, grants nothing beyond what the head meant. It also lasts no longer than
-//! its length from receipt: a node whose idea of the cluster's clock is wrong has a short lease at worst.
+//! its length from receipt, whatever the node's idea of the cluster's clock is. A lease that is over ends the jobs
+//! before a later grant is looked at.
 
 use kumi_sched::ClusterTime;
 

@@ -122,8 +122,8 @@ pub struct JobRequest {
 }
 
 impl JobRequest {
-    /// An ordinary job of so many ranks, with its name as the only argument, in `/` and without an environment. The head chooses
-    /// everything else.
+    /// A job of so many ranks and of priority 1, with its name as the only argument, in `/` and without an environment. The head
+    /// chooses everything else.
     #[must_use]
     pub fn new(token: u128, name: &str, program: Program, ranks: u32) -> Self {
         Self {

@@ -55,7 +55,6 @@ pub struct Shared {
 /// Counts of browsers that get pictures.
 #[derive(Debug, Default)]
 pub struct Watchers {
-    all: AtomicUsize,
     slices: AtomicUsize,
     /// By user.
     users: Mutex<BTreeMap<u32, usize>>,
@@ -70,7 +69,7 @@ impl Watchers {
     /// Whether anybody watches.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.all.load(Ordering::Relaxed) > 0
+        !self.users().is_empty()
     }
 
     /// Whether anybody watches slices.
@@ -93,7 +92,6 @@ impl Watchers {
             return None;
         }
         users.insert(uid, own + 1);
-        self.all.fetch_add(1, Ordering::Relaxed);
         if slices {
             self.slices.fetch_add(1, Ordering::Relaxed);
         }
@@ -111,7 +109,6 @@ pub struct Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.watchers.all.fetch_sub(1, Ordering::Relaxed);
         if self.slices {
             self.watchers.slices.fetch_sub(1, Ordering::Relaxed);
         }

@@ -144,6 +144,13 @@ impl Sessions {
         Some(entry.visitor.clone())
     }
 
+    /// Whether there is this session still. To ask is no use of it.
+    pub fn is_open(&self, session: &str) -> bool {
+        let mut sessions = lock(&self.sessions);
+        sessions.forget_old(Instant::now());
+        sessions.entries.contains_key(&hash(session))
+    }
+
     /// Ends a session.
     pub fn end(&self, session: &str) {
         lock(&self.sessions).entries.remove(&hash(session));
@@ -156,6 +163,20 @@ mod tests {
 
     fn visitor(uid: u32) -> Visitor {
         Visitor { user: User { uid, gid: uid, name: String::new() }, act: uid == 1 }
+    }
+
+    #[test]
+    fn a_session_ends_though_somebody_asks_for_it() {
+        let sessions = Sessions::default();
+        let ticket = sessions.issue(visitor(1)).unwrap();
+        let session = sessions.redeem(&ticket, None).unwrap();
+        let used = |sessions: &Sessions| lock(&sessions.sessions).entries[&hash(&session)].used;
+        let before = used(&sessions);
+        assert!(sessions.is_open(&session) && !sessions.is_open("no session"));
+        assert_eq!(used(&sessions), before);
+        assert!(sessions.visitor(&session).is_some() && used(&sessions) > before);
+        sessions.end(&session);
+        assert!(!sessions.is_open(&session));
     }
 
     #[test]

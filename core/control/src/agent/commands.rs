@@ -190,7 +190,7 @@ impl Agent {
 
     fn kill(&mut self, job: JobId) {
         match self.jobs.kill(job) {
-            LocalPhase::Killing => {}
+            LocalPhase::Killing | LocalPhase::Draining => {}
             LocalPhase::Freed => {
                 let node = self.node();
                 self.report_freed(job, &[node]);

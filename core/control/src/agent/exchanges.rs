@@ -210,7 +210,7 @@ impl Agent {
         if members.len() == 1 && members.contains(node) {
             return self.push(AgentAction::Exchanged { id, parts });
         }
-        if !self.jobs.is_live(id.job) {
+        if !self.jobs.has_ranks(id.job) {
             return;
         }
         if !self.exchanges.begin(id) {
@@ -306,7 +306,7 @@ impl Agent {
     /// A message of this node's part of a job for another node.
     pub(super) fn relay(&mut self, job: JobId, to: NodeId, data: Vec<u8>) {
         let from = self.node();
-        if self.jobs.is_live(job) {
+        if self.jobs.has_ranks(job) {
             self.report(Report::Relay(RelayReport { job, from, to, data }));
         }
     }

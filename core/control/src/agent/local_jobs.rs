@@ -12,6 +12,8 @@ pub(super) enum LocalPhase {
     Prepared,
     Started,
     Killing,
+    /// Nothing is left but output that the head does not have.
+    Draining,
     /// Nothing is left but the reports that the head may not have got.
     Freed,
 }
@@ -24,7 +26,7 @@ struct LocalJob {
 }
 
 impl LocalJob {
-    /// Whether it is neither freed nor being killed.
+    /// Whether it is neither gone nor being killed.
     fn runs(&self) -> bool {
         matches!(self.phase, LocalPhase::Preparing | LocalPhase::Prepared | LocalPhase::Started)
     }
@@ -51,7 +53,13 @@ impl LocalJobs {
         self.phase(job).is_some_and(|phase| phase != LocalPhase::Freed)
     }
 
-    /// The jobs that are neither freed nor being killed.
+    /// Whether anything but output and reports is left of this job.
+    pub(super) fn has_ranks(&self, job: JobId) -> bool {
+        let gone = [LocalPhase::Draining, LocalPhase::Freed];
+        self.phase(job).is_some_and(|phase| !gone.contains(&phase))
+    }
+
+    /// The jobs that are neither gone nor being killed.
     pub(super) fn running(&self) -> Vec<JobId> {
         let running = self.jobs.iter().filter(|(_, job)| job.runs());
         running.map(|(&job, _)| job).collect()
@@ -83,17 +91,23 @@ impl LocalJobs {
     pub(super) fn remove_rank(&mut self, job: JobId, rank: u32) -> bool {
         let Some(local) = self.jobs.get_mut(&job) else { return false };
         let known = local.ranks.remove(&rank);
-        known && !matches!(local.phase, LocalPhase::Killing | LocalPhase::Freed)
+        known && local.phase != LocalPhase::Killing
     }
 
-    /// Nothing of the job is left. Returns whether it vanished, without an order and with ranks that
-    /// had not exited; `None` if it was freed before or never known.
-    pub(super) fn free(&mut self, job: JobId) -> Option<bool> {
-        let local = self.jobs.get_mut(&job).filter(|job| job.phase != LocalPhase::Freed)?;
+    /// Nothing of the job is left but output. Returns whether it vanished, without an order and with ranks that
+    /// had not exited; `None` if that was known, or the job never was.
+    pub(super) fn drain(&mut self, job: JobId) -> Option<bool> {
+        let gone = [LocalPhase::Draining, LocalPhase::Freed];
+        let local = self.jobs.get_mut(&job).filter(|job| !gone.contains(&job.phase))?;
         let vanished = local.phase != LocalPhase::Killing && !local.ranks.is_empty();
-        local.phase = LocalPhase::Freed;
+        local.phase = LocalPhase::Draining;
         local.ranks.clear();
         Some(vanished)
+    }
+
+    /// The head has its output, too. Returns whether that is news.
+    pub(super) fn free(&mut self, job: JobId) -> bool {
+        self.advance(job, LocalPhase::Draining, LocalPhase::Freed)
     }
 
     /// The job is to be killed, known or not. Returns the phase that it was in.
@@ -101,7 +115,7 @@ impl LocalJobs {
         let unknown = || LocalJob { phase: LocalPhase::Prepared, ranks: BTreeSet::new() };
         let local = self.jobs.entry(job).or_insert_with(unknown);
         let before = local.phase;
-        if before != LocalPhase::Freed {
+        if !matches!(before, LocalPhase::Draining | LocalPhase::Freed) {
             local.phase = LocalPhase::Killing;
         }
         before

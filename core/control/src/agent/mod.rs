@@ -345,6 +345,8 @@ impl Agent {
 
     /// Takes an event that happened at `now`, on a clock that also counts time in which the machine slept. Drain [`Agent::poll_action`] after each.
     pub fn handle(&mut self, now: Nanos, event: AgentEvent) {
+        // A lease that is over is not renewed by a grant that waited while the machine slept.
+        self.check_lease(now);
         match event {
             AgentEvent::ParentUp => self.parent_up(),
             AgentEvent::ParentDown => self.parent_up = false,

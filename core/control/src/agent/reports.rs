@@ -70,6 +70,12 @@ impl Agent {
 
     /// The driver has nothing of the job any more. The head hears it behind all output.
     pub(super) fn freed(&mut self, job: JobId) {
+        let node = self.node();
+        let Some(vanished) = self.jobs.drain(job) else { return };
+        if vanished {
+            // Gone without an order and without its ranks having exited: that is not success.
+            self.report_abandoned(job, &[node], AbandonCause::Vanished);
+        }
         if self.output.end(job) {
             self.gone(job);
         } else if let Some(last) = self.output.last(job, self.node()) {
@@ -79,13 +85,10 @@ impl Agent {
 
     /// Neither anything of the job is left here, nor output of it that the head does not have.
     pub(super) fn gone(&mut self, job: JobId) {
-        let node = self.node();
-        let Some(vanished) = self.jobs.free(job) else { return };
-        if vanished {
-            // Gone without an order and without its ranks having exited: that is not success.
-            self.report_abandoned(job, &[node], AbandonCause::Vanished);
+        if self.jobs.free(job) {
+            let node = self.node();
+            self.report_freed(job, &[node]);
         }
-        self.report_freed(job, &[node]);
     }
 
     /// Of a job that has not started here or is being killed there is nothing to say.
@@ -351,7 +354,7 @@ impl Agent {
         let waits = |node| self.reports.waits(job, node);
         let idle = self.reports.has_job(job)
             && self.all_below(job, waits)
-            && (!self.jobs.is_live(job) || waits(self.node()));
+            && (!self.jobs.has_ranks(job) || waits(self.node()));
         if self.parent_up && idle {
             let report: Option<Report> = self.reports.take_idle(job);
             if let Some(report) = report {

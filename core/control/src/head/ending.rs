@@ -74,9 +74,10 @@ impl Head {
     pub(super) fn check_run_limits(&mut self) {
         for id in self.run_limits.due(self.time.now()) {
             self.run_limits.forget(id);
-            let limit =
-                self.jobs.get(id).and_then(|job| job.record.spec.request.batch.time_limit_ns);
-            self.end_after(id, Outcome::TimeLimit(limit.unwrap_or(0)), USUAL_GRACE);
+            let job = self.jobs.get(id);
+            if let Some(limit) = job.and_then(|job| job.record.spec.request.batch.time_limit_ns) {
+                self.end_after(id, Outcome::TimeLimit(limit), USUAL_GRACE);
+            }
         }
     }
 

@@ -50,6 +50,18 @@ impl HeldJobs {
         }
     }
 
+    /// The job does not wait for these any more.
+    pub(super) fn withdraw(&mut self, job: JobId, after: &[After]) {
+        for before in after {
+            if let Some(dependents) = self.dependents.get_mut(&before.job) {
+                dependents.remove(&job);
+                if dependents.is_empty() {
+                    self.dependents.remove(&before.job);
+                }
+            }
+        }
+    }
+
     /// Admits a task to its array. Returns whether it may start.
     fn admit(&mut self, job: JobId, array: JobId, most: u32) -> bool {
         let state = self.arrays.entry(array).or_default();

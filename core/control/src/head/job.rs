@@ -1,5 +1,6 @@
 //! One job of the head: its record, and what is left of it on each of its nodes.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -8,8 +9,8 @@ use kumi_sched::{ClusterTime, Demand, JobId, NodeId, Request, UserId};
 use super::quota::request_bytes;
 use super::time::HeadTime;
 use crate::message::{
-    Command, ContentHash, JobRecord, JobRequest, JobState, Nanos, NodeRanks, NodeSet, Outcome,
-    PreparedRanks, RankAddress,
+    Command, ContentHash, JobRecord, JobRequest, JobSpec, JobState, Nanos, NodeRanks, NodeSet,
+    Outcome, PreparedRanks, RankAddress,
 };
 
 /// A job that is not over, or was over a short time ago.
@@ -82,6 +83,13 @@ impl Job {
             not_kept_recorded: not_kept,
             not_kept_told: false,
         }
+    }
+
+    /// What nodes get of it. The program is not part of that: who lacks it asks for it.
+    pub(super) fn spec_for_nodes(&self) -> Box<JobSpec> {
+        let mut spec = Box::new(self.record.spec.clone());
+        spec.request.batch.content = None;
+        spec
     }
 
     pub(super) fn id(&self) -> JobId {
@@ -220,45 +228,5 @@ impl Job {
     /// The program's content.
     pub(super) fn program(&self) -> ContentHash {
         self.record.spec.request.program.hash
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::batch::{After, BatchOptions};
-    use crate::message::{JobSpec, Program, User};
-    use alloc::string::String;
-
-    #[test]
-    fn the_quota_gets_back_what_a_job_was_charged() {
-        let program = Program { path: String::new(), hash: ContentHash([0; 32]), size: 0 };
-        let after = (1..=9).map(|job| After { job: JobId(job), however: false }).collect();
-        let request = JobRequest {
-            env: Vec::from([("A".into(), "x".repeat(1_000))]),
-            batch: BatchOptions { after, ..Default::default() },
-            ..JobRequest::new(0, "", program, 1)
-        };
-        let charged = request_bytes(&request);
-        let spec = JobSpec {
-            job: JobId(10),
-            user: User { uid: 1, gid: 1, name: String::new() },
-            request,
-            layout: Vec::new(),
-            channel_key: 0,
-            seal_key: None,
-        };
-        let mut job = Job::new(JobRecord {
-            spec,
-            state: JobState::Queued,
-            submitted_ms: 0,
-            started_ms: None,
-            ended_ms: None,
-            output_not_kept: 0,
-        });
-        // Some of those before it are over.
-        job.record.spec.request.batch.after.truncate(2);
-        assert!(request_bytes(&job.record.spec.request) < charged);
-        assert_eq!(job.charged, charged);
     }
 }

@@ -80,9 +80,7 @@ impl Head {
         let shares = self.scheduler.shares(placement, &self.membership);
         let spec = &mut job.record.spec;
         spec.layout = sizing::layout(&spec.request, &job.demand, &shares);
-        let mut spec = Box::new(spec.clone());
-        // Who lacks it asks for it.
-        spec.request.batch.content = None;
+        let spec = job.spec_for_nodes();
         let nodes: Vec<NodeId> = spec.layout.iter().map(|part| part.node).collect();
         job.parts = nodes.iter().map(|&node| (node, JobPart::default())).collect();
         let set = job.nodes();
@@ -218,6 +216,7 @@ impl Head {
         let (uid, nodes) = (job.uid(), job.nodes());
         job.parts.clear();
         job.input.clear();
+        self.held.withdraw(id, &job.record.spec.request.batch.after);
         self.idle.forget_job(id);
         self.verdicts.forget_job(id);
         self.run_limits.forget(id);

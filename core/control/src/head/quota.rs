@@ -126,6 +126,7 @@ impl Quota {
         for usage in [&mut self.total, self.by_user.entry(uid).or_default()] {
             usage.jobs = usage.jobs.saturating_sub(jobs);
             usage.bytes = usage.bytes.saturating_sub(bytes);
+            debug_assert!(usage.jobs > 0 || usage.bytes == 0, "{} bytes of no job", usage.bytes);
         }
         self.by_user.retain(|_, usage| usage.jobs > 0);
     }

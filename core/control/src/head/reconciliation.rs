@@ -1,6 +1,5 @@
 //! Reconciliation: nodes that come, go and come back, and the repair of what they missed meanwhile.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -176,7 +175,7 @@ impl Head {
                 part.prepared = None;
                 part.wanted = None;
             }
-            let spec = Box::new(job.record.spec.clone());
+            let spec = job.spec_for_nodes();
             self.send(&NodeSet::from_nodes(nodes), &Command::Prepare(spec));
         }
         for (id, nodes) in repairs.start {

@@ -53,11 +53,16 @@ impl Head {
         let ArrayRange { first: begin, last: end, most } = range;
         let count = range.count();
         if let Some(first) = self.known(user, request.token)? {
-            // All tasks are recorded in one step, so there are all or none.
-            return Ok((first, JobId(first.0.saturating_add(u64::from(count.saturating_sub(1))))));
+            let last = JobId(first.0.saturating_add(u64::from(count.saturating_sub(1))));
+            return self.known_array((first, last), range);
         }
-        check_array(&request, range)?;
+        check_range(range)?;
         let request = self.admit(user, request, count)?;
+        if request.wait == Some(WaitLimit::No) {
+            let message =
+                "tasks of an array wait for each other; give --wait=TIME or --wait=any".into();
+            return Err(refusal(RefusalKind::BadRequest, message));
+        }
         let array = self.jobs.next_id();
         let mut last = array;
         for index in begin..=end {
@@ -89,6 +94,26 @@ impl Head {
         Err(refusal(RefusalKind::NotPermitted, message))
     }
 
+    /// The tasks of an array that was submitted before: all are recorded in one step, so there are all or none.
+    ///
+    /// # Errors
+    /// These are not the array's first and last jobs.
+    fn known_array(
+        &self,
+        (first, last): (JobId, JobId),
+        range: ArrayRange,
+    ) -> Result<(JobId, JobId), Refusal> {
+        let is_task = |id, index| {
+            let task = self.jobs.get(id).and_then(|job| job.record.spec.request.batch.task);
+            task == Some(ArrayTask { array: first, index, most: range.most })
+        };
+        if is_task(first, range.first) && is_task(last, range.last) {
+            return Ok((first, last));
+        }
+        let message = "this token was used for other jobs; generate a new one".into();
+        Err(refusal(RefusalKind::BadRequest, message))
+    }
+
     /// Checks a request for so many jobs, and completes it with the cluster's settings.
     ///
     /// # Errors
@@ -111,6 +136,11 @@ impl Head {
         request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
         request.wait = request.wait.or(Some(self.config.wait));
         request.resources.complete(&self.config.resources);
+        for (name, value) in &self.config.env {
+            if !request.env.iter().any(|(set, _)| set == name) {
+                request.env.push((name.clone(), value.clone()));
+            }
+        }
         // The head gives a job its place.
         request.batch.task = None;
         let max_priority = (!self.owns_cluster(user)).then_some(self.config.max_priority);
@@ -146,6 +176,7 @@ impl Head {
     pub(super) fn drop_queued(&mut self, id: JobId) {
         self.leave_rotation(id);
         if let Some(job) = self.jobs.remove(id) {
+            self.held.withdraw(id, &job.record.spec.request.batch.after);
             self.quota.refund(job.uid(), 1, job.charged);
         }
     }
@@ -158,11 +189,6 @@ impl Head {
         let encrypt = request.encrypt.unwrap_or(self.config.encrypt);
         request.encrypt = Some(encrypt);
         let seal_key = encrypt.then_some(seal_key);
-        for (name, value) in &self.config.env {
-            if !request.env.iter().any(|(set, _)| set == name) {
-                request.env.push((name.clone(), value.clone()));
-            }
-        }
         let (user, layout) = (user.clone(), Vec::new());
         let spec = JobSpec { job: id, user, request, layout, channel_key, seal_key };
         JobRecord {
@@ -176,8 +202,7 @@ impl Head {
     }
 }
 
-/// Checks what only concerns arrays.
-fn check_array(request: &JobRequest, range: ArrayRange) -> Result<(), Refusal> {
+fn check_range(range: ArrayRange) -> Result<(), Refusal> {
     let bad = |message| Err(refusal(RefusalKind::BadRequest, message));
     let count = range.count();
     if count == 0 || count > MOST_TASKS {
@@ -188,9 +213,6 @@ fn check_array(request: &JobRequest, range: ArrayRange) -> Result<(), Refusal> {
     }
     if range.most == Some(0) {
         return bad("at least one task of an array runs at a time; give 1 or more".to_string());
-    }
-    if request.wait == Some(WaitLimit::No) {
-        return bad("tasks of an array wait for each other; leave out --wait=no".to_string());
     }
     Ok(())
 }

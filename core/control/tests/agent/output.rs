@@ -70,3 +70,27 @@ fn a_job_is_freed_behind_its_output() {
     let actions = test.advance(4_000 * MS);
     assert!(actions.contains(&AgentAction::Shutdown), "{actions:?}");
 }
+
+/// All of its ranks have ended well, so it lacks nothing when the lease is over but its output.
+#[test]
+fn a_job_whose_output_waits_for_the_head_is_not_given_up() {
+    let mut test = Test::running();
+    test.event(AgentEvent::ParentDown);
+    test.event(output(b"one"));
+    let status = RankStatus::Exited(0);
+    test.event(AgentEvent::RankExited { job: JOB, rank: 0, status });
+    test.event(AgentEvent::Freed { job: JOB });
+    let actions = test.advance(6_000 * MS);
+    assert_eq!(actions, [], "nothing of it runs");
+    let mut sent = test.event(AgentEvent::ParentUp);
+    sent.extend(test.kept(0, true));
+    sent.extend(test.command(set([0]), Command::Kill { job: JOB }));
+    let abandoned = |action: &&AgentAction| {
+        matches!(action, AgentAction::ToParent(Report::Abandoned { .. }) | AgentAction::Kill { .. })
+    };
+    assert_eq!(sent.iter().find(abandoned), None);
+    for (link, nodes) in [(LEFT, &[1, 3][..]), (RIGHT, &[2])] {
+        test.child(link, freed(nodes.iter().copied()));
+    }
+    assert_eq!(test.kept(3, false), [up(freed(0..4))]);
+}

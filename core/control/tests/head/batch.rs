@@ -241,7 +241,41 @@ fn nothing_of_a_refused_array_is_kept() {
         array: Some(many),
     };
     assert_eq!(refusal(&test.ask(&ALICE, ask)), Some(RefusalKind::Quota));
+    // Also if it is the cluster that says it.
+    let mut test = Test::attached(HeadConfig { wait: WaitLimit::No, ..config(1) });
+    let request = Box::new(narrow(3, Default::default()));
+    let array = Some(ArrayRange { first: 1, last: 2, most: None });
+    let ask = ClientRequest::SubmitBatch { request, array };
+    assert_eq!(refusal(&test.ask(&ALICE, ask)), Some(RefusalKind::BadRequest));
     assert_eq!(test.head.records().count(), 0);
+}
+
+#[test]
+fn an_array_that_is_submitted_again_is_the_same_or_refused() {
+    let mut test = Test::new(1);
+    let range = |first, last| Some(ArrayRange { first, last, most: None });
+    let jobs = test.accepted(narrow(1, Default::default()), range(3, 5));
+    assert_eq!(test.accepted(narrow(1, Default::default()), range(3, 5)), jobs);
+    test.accepted(narrow(100, Default::default()), None);
+    for (token, array) in [(1, range(3, 6)), (1, range(4, 5)), (100, range(1, 2))] {
+        let request = Box::new(narrow(token, Default::default()));
+        let actions = test.ask(&ALICE, ClientRequest::SubmitBatch { request, array });
+        assert_eq!(refusal(&actions), Some(RefusalKind::BadRequest), "{token}");
+    }
+}
+
+/// The quota checks that nothing is left of it when nothing is left of any job.
+#[test]
+fn what_a_job_no_longer_waits_for_is_refunded_too() {
+    let mut test = Test::new(1);
+    let (first, _) = test.accepted(narrow(1, Default::default()), None);
+    let (second, _) = test.accepted(after(2, &[first], true), None);
+    let (last, _) = test.accepted(after(3, &[first, second], true), None);
+    for job in [first, second, last] {
+        test.succeeds(job, 0);
+    }
+    let ended = JobState::Ended(Outcome::Success);
+    assert_eq!(test.in_state((first, last), &ended), [first.0, second.0, last.0]);
 }
 
 #[test]

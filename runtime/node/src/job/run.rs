@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::admission::{LaunchAborted, find_program};
-use super::cleanup::{destroy, remove_groups};
+use super::cleanup::destroy;
 use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses};
 use super::limits::{not_enforced, share_of};
@@ -90,7 +90,7 @@ pub(super) struct JobTask {
     /// Its control groups.
     pub(super) control: Option<JobGroups>,
     /// Free again once nothing of the job is left.
-    devices: Option<JobDevices>,
+    pub(super) devices: Option<JobDevices>,
     memory_kills: MemoryKills,
     pub(super) kill_watch: KillWatch,
     /// Process groups of the ranks; 0 once the rank is reaped.
@@ -560,10 +560,7 @@ impl JobTask {
                 self.services.tell(AgentEvent::Standing { job: self.job, standing }).await;
             }
         }
-        if let Some(groups) = &self.control {
-            remove_groups(groups).await;
-        }
-        self.devices = None;
+        self.remove_what_it_had().await;
         self.end_mpi();
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::cleanup::remove_groups;
 use super::run::JobTask;
 
 /// How long ranks that were killed may take to end.
@@ -57,6 +58,9 @@ impl JobTask {
 
     /// Waits until no process of the job is left, or those that are cannot be killed.
     pub(super) async fn wait_for_processes(&mut self) {
+        if self.kill_watch.gave_up {
+            return;
+        }
         let Some(groups) = &self.control else { return self.sweep().await };
         match tokio::time::timeout(PATIENCE, groups.wait_empty()).await {
             Ok(Ok(())) => {}
@@ -67,6 +71,26 @@ impl JobTask {
                 tracing::error!(job = %self.job, "processes cannot be killed: they wait in the kernel");
                 self.kill_watch.gave_up = true;
             }
+        }
+    }
+
+    /// Removes the control group and frees the devices of the job. Where processes are left that cannot be killed, nobody else gets
+    /// either before these have ended.
+    pub(super) async fn remove_what_it_had(&mut self) {
+        let (control, devices) = (self.control.take(), self.devices.take());
+        let Some(groups) = control else { return };
+        let gave_up = self.kill_watch.gave_up;
+        let removed = async move {
+            if gave_up && let Err(error) = groups.wait_empty().await {
+                tracing::error!(%error, "cannot wait for a control group");
+            }
+            remove_groups(&groups).await;
+            drop(devices);
+        };
+        if gave_up {
+            tokio::task::spawn_local(removed);
+        } else {
+            removed.await;
         }
     }
 }

@@ -59,7 +59,9 @@ pub(crate) async fn stream(
 
 async fn next(mut watch: Watch) -> Option<(Result<Event, Infallible>, Watch)> {
     watch.pictures.changed().await.ok()?;
-    watch.app.shared.sessions.visitor(&watch.session)?;
+    if !watch.app.shared.sessions.is_open(&watch.session) {
+        return None;
+    }
     let picture = Arc::clone(&watch.pictures.borrow_and_update());
     match picture.text(&watch.visitor.user, watch.slices) {
         Ok(text) => Some((Ok(Event::default().data(text)), watch)),
