@@ -8,7 +8,7 @@
 //! A lease ends at a time of the cluster's clock. So a message that waits for a node that was
 //! stopped, or in a slow link, grants nothing beyond what the head meant. It also lasts no longer than
 //! its length from receipt, whatever the node's idea of the cluster's clock is. A lease that is over ends the jobs
-//! before a later grant is looked at.
+//! before a later grant is looked at. A machine that slept gives its link up, since its idea of that clock is behind.
 
 use kumi_sched::ClusterTime;
 

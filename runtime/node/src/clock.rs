@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kumi_control::message::Nanos;
 use kumi_sched::ClusterTime;
@@ -16,6 +16,25 @@ pub fn monotonic() -> Nanos {
 /// The same with the time in which the machine slept: leases go on then.
 pub fn boottime() -> Nanos {
     read(ClockId::CLOCK_BOOTTIME)
+}
+
+/// How long the machine has slept since it was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slept(Nanos);
+
+impl Slept {
+    /// Until now.
+    pub fn now() -> Self {
+        let awake = monotonic();
+        Self(boottime().saturating_sub(awake))
+    }
+
+    /// How long it has slept since `before`, if that is more than reading two clocks takes.
+    pub fn since(self, before: Self) -> Option<Duration> {
+        const READING: Nanos = 10_000_000;
+        let slept = self.0.saturating_sub(before.0);
+        (slept > READING).then(|| Duration::from_nanos(slept))
+    }
 }
 
 fn read(clock: ClockId) -> Nanos {
@@ -94,6 +113,15 @@ mod tests {
         assert_eq!(name_of("abc\n", shifted), "abc -500.7");
         assert_eq!(name_of("", shifted), "");
         assert_eq!(name(), name());
+    }
+
+    #[test]
+    fn sleep_is_what_only_one_clock_counts() {
+        let before = Slept(5_000_000_000);
+        assert_eq!(Slept(5_000_500_000).since(before), None, "two clocks were read");
+        assert_eq!(Slept(7_000_000_000).since(before), Some(Duration::from_secs(2)));
+        assert_eq!(before.since(Slept(7_000_000_000)), None);
+        assert_eq!(Slept::now().since(Slept::now()), None);
     }
 
     #[test]

@@ -106,6 +106,9 @@ pub enum LinkError {
     /// The other side said nothing for too long.
     #[error("nothing came for {0:?}")]
     Silent(Duration),
+    /// This machine slept: what came before is old, and the clocks have to be compared anew.
+    #[error("this machine slept for {0:?}")]
+    Slept(Duration),
 }
 
 /// Counts of what was dropped or refused, by reason.

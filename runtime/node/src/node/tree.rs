@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::backpressure::{Backpressure, Gate};
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
-use crate::clock::{monotonic, wall_ms};
+use crate::clock::{Slept, monotonic, wall_ms};
 use crate::config::{ClusterConfig, on_link};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
@@ -183,6 +183,7 @@ async fn attend_parent(
     }
     let filter = std::cell::RefCell::new(filter);
     let (mut gate, silence) = (tree.from_parent.clone(), tree.config.silence());
+    let before = Slept::now();
     let reading = async {
         loop {
             gate.pass().await;
@@ -190,6 +191,10 @@ async fn attend_parent(
                 Ok(down) => down,
                 Err(error) => return error,
             };
+            // A grant that waited meanwhile would last from now on, by a clock that stood still.
+            if let Some(slept) = Slept::now().since(before) {
+                return LinkError::Slept(slept);
+            }
             let received = monotonic();
             tree.shared.traffic.count(down.kind());
             if let Down::Clock { stamp, time } = down {
