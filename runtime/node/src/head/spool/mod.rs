@@ -145,20 +145,26 @@ impl Spools {
         }
     }
 
-    /// The job is not known any more: its output goes.
+    /// The job is not known any more: its output goes, and what is remembered of it.
     pub(super) fn discard(&mut self, job: JobId) {
-        self.remove_or_warn(job, "output of the job is not kept any longer");
+        if self.remove_or_warn(job, "output of the job is not kept any longer") {
+            self.spools.remove(&job);
+        }
     }
 
-    fn remove_or_warn(&mut self, job: JobId, why: &str) {
-        match self.remove(job) {
+    /// Returns whether it is removed.
+    fn remove_or_warn(&mut self, job: JobId, why: &str) -> bool {
+        let removed = self.remove(job);
+        match &removed {
             Ok(()) => tracing::info!(%job, why, "removed"),
             // The next start removes it, if the job is not known by then.
             Err(error) => tracing::error!(%job, %error, "output of the job cannot be removed"),
         }
+        removed.is_ok()
     }
 
-    /// Removes the output of a job that is over. Who reads it finds that it is missing.
+    /// Removes the output of a job that is over. Who reads it finds that it is missing. Its followers may not know yet how it
+    /// ended, so its log stays until it is finished, without content.
     ///
     /// # Errors
     /// As the system says. That there is none is no error.
@@ -171,7 +177,13 @@ impl Spools {
             }
         };
         removed?;
-        self.spools.remove(&job);
+        if let Some(spool) = self.spools.get_mut(&job) {
+            // Nothing waits for the disk any more.
+            spool.failing = None;
+            if spool.progress.borrow().outcome.is_some() {
+                self.spools.remove(&job);
+            }
+        }
         self.found.remove(&job);
         self.count(job);
         Ok(())

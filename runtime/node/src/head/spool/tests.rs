@@ -343,3 +343,47 @@ async fn output_of_jobs_that_are_over_goes() {
     spools.know_all(&[record(6, ended())]);
     assert!(!is_there(6) && spools.counts.spool_bytes.get() == 0);
 }
+
+fn ended() -> JobState {
+    JobState::Ended(Outcome::Success)
+}
+
+fn record(job: JobId, state: JobState) -> JobRecord {
+    super::super::job_table::tests::record(job.0, state)
+}
+
+/// Between the record of a job's end and the end of its log, all output of the job may go.
+#[tokio::test(flavor = "current_thread")]
+async fn followers_learn_how_a_job_ended_whose_output_made_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), SpoolQuota::new(Quotas::default(), 0));
+    spools.know(&record(JOB, JobState::Running));
+    put(&mut spools, 0, b"one");
+    let (client, mut live) = mpsc::channel(1);
+    tokio::spawn(spools.follow(JOB, 0, (true, false), client));
+    assert_eq!(live.recv().await, Some(output(0, b"one", 12)));
+    assert_eq!(live.recv().await, Some(ClientReply::Current { job: JOB }));
+    spools.know(&record(JOB, ended()));
+    assert!(!dir.path().join("4.0").exists());
+    assert_eq!((spools.counts.spool_bytes.get(), spools.quota.bytes(JOB)), (0, 0));
+    assert!(spools.write_again().is_empty(), "nothing is told of what made room");
+    spools.finish(JOB, Outcome::Success, 0);
+    let end = ClientReply::Ended { job: JOB, outcome: Outcome::Success, not_kept: 0 };
+    assert_eq!(live.recv().await, Some(end.clone()));
+    assert_eq!(all(&mut spools, 12, true).await, [end]);
+}
+
+/// Also if what waited in memory was not on the disk yet: nothing is told of the job that is over.
+#[tokio::test(flavor = "current_thread")]
+async fn output_that_made_room_is_not_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), SpoolQuota::new(Quotas::default(), 0));
+    spools.know(&record(JOB, JobState::Running));
+    put(&mut spools, 0, b"one");
+    spools.reserve.set(false);
+    assert_eq!(not_kept(put(&mut spools, 0, b"two")).0, 3);
+    spools.know(&record(JOB, ended()));
+    spools.reserve.set(true);
+    assert!(spools.write_again().is_empty());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
