@@ -399,11 +399,8 @@ impl HeadDaemon {
             while let Some(action) = self.next_action() {
                 match action {
                     HeadAction::Persist(record) => {
-                        self.spools.know(&record);
-                        if record.state == JobState::Running {
-                            self.monitor.job_runs();
-                        }
-                        self.records.add(*record);
+                        self.records.add(JobRecord::clone(&record));
+                        self.held.push(self.records.needed(), HeadAction::Persist(record));
                     }
                     action if needs_no_record(&action) => events.extend(self.act(action)),
                     action => self.held.push(self.records.needed(), action),
@@ -451,8 +448,13 @@ impl HeadDaemon {
 
     fn act(&mut self, action: HeadAction) -> Vec<HeadEvent> {
         match action {
-            // Taken out by `handle`.
-            HeadAction::Persist(record) => self.records.add(*record),
+            // Its write is over. Spools learn of it between the output before it and the end behind it.
+            HeadAction::Persist(record) => {
+                self.spools.know(&record);
+                if record.state == JobState::Running {
+                    self.monitor.job_runs();
+                }
+            }
             HeadAction::ToChild(link, nodes, command) => self.links.send(link, nodes, command),
             HeadAction::ToClient(MONITOR, ClientReply::Samples(samples)) => {
                 self.monitor.answered(&samples, &self.head.borrow());

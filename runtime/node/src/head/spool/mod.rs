@@ -149,6 +149,7 @@ impl Spools {
     pub(super) fn discard(&mut self, job: JobId) {
         if self.remove_or_warn(job, "output of the job is not kept any longer") {
             self.spools.remove(&job);
+            self.quota.discard(job);
         }
     }
 

@@ -54,14 +54,12 @@ impl SpoolQuota {
             self.add(before, 0, bytes);
             self.add(user, bytes, 0);
         }
-        self.forget(job);
     }
 
-    /// A job that is over and has no output needs no entry.
-    fn forget(&mut self, job: JobId) {
-        if self.jobs.get(&job).is_some_and(|output| output.over && output.bytes == 0) {
-            self.jobs.remove(&job);
-        }
+    /// The job is not known any more. Before that its entry says whose it is: output may come to the disk after its end.
+    pub(super) fn discard(&mut self, job: JobId) {
+        self.set(job, 0);
+        self.jobs.remove(&job);
     }
 
     fn add(&mut self, user: u32, more: u64, less: u64) {
@@ -80,11 +78,13 @@ impl SpoolQuota {
             self.over = self.over.saturating_add(bytes).saturating_sub(before);
         }
         self.add(user, bytes, before);
-        self.forget(job);
     }
 
     /// The jobs that are over of which output has to go for that of all of them, oldest first.
     pub(super) fn excess(&self) -> Vec<JobId> {
+        if self.over <= self.most_over {
+            return Vec::new();
+        }
         let mut left = self.over;
         let over = self.jobs.iter().filter(|(_, output)| output.over && output.bytes > 0);
         let gone = over.take_while(|(_, output)| {
@@ -185,5 +185,21 @@ mod tests {
         quota.know(JobId(1), 7, true);
         quota.set(JobId(4), 5 * MIB);
         assert_eq!(quota.excess(), [JobId(1), JobId(3)]);
+        quota.discard(JobId(4));
+        assert_eq!((quota.excess(), quota.over), (vec![], 4 * MIB));
+    }
+
+    #[test]
+    fn only_a_job_that_is_not_known_any_more_has_no_entry() {
+        let mut quota = SpoolQuota::new(Quotas::default(), 5);
+        quota.know(JobId(1), 7, true);
+        quota.set(JobId(1), MIB);
+        assert_eq!((quota.users.get(&7), quota.over), (Some(&MIB), MIB));
+        quota.set(JobId(1), 0);
+        quota.set(JobId(1), 2 * MIB);
+        assert_eq!((quota.users.get(&7), quota.over), (Some(&(2 * MIB)), 2 * MIB));
+        quota.discard(JobId(1));
+        quota.discard(JobId(2));
+        assert!(quota.jobs.is_empty() && quota.users.is_empty() && quota.over == 0);
     }
 }

@@ -387,3 +387,21 @@ async fn output_that_made_room_is_not_written_again() {
     assert!(spools.write_again().is_empty());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+/// What the disk takes of a job after its end counts for its user, and among jobs that are over.
+#[test]
+fn a_job_that_ended_without_output_is_still_its_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), SpoolQuota::new(Quotas::default(), 0));
+    spools.know(&record(JOB, JobState::Running));
+    spools.reserve.set(false);
+    put(&mut spools, 0, b"one");
+    spools.know(&record(JOB, ended()));
+    spools.finish(JOB, Outcome::Success, 3);
+    spools.reserve.set(true);
+    spools.write_again();
+    assert!(spools.quota.bytes(JOB) > 0);
+    assert_eq!(spools.quota.excess(), [JOB]);
+    spools.know(&record(JobId(5), ended()));
+    assert_eq!(spools.quota.bytes(JOB), 0);
+}
