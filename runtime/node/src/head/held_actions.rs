@@ -1,27 +1,29 @@
 //! Actions of the head's state machine that wait until the records before them are on the disk, in order.
 //!
-//! While a disk takes its time, the head goes on with what needs no record: it grants leases and answers who looks. Everything
+//! While a disk takes its time, the head goes on with what needs no record: it grants leases, relays messages of nodes and answers who looks. Everything
 //! else waits here. If too much does, the head takes no events until it is less: those wait in links and with clients.
 
 use std::collections::VecDeque;
 
 use kumi_control::head::HeadAction;
-use kumi_control::message::{ClientReply, Command};
+use kumi_control::message::{ClientReply, Command, JobSpec};
+use postcard::ser_flavors::Size;
 
 use super::records::WriteNumber;
 
-/// Most actions that wait before the head takes no more events, and most bytes of output and programs in them.
+/// Most actions that wait before the head takes no more events, and most bytes of what can be long in them.
 const MOST: usize = 100_000;
 const MOST_BYTES: usize = 16 << 20;
 
 /// The actions, with the write for which each waits.
 #[derive(Debug, Default)]
 pub(super) struct HeldActions {
-    queue: VecDeque<(WriteNumber, HeadAction)>,
+    /// With the bytes of each.
+    queue: VecDeque<(WriteNumber, usize, HeadAction)>,
     bytes: usize,
 }
 
-/// Bytes of output and programs in an action.
+/// Bytes of what can be long in an action: output, programs, contributions to exchanges, records, jobs to prepare.
 fn bytes_of(action: &HeadAction) -> usize {
     match action {
         HeadAction::Spool { data, .. }
@@ -30,14 +32,26 @@ fn bytes_of(action: &HeadAction) -> usize {
             _,
             Command::ProgramChunk { data, .. } | Command::Input { data, .. },
         ) => data.len(),
+        HeadAction::ToChild(_, _, Command::Exchanged { parts, .. }) => {
+            parts.iter().map(|part| size_of_val(part) + part.data.len()).sum()
+        }
+        HeadAction::ToChild(_, _, Command::Prepare(spec)) => length_of(spec),
+        HeadAction::Persist(record) => length_of(&record.spec),
         _ => 0,
     }
+}
+
+/// Bytes of a job as it is sent, about as many as it has in memory.
+fn length_of(spec: &JobSpec) -> usize {
+    // One that cannot be sent at all is taken for a long one.
+    postcard::serialize_with_flavor(spec, Size::default()).unwrap_or(MOST_BYTES)
 }
 
 /// Whether an action says nothing that a record must vouch for.
 pub(super) fn needs_no_record(action: &HeadAction) -> bool {
     match action {
-        HeadAction::ToChild(_, _, Command::Lease { .. }) => true,
+        // Who sent what is relayed asks again, and may send any number meanwhile.
+        HeadAction::ToChild(_, _, Command::Lease { .. } | Command::Relayed { .. }) => true,
         HeadAction::ToClient(_, reply) => matches!(
             reply,
             ClientReply::Welcome { .. }
@@ -53,15 +67,16 @@ pub(super) fn needs_no_record(action: &HeadAction) -> bool {
 impl HeldActions {
     /// The action waits for this write, and for all actions before it.
     pub(super) fn push(&mut self, write: WriteNumber, action: HeadAction) {
-        self.bytes += bytes_of(&action);
-        self.queue.push_back((write, action));
+        let bytes = bytes_of(&action);
+        self.bytes += bytes;
+        self.queue.push_back((write, bytes, action));
     }
 
     /// The next action, if it need not wait any more.
     pub(super) fn pop(&mut self, is_settled: impl Fn(WriteNumber) -> bool) -> Option<HeadAction> {
-        self.queue.front().filter(|(write, _)| is_settled(*write))?;
-        let (_, action) = self.queue.pop_front()?;
-        self.bytes -= bytes_of(&action);
+        self.queue.front().filter(|(write, ..)| is_settled(*write))?;
+        let (_, bytes, action) = self.queue.pop_front()?;
+        self.bytes -= bytes;
         Some(action)
     }
 
@@ -74,9 +89,12 @@ impl HeldActions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_control::exchange::{Contribution, ExchangeId};
     use kumi_control::head::{ClientId, LinkId};
-    use kumi_control::message::{NodeSet, Stream};
-    use kumi_sched::{ClusterTime, JobId};
+    use kumi_control::message::{JobState, NodeSet, Stream};
+    use kumi_sched::{ClusterTime, JobId, NodeId};
+
+    use super::super::job_table::tests::record;
 
     fn spool(length: usize) -> HeadAction {
         let (job, stream, data) = (JobId(1), Stream::Out, vec![1; length]);
@@ -108,10 +126,38 @@ mod tests {
         assert!(!held.is_full());
     }
 
+    /// Whatever may be long counts.
+    #[test]
+    fn commands_and_records_that_wait_are_bounded() {
+        let to_child = |command| HeadAction::ToChild(LinkId(1), NodeSet::default(), command);
+        let mut record = record(1, JobState::Queued);
+        record.spec.request.env = vec![("LONG".into(), "x".repeat(MOST_BYTES / 2))];
+        let half = vec![1; MOST_BYTES / 2];
+        let part = |node| Contribution { node: NodeId(node), data: half.clone() };
+        let id = ExchangeId { job: JobId(1), group: 0, number: 1 };
+        let actions = [
+            (to_child(Command::Exchanged { id, parts: vec![part(1), part(2)] }), 1),
+            (to_child(Command::Prepare(Box::new(record.spec.clone()))), 2),
+            (HeadAction::Persist(Box::new(record)), 2),
+        ];
+        for (action, most) in actions {
+            let mut held = HeldActions::default();
+            for _ in 0..most {
+                assert!(!held.is_full(), "{action:.40?}");
+                held.push(1, action.clone());
+            }
+            assert!(held.is_full());
+            while held.pop(|_| true).is_some() {}
+            assert_eq!(held.bytes, 0);
+        }
+    }
+
     #[test]
     fn leases_and_looks_do_not_wait() {
         let to_child = |command| HeadAction::ToChild(LinkId(1), NodeSet::default(), command);
         assert!(needs_no_record(&to_child(Command::Lease { until: ClusterTime(1), nanos: 1 })));
+        let relayed = Command::Relayed { job: JobId(1), from: NodeId(1), data: vec![1] };
+        assert!(needs_no_record(&to_child(relayed)), "who sent it asks again");
         assert!(!needs_no_record(&to_child(Command::Kill { job: JobId(1) })));
         let to_client = |reply| HeadAction::ToClient(ClientId(1), reply);
         assert!(needs_no_record(&to_client(ClientReply::Samples(Vec::new()))));
