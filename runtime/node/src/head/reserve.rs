@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -16,6 +17,8 @@ const RESERVE: u64 = 32 << 20;
 const PART: u64 = 16;
 /// What is written at once where a file system cannot set blocks aside.
 const CHUNK: usize = 64 << 10;
+/// The unit in which the system counts what a file takes, in bytes.
+const BLOCK: u64 = 512;
 
 /// Whether the reserve is there, for those who leave the disk alone while it is not.
 pub(super) type ReserveHeld = Rc<Cell<bool>>;
@@ -42,11 +45,26 @@ pub(super) fn is_nearly_full(folder: &Path) -> io::Result<bool> {
     Ok(disk.blocks_available().saturating_mul(disk.fragment_size()) < share(folder)?)
 }
 
+/// Refuses if the disk has no room for a reserve and as much beside it: it is not to take what others need, nor take back
+/// what it gave up. The file that is there already, of `own` bytes, is room.
+fn check_room(folder: &Path, own: u64, length: u64) -> io::Result<()> {
+    let disk = statvfs(folder)?;
+    let available = disk.blocks_available().saturating_mul(disk.fragment_size());
+    if available.saturating_add(own) < length.saturating_mul(2) {
+        let text = format!("{} has less than {} KiB free", folder.display(), (2 * length) >> 10);
+        return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+    }
+    Ok(())
+}
+
 fn fill(file: &mut File, length: u64) -> io::Result<()> {
     let whole = i64::try_from(length).map_err(io::Error::other)?;
-    match fallocate(&*file, FallocateFlags::empty(), 0, whole) {
-        Err(Errno::EOPNOTSUPP) => {}
-        allocated => return Ok(allocated?),
+    loop {
+        match fallocate(&*file, FallocateFlags::empty(), 0, whole) {
+            Err(Errno::EINTR) => {}
+            Err(Errno::EOPNOTSUPP) => break,
+            allocated => return Ok(allocated?),
+        }
     }
     let zeros = [0; CHUNK];
     let mut left = length;
@@ -72,7 +90,19 @@ impl DiskReserve {
     }
 
     fn make(&self) -> io::Result<()> {
-        let length = share(self.path.parent().unwrap_or(Path::new("/")))?;
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let length = share(folder)?;
+        let own = match fs::metadata(&self.path) {
+            Ok(found) => found.blocks().saturating_mul(BLOCK),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+        check_room(folder, own, length).inspect_err(|_| {
+            // Of an earlier head: nobody would give it up when the table needs it.
+            if own > 0 {
+                self.remove();
+            }
+        })?;
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).open(&self.path)?;
         fill(&mut file, length).inspect_err(|_| self.remove())
@@ -111,6 +141,13 @@ impl DiskReserve {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+
+    fn free(folder: &Path) -> u64 {
+        let disk = statvfs(folder).unwrap();
+        disk.blocks_available() * disk.fragment_size()
+    }
 
     #[test]
     fn the_reserve_takes_room_and_gives_it_back() {
@@ -128,5 +165,59 @@ mod tests {
         // Where no file can be there is none, which is no failure.
         let none = DiskReserve::open(dir.path().join("no/such/folder"));
         assert!(!none.held().get() && !none.release());
+    }
+
+    /// Runs this on a thread with a disk of its own, of so many bytes. Skipped, visibly, where that is not permitted.
+    fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
+        let dir = tempfile::tempdir().unwrap();
+        let own = || {
+            unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+            let size = format!("size={bytes}");
+            mount(Some("none"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some(&*size))
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| match own() {
+                Ok(()) => test(dir.path()),
+                Err(error) => kumi_skip::skip("a small disk", &format!("no mount: {error}")),
+            });
+        });
+    }
+
+    #[test]
+    fn a_disk_with_little_room_keeps_it() {
+        on_a_small_disk(64 << 20, |disk| {
+            let path = disk.join("reserve");
+            let reserve = DiskReserve::open(path.clone());
+            let length = share(disk).unwrap();
+            assert!(reserve.held().get());
+            // The file of an earlier head is room for the next.
+            let left = free(disk);
+            let others = File::create(disk.join("others")).unwrap();
+            fallocate(&others, FallocateFlags::empty(), 0, (left - length) as i64).unwrap();
+            let reserve = DiskReserve::open(path.clone());
+            assert!(reserve.held().get());
+            // What one of them has no room for goes, too: nobody would give it up.
+            others.set_len(0).unwrap();
+            fallocate(&others, FallocateFlags::empty(), 0, left as i64).unwrap();
+            let next = DiskReserve::open(path.clone());
+            assert!(!next.held().get() && !path.exists());
+            others.set_len(left - length).unwrap();
+            reserve.held.set(false);
+            reserve.renew();
+            assert!(reserve.held().get());
+            // What is given up is the table's, and not taken back.
+            others.set_len(0).unwrap();
+            fallocate(&others, FallocateFlags::empty(), 0, left as i64).unwrap();
+            assert!(reserve.release());
+            assert_eq!(free(disk), length);
+            reserve.renew();
+            assert!(!reserve.held().get());
+            assert_eq!(free(disk), length);
+            others.set_len(left - length).unwrap();
+            reserve.renew();
+            assert!(reserve.held().get());
+        });
     }
 }
