@@ -1,6 +1,6 @@
 //! Disk that the job table has to itself: a file that is there for its length, and goes when the disk is full.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,37 @@ const CHUNK: usize = 64 << 10;
 const BLOCK: u64 = 512;
 
 /// Whether the reserve is there, for those who leave the disk alone while it is not.
-pub(super) type ReserveHeld = Rc<Cell<bool>>;
+pub(super) type ReserveHeld = Rc<ReserveState>;
+
+/// Whether the reserve is there, and if not, why.
+#[derive(Debug)]
+pub(super) struct ReserveState(RefCell<Option<String>>);
+
+impl ReserveState {
+    /// It is not there, and this is why.
+    pub(super) fn missing_because(reason: &str) -> Self {
+        Self(RefCell::new(Some(reason.to_owned())))
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.0.borrow().is_none()
+    }
+
+    /// Why it is not there.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
+
+    pub(super) fn set_held(&self) {
+        self.0.replace(None);
+    }
+
+    /// It is not there, and this is why. Returns whether that is news.
+    pub(super) fn set_missing(&self, reason: &str) -> bool {
+        let before = self.0.replace(Some(reason.to_owned()));
+        before.as_deref() != Some(reason)
+    }
+}
 
 /// The reserve of a disk.
 #[derive(Debug)]
@@ -79,7 +109,7 @@ fn fill(file: &mut File, length: u64) -> io::Result<()> {
 impl DiskReserve {
     /// The reserve in the file at `path`, made if there is room for it.
     pub(super) fn open(path: PathBuf) -> Self {
-        let reserve = Self { path, held: Rc::default() };
+        let reserve = Self { path, held: Rc::new(ReserveState::missing_because("not made yet")) };
         reserve.renew();
         reserve
     }
@@ -116,19 +146,25 @@ impl DiskReserve {
 
     /// Makes it, if it is not there and there is room.
     pub(super) fn renew(&self) {
-        if self.held.get() {
+        if self.held.is_held() {
             return;
         }
         match self.make() {
-            Ok(()) => self.held.set(true),
-            Err(error) => tracing::debug!(%error, "no room for the reserve"),
+            Ok(()) => self.held.set_held(),
+            Err(error) => {
+                if self.held.set_missing(&error.to_string()) {
+                    let path = self.path.display();
+                    tracing::warn!(%path, %error, "no reserve for the job table: output is not kept");
+                }
+            }
         }
     }
 
     /// Gives it up. Returns whether there was one.
     pub(super) fn release(&self) -> bool {
-        let held = self.held.take();
+        let held = self.held.is_held();
         if held {
+            self.held.set_missing("the job table needs it");
             tracing::warn!(
                 "the disk is full: the job table uses its reserve, and output is not kept"
             );
@@ -155,16 +191,19 @@ mod tests {
         let path = dir.path().join("reserve");
         let length = || fs::metadata(&path).map_or(0, |found| found.len());
         let reserve = DiskReserve::open(path.clone());
-        assert!(reserve.held().get());
+        assert!(reserve.held().is_held());
         assert_eq!(length(), share(dir.path()).unwrap());
-        assert!(reserve.release() && !reserve.held().get());
+        assert!(reserve.release() && !reserve.held().is_held());
         assert_eq!(length(), 0);
         assert!(!reserve.release());
         reserve.renew();
-        assert!(reserve.held().get() && length() > 0);
+        assert!(reserve.held().is_held() && length() > 0);
         // Where no file can be there is none, which is no failure.
         let none = DiskReserve::open(dir.path().join("no/such/folder"));
-        assert!(!none.held().get() && !none.release());
+        assert!(!none.held().is_held() && !none.release());
+        let says = none.held().reason().unwrap_or_default();
+        assert!(says.contains("No such file"), "{says}");
+        assert!(!none.held().set_missing(&says) && none.held().set_missing("another reason"));
     }
 
     /// Runs this on a thread with a disk of its own, of so many bytes. Skipped, visibly, where that is not permitted.
@@ -191,33 +230,34 @@ mod tests {
             let path = disk.join("reserve");
             let reserve = DiskReserve::open(path.clone());
             let length = share(disk).unwrap();
-            assert!(reserve.held().get());
+            assert!(reserve.held().is_held());
             // The file of an earlier head is room for the next.
             let left = free(disk);
             let others = File::create(disk.join("others")).unwrap();
             fallocate(&others, FallocateFlags::empty(), 0, (left - length) as i64).unwrap();
             let reserve = DiskReserve::open(path.clone());
-            assert!(reserve.held().get());
+            assert!(reserve.held().is_held());
             // What one of them has no room for goes, too: nobody would give it up.
             others.set_len(0).unwrap();
             fallocate(&others, FallocateFlags::empty(), 0, left as i64).unwrap();
             let next = DiskReserve::open(path.clone());
-            assert!(!next.held().get() && !path.exists());
+            assert!(!next.held().is_held() && !path.exists());
             others.set_len(left - length).unwrap();
-            reserve.held.set(false);
+            reserve.held.set_missing("a test");
             reserve.renew();
-            assert!(reserve.held().get());
+            assert!(reserve.held().is_held());
             // What is given up is the table's, and not taken back.
             others.set_len(0).unwrap();
             fallocate(&others, FallocateFlags::empty(), 0, left as i64).unwrap();
             assert!(reserve.release());
             assert_eq!(free(disk), length);
             reserve.renew();
-            assert!(!reserve.held().get());
+            let says = reserve.held().reason().unwrap_or_default();
+            assert!(says.contains("less than 8192 KiB free"), "{says}");
             assert_eq!(free(disk), length);
             others.set_len(left - length).unwrap();
             reserve.renew();
-            assert!(reserve.held().get());
+            assert!(reserve.held().is_held());
         });
     }
 }

@@ -311,10 +311,17 @@ impl Spools {
 
     fn try_write(&mut self, job: JobId) -> io::Result<()> {
         let ring = self.quota.ring();
-        if !self.reserve.get() || reserve::is_nearly_full(&self.folder)? {
-            let text =
-                "the disk of the head is nearly full, and the rest of it is for the job table";
-            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        let full = |text: String| Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        if let Some(reason) = self.reserve.reason() {
+            return full(format!(
+                "the job table has no reserve on the disk of the head ({reason}), and the rest of it is for the job table"
+            ));
+        }
+        if reserve::is_nearly_full(&self.folder)? {
+            return full(
+                "the disk of the head is nearly full, and the rest of it is for the job table"
+                    .into(),
+            );
         }
         while let Some(needs) = self.spool(job).writer.needs() {
             self.make_room(job, needs, ring)?;

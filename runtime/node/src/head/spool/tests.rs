@@ -12,8 +12,14 @@ use crate::config::Quotas;
 
 const JOB: JobId = JobId(4);
 
+fn held_reserve() -> ReserveHeld {
+    let reserve = reserve::ReserveState::missing_because("not made yet");
+    reserve.set_held();
+    Rc::new(reserve)
+}
+
 fn owners() -> (Rc<HeadCounters>, ReserveHeld) {
-    (Rc::default(), Rc::new(true.into()))
+    (Rc::default(), held_reserve())
 }
 
 fn open(dir: &Path, quota: SpoolQuota) -> Spools {
@@ -213,7 +219,7 @@ async fn keeps_what_a_bad_disk_does_not_take(disk: &Path, says: &str) {
 async fn a_job_is_not_far_ahead_of_who_sets_its_pace() {
     let dir = tempfile::tempdir().unwrap();
     let mut spools = open(dir.path(), quota());
-    spools.reserve.set(false);
+    spools.reserve.set_missing("a test");
     let (client, mut live) = mpsc::channel(1);
     let follower = tokio::spawn(spools.follow(JOB, 0, (true, true), client));
     let (idle, _unread) = mpsc::channel(1);
@@ -256,11 +262,12 @@ async fn a_job_is_not_far_ahead_of_who_sets_its_pace() {
 async fn output_leaves_the_disk_to_the_job_table() {
     let dir = tempfile::tempdir().unwrap();
     let mut spools = open(dir.path(), quota());
-    spools.reserve.set(false);
+    spools.reserve.set_missing("a test");
     let (bytes, reason) = not_kept(put(&mut spools, 0, b"one"));
     assert!(bytes == 3 && reason.contains("for the job table"), "{bytes} {reason}");
+    assert!(reason.contains("(a test)"), "{reason}");
     assert_eq!(sums(&all(&mut spools, 0, false).await), (3, 0));
-    spools.reserve.set(true);
+    spools.reserve.set_held();
     assert_eq!(not_kept(spools.write_again()).0, 0);
 }
 
@@ -380,10 +387,10 @@ async fn output_that_made_room_is_not_written_again() {
     let mut spools = open(dir.path(), SpoolQuota::new(Quotas::default(), 0));
     spools.know(&record(JOB, JobState::Running));
     put(&mut spools, 0, b"one");
-    spools.reserve.set(false);
+    spools.reserve.set_missing("a test");
     assert_eq!(not_kept(put(&mut spools, 0, b"two")).0, 3);
     spools.know(&record(JOB, ended()));
-    spools.reserve.set(true);
+    spools.reserve.set_held();
     assert!(spools.write_again().is_empty());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -394,11 +401,11 @@ fn a_job_that_ended_without_output_is_still_its_users() {
     let dir = tempfile::tempdir().unwrap();
     let mut spools = open(dir.path(), SpoolQuota::new(Quotas::default(), 0));
     spools.know(&record(JOB, JobState::Running));
-    spools.reserve.set(false);
+    spools.reserve.set_missing("a test");
     put(&mut spools, 0, b"one");
     spools.know(&record(JOB, ended()));
     spools.finish(JOB, Outcome::Success, 3);
-    spools.reserve.set(true);
+    spools.reserve.set_held();
     spools.write_again();
     assert!(spools.quota.bytes(JOB) > 0);
     assert_eq!(spools.quota.excess(), [JOB]);
