@@ -5,6 +5,7 @@
 //! waits is bounded by the jobs that there are. Writes are counted, and each action that needs a record waits for its write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use kumi_control::message::JobRecord;
 use kumi_sched::JobId;
+use rusqlite::ErrorCode;
 use tokio::sync::mpsc;
 
 use super::job_table::{JobTable, TableError};
@@ -92,6 +94,23 @@ fn write(
         if done.send(written).is_err() {
             return;
         }
+    }
+}
+
+impl TableError {
+    /// Whether the disk is full.
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::DiskFull),
+            Self::File(error) => error.kind() == io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+
+    /// Whether the system refused something to SQLite, which does not say why: it may be that the disk is full.
+    fn is_io(&self) -> bool {
+        let Self::Sqlite(error) = self else { return false };
+        error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
     }
 }
 
@@ -217,11 +236,17 @@ impl JobRecords {
         self.done.recv().await.unwrap_or(Written::Gone)
     }
 
+    /// Whether a write failed because its disk is full.
+    fn is_full(&self, error: &TableError) -> bool {
+        error.is_full() || error.is_io() && self.reserve.has_little_beside_it()
+    }
+
     /// Takes note of what the writer has done, and begins the next write.
     pub(super) fn take(&mut self, written: Written) {
         match written {
             // The disk is full, and there is room for the table now.
-            Written::Records(_, Err(_)) if self.reserve.release() => {
+            Written::Records(_, Err(error)) if self.is_full(&error) && self.reserve.release() => {
+                tracing::warn!(%error, "the records are written again");
                 self.writing_since = None;
                 self.begin_write();
             }
@@ -275,5 +300,32 @@ impl JobRecords {
             Ok(()) => self.cleaning = true,
             Err(_) => self.take(Written::Gone),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    fn error(code: std::ffi::c_int) -> TableError {
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into()
+    }
+
+    #[test]
+    fn only_a_full_disk_takes_the_reserve() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let (mut records, _) = JobRecords::open(&path, Rc::default()).unwrap();
+        let is_held = || path.with_extension("reserve").exists();
+        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
+            records.take(Written::Records(1, Err(error(code))));
+            assert!(is_held() && records.has_failed(), "{code}");
+        }
+        records.take(Written::Records(2, Ok(())));
+        records.take(Written::Records(3, Err(error(ffi::SQLITE_FULL))));
+        assert!(!is_held() && !records.has_failed(), "it is tried again at once");
+        records.take(Written::Records(3, Err(error(ffi::SQLITE_FULL))));
+        assert!(records.has_failed());
     }
 }

@@ -119,8 +119,12 @@ impl DiskReserve {
         &self.held
     }
 
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
     fn make(&self) -> io::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let folder = self.folder();
         let length = share(folder)?;
         let own = match fs::metadata(&self.path) {
             Ok(found) => found.blocks().saturating_mul(BLOCK),
@@ -158,6 +162,14 @@ impl DiskReserve {
                 }
             }
         }
+    }
+
+    /// Whether its disk has little room left beside it. A disk that does not say is not taken for full.
+    pub(super) fn has_little_beside_it(&self) -> bool {
+        is_nearly_full(self.folder()).unwrap_or_else(|error| {
+            tracing::warn!(path = %self.path.display(), %error, "the disk does not say how full it is");
+            false
+        })
     }
 
     /// Gives it up. Returns whether there was one.
@@ -249,8 +261,10 @@ mod tests {
             // What is given up is the table's, and not taken back.
             others.set_len(0).unwrap();
             fallocate(&others, FallocateFlags::empty(), 0, left as i64).unwrap();
+            assert!(reserve.has_little_beside_it());
             assert!(reserve.release());
             assert_eq!(free(disk), length);
+            assert!(!reserve.has_little_beside_it());
             reserve.renew();
             let says = reserve.held().reason().unwrap_or_default();
             assert!(says.contains("less than 8192 KiB free"), "{says}");
