@@ -412,3 +412,27 @@ fn a_job_that_ended_without_output_is_still_its_users() {
     spools.know(&record(JobId(5), ended()));
     assert_eq!(spools.quota.bytes(JOB), 0);
 }
+
+/// Streams have come as far as the segments say that can be read.
+#[test]
+fn an_unreadable_last_segment_takes_only_its_own_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota_of(1, 100));
+    let starts = || {
+        let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut starts: Vec<_> = names.filter_map(|path| Some(name_of(&path)?.1)).collect();
+        starts.sort_unstable();
+        starts
+    };
+    let mut written = 0;
+    while starts().len() < 3 {
+        put(&mut spools, 0, &vec![b'x'; 60_000]);
+        written += 60_000;
+    }
+    drop(spools);
+    let last = dir.path().join(format!("4.{}", starts()[2]));
+    let mut bytes = fs::read(&last).unwrap();
+    bytes[8] ^= 1;
+    fs::write(&last, bytes).unwrap();
+    assert_eq!(open(dir.path(), quota()).streams(JOB), [(0, Stream::Out, written - 60_000)]);
+}

@@ -66,19 +66,23 @@ impl LogWriter {
     pub(super) fn open(folder: &Path, job: JobId, starts: &[u64]) -> Self {
         let mut segments = Vec::new();
         let (mut total, mut positions) = (0, Positions::new());
-        for (index, &start) in starts.iter().enumerate() {
-            let last = index + 1 == starts.len();
+        for &start in starts.iter().rev() {
+            // The newest that can be read says how far the streams have come.
+            let last = segments.is_empty();
             match read_segment(&path(folder, job, start), start, last) {
                 Ok((segment, now)) => {
-                    total = segment.before.saturating_add(segment.output);
+                    if last {
+                        total = segment.before.saturating_add(segment.output);
+                        positions = now;
+                    }
                     segments.push(segment);
-                    positions = now;
                 }
                 Err(error) => {
                     tracing::error!(%job, start, %error, "a segment of output is unreadable");
                 }
             }
         }
+        segments.reverse();
         for index in 1..segments.len() {
             let next = segments[index];
             let segment = &mut segments[index - 1];
