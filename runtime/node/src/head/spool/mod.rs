@@ -213,12 +213,14 @@ impl Spools {
         })
     }
 
-    /// Forgets the state of jobs that are over and that nobody follows. Their files stay.
+    /// Forgets the state of jobs that are over and that nobody follows. Their files stay. A job of an earlier head is over
+    /// without an outcome here, if somebody only looks at it.
     fn forget_some(&mut self) {
-        let found = &mut self.found;
+        let (found, quota) = (&mut self.found, &self.quota);
         self.spools.retain(|&job, spool| {
             let progress = &spool.progress;
-            let stays = progress.borrow().outcome.is_none() || progress.receiver_count() > 0;
+            let over = progress.borrow().outcome.is_some() || quota.is_over(job);
+            let stays = !over || progress.receiver_count() > 0;
             if !stays {
                 let log = spool.writer.log().lock();
                 found.insert(job, log.segments().map(|segment| segment.start).collect());

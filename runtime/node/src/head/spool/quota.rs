@@ -95,6 +95,11 @@ impl SpoolQuota {
         gone.map(|(&job, _)| job).collect()
     }
 
+    /// Whether the job is known to be over.
+    pub(super) fn is_over(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|output| output.over)
+    }
+
     /// Bytes that the job has now.
     pub(super) fn bytes(&self, job: JobId) -> u64 {
         self.jobs.get(&job).map_or(0, |output| output.bytes)

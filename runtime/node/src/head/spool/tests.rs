@@ -436,3 +436,23 @@ fn an_unreadable_last_segment_takes_only_its_own_output() {
     fs::write(&last, bytes).unwrap();
     assert_eq!(open(dir.path(), quota()).streams(JOB), [(0, Stream::Out, written - 60_000)]);
 }
+
+/// Whoever looks at very many jobs of an earlier head does not fill the memory of this one.
+#[test]
+fn the_state_of_jobs_of_an_earlier_head_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = 1..2 * REMEMBERED as u64;
+    for job in jobs.clone() {
+        let frame = frame(0, Stream::Out, b"whole").unwrap();
+        fs::write(dir.path().join(format!("{job}.0")), frame).unwrap();
+    }
+    let mut spools = open(dir.path(), quota());
+    let records: Vec<_> = jobs.clone().map(|job| record(JobId(job), ended())).collect();
+    spools.know_all(&records);
+    for _ in 0..2 {
+        for job in jobs.clone() {
+            assert_eq!(spools.part(JobId(job), None)().unwrap().pieces.len(), 1);
+        }
+        assert!(spools.spools.len() <= REMEMBERED + 1, "{}", spools.spools.len());
+    }
+}
