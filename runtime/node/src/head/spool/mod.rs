@@ -296,6 +296,9 @@ impl Spools {
         let written = self.try_write(job);
         self.count(job);
         let spool = self.spool(job);
+        if spool.progress.borrow().outcome.is_some() {
+            spool.writer.close();
+        }
         match written {
             Ok(()) if spool.failing.take().is_some() => {
                 tracing::info!(%job, "output is kept again");

@@ -456,3 +456,25 @@ fn the_state_of_jobs_of_an_earlier_head_is_forgotten() {
         assert!(spools.spools.len() <= REMEMBERED + 1, "{}", spools.spools.len());
     }
 }
+
+/// How many files of this process have this name.
+fn open_files(path: &Path) -> usize {
+    let files = fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+    files.filter(|file| fs::read_link(file.path()).is_ok_and(|target| target == path)).count()
+}
+
+#[test]
+fn no_file_stays_open_of_a_job_that_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("4.0");
+    let mut spools = open(dir.path(), quota());
+    spools.reserve.set_missing("a test");
+    put(&mut spools, 0, b"one");
+    spools.finish(JOB, Outcome::Success, 3);
+    spools.reserve.set_held();
+    spools.write_again();
+    assert!(path.exists());
+    assert_eq!(open_files(&path), 0);
+    put_of(&mut spools, JobId(5), 0, b"one");
+    assert_eq!(open_files(&path.with_file_name("5.0")), 1, "of one that runs");
+}
