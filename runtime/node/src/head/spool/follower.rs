@@ -11,11 +11,9 @@ use super::pace::Pacer;
 use super::reader::{Reader, Step};
 use crate::client::refusal;
 
-/// How far a log has come.
+/// What followers are told of a log, each time that it has come further.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::head) struct Progress {
-    /// Behind the last piece.
-    pub(super) end: u64,
     /// Set when no more will come: how the job ended, and how much of its output is not kept.
     pub(super) outcome: Option<(Outcome, u64)>,
 }

@@ -207,8 +207,7 @@ impl Spools {
         self.spools.entry(job).or_insert_with(|| {
             let starts = found.remove(&job).unwrap_or_default();
             let writer = LogWriter::open(folder, job, &starts);
-            let end = writer.log().lock().end();
-            let progress = watch::Sender::new(Progress { end, outcome: None });
+            let progress = watch::Sender::new(Progress::default());
             Spool { writer, progress, pace: Pace::default(), failing: None, told: 0 }
         })
     }
@@ -254,8 +253,8 @@ impl Spools {
         }
         let spool = self.spool(job);
         spool.writer.bound_waiting(spool.pace.slowest());
-        let end = spool.writer.log().lock().end();
-        spool.progress.send_modify(|progress| progress.end = end);
+        // Followers look for themselves how far the log has come.
+        spool.progress.send_modify(|_| ());
         let spooled = if self.is_ahead(job) {
             self.waiting.insert(job);
             None
