@@ -75,13 +75,15 @@ pub(super) fn is_nearly_full(folder: &Path) -> io::Result<bool> {
     Ok(disk.blocks_available().saturating_mul(disk.fragment_size()) < share(folder)?)
 }
 
-/// Refuses if the disk has no room for a reserve and as much beside it: it is not to take what others need, nor take back
-/// what it gave up. The file that is there already, of `own` bytes, is room.
+/// Refuses if the disk has no room for a reserve and half as much beside it: it is not to take what others need, nor take
+/// back what it gave up. Output leaves the room of two, or a little less. The file that is there already, of `own` bytes, is
+/// room.
 fn check_room(folder: &Path, own: u64, length: u64) -> io::Result<()> {
     let disk = statvfs(folder)?;
     let available = disk.blocks_available().saturating_mul(disk.fragment_size());
-    if available.saturating_add(own) < length.saturating_mul(2) {
-        let text = format!("{} has less than {} KiB free", folder.display(), (2 * length) >> 10);
+    let least = length + length / 2;
+    if available.saturating_add(own) < least {
+        let text = format!("{} has less than {} KiB free", folder.display(), least >> 10);
         return Err(io::Error::new(io::ErrorKind::StorageFull, text));
     }
     Ok(())
@@ -187,7 +189,7 @@ impl DiskReserve {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
@@ -219,7 +221,7 @@ mod tests {
     }
 
     /// Runs this on a thread with a disk of its own, of so many bytes. Skipped, visibly, where that is not permitted.
-    fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
+    pub(in crate::head) fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
         let dir = tempfile::tempdir().unwrap();
         let own = || {
             unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
@@ -267,7 +269,7 @@ mod tests {
             assert!(!reserve.has_little_beside_it());
             reserve.renew();
             let says = reserve.held().reason().unwrap_or_default();
-            assert!(says.contains("less than 8192 KiB free"), "{says}");
+            assert!(says.contains("less than 6144 KiB free"), "{says}");
             assert_eq!(free(disk), length);
             others.set_len(left - length).unwrap();
             reserve.renew();

@@ -478,3 +478,20 @@ fn no_file_stays_open_of_a_job_that_is_over() {
     put_of(&mut spools, JobId(5), 0, b"one");
     assert_eq!(open_files(&path.with_file_name("5.0")), 1, "of one that runs");
 }
+
+/// Output leaves so much free that the reserve comes back when others have freed the disk, also with the next head.
+#[test]
+fn a_disk_full_of_output_has_room_for_the_reserve() {
+    reserve::tests::on_a_small_disk(64 << 20, |disk| {
+        let path = disk.join("reserve");
+        let owner = reserve::DiskReserve::open(path.clone());
+        let owners = (Rc::default(), Rc::clone(owner.held()));
+        let mut spools = Spools::open(disk.join("spool"), |_| true, quota(), owners).unwrap();
+        let piece = vec![b'x'; 60_000];
+        while news(put(&mut spools, 0, &piece)).is_none() {}
+        assert!(owner.held().is_held() && owner.release());
+        owner.renew();
+        assert_eq!(owner.held().reason(), None);
+        assert!(reserve::DiskReserve::open(path).held().is_held(), "the next head's");
+    });
+}
