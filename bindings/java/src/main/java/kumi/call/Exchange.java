@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
 import kumi.call.wire.MetaserverMessages;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.Values.ResultHead;
@@ -73,37 +74,40 @@ final class Exchange {
     /** An array or a file that comes back. */
     static final class Target {
         private final int argument;
+        /** Makes a destination for each attempt: a broken one may end within a number. */
+        private final Supplier<Destination> places;
         private final Destination place;
         private final long bytes;
         private final boolean file;
         private long got;
 
-        private Target(int argument, Destination place, long bytes, boolean file) {
+        private Target(int argument, Supplier<Destination> places, long bytes, boolean file) {
             this.argument = argument;
-            this.place = place;
+            this.places = places;
+            this.place = places.get();
             this.bytes = bytes;
             this.file = file;
         }
 
         /** Writes to these numbers, from {@code begin} on. */
         static Target of(int argument, Numbers numbers, long begin, long bytes) {
-            return new Target(argument, (offset, from) -> numbers.receive(begin + offset, from), bytes, false);
+            return new Target(argument, () -> numbers.destination(begin), bytes, false);
         }
 
         /** Writes to this buffer. */
         static Target of(int argument, ByteBuffer packed) {
             Destination place = (offset, from) -> packed.put((int) offset, from, from.position(), from.remaining());
-            return new Target(argument, place, packed.limit(), false);
+            return new Target(argument, () -> place, packed.limit(), false);
         }
 
         /** A file of at most this many bytes. */
         static Target file(int argument, Destination file, long most) {
-            return new Target(argument, file, most, true);
+            return new Target(argument, () -> file, most, true);
         }
 
         /** The same destination again, from the first byte. */
         Target again() {
-            return new Target(argument, place, bytes, file);
+            return new Target(argument, places, bytes, file);
         }
 
         int argument() {

@@ -18,14 +18,11 @@ final class Numbers implements Exchange.Source {
     private final Buffer buffer;
     /** Bytes of one number. */
     private final int width;
-    /** The first bytes of a number whose rest has not come. */
-    private final ByteBuffer carry = ByteBuffer.allocate(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
 
     private Numbers(Object owner, Buffer buffer, int width) {
         this.owner = owner;
         this.buffer = buffer;
         this.width = width;
-        carry.limit(width);
     }
 
     /** The numbers of an array or buffer (between its position and limit); null: it is neither. */
@@ -165,23 +162,39 @@ final class Numbers implements Exchange.Source {
         from.position(from.position() + count * width);
     }
 
-    /** Writes the next bytes at {@code offset}. They arrive in order, in pieces of any length. */
-    void receive(long offset, ByteBuffer from) {
-        long at = offset;
-        while (carry.position() > 0 && from.hasRemaining()) {
-            carry.put(from.get());
-            at++;
-            if (!carry.hasRemaining()) {
-                write(at - width, carry.flip());
-                carry.clear().limit(width);
+    /** A destination of bytes that come in order from {@code begin}, a number's first byte. Each attempt needs its own. */
+    Exchange.Destination destination(long begin) {
+        return new Receiver(begin);
+    }
+
+    /** Puts pieces of any length together to whole numbers. */
+    private final class Receiver implements Exchange.Destination {
+        private final long begin;
+        /** The first bytes of a number whose rest has not come. */
+        private final ByteBuffer carry = ByteBuffer.allocate(width).order(ByteOrder.LITTLE_ENDIAN);
+
+        Receiver(long begin) {
+            this.begin = begin;
+        }
+
+        @Override
+        public void put(long offset, ByteBuffer from) {
+            long at = begin + offset;
+            while (carry.position() > 0 && from.hasRemaining()) {
+                carry.put(from.get());
+                at++;
+                if (!carry.hasRemaining()) {
+                    write(at - width, carry.flip());
+                    carry.clear();
+                }
             }
+            int whole = from.remaining() / width * width;
+            if (whole > 0) {
+                write(at, from.slice(from.position(), whole));
+                from.position(from.position() + whole);
+            }
+            carry.put(from);
         }
-        int whole = from.remaining() / width * width;
-        if (whole > 0) {
-            write(at, from.slice(from.position(), whole));
-            from.position(from.position() + whole);
-        }
-        carry.put(from);
     }
 
     /** Packs the section that travels, in its order. */
