@@ -38,7 +38,7 @@ pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 14;
+pub const CONTROL_VERSION: u32 = 15;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -477,6 +477,11 @@ pub enum Command {
         kept: Vec<KeptOutput>,
         /// Send again all that is not acknowledged.
         again: bool,
+    },
+    /// Nobody wants output of this job any more: nodes need keep none of it.
+    DropOutput {
+        /// The job.
+        job: JobId,
     },
 }
 

@@ -129,6 +129,7 @@ impl Agent {
             Command::Shutdown => self.shut_down(now),
             Command::Forget { job } => self.jobs.forget(job),
             Command::OutputKept { job, kept, again } => self.output_kept(job, &kept, again),
+            Command::DropOutput { job } => self.drop_output(job),
         }
     }
 

@@ -113,6 +113,16 @@ impl OutputWindows {
         }
     }
 
+    /// Drops all that waits of a job. What comes later has its place behind it.
+    pub(super) fn clear(&mut self, job: JobId) {
+        let Some(window) = self.jobs.get_mut(&job) else { return };
+        for stream in window.streams.values_mut() {
+            stream.pieces.clear();
+            stream.base = stream.next;
+        }
+        self.bytes -= core::mem::take(&mut window.bytes);
+    }
+
     /// The report that all output of a job has been sent, of which nothing else is left.
     pub(super) fn last(&self, job: JobId, node: NodeId) -> Option<Report> {
         let window = self.jobs.get(&job).filter(|window| window.ended && !window.is_empty())?;

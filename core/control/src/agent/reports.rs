@@ -120,6 +120,14 @@ impl Agent {
         }
     }
 
+    /// The job is over for the head, which wants none of its output.
+    pub(super) fn drop_output(&mut self, job: JobId) {
+        self.output.clear(job);
+        if self.output.take_ended(job) {
+            self.gone(job);
+        }
+    }
+
     pub(super) fn sampled(&mut self, request: u64, sample: NodeSample) {
         self.report_samples(request, Vec::from([sample]));
     }

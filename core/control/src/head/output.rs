@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
+use super::job::Job;
 use super::{Head, HeadAction};
 use crate::message::{Command, JobState, KeptOutput, Nanos, NodeSet, Stream};
 
@@ -162,10 +163,14 @@ impl Head {
         }
     }
 
-    /// Has nodes that attached send again what did not come of a job.
+    /// Has nodes that attached send again what did not come of a job. Of one that is over they drop what they have.
     pub(super) fn ask_for_output(&mut self, id: JobId, nodes: &[NodeId]) {
+        if self.jobs.get(id).is_none_or(Job::is_over) {
+            let nodes = NodeSet::from_nodes(nodes.iter().copied());
+            return self.send(&nodes, &Command::DropOutput { job: id });
+        }
         for &node in nodes {
-            let job = self.jobs.get(id).filter(|job| !job.is_over());
+            let job = self.jobs.get(id);
             let streams = self.output.jobs.get(&id).into_iter().flatten();
             let here =
                 streams.filter(|((rank, _), _)| job.is_some_and(|job| job.has_rank(*rank, node)));

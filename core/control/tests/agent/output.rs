@@ -71,6 +71,32 @@ fn a_job_is_freed_behind_its_output() {
     assert!(actions.contains(&AgentAction::Shutdown), "{actions:?}");
 }
 
+#[test]
+fn output_that_nobody_wants_is_dropped_and_holds_nothing_up() {
+    let mut test = Test::running();
+    test.event(AgentEvent::ParentDown);
+    for _ in 0..4 {
+        test.event(output(&vec![b'x'; 1 << 20]));
+    }
+    assert_eq!(test.agent.blocked_jobs().count(), 1);
+    test.event(AgentEvent::ParentUp);
+    let unwanted = || Command::DropOutput { job: JOB };
+    assert_eq!(test.command(set([0]), unwanted()), [], "nothing is sent again");
+    assert_eq!(test.agent.blocked_jobs().count(), 0);
+    // Its ranks may not have ended yet.
+    let late = test.event(output(b"late"));
+    assert_eq!(late, [up(wrote(4 << 20, 4 << 20, b"late"))]);
+    for (link, nodes) in [(LEFT, &[1, 3][..]), (RIGHT, &[2])] {
+        test.child(link, freed(nodes.iter().copied()));
+    }
+    test.command(set([0]), Command::Kill { job: JOB });
+    test.event(AgentEvent::Freed { job: JOB });
+    assert!(test.agent.awaits_acknowledgement());
+    let last = test.command(set([0]), unwanted());
+    assert_eq!(last, [up(freed(0..4))]);
+    assert!(!test.agent.awaits_acknowledgement());
+}
+
 /// All of its ranks have ended well, so it lacks nothing when the lease is over but its output.
 #[test]
 fn a_job_whose_output_waits_for_the_head_is_not_given_up() {

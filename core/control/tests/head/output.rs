@@ -119,10 +119,25 @@ fn nodes_that_attach_are_told_what_came_and_asked_for_the_rest() {
     let actions = next.report(attached(&[job]));
     assert!(commands(&actions).contains(&(&set([0]), &again)), "{actions:?}");
     assert_eq!(next.output(wrote(job, (0, 2), b"cd")), taken(3, b"d", 4));
-    // Of a job that is over nobody wants more, and the node may drop it.
+}
+
+/// Up to 4 MiB would come for nothing.
+#[test]
+fn nodes_drop_the_output_of_jobs_that_are_over_and_do_not_send_it_again() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
     test.report(Report::Freed { job, nodes: set([0]) });
-    let none = Command::OutputKept { job, kept: vec![], again: true };
-    let actions = test.report(attached(&[job]));
-    assert!(commands(&actions).contains(&(&set([0]), &none)), "{actions:?}");
-    assert_eq!(test.output(wrote(job, (3, 3), b"late")), (None, Some(7)));
+    for job in [job, JobId(77)] {
+        let jobs = vec![(job, vec![0])];
+        let actions =
+            test.report(Report::Attached(vec![NodeDescription { jobs, ..description(0) }]));
+        let asked = |(_, command): &(&NodeSet, &Command)| {
+            matches!(command, Command::OutputKept { again: true, .. })
+        };
+        assert!(!commands(&actions).iter().any(asked), "{actions:?}");
+        let unwanted = Command::DropOutput { job };
+        assert!(commands(&actions).contains(&(&set([0]), &unwanted)), "{actions:?}");
+        // What was on its way is acknowledged, so that the node can drop it, too.
+        assert_eq!(test.output(wrote(job, (3, 3), b"late")), (None, Some(7)));
+    }
 }

@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 pub(super) type RecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
 
 // What changes again needs a step of its own.
-const _: () = assert!(CONTROL_VERSION == 14);
+const _: () = assert!(CONTROL_VERSION == 15);
 
 /// Control versions whose records can be read.
-pub(super) const READERS: [(u32, RecordReader); 6] = [
+pub(super) const READERS: [(u32, RecordReader); 7] = [
     (8, read::<Request8, User9, NodeRanks9>),
     (9, read::<Request9, User9, NodeRanks9>),
     // Version 11 added only a way how ranks end.
@@ -25,6 +25,8 @@ pub(super) const READERS: [(u32, RecordReader); 6] = [
     // Version 13 added only a way how jobs end.
     (12, read::<Request13, message::User, message::NodeRanks>),
     (13, read::<Request13, message::User, message::NodeRanks>),
+    // Version 15 added a command.
+    (14, |bytes| postcard::from_bytes(bytes)),
 ];
 
 /// A request of version 8.
