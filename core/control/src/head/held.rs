@@ -23,6 +23,10 @@ pub(super) struct HeldJobs {
     arrays: BTreeMap<JobId, ArrayState>,
     /// Jobs that are over and whose end was not looked at.
     over: VecDeque<JobId>,
+    /// By job that is over: those whose records still say that they run after it. It is not forgotten before they are written.
+    unsaved: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// The same the other way round.
+    dropped: BTreeMap<JobId, Vec<JobId>>,
 }
 
 /// The tasks of an array that are not over.
@@ -60,6 +64,30 @@ impl HeldJobs {
                 }
             }
         }
+    }
+
+    /// The job, as it is recorded, still runs after one that is over. A new head finds out again how that one ended, so it need
+    /// not be written for that.
+    fn drop_unsaved(&mut self, job: JobId, over: JobId) {
+        self.unsaved.entry(over).or_default().insert(job);
+        self.dropped.entry(job).or_default().push(over);
+    }
+
+    /// The record of the job is written as it is now.
+    pub(super) fn saved(&mut self, job: JobId) {
+        for over in self.dropped.remove(&job).unwrap_or_default() {
+            if let Some(jobs) = self.unsaved.get_mut(&over) {
+                jobs.remove(&job);
+                if jobs.is_empty() {
+                    self.unsaved.remove(&over);
+                }
+            }
+        }
+    }
+
+    /// The jobs that have to be written before `over` is forgotten: nobody would know then how it ended.
+    pub(super) fn unsaved(&self, over: JobId) -> Vec<JobId> {
+        self.unsaved.get(&over).into_iter().flatten().copied().collect()
     }
 
     /// Admits a task to its array. Returns whether it may start.
@@ -196,7 +224,7 @@ impl Head {
         let after = &mut job.record.spec.request.batch.after;
         after.retain(|one| one.job != over);
         let free = after.is_empty();
-        self.persist(id);
+        self.held.drop_unsaved(id, over);
         if free {
             self.release(id);
         }

@@ -93,6 +93,7 @@ impl Head {
 
     pub(super) fn persist(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get(id) {
+            self.held.saved(id);
             self.actions.push(HeadAction::Persist(Box::new(job.record.clone())));
         }
     }
@@ -248,6 +249,9 @@ impl Head {
     /// Forgets ended jobs that are too many or too old.
     pub(super) fn discard_old(&mut self) {
         while let Some(id) = self.jobs.forget_old(self.time.wall_ms()) {
+            for dependent in self.held.unsaved(id) {
+                self.persist(dependent);
+            }
             self.actions.push(HeadAction::Discard(id));
         }
     }

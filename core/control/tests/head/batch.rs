@@ -1,5 +1,6 @@
 //! Jobs with limits of time, jobs that run after others, and arrays.
 
+use super::random::Random;
 use super::*;
 use kumi_control::batch::{After, ArrayRange};
 use kumi_control::message::{BatchOptions, USUAL_GRACE, WaitReason};
@@ -172,6 +173,57 @@ fn a_new_head_knows_what_is_waited_for() {
     assert_eq!(test.reason(third), Some(WaitReason::After { job: second }));
 }
 
+/// How often the job is written by these actions.
+fn written(actions: &[HeadAction], job: JobId) -> usize {
+    let of_job = |action: &&HeadAction| matches!(action, HeadAction::Persist(record) if record.spec.job == job);
+    actions.iter().filter(of_job).count()
+}
+
+/// Its record may be as long as the list of those before it.
+#[test]
+fn a_job_after_many_is_not_written_for_each_of_them() {
+    let mut test = Test::new(1);
+    let before: Vec<JobId> =
+        (1..40).map(|token| test.submit(narrow(token, Default::default())).0).collect();
+    let (last, _) = test.submit(after(100, &before, false));
+    for (index, &job) in before.iter().enumerate() {
+        let actions = test.succeeds(job, 0);
+        let is_next = index + 1 == before.len();
+        assert_eq!(written(&actions, last), usize::from(is_next), "only when it starts");
+        if index == 20 {
+            test.restart(1);
+            test.report(Report::Attached(vec![description(0)]));
+            assert_eq!(test.reason(last), Some(WaitReason::After { job: before[21] }));
+        }
+    }
+    assert_eq!(test.state(last), JobState::Preparing);
+}
+
+/// A new head could not tell any more how that one ended.
+#[test]
+fn what_a_job_waits_for_is_written_before_the_job_before_it_is_forgotten() {
+    let retention = Retention { jobs: 1, age_ms: u64::MAX };
+    let mut test = Test::attached(HeadConfig { retention, ..config(1) });
+    let [first, second, third] =
+        [1, 2, 3].map(|token| test.submit(narrow(token, Default::default())).0);
+    let (last, _) = test.submit(after(4, &[first, second, third], false));
+    assert_eq!(written(&test.succeeds(first, 0), last), 0);
+    let actions = test.succeeds(second, 0);
+    assert_eq!(written(&actions, last), 1);
+    let forgets = position(&actions, |action| *action == HeadAction::Discard(first));
+    let writes = position(
+        &actions,
+        |action| matches!(action, HeadAction::Persist(record) if record.spec.job == last),
+    );
+    assert!(writes < forgets, "{actions:?}");
+    test.records.retain(|record| record.spec.job != first);
+    test.restart(1);
+    test.report(Report::Attached(vec![description(0)]));
+    assert_eq!(test.reason(last), Some(WaitReason::After { job: third }));
+    test.succeeds(third, 0);
+    assert_eq!(test.state(last), JobState::Preparing);
+}
+
 #[test]
 fn an_array_is_a_job_for_each_index() {
     let mut test = Test::wide(3, 8);
@@ -320,17 +372,6 @@ fn a_program_that_came_with_its_request_needs_no_client() {
     assert_eq!(refusal(&test.ask(&ALICE, ask)), Some(RefusalKind::BadRequest));
 }
 
-/// Numbers that look random and are the same in every run.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 /// What holds at every moment: limits of arrays are kept, and a job with nodes has nothing left to wait for.
 fn check_held(test: &Test) {
     let mut under_way = std::collections::BTreeMap::new();
@@ -351,7 +392,7 @@ fn check_held(test: &Test) {
 #[test]
 fn whatever_ends_in_whichever_order_nothing_is_held_for_ever() {
     for seed in 0..200 {
-        let (mut draws, nodes) = (Draws(seed), 3);
+        let (mut draws, nodes) = (Random::new(seed), 3);
         let mut test = Test::wide(nodes, 2);
         for token in 1..=12 {
             let last = test.head.records().map(|record| record.spec.job.0).max().unwrap_or(0);

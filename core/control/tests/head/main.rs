@@ -26,6 +26,7 @@ mod paging;
 mod policy;
 mod privacy;
 mod processors;
+mod random;
 mod revocations;
 mod same;
 mod slice;

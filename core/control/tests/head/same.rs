@@ -1,6 +1,7 @@
 //! The head of a cluster and a bare policy, as the simulator drives it, decide the same for the same
 //! events.
 
+use super::random::Random;
 use super::*;
 use kumi_control::message::NodeRanks;
 use kumi_sched::registry::{self, Limits};
@@ -19,22 +20,6 @@ const LEAD: u64 = 2 * MS;
 const GRACE: u64 = 30 * MS;
 const STEPS: u32 = 60;
 const SEEDS: u64 = 12;
-
-/// Numbers that are a function of the seed (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % bound
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
-        (!all.is_empty()).then(|| all[self.below(all.len() as u64) as usize])
-    }
-}
 
 /// So much memory and nothing else.
 fn amounts(memory: u64) -> Amounts {
@@ -125,7 +110,7 @@ impl Pair {
         let numbers = (0..).map(NodeId).zip(sizes.iter().copied());
         let numbering = Numbering::new(policy.arity(), numbers);
         (0..nodes).for_each(|node| policy.add_node(&resources_of(&numbering, node)));
-        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let random = Random::new(seed);
         let timetable = test.head.timetable();
         let (origin, generation) = (timetable.start.0 - timetable.phase_ns, timetable.generation);
         let (placed, down) = Default::default();
