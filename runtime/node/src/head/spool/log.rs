@@ -122,6 +122,12 @@ impl Log {
         self.end += 1;
     }
 
+    /// Whatever stood before `end` is not to be read, about so many bytes of output. What comes next stands behind.
+    pub(super) fn skip_to(&mut self, end: u64, missing: u64) {
+        self.end = self.end.max(end);
+        self.total = self.total.saturating_add(missing);
+    }
+
     /// What comes next stands this far behind, without a loss.
     pub(super) fn begin_anew(&mut self, distance: u64) {
         self.end += distance;

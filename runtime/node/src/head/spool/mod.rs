@@ -3,6 +3,7 @@
 //! The output of a job is a log ([`log`]) in segments ([`segment`]). An offset counts bytes of the log and stands between
 //! frames.
 
+mod aside;
 mod follower;
 mod log;
 mod pace;
@@ -33,7 +34,7 @@ use follower::{Follower, Progress, unreadable};
 use pace::Pace;
 pub(super) use quota::SpoolQuota;
 use reader::{Reader, read_part};
-use writer::LogWriter;
+use writer::{JobFiles, LogWriter};
 
 /// Spools that are over and whose state is remembered.
 const REMEMBERED: usize = 256;
@@ -56,8 +57,8 @@ struct Spool {
 #[derive(Debug)]
 pub(super) struct Spools {
     folder: PathBuf,
-    /// Where the segments of each job begin.
-    found: BTreeMap<JobId, Vec<u64>>,
+    /// The files of each job whose log is not open.
+    found: BTreeMap<JobId, JobFiles>,
     spools: BTreeMap<JobId, Spool>,
     quota: SpoolQuota,
     /// Bytes of all files, and failures.
@@ -100,19 +101,22 @@ impl Spools {
         fs::create_dir_all(&folder)?;
         // What jobs write is for their users, who get it through the head.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-        let mut found: BTreeMap<JobId, Vec<u64>> = BTreeMap::new();
+        let mut found: BTreeMap<JobId, JobFiles> = BTreeMap::new();
         let mut lengths: BTreeMap<JobId, u64> = BTreeMap::new();
         for entry in fs::read_dir(&folder)? {
             let path = rename_earlier(entry?.path())?;
-            let Some((job, start)) = name_of(&path) else { continue };
+            let aside = aside::name_of(&path);
+            let Some((job, start)) = aside.or_else(|| name_of(&path)) else { continue };
             if known(job) {
-                found.entry(job).or_default().push(start);
+                let files = found.entry(job).or_default();
+                let starts = if aside.is_some() { &mut files.aside } else { &mut files.segments };
+                starts.push(start);
                 *lengths.entry(job).or_default() += fs::metadata(&path)?.len();
             } else {
                 fs::remove_file(&path)?;
             }
         }
-        found.values_mut().for_each(|starts| starts.sort_unstable());
+        found.values_mut().for_each(|files| files.segments.sort_unstable());
         counts.spool_bytes.set(lengths.values().sum());
         for (&job, &length) in &lengths {
             quota.set(job, length);
@@ -173,8 +177,12 @@ impl Spools {
         let removed = match self.spools.get_mut(&job) {
             Some(spool) => spool.writer.remove_all(),
             None => {
-                let starts = self.found.get(&job).into_iter().flatten();
-                starts.copied().try_for_each(|start| writer::remove(&self.folder, job, start))
+                let files = self.found.get(&job).cloned().unwrap_or_default();
+                let (folder, mut segments, mut aside) =
+                    (&self.folder, files.segments.into_iter(), files.aside.into_iter());
+                segments
+                    .try_for_each(|start| writer::remove(folder, job, start))
+                    .and_then(|()| aside.try_for_each(|start| aside::remove(folder, job, start)))
             }
         };
         removed?;
@@ -205,8 +213,8 @@ impl Spools {
         }
         let (folder, found) = (&self.folder, &mut self.found);
         self.spools.entry(job).or_insert_with(|| {
-            let starts = found.remove(&job).unwrap_or_default();
-            let writer = LogWriter::open(folder, job, &starts);
+            let files = found.remove(&job).unwrap_or_default();
+            let writer = LogWriter::open(folder, job, &files);
             let progress = watch::Sender::new(Progress::default());
             Spool { writer, progress, pace: Pace::default(), failing: None, told: 0 }
         })
@@ -221,8 +229,7 @@ impl Spools {
             let over = progress.borrow().outcome.is_some() || quota.is_over(job);
             let stays = !over || progress.receiver_count() > 0;
             if !stays {
-                let log = spool.writer.log().lock();
-                found.insert(job, log.segments().map(|segment| segment.start).collect());
+                found.insert(job, spool.writer.files());
             }
             stays
         });
@@ -370,19 +377,27 @@ impl Spools {
         if std::mem::replace(&mut spool.told, bytes) == bytes {
             return None;
         }
-        let reason = spool.failing.clone().unwrap_or(ring_is_full);
+        let unreadable = spool.writer.unreadable().map(str::to_owned);
+        let reason = spool.failing.clone().or(unreadable).unwrap_or(ring_is_full);
         Some(HeadEvent::NotKept { job, bytes, reason })
     }
 
-    /// Tries again to write what the disk did not take. Returns what the state machine has to know of it.
+    /// Tries again to write what the disk did not take. Returns what the state machine has to know of it, and of what could not
+    /// be read.
     pub(super) fn write_again(&mut self) -> Vec<HeadEvent> {
-        let failing = self.spools.iter().filter(|(_, spool)| spool.failing.is_some());
-        let failing: Vec<JobId> = failing.map(|(&job, _)| job).collect();
+        let failing = |spool: &Spool| spool.failing.is_some();
+        let untold = |spool: &Spool| {
+            spool.writer.unreadable().is_some() && spool.writer.not_kept() != spool.told
+        };
+        let these = self.spools.iter().filter(|(_, spool)| failing(spool) || untold(spool));
+        let these: Vec<JobId> = these.map(|(&job, _)| job).collect();
         let again = |job| {
-            self.write(job);
+            if self.spools.get(&job).is_some_and(failing) {
+                self.write(job);
+            }
             self.news(job)
         };
-        failing.into_iter().filter_map(again).collect()
+        these.into_iter().filter_map(again).collect()
     }
 
     /// No more will come. So much output of the job is not kept.

@@ -437,6 +437,57 @@ fn an_unreadable_last_segment_takes_only_its_own_output() {
     assert_eq!(open(dir.path(), quota()).streams(JOB), [(0, Stream::Out, written - 60_000)]);
 }
 
+/// Damages the header of a segment. Returns what it is then.
+fn damage(path: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[8] ^= 1;
+    fs::write(path, &bytes).unwrap();
+    bytes
+}
+
+/// A new head writes where the last one did not get to, which is where another head before it may have written.
+#[tokio::test(flavor = "current_thread")]
+async fn nothing_is_written_over_what_could_not_be_read() {
+    for readable_before in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        if readable_before {
+            put(&mut open(dir.path(), quota()), 0, b"first");
+        }
+        put(&mut open(dir.path(), quota()), 0, b"second");
+        let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let last = names.max_by_key(|path| name_of(path).map(|(_, start)| start)).unwrap();
+        let damaged = damage(&last);
+        let aside = last.with_file_name(format!(
+            "{}.unreadable",
+            last.file_name().and_then(|name| name.to_str()).unwrap()
+        ));
+        let mut spools = open(dir.path(), quota());
+        let read = if readable_before { 5 } else { 0 };
+        assert_eq!(spools.streams(JOB).iter().map(|stream| stream.2).sum::<u64>(), read);
+        // It is said at once, before anything more comes.
+        let (bytes, reason) = not_kept(spools.write_again());
+        assert!(bytes >= 6 && reason.contains("cannot be read"), "{bytes} {reason}");
+        assert!(spools.write_again().is_empty(), "once");
+        // The node sends again what it has: all of it was acknowledged before.
+        spools.keep(JOB, (0, Stream::Out), read + 6, b"third");
+        assert_eq!(fs::read(&aside).unwrap(), damaged);
+        let (shown, lost) = sums(&all(&mut spools, 0, false).await);
+        assert_eq!((shown, lost), (read + 5, bytes), "what is missing is counted once");
+        drop(spools);
+        // The next head knows of it and counts it no more.
+        let mut spools = open(dir.path(), quota());
+        assert!(news(put(&mut spools, 0, b"fourth")).is_none());
+        assert_eq!(fs::read(&aside).unwrap(), damaged);
+        assert_eq!(sums(&all(&mut spools, 0, false).await), (read + 11, bytes));
+        spools.discard(JOB);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nor is it left behind");
+        // Nor that of a job that is not known any more.
+        fs::write(dir.path().join("9.7.unreadable"), "x").unwrap();
+        Spools::open(dir.path().to_owned(), |_| false, quota(), owners()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
+
 /// Whoever looks at very many jobs of an earlier head does not fill the memory of this one.
 #[test]
 fn the_state_of_jobs_of_an_earlier_head_is_forgotten() {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kumi_control::message::Stream;
 use kumi_sched::JobId;
 
+use super::aside::{self, AsideSegment};
 use super::log::{Log, Segment};
 use super::segment::{self, Positions, SegmentHeader};
 
@@ -59,14 +60,21 @@ pub(super) struct LogWriter {
     lost: u64,
     /// Nothing was appended yet.
     fresh: bool,
+    /// Segments that could not be read, oldest first.
+    aside: Vec<AsideSegment>,
+    /// Output of the last of them, about: what nodes cannot send again either is a part of it.
+    unread: u64,
+    /// Why this head could not read some.
+    unreadable: Option<String>,
 }
 
 impl LogWriter {
-    /// The log of a job of which these segments are on disk, ascending. One that cannot be read is left out, which is logged.
-    pub(super) fn open(folder: &Path, job: JobId, starts: &[u64]) -> Self {
+    /// The log of a job of which these segments are on disk. One that cannot be read is set aside, which is logged.
+    pub(super) fn open(folder: &Path, job: JobId, files: &JobFiles) -> Self {
         let mut segments = Vec::new();
         let (mut total, mut positions) = (0, Positions::new());
-        for &start in starts.iter().rev() {
+        let mut unreadable = Unreadable::default();
+        for &start in files.segments.iter().rev() {
             // The newest that can be read says how far the streams have come.
             let last = segments.is_empty();
             match read_segment(&path(folder, job, start), start, last) {
@@ -77,30 +85,56 @@ impl LogWriter {
                     }
                     segments.push(segment);
                 }
-                Err(error) => {
-                    tracing::error!(%job, start, %error, "a segment of output is unreadable");
-                }
+                Err(error) => unreadable.add(folder, job, start, &error),
             }
         }
         segments.reverse();
+        let mut lost = 0;
         for index in 1..segments.len() {
             let next = segments[index];
             let segment = &mut segments[index - 1];
             // Behind its end may be what a full disk took of a piece.
             segment.end = segment.end.min(next.start);
             segment.output = segment.output.min(next.before.saturating_sub(segment.before));
+            if unreadable.is_any_between(segment.start, next.start) {
+                let between = next.before.saturating_sub(segment.before);
+                lost += between.saturating_sub(segment.output);
+            }
         }
-        let log = SharedLog(Arc::new(Mutex::new(Log::of(segments, total))));
+        let newest = segments.last().map(|segment| segment.start);
+        let unread = unreadable.output_behind(newest);
+        let mut log = Log::of(segments, total);
+        let before = files.aside.iter().map(|&start| aside::known(folder, job, start));
+        let mut aside: Vec<AsideSegment> = before.chain(unreadable.aside).collect();
+        aside.sort_unstable_by_key(|segment| segment.start);
+        // Nothing is ever written where they were, nor where one is that stays.
+        let ends = aside.iter().map(AsideSegment::end).chain(unreadable.left);
+        log.skip_to(ends.max().unwrap_or(0), unread);
         Self {
             folder: folder.to_owned(),
             job,
-            log,
+            log: SharedLog(Arc::new(Mutex::new(log))),
             current: None,
             behind: positions.clone(),
             accepted: positions,
-            lost: 0,
+            lost,
             fresh: true,
+            aside,
+            unread,
+            unreadable: unreadable.reason,
         }
+    }
+
+    /// Why some of its output could not be read when this head began.
+    pub(super) fn unreadable(&self) -> Option<&str> {
+        self.unreadable.as_deref()
+    }
+
+    /// Its files.
+    pub(super) fn files(&self) -> JobFiles {
+        let log = self.log.lock();
+        let aside = self.aside.iter().map(|segment| segment.start).collect();
+        JobFiles { segments: log.segments().map(|segment| segment.start).collect(), aside }
     }
 
     pub(super) fn log(&self) -> &SharedLog {
@@ -114,12 +148,14 @@ impl LogWriter {
 
     /// Output that is not on disk, in bytes: gone since this head began, or waiting.
     pub(super) fn not_kept(&self) -> u64 {
-        self.lost.saturating_add(self.log.lock().waiting_output())
+        let lost = self.lost.saturating_add(self.unread);
+        lost.saturating_add(self.log.lock().waiting_output())
     }
 
     /// Bytes of its files.
     pub(super) fn bytes(&self) -> u64 {
-        self.log.lock().segments().map(|segment| segment.length()).sum()
+        let aside: u64 = self.aside.iter().map(|segment| segment.length).sum();
+        self.log.lock().segments().map(|segment| segment.length()).sum::<u64>() + aside
     }
 
     /// Takes a piece whose bytes begin at `at` in their stream. What is missing before it is lost.
@@ -140,9 +176,12 @@ impl LogWriter {
         }
         let position = self.accepted.entry((rank, stream)).or_default();
         let missing = at.saturating_sub(*position);
-        if missing > 0 {
-            log.skip(missing);
-            self.lost = self.lost.saturating_add(missing);
+        // What could not be read is marked already, though nobody knows of which streams it was.
+        let marked = missing.min(self.unread);
+        self.unread -= marked;
+        self.lost = self.lost.saturating_add(missing);
+        if missing > marked {
+            log.skip(missing - marked);
         }
         let output = data.len() as u64;
         *position = at.saturating_add(output);
@@ -186,6 +225,13 @@ impl LogWriter {
     /// As the system says.
     pub(super) fn drop_oldest(&mut self) -> io::Result<bool> {
         let oldest = self.log.lock().segments().next();
+        if let Some(aside) = self.aside.first().copied()
+            && oldest.is_none_or(|oldest| aside.start < oldest.start)
+        {
+            aside::remove(&self.folder, self.job, aside.start)?;
+            self.aside.remove(0);
+            return Ok(true);
+        }
         let written = self.current.as_ref().map(|(_, segment)| segment.start);
         let Some(oldest) = oldest.filter(|segment| Some(segment.start) != written) else {
             return Ok(false);
@@ -258,8 +304,62 @@ impl LogWriter {
         for start in starts {
             remove(&self.folder, self.job, start)?;
         }
+        while let Some(segment) = self.aside.last() {
+            aside::remove(&self.folder, self.job, segment.start)?;
+            self.aside.pop();
+        }
         self.log.lock().clear();
         Ok(())
+    }
+}
+
+/// Where the files of a job begin in its log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct JobFiles {
+    /// Segments, ascending.
+    pub(super) segments: Vec<u64>,
+    /// Those that were set aside.
+    pub(super) aside: Vec<u64>,
+}
+
+/// The segments of a job that cannot be read now.
+#[derive(Debug, Default)]
+struct Unreadable {
+    aside: Vec<AsideSegment>,
+    /// Behind those that stay where they are.
+    left: Vec<u64>,
+    reason: Option<String>,
+}
+
+impl Unreadable {
+    fn add(&mut self, folder: &Path, job: JobId, start: u64, error: &io::Error) {
+        self.reason = Some(format!("a part of it cannot be read: {error}"));
+        if !aside::may_be_readable_later(error) {
+            match aside::set_aside(folder, job, start) {
+                Ok(segment) => {
+                    tracing::error!(%job, start, %error, "a segment of output is unreadable, and set aside");
+                    self.aside.push(segment);
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(%job, start, %error, "an unreadable segment cannot be set aside");
+                }
+            }
+        }
+        tracing::error!(%job, start, %error, "a segment of output cannot be read");
+        let length = fs::symlink_metadata(path(folder, job, start)).map_or(0, |it| it.len());
+        self.left.push(start.saturating_add(length).saturating_add(1));
+    }
+
+    /// Whether one that was set aside now begins between these offsets.
+    fn is_any_between(&self, from: u64, to: u64) -> bool {
+        self.aside.iter().any(|segment| (from..to).contains(&segment.start))
+    }
+
+    /// About how much output was in those behind the newest that could be read.
+    fn output_behind(&self, newest: Option<u64>) -> u64 {
+        let behind = self.aside.iter().filter(|one| newest.is_none_or(|newest| one.start > newest));
+        behind.map(AsideSegment::output).sum()
     }
 }
 
