@@ -6,8 +6,10 @@
 use std::collections::VecDeque;
 
 use kumi_control::head::HeadAction;
-use kumi_control::message::{ClientReply, Command, JobSpec};
+use kumi_control::message::{ClientReply, Command};
+use kumi_sched::{JobId, Timetable};
 use postcard::ser_flavors::Size;
+use serde::Serialize;
 
 use super::records::WriteNumber;
 
@@ -23,28 +25,48 @@ pub(super) struct HeldActions {
     bytes: usize,
 }
 
-/// Bytes of what can be long in an action: output, programs, contributions to exchanges, records, jobs to prepare.
+/// Bytes of what can be long in an action. What has a list counts, however short the list is as a rule.
 fn bytes_of(action: &HeadAction) -> usize {
     match action {
-        HeadAction::Spool { data, .. }
-        | HeadAction::ToChild(
-            _,
-            _,
-            Command::ProgramChunk { data, .. } | Command::Input { data, .. },
-        ) => data.len(),
-        HeadAction::ToChild(_, _, Command::Exchanged { parts, .. }) => {
-            parts.iter().map(|part| size_of_val(part) + part.data.len()).sum()
-        }
-        HeadAction::ToChild(_, _, Command::Prepare(spec)) => length_of(spec),
+        HeadAction::Spool { data, .. } => data.len(),
+        HeadAction::ToChild(_, _, command) => bytes_of_command(command),
         HeadAction::Persist(record) => length_of(&record.spec),
-        _ => 0,
+        HeadAction::ToClient(_, reply) => length_of(reply),
+        HeadAction::EndSpool { outcome, .. } => length_of(outcome),
+        HeadAction::Revoke(list) => size_of_val(list.as_slice()),
+        HeadAction::Follow { .. } | HeadAction::Discard(_) | HeadAction::Shutdown => 0,
     }
 }
 
-/// Bytes of a job as it is sent, about as many as it has in memory.
-fn length_of(spec: &JobSpec) -> usize {
-    // One that cannot be sent at all is taken for a long one.
-    postcard::serialize_with_flavor(spec, Size::default()).unwrap_or(MOST_BYTES)
+fn bytes_of_command(command: &Command) -> usize {
+    match command {
+        Command::ProgramChunk { data, .. }
+        | Command::Input { data, .. }
+        | Command::Relayed { data, .. } => data.len(),
+        Command::Exchanged { parts, .. } => {
+            parts.iter().map(|part| size_of_val(part) + part.data.len()).sum()
+        }
+        Command::OutputKept { kept, .. } => size_of_val(kept.as_slice()),
+        Command::Start { addresses, .. } => size_of_val(addresses.as_slice()),
+        Command::Timetable(timetable) => bytes_of_timetable(timetable),
+        Command::Revoked(list) => size_of_val(list.as_slice()),
+        // What else there is, and what comes to be: only jobs to prepare are long.
+        other => length_of(other),
+    }
+}
+
+/// A timetable is mostly lists of lists, which are longer in memory than when they are sent.
+fn bytes_of_timetable(timetable: &Timetable) -> usize {
+    let jobs = |slot: &Vec<JobId>| size_of_val(slot) + size_of_val(slot.as_slice());
+    let columns = timetable.columns.iter();
+    let slots = columns.flat_map(|column| column.slots.iter().map(jobs)).sum::<usize>();
+    slots + size_of_val(timetable.columns.as_slice()) + size_of_val(timetable.idle.as_slice())
+}
+
+/// Bytes of something as it is sent, about as many as it has in memory.
+fn length_of(content: &impl Serialize) -> usize {
+    // What cannot be sent at all is taken for something long.
+    postcard::serialize_with_flavor(content, Size::default()).unwrap_or(MOST_BYTES)
 }
 
 /// Whether an action says nothing that a record must vouch for.
@@ -91,8 +113,12 @@ mod tests {
     use super::*;
     use kumi_control::exchange::{Contribution, ExchangeId};
     use kumi_control::head::{ClientId, LinkId};
-    use kumi_control::message::{JobState, NodeSet, Stream};
-    use kumi_sched::{ClusterTime, JobId, NodeId};
+    use kumi_control::message::{
+        JobState, KeptOutput, NodeSet, Outcome, RankAddress, RefusalKind, Stream,
+    };
+    use kumi_sched::{ClusterTime, Column, Mode, NodeId};
+
+    use crate::client::refusal;
 
     use super::super::job_table::tests::record;
 
@@ -148,6 +174,41 @@ mod tests {
             }
             assert!(held.is_full());
             while held.pop(|_| true).is_some() {}
+            assert_eq!(held.bytes, 0);
+        }
+    }
+
+    /// Acknowledgements, timetables and answers come also while a disk hangs.
+    #[test]
+    fn whatever_has_a_list_counts() {
+        let to_child = |command| HeadAction::ToChild(LinkId(1), NodeSet::default(), command);
+        let streams = 0..1_000;
+        let kept = streams.map(|rank| KeptOutput { rank, stream: Stream::Out, next: 0 }).collect();
+        let column = |node| Column { node: NodeId(node), slots: vec![vec![JobId(1)]; 1_000] };
+        let timetable = Timetable {
+            generation: 1,
+            start: ClusterTime(0),
+            slice_ns: 1,
+            phase_ns: 0,
+            mode: Mode::Gang { force_switch: false, fill: true },
+            columns: vec![column(1)],
+            idle: Vec::new(),
+        };
+        let refused = refusal(RefusalKind::NoResources, "x".repeat(4_000));
+        let addresses = vec![RankAddress { ip: [0; 4].into(), port: 0 }; 1_000];
+        let outcome = Outcome::Refused(refused.clone());
+        let actions = [
+            to_child(Command::OutputKept { job: JobId(1), kept, again: false }),
+            to_child(Command::Timetable(timetable)),
+            to_child(Command::Start { job: JobId(1), addresses, max_datagram: 0 }),
+            HeadAction::ToClient(ClientId(1), ClientReply::Refused(refused)),
+            HeadAction::EndSpool { job: JobId(1), outcome, not_kept: 0 },
+        ];
+        for action in actions {
+            let mut held = HeldActions::default();
+            held.push(1, action.clone());
+            assert!(held.bytes >= 4_000, "{} for {action:.60?}", held.bytes);
+            held.pop(|_| true);
             assert_eq!(held.bytes, 0);
         }
     }
