@@ -37,6 +37,7 @@ fn config() -> HeadConfig {
         resources: kumi_control::message::Resources::default(),
         env: Vec::new(),
         revoked: Vec::new(),
+        drains: Vec::new(),
     }
 }
 

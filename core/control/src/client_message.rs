@@ -150,6 +150,18 @@ pub enum ClientRequest {
         /// The job.
         job: JobId,
     },
+    /// Give these nodes no new jobs; those that they have go on. Only the cluster's owner and root may.
+    Drain {
+        /// The nodes.
+        nodes: Vec<NodeId>,
+        /// Why, for people: see [`crate::drain::check_reason`].
+        reason: String,
+    },
+    /// Give these nodes jobs again. Only the cluster's owner and root may.
+    Resume {
+        /// The nodes.
+        nodes: Vec<NodeId>,
+    },
 }
 
 impl ClientRequest {

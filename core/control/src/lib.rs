@@ -17,6 +17,7 @@ mod client_message;
 pub mod clock;
 pub mod deadlock;
 pub mod disclosure;
+pub mod drain;
 pub mod exchange;
 pub mod head;
 mod idle_report;

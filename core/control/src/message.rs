@@ -15,6 +15,7 @@ pub use crate::channel_sample::{ChannelPeer, ChannelReading, ChannelSample, Chan
 pub use crate::client_message::{ClientReply, ClientRequest};
 pub use crate::deadlock::{DeadlockReport, Verdict};
 pub use crate::disclosure::NodeFacts;
+pub use crate::drain::Drain;
 pub use crate::exchange::{Contribution, ExchangeId, ExchangeReport, RelayReport};
 pub use crate::idle_report::IdleReport;
 pub use crate::jobs_page::{JobsPage, JobsQuery, MOST_PAGED, StateKind};

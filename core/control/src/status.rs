@@ -7,7 +7,7 @@ use core::ops::Range;
 use kumi_sched::{DqtNode, JobId, Mode, NodeId, SliceLength, Timetable};
 use serde::{Deserialize, Serialize};
 
-use crate::message::{DeviceCount, NodeDescription};
+use crate::message::{DeviceCount, Drain, NodeDescription};
 
 /// The cluster as the head sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,10 @@ pub struct NodeStatus {
     pub numbers: Range<u32>,
     /// What placed jobs have of it.
     pub taken: NodeUse,
+    /// Its name in the configuration.
+    pub name: String,
+    /// Why it gets no new jobs, if so.
+    pub drain: Option<Drain>,
 }
 
 /// What placed jobs have of a node.

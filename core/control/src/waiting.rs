@@ -77,6 +77,19 @@ pub enum WaitReason {
         /// All of its nodes.
         nodes: u32,
     },
+    /// It wants more than the nodes have that take jobs, and some are drained.
+    NodesDrained {
+        /// Processors that it wants.
+        wanted: u32,
+        /// Processors of the nodes that take jobs.
+        has: u32,
+        /// Nodes that take jobs.
+        take: u32,
+        /// Nodes that are drained.
+        drained: u32,
+        /// Configured nodes.
+        nodes: u32,
+    },
 }
 
 impl WaitReason {
@@ -92,6 +105,7 @@ impl WaitReason {
             Self::After { .. } => "after",
             Self::ArrayFull { .. } => "array_full",
             Self::Preparing { .. } => "preparing",
+            Self::NodesDrained { .. } => "nodes_drained",
         }
     }
 }
@@ -152,6 +166,21 @@ impl fmt::Display for WaitReason {
             }
             Self::Preparing { ready, nodes } => {
                 write!(f, "its nodes prepare, {ready} of {nodes} are ready")
+            }
+            Self::NodesDrained { wanted, has, take, drained, nodes } => {
+                let wanted = Processors(wanted);
+                match has < wanted.0 {
+                    true => write!(
+                        f,
+                        "it wants {wanted}, and the nodes that take jobs, {take} of {nodes}, have {has}"
+                    ),
+                    false => write!(
+                        f,
+                        "it wants {wanted} with its memory and devices, each rank on one node, and no nodes \
+                         that take jobs, {take} of {nodes}, have them"
+                    ),
+                }?;
+                write!(f, "; {drained} {} drained", if drained == 1 { "is" } else { "are" })
             }
         }
     }
@@ -237,6 +266,15 @@ mod tests {
             (WaitReason::Behind { job }, "job 7 is before it in the queue"),
             (WaitReason::After { job }, "job 7 has to be over first"),
             (WaitReason::ArrayFull { most: 1 }, "its array has at most 1 task at a time"),
+            (
+                WaitReason::NodesDrained { wanted: 4, has: 2, take: 2, drained: 1, nodes: 3 },
+                "it wants 4 processors, and the nodes that take jobs, 2 of 3, have 2; 1 is drained",
+            ),
+            (
+                WaitReason::NodesDrained { wanted: 1, has: 2, take: 2, drained: 2, nodes: 4 },
+                "it wants 1 processor with its memory and devices, each rank on one node, and no nodes that take \
+                 jobs, 2 of 4, have them; 2 are drained",
+            ),
         ];
         for (reason, words) in cases {
             assert_eq!(reason.to_string(), words);

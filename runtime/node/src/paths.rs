@@ -35,6 +35,11 @@ pub fn head_db(dir: &Path) -> PathBuf {
     dir.join("head.db")
 }
 
+/// The nodes that are drained, as the head keeps them.
+pub fn drains(dir: &Path) -> PathBuf {
+    dir.join("head.drained")
+}
+
 /// Where the head listens for clients of its machine.
 pub fn head_socket(dir: &Path) -> PathBuf {
     dir.join("head.sock")

@@ -26,6 +26,9 @@ pub enum Command {
     /// Make, start, show, change and stop clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Show the cluster's nodes, and give them no new jobs or jobs again
+    #[command(subcommand)]
+    Node(crate::node::NodeCommand),
     /// Run a parallel program and follow it
     Run(crate::run::RunArgs),
     /// Submit a parallel program or a script, and print the number of its job

@@ -139,6 +139,12 @@ pub fn waits_for(reason: &WaitReason) -> String {
         WaitReason::After { job } => format!("end of job {job}"),
         WaitReason::ArrayFull { most } => format!("array: at most {most} at a time"),
         WaitReason::Preparing { ready, nodes } => format!("nodes: {ready} of {nodes} ready"),
+        WaitReason::NodesDrained { wanted, drained, .. } => {
+            format!(
+                "{wanted} processors, {drained} node{} drained",
+                if drained == 1 { "" } else { "s" }
+            )
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod job_descriptions;
 mod kill;
 mod logs;
 mod loopback;
+mod node;
 mod output;
 mod parse;
 mod patience;
@@ -126,6 +127,7 @@ fn execute(cli: Cli) -> Result<(), Error> {
 async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
     match command {
         Command::Cluster(command) => cluster::run(context, command).await,
+        Command::Node(command) => node::run(context, command).await,
         Command::Run(args) => run::run(context, args).await,
         Command::Submit(args) => submit::run(context, args).await,
         Command::Wait(args) => wait::run(context, &args).await,

@@ -110,7 +110,7 @@ pub(super) struct SizeGroup {
     pub(super) size: NodeSize,
     /// Nodes that have ever attached.
     pub(super) known: u32,
-    /// Nodes that are attached.
+    /// Nodes that are attached and take jobs.
     pub(super) attached: u32,
 }
 
@@ -122,15 +122,15 @@ pub(super) struct NodeSizes {
 }
 
 impl NodeSizes {
-    /// From what nodes said of themselves, and which are attached. The cost is that of a look at all nodes.
+    /// From what nodes said of themselves, and which are attached and take jobs. The cost is that of a look at all nodes.
     pub(super) fn of(
         nodes: &[Option<NodeDescription>],
-        is_attached: impl Fn(NodeId) -> bool,
+        takes_jobs: impl Fn(NodeId) -> bool,
     ) -> Self {
         let kinds = Kinds::of(nodes.iter().flatten());
         let mut groups: Vec<SizeGroup> = Vec::new();
         for node in nodes.iter().flatten() {
-            let (size, attached) = (NodeSize::of(node, &kinds), u32::from(is_attached(node.node)));
+            let (size, attached) = (NodeSize::of(node, &kinds), u32::from(takes_jobs(node.node)));
             match groups.iter_mut().find(|group| group.size == size) {
                 Some(group) => {
                     group.known += 1;
@@ -142,11 +142,11 @@ impl NodeSizes {
         Self { groups, kinds }
     }
 
-    /// The cluster's capacity with so many configured nodes.
-    pub(super) fn capacity(&self, nodes: u32, starting: bool) -> Capacity<'_> {
-        let attached = self.groups.iter().map(|group| group.attached).sum();
-        let growing = starting && attached < nodes;
-        Capacity { nodes, attached, growing, groups: &self.groups, kinds: &self.kinds }
+    /// The cluster's capacity with so many configured nodes, and drained ones among them.
+    pub(super) fn capacity(&self, (nodes, drained): (u32, u32), starting: bool) -> Capacity<'_> {
+        let attached: u32 = self.groups.iter().map(|group| group.attached).sum();
+        let growing = starting && attached.saturating_add(drained) < nodes;
+        Capacity { nodes, attached, drained, growing, groups: &self.groups, kinds: &self.kinds }
     }
 }
 
@@ -155,8 +155,10 @@ impl NodeSizes {
 pub(super) struct Capacity<'a> {
     /// Configured nodes.
     pub(super) nodes: u32,
-    /// Nodes that are attached.
+    /// Nodes that are attached and take jobs.
     pub(super) attached: u32,
+    /// Nodes that are drained, attached or not.
+    pub(super) drained: u32,
     /// More nodes are expected to attach soon, since the head has just started.
     pub(super) growing: bool,
     /// The nodes that have ever attached, by size.
@@ -170,7 +172,7 @@ impl Capacity<'_> {
         self.groups.iter().map(|group| group.known).sum()
     }
 
-    /// Processors of the nodes that are attached.
+    /// Processors of the nodes that are attached and take jobs.
     pub(super) fn processors_up(&self) -> u32 {
         let up = self.groups.iter().map(|group| group.attached * group.size.processors);
         up.fold(0, u32::saturating_add)

@@ -7,8 +7,9 @@ use kumi_sched::{ClusterTime, NodeId};
 
 use super::HeadConfig;
 use super::capacity::{Capacity, NodeSizes};
+use super::drains::Drains;
 use super::time::HeadTime;
-use crate::message::{Command, Nanos, NodeDescription, NodeSet};
+use crate::message::{Command, Drain, Nanos, NodeDescription, NodeSet};
 use crate::subtree::Subtree;
 use crate::tree::LinkId;
 
@@ -39,7 +40,8 @@ pub(super) struct Membership {
     /// Until when nodes that are not attached may run jobs.
     lease_ends: BTreeMap<NodeId, Nanos>,
     tree: Subtree,
-    /// Of what is known and attached.
+    drains: Drains,
+    /// Of what is known and takes jobs.
     sizes: NodeSizes,
     lease_due: Nanos,
 }
@@ -53,6 +55,7 @@ impl Membership {
             away: BTreeMap::new(),
             lease_ends: BTreeMap::new(),
             tree: Subtree::default(),
+            drains: Drains::new(&config.drains, config.nodes.len()),
             sizes: NodeSizes::default(),
             lease_due: 0,
         }
@@ -65,7 +68,30 @@ impl Membership {
     /// What the nodes have.
     pub(super) fn capacity(&self, starting: bool) -> Capacity<'_> {
         let nodes = u32::try_from(self.descriptions.len()).unwrap_or(u32::MAX);
-        self.sizes.capacity(nodes, starting)
+        self.sizes.capacity((nodes, self.drains.count()), starting)
+    }
+
+    /// The nodes that are drained.
+    pub(super) fn drains(&self) -> &Drains {
+        &self.drains
+    }
+
+    /// Whether the node may get new jobs.
+    pub(super) fn takes_jobs(&self, node: NodeId) -> bool {
+        self.is_attached(node) && !self.drains.contains(node)
+    }
+
+    /// The node gets no new jobs.
+    pub(super) fn drain(&mut self, drain: Drain) {
+        self.drains.insert(drain);
+        self.count_sizes();
+    }
+
+    /// The node gets jobs again. Returns whether it was drained.
+    pub(super) fn resume(&mut self, node: NodeId) -> bool {
+        let drained = self.drains.remove(node);
+        self.count_sizes();
+        drained
     }
 
     /// What a node said of itself when it last attached.
@@ -140,7 +166,7 @@ impl Membership {
 
     /// To be called after nodes have left the tree.
     pub(super) fn count_sizes(&mut self) {
-        self.sizes = NodeSizes::of(&self.descriptions, |node| self.is_attached(node));
+        self.sizes = NodeSizes::of(&self.descriptions, |node| self.takes_jobs(node));
     }
 
     /// Away from now on, with so much time to come back.

@@ -54,6 +54,7 @@ mod admission;
 mod capacity;
 mod channels;
 mod deadlines;
+mod drains;
 mod ending;
 mod exchanges;
 mod held;
@@ -98,8 +99,8 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, Mode, NodeId, SliceLength, Timetable};
 
 use crate::message::{
-    ClientReply, ClientRequest, Command, JobRecord, Nanos, NodeSet, Outcome, Refusal, RefusalKind,
-    Resources, Revocation, Stream, Up, User, WaitLimit,
+    ClientReply, ClientRequest, Command, Drain, JobRecord, Nanos, NodeSet, Outcome, Refusal,
+    RefusalKind, Resources, Revocation, Stream, Up, User, WaitLimit,
 };
 use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
@@ -176,6 +177,8 @@ pub struct HeadConfig {
     pub retention: Retention,
     /// Certificates that are revoked already.
     pub revoked: Vec<Revocation>,
+    /// Nodes that are drained already.
+    pub drains: Vec<Drain>,
 }
 
 /// A client's connection; given by the driver, never reused.
@@ -265,6 +268,14 @@ pub enum HeadAction {
     Discard(JobId),
     /// These certificates are revoked: durable before any later action, and their links are to be cut.
     Revoke(Vec<Revocation>),
+    /// All nodes that are drained, in place of those of before: durable before any later action. Then answer the client with
+    /// `Done`, or with a refusal if the list cannot be kept. It is in force either way, until the head ends.
+    KeepDrains {
+        /// Who changed it.
+        client: ClientId,
+        /// The nodes.
+        drains: Vec<Drain>,
+    },
     /// All jobs are freed and recorded, the daemons are told to stop: send what is queued, stop.
     Shutdown,
 }

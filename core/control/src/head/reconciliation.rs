@@ -109,7 +109,9 @@ impl Head {
         let mut repairs = Repairs::default();
         self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
         for node in nodes {
-            self.scheduler.add_node(node);
+            if self.membership.takes_jobs(node.node) {
+                self.scheduler.add_node(node);
+            }
             self.transfers.forget_node(node.node);
             self.compare(node, &mut repairs);
         }

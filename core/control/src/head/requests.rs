@@ -78,6 +78,8 @@ impl Head {
             }
             ClientRequest::Revoke { node } => self.revoke(client, user, node),
             ClientRequest::Shutdown => self.begin_shutdown(client, user),
+            ClientRequest::Drain { nodes, reason } => self.drain(client, user, &nodes, &reason),
+            ClientRequest::Resume { nodes } => self.resume(client, user, &nodes),
         };
         if let Err(refusal) = done {
             self.actions.reply(client, ClientReply::Refused(refusal));
@@ -300,6 +302,8 @@ impl Head {
                 ..said.clone()
             }),
             jobs: self.jobs.on_node(node).into_iter().collect(),
+            name: self.name_of_node(node),
+            drain: self.membership.drains().get(node).cloned(),
         });
         ClusterStatus {
             name: self.config.cluster_name.clone(),

@@ -229,6 +229,9 @@ impl Scheduler {
         let attached = membership.tree().routes().nodes();
         for node in attached.filter_map(|node| membership.description(node)) {
             policy.add_node(&numbers.resources(node));
+            if !membership.takes_jobs(node.node) {
+                policy.remove_node(numbers.first(node.node));
+            }
         }
         Renewed { policy, numbers, limits }
     }

@@ -99,9 +99,9 @@ impl Head {
         self.jobs.iter().filter_map(|job| Some((job.id(), reason(job)?))).collect()
     }
 
-    /// Processors of nodes that are up, and how many of them no job has.
+    /// Processors of nodes that take jobs, and how many of them no job has.
     fn free_processors(&self, capacity: &Capacity<'_>) -> u32 {
-        let taken = self.taken().into_iter().filter(|(node, _)| self.membership.is_attached(*node));
+        let taken = self.taken().into_iter().filter(|(node, _)| self.membership.takes_jobs(*node));
         let taken = taken.map(|(_, taken)| taken.processors()).fold(0, u32::saturating_add);
         capacity.processors_up().saturating_sub(taken)
     }
@@ -116,7 +116,19 @@ impl Head {
         let (up, nodes, has) = (capacity.attached, capacity.nodes, capacity.processors_up());
         let largest = capacity.groups.iter().map(|group| group.size.processors).max();
         let wanted = job.demand.count(largest.unwrap_or(1));
+        let drained = |wanted| WaitReason::NodesDrained {
+            wanted,
+            has,
+            take: up,
+            drained: capacity.drained,
+            nodes,
+        };
         match obstacle {
+            // Its size is that of the nodes that take jobs, and there are none.
+            None if capacity.drained > 0 && up == 0 && !capacity.growing => {
+                drained(job.record.spec.request.ranks)
+            }
+            Some(Obstacle::TooFewNodes) if capacity.drained > 0 => drained(wanted),
             // The policy does not know it.
             None => WaitReason::NodesAttaching { up, nodes },
             Some(Obstacle::TooFewNodes) => WaitReason::NodesDown { wanted, has, up, nodes },

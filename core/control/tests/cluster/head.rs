@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
-use kumi_control::message::{Command, JobRecord, JobState, Outcome, Report, Stream, Up};
+use kumi_control::message::{Command, Drain, JobRecord, JobState, Outcome, Report, Stream, Up};
 use kumi_control::tree::Parent;
 use kumi_sched::JobId;
 
@@ -29,6 +29,8 @@ pub struct HeadSim {
     /// The durable table.
     pub records: BTreeMap<JobId, JobRecord>,
     pub spools: BTreeMap<JobId, Spool>,
+    /// The nodes that are drained, on a disk that survives it.
+    pub drains: Vec<Drain>,
     generation: u64,
     /// Dies in front of the action after this many.
     pub fuse: Option<u64>,
@@ -48,6 +50,7 @@ impl HeadSim {
             armed: None,
             records: BTreeMap::new(),
             spools: BTreeMap::new(),
+            drains: Vec::new(),
             generation: 0,
             fuse: None,
             messages: BTreeMap::new(),
@@ -114,6 +117,7 @@ impl World {
         // Each head may go by another policy than the one before it.
         let turn = self.scenario.seed + self.head.epoch;
         self.head.config.policy = POLICIES[(turn % POLICIES.len() as u64) as usize].into();
+        self.head.config.drains = self.head.drains.clone();
         let head = Head::new(self.head.config.clone(), records, seed);
         let mut head = head.expect("a policy");
         for (&job, spool) in &self.head.spools {
@@ -204,6 +208,7 @@ impl World {
                     self.check_end(&record);
                 }
                 self.check_step(&record);
+                self.check_placement(&record);
                 self.write_record(*record);
             }
             HeadAction::ToChild(link, nodes, command) => {
@@ -229,6 +234,7 @@ impl World {
             }
             // Nobody revokes anything here.
             HeadAction::Revoke(_) => {}
+            HeadAction::KeepDrains { drains, .. } => self.keep_drains(drains),
             HeadAction::Shutdown => self.head.stopped = true,
         }
     }

@@ -4,6 +4,7 @@
 //! Every run is a function of its seed. `KUMI_SIM_FACTOR=20 cargo test -p kumi-control` makes
 //! twenty times as many runs, `KUMI_SIM_SEED=7` those of one seed, and `KUMI_SIM_TRACE=1` tells all.
 
+mod administrator;
 mod check;
 mod clients;
 mod exchanges;
@@ -105,6 +106,12 @@ fn a_full_and_a_slow_disk() {
 fn a_wall_clock_that_jumps() {
     let faults = Faults { ranks: true, daemons: true, wall_clock: true, ..Faults::default() };
     run(RUNS, |seed| small(seed, faults));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn nodes_are_drained() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, drains: true, ..Faults::default() }));
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub struct Faults {
     pub slow_disk: bool,
     /// The head's wall clock jumps back and forward.
     pub wall_clock: bool,
+    /// Nodes are drained, and take jobs again.
+    pub drains: bool,
 }
 
 impl Faults {
@@ -66,6 +68,7 @@ impl Faults {
             full_disk: false,
             slow_disk: true,
             wall_clock: true,
+            drains: true,
         }
     }
 
@@ -136,6 +139,8 @@ pub enum Event {
     DiskSlows,
     WriteAgain,
     WallClockJumps,
+    Drains,
+    Resumes(u32),
     LinkBreaks,
     Partition,
     Heal,
@@ -208,6 +213,7 @@ impl World {
             resources: kumi_control::message::Resources::default(),
             env: Vec::new(),
             revoked: Vec::new(),
+            drains: Vec::new(),
         };
         Self {
             scenario,
@@ -376,6 +382,9 @@ impl World {
                 self.soon(0, 4_500 * MS, Event::WallClockJumps);
             }
         }
+        if faults.drains {
+            self.plan_drains();
+        }
     }
 
     pub fn advance(&mut self, time: u64) {
@@ -442,6 +451,8 @@ impl World {
             Event::DiskSlows => self.disk_slows(),
             Event::WriteAgain => self.write_again(),
             Event::WallClockJumps => self.wall_clock_jumps(),
+            Event::Drains => self.drains(),
+            Event::Resumes(node) => self.resumes(node),
             Event::LinkBreaks => self.break_some_link(),
             Event::Partition => self.partition(),
             Event::Heal => self.cut_off.clear(),
@@ -458,6 +469,7 @@ impl World {
             self.node_starts(node);
         }
         self.start_head();
+        self.resume_all();
     }
 
     /// `kumi cluster down`: every job ends, every daemon stops, then the head.

@@ -13,6 +13,7 @@ use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 mod admission;
 mod batch;
 mod clients;
+mod drains;
 mod ending;
 mod exchanges;
 mod idle;
@@ -70,6 +71,7 @@ fn config(nodes: u32) -> HeadConfig {
         env: Vec::new(),
         resources: Resources::default(),
         revoked: Vec::new(),
+        drains: Vec::new(),
     }
 }
 

@@ -29,7 +29,7 @@ impl Test {
         self.report(Report::Detached(set([node])));
     }
 
-    fn frees(&mut self, job: JobId, nodes: impl IntoIterator<Item = u32>) {
+    pub(super) fn frees(&mut self, job: JobId, nodes: impl IntoIterator<Item = u32>) {
         self.report(Report::Freed { job, nodes: set(nodes) });
         assert_eq!(self.state(job), JobState::Ended(Outcome::Success));
     }

@@ -33,6 +33,7 @@ fn bytes_of(action: &HeadAction) -> usize {
         HeadAction::Persist(record) => length_of(&record.spec),
         HeadAction::ToClient(_, reply) => length_of(reply),
         HeadAction::EndSpool { outcome, .. } => length_of(outcome),
+        HeadAction::KeepDrains { drains, .. } => length_of(drains),
         HeadAction::Revoke(list) => size_of_val(list.as_slice()),
         HeadAction::Follow { .. } | HeadAction::Discard(_) | HeadAction::Shutdown => 0,
     }

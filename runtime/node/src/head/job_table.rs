@@ -1,6 +1,6 @@
 //! Durable job table of the head: SQLite, one row for each job.
 //!
-//! A table of one of the six versions before is brought up to date when it is opened.
+//! A table of one of the seven versions before is brought up to date when it is opened.
 
 mod earlier;
 
@@ -406,6 +406,19 @@ pub(crate) mod tests {
                 std::slice::from_ref(&record)
             );
         }
+    }
+
+    #[test]
+    fn jobs_of_version_14_stay_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut record = record(5, JobState::Running);
+        record.output_not_kept = 7;
+        let mut table = JobTable::open(&path).unwrap();
+        table.persist([&record]).unwrap();
+        table.connection.pragma_update(None, "user_version", version(14)).unwrap();
+        drop(table);
+        assert_eq!(JobTable::open(&path).unwrap().load().unwrap(), [record]);
     }
 
     fn taken_over(control: u32, record: &str) {

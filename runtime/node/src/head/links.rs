@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
+use super::Shared;
 use super::leases::Leases;
 use crate::client::refusal;
 use crate::clock::monotonic;
@@ -54,15 +55,15 @@ pub(super) struct RelayedClient {
 
 /// What the thread of the links has.
 #[derive(Clone)]
-pub(super) struct LinkThread {
-    pub(super) config: Arc<ClusterConfig>,
-    pub(super) credentials: Credentials,
-    pub(super) refusals: Refusals,
-    pub(super) traffic: Traffic,
-    pub(super) leases: Leases,
-    pub(super) events: mpsc::Sender<LinkEvent>,
+struct LinkThread {
+    config: Arc<ClusterConfig>,
+    credentials: Credentials,
+    refusals: Refusals,
+    traffic: Traffic,
+    leases: Leases,
+    events: mpsc::Sender<LinkEvent>,
     /// Number of the last link.
-    pub(super) last: Arc<AtomicU64>,
+    last: Arc<AtomicU64>,
 }
 
 /// The links that are up.
@@ -159,12 +160,30 @@ impl Links {
     }
 }
 
-/// Starts the thread of the links, which accepts nodes' daemons and the clients that they relay. It ends when nobody listens
-/// to its events any more.
+/// Starts the thread of the links, which accepts nodes' daemons and the clients that they relay. Returns what it tells; the
+/// thread ends when nobody listens to that any more.
 ///
 /// # Errors
 /// There is no thread, or no event loop for it.
-pub(super) fn start(listener: TcpListener, thread: LinkThread) -> Result<(), Failure> {
+pub(super) fn start(
+    listener: TcpListener,
+    shared: &Shared,
+    leases: Leases,
+) -> Result<mpsc::Receiver<LinkEvent>, Failure> {
+    let (events, receiver) = mpsc::channel(256);
+    let thread = LinkThread {
+        config: Arc::clone(&shared.config),
+        credentials: shared.credentials.clone(),
+        refusals: shared.refusals.clone(),
+        traffic: shared.traffic.clone(),
+        leases,
+        events,
+        last: Arc::default(),
+    };
+    run(listener, thread).map(|()| receiver)
+}
+
+fn run(listener: TcpListener, thread: LinkThread) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(
             ExitCode::MachineLimits,

@@ -8,6 +8,7 @@
 //! | `links`, `leases` | connections of nodes' daemons, gossip; a thread of its own |
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table`, `reserve` | records of jobs on the disk, and those that wait for it |
+//! | `drains` | the list of drained nodes on the disk |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
@@ -15,6 +16,7 @@
 //! | `web` | the web server: questions of browsers, tickets |
 
 mod clients;
+mod drains;
 mod held_actions;
 mod identity;
 mod job_table;
@@ -39,7 +41,7 @@ use std::time::Duration;
 use kumi_control::disclosure::EXCHANGE;
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
 use kumi_control::message::{
-    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Revocation, Up, User,
+    ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up, User,
 };
 use kumi_sched::JobId;
 use tokio::signal::unix::{SignalKind, signal};
@@ -57,10 +59,11 @@ use crate::paths;
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
+use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
 use identity::Origin;
 use leases::Leases;
-use links::{LinkEvent, LinkThread, Links, RelayedClient};
+use links::{LinkEvent, Links, RelayedClient};
 use metrics::{HeadCounters, HeadMetrics};
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, Written};
@@ -189,6 +192,7 @@ struct HeadDaemon {
     web: WebService,
     shared: Shared,
     credentials: Credentials,
+    drains: DrainFile,
     events: mpsc::Receiver<Event>,
     link_events: mpsc::Receiver<LinkEvent>,
     files: [PathBuf; 3],
@@ -221,7 +225,8 @@ impl HeadDaemon {
         let reserve = Rc::clone(records.reserve());
         let mut spools = open_spools(dir, (&config, &known), (Rc::clone(&counts), reserve))?;
         let jobs = known.len();
-        let mut head = make_head(&config, credentials.revocations().list(), known)?;
+        let (drains, drained) = DrainFile::open(dir)?;
+        let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         restore_output(&mut head, &mut spools);
         let head = Rc::new(RefCell::new(head));
         let refusals = Refusals::default();
@@ -237,7 +242,7 @@ impl HeadDaemon {
             tokio::task::spawn_local(crate::metrics::serve(scrapes, source));
         }
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
-        let link_events = start_links(listener, &shared, leases)?;
+        let link_events = links::start(listener, &shared, leases)?;
         let monitor = Monitor::new(&config, &paths::history(dir));
         let web = WebService::start(dir, &config, &monitor).await?;
         let pid = paths::head_pid(dir);
@@ -256,6 +261,7 @@ impl HeadDaemon {
             web,
             shared,
             credentials,
+            drains,
             events,
             link_events,
             files,
@@ -480,30 +486,13 @@ impl HeadDaemon {
                 self.spools.discard(job);
             }
             HeadAction::Revoke(list) => self.credentials.revoke(&list),
+            HeadAction::KeepDrains { client, drains } => {
+                self.clients.reply(client, self.drains.keep(&drains));
+            }
             HeadAction::Shutdown => self.done = true,
         }
         Vec::new()
     }
-}
-
-/// Starts the thread of the links. Returns what it tells.
-fn start_links(
-    listener: tokio::net::TcpListener,
-    shared: &Shared,
-    leases: Leases,
-) -> Result<mpsc::Receiver<LinkEvent>, Failure> {
-    let (events, receiver) = mpsc::channel(256);
-    let thread = LinkThread {
-        config: Arc::clone(&shared.config),
-        credentials: shared.credentials.clone(),
-        refusals: shared.refusals.clone(),
-        traffic: shared.traffic.clone(),
-        leases,
-        events,
-        last: Arc::default(),
-    };
-    links::start(listener, thread)?;
-    Ok(receiver)
 }
 
 /// Carries a client that a node relays, until it ends or its node is believed no more.
@@ -561,9 +550,10 @@ fn is_over(record: &JobRecord) -> bool {
 fn make_head(
     config: &ClusterConfig,
     revoked: Vec<Revocation>,
+    drains: Vec<Drain>,
     records: Vec<JobRecord>,
 ) -> Result<Head, Failure> {
-    let config = HeadConfig { revoked, ..head_config(config) };
+    let config = HeadConfig { revoked, drains, ..head_config(config) };
     let head = Head::new(config, records, seed()?);
     head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))
 }
@@ -591,5 +581,6 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         resources: config.job.resources(),
         retention: config.retention.of_jobs(),
         revoked: Vec::new(),
+        drains: Vec::new(),
     }
 }

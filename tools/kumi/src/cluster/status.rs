@@ -49,6 +49,8 @@ struct NodeView<'a> {
     jobs: Vec<u64>,
     timetable: Vec<Vec<u64>>,
     limits: &'a [String],
+    /// Why it gets no new jobs; null if it does.
+    drained: Option<&'a str>,
 }
 
 /// Devices of a node in the form of `--json`.
@@ -128,6 +130,7 @@ pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusV
             jobs: node.jobs.iter().map(|job| job.0).collect(),
             timetable: slots(status, node.node),
             limits: description.map_or(&[], |d| d.limits.as_slice()),
+            drained: node.drain.as_ref().map(|drain| &*drain.reason),
         }
     };
     #[allow(clippy::cast_precision_loss)]
@@ -207,7 +210,7 @@ pub fn render(status: &ClusterStatus, places: &[NodeAddress], now_ms: u64) -> St
         let mut row = vec![
             node.node.to_string(),
             table::shortened(name(node, places), 32),
-            if node.up { "up" } else { "down" }.to_owned(),
+            crate::node::state(node).to_owned(),
             place(places, node).map_or_else(String::new, |place| place.address.clone()),
         ];
         row.extend(pair(processors(node), |count| count.to_string()));
@@ -271,6 +274,8 @@ mod tests {
             jobs: vec![JobId(3), JobId(4)],
             numbers: number..number + 1,
             taken: NodeUse { processors: 1, ..NodeUse::default() },
+            name: format!("node{number}"),
+            drain: None,
         };
         let down = NodeStatus {
             node: NodeId(2),
@@ -279,6 +284,8 @@ mod tests {
             jobs: Vec::new(),
             numbers: 2..3,
             taken: NodeUse::default(),
+            name: "late".into(),
+            drain: None,
         };
         let column = |number| Column {
             node: NodeId(number),
@@ -367,6 +374,7 @@ What the machines do not permit (`kumi doctor` says more):
         assert_eq!(value["nodes"][0]["timetable"], serde_json::json!([[3], [4], []]));
         assert_eq!(value["nodes"][0]["address"], "10.77.1.1:7701");
         assert_eq!(value["nodes"][2]["up"], false);
+        assert_eq!(value["nodes"][2]["drained"], serde_json::Value::Null);
     }
 
     #[test]

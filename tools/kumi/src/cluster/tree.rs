@@ -209,6 +209,8 @@ pub mod tests {
                 jobs: Vec::new(),
                 numbers,
                 taken: NodeUse::default(),
+                name: format!("node{number}"),
+                drain: None,
             }
         };
         (0..).zip(sizes).map(node).collect()

@@ -76,6 +76,8 @@ struct ReasonView {
     #[serde(skip_serializing_if = "Option::is_none")]
     up: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    drained: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     free: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<u32>,
@@ -219,6 +221,14 @@ fn reason_view(reason: &WaitReason) -> ReasonView {
         WaitReason::Preparing { ready, nodes } => {
             ReasonView { ready: Some(ready), nodes: Some(nodes), ..view }
         }
+        WaitReason::NodesDrained { wanted, has, take, drained, nodes } => ReasonView {
+            wanted: Some(wanted),
+            has: Some(has),
+            up: Some(take),
+            drained: Some(drained),
+            nodes: Some(nodes),
+            ..view
+        },
     }
 }
 

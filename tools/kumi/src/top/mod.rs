@@ -3,7 +3,7 @@
 mod panels;
 mod rates;
 mod screen;
-mod snapshot;
+pub mod snapshot;
 mod view;
 
 use crate::context::{Context, head_is_silent};

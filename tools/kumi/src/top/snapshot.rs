@@ -332,6 +332,8 @@ pub mod tests {
             jobs: vec![JobId(3), JobId(4)],
             numbers: 2 * number..2 * number + 2,
             taken: NodeUse { processors: 1, ..NodeUse::default() },
+            name: format!("node{number}"),
+            drain: None,
         };
         let slots = || vec![vec![JobId(3)], vec![JobId(4)], vec![]];
         let column = |number| Column { node: NodeId(number), slots: slots() };

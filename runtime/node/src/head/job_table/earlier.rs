@@ -25,8 +25,8 @@ pub(super) const READERS: [(u32, RecordReader); 7] = [
     // Version 13 added only a way how jobs end.
     (12, read::<Request13, message::User, message::NodeRanks>),
     (13, read::<Request13, message::User, message::NodeRanks>),
-    // Version 15 added a command.
-    (14, |bytes| postcard::from_bytes(bytes)),
+    // Version 15 changed no part of a record.
+    (14, read_as_now),
 ];
 
 /// A request of version 8.
@@ -151,6 +151,11 @@ struct EarlierRecord<R, U, P> {
     submitted_ms: u64,
     started_ms: Option<u64>,
     ended_ms: Option<u64>,
+}
+
+/// A record of a version whose records were as they are now.
+fn read_as_now(bytes: &[u8]) -> Result<JobRecord, postcard::Error> {
+    postcard::from_bytes(bytes)
 }
 
 /// The record in `bytes` as it is now.
