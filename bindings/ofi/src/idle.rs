@@ -404,7 +404,9 @@ mod tests {
         };
         let (pauses, looks) = reads(&mut idle, false);
         assert!(!pauses && (6..10).contains(&looks), "{looks} looks in 200 ms");
-        assert_eq!(reads(&mut Idle::new(), true), (true, 1));
+        // It may leave the call without an event, so it is looked at again.
+        let (pauses, looks) = reads(&mut Idle::new(), true);
+        assert!(pauses && (6..10).contains(&looks), "{looks} looks in 200 ms");
     }
 
     #[test]
