@@ -72,6 +72,32 @@ fn a_full_disk_loses_no_output_silently() {
     drop(disk);
 }
 
+/// The disk of who reads is full, not the head's: the job goes on, and nothing of its output is lost for others.
+#[test]
+fn a_file_of_output_on_a_full_disk_is_said_and_stops_no_job() {
+    const TEST: &str = "a_file_of_output_on_a_full_disk_is_said_and_stops_no_job";
+    let cluster = TestCluster::up(2);
+    let small = cluster.state().join("small");
+    let Some(disk) = SmallDisk::mount(TEST, &small, 64) else { return };
+    let file = small.join("output");
+    let path = file.display().to_string();
+    let script = writes(100_000);
+    let run = ["run", "-n", "2", "--name", "much", "--output", &path, "sh", "-c", &script];
+    let words = ["cannot be written: No space left on device", "the job goes on", "`kumi logs`"];
+    let done = cluster.kumi(&run).fails(74, &words);
+    assert_eq!(done.out, "");
+    let written = std::fs::metadata(&file).expect("it was made").len();
+    assert!((1..=64 << 10).contains(&written), "{written}");
+    // Its lines are in it, up to where the disk was full.
+    let lines = std::fs::read_to_string(&file).expect("our file");
+    assert!(lines.lines().rev().skip(1).all(|line| line == "123456789"));
+    let job = cluster.job("much").expect("it is known");
+    assert_eq!(job["outcome"]["kind"], "success", "{job}");
+    let logs = cluster.kumi(&["logs", &job["job"].to_string()]).ok();
+    assert_eq!((logs.out.len(), missing(&logs)), (2_000_000, 0), "{}", logs.err);
+    drop(disk);
+}
+
 #[test]
 fn a_full_disk_stops_no_submissions() {
     const TEST: &str = "a_full_disk_stops_no_submissions";
