@@ -1,6 +1,8 @@
 //! Whole-system tests of jobs that nobody follows: submitted, waited for, after others, in arrays, with limits of time.
 
 use kumi_tests::cluster::TestCluster;
+use kumi_tests::machine;
+use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -66,6 +68,68 @@ fn an_array_runs_so_many_at_a_time() {
     assert_eq!(cluster.kumi(&["logs", last]).ok().out, "index 8\n");
     cluster.kumi(&["submit", "--array", "5-1", "true"]).fails(64, &["is not an array"]);
     cluster.kumi(&["kill", &range]).ok();
+}
+
+#[test]
+fn kill_takes_several_jobs_and_large_ranges() {
+    let cluster = TestCluster::up(1);
+    let [one, two] = ["one", "two"].map(|name| submit(&cluster, &["--name", name, "sleep", "600"]));
+    cluster.kumi(&["kill", &one, &two, "--grace", "0s"]).ok();
+    for job in [&one, &two] {
+        cluster.kumi(&["wait", job]).fails(137, &["it was killed"]);
+    }
+    // More than the command may have asked for at a time. Most of them wait.
+    let range = submit(&cluster, &["--array", "1-500%1", "sleep", "600"]);
+    cluster.kumi(&["kill", &range, "--grace", "0s"]).ok();
+    let listed = cluster.json(&["ps", "--json", "--all", "--filter", "state=ended"]);
+    let listed = listed.as_array().expect("a list");
+    assert_eq!(listed.len(), 502, "each was answered when it was over");
+    let killed = |job: &&serde_json::Value| job["outcome"]["kind"] == "killed";
+    assert_eq!(listed.iter().filter(killed).count(), 502);
+    assert!(!listed.iter().any(|job| job["name"] == "sleep" && job["restarts"] != 0));
+    // Numbers without a job are named, and those with one are ended all the same.
+    let last = submit(&cluster, &["--name", "last", "sleep", "600"]);
+    let beyond = last.parse::<u64>().expect("a number") + 1;
+    let mixed = ["kill", &format!("1-{beyond}"), "--grace", "0s"];
+    cluster.kumi(&mixed).fails(66, &[&format!("there is no job {beyond}")]);
+    cluster.kumi(&["wait", &last]).fails(137, &["it was killed"]);
+}
+
+#[test]
+fn a_job_with_requeue_is_started_again_when_its_node_is_lost() {
+    let mut cluster = TestCluster::up(2);
+    // Only its second start ends.
+    let script =
+        "echo start $KUMI_RESTARTS of $KUMI_JOB; test $KUMI_RESTARTS = 1 || exec sleep 600";
+    let run = cluster.start(&["run", "--requeue", "--name", "again", "sh", "-c", script]);
+    let job = cluster.wait_state("again", "running");
+    cluster.wait_lines(&job, 1);
+    let node = job["nodes"][0].as_u64().expect("its node");
+    machine::signal(cluster.pid(&format!("node-{node}")), Signal::SIGKILL);
+    let done = run.finish().ok();
+    let number = job["job"].to_string();
+    let both = format!("start 0 of {number}\nstart 1 of {number}\n");
+    assert_eq!(done.out, both);
+    let said = format!("was started again (1): node node{node} was lost");
+    assert!(done.err.contains(&said), "{}", done.err);
+    // Who reads it later finds the same.
+    let logs = cluster.kumi(&["logs", &number]).ok();
+    assert!(logs.out == both && logs.err.contains(&said), "{logs:?}");
+    let job = cluster.job("again").expect("it is known");
+    assert_eq!((&job["restarts"], &job["outcome"]["kind"]), (&1.into(), &"success".into()));
+    assert!(cluster.kumi(&["ps", "--all"]).ok().out.contains("RESTARTS"));
+    // Its own end is not a reason, and one that is killed is not started again.
+    let fails = submit(&cluster, &["--requeue=3", "--name", "fails", "sh", "-c", "exit 4"]);
+    cluster.kumi(&["wait", &fails]).fails(4, &["exited with code 4"]);
+    let killed = submit(&cluster, &["--requeue=3", "--name", "killed", "sleep", "600"]);
+    cluster.wait_state("killed", "running");
+    cluster.kumi(&["kill", &killed, "--grace", "0s"]).ok();
+    cluster.kumi(&["wait", &killed]).fails(137, &["it was killed"]);
+    for name in ["fails", "killed"] {
+        assert_eq!(cluster.job(name).expect("it is known")["restarts"], 0);
+    }
+    cluster.kumi(&["run", "--requeue=1001", "true"]).fails(64, &["1001"]);
+    cluster.down().ok();
 }
 
 #[test]

@@ -22,6 +22,12 @@ pub const MOST_AFTER: usize = 1_000;
 /// Most tasks of an array.
 pub const MOST_TASKS: u32 = 10_000;
 
+/// Most times that a job asks to be started again.
+pub const MOST_REQUEUES: u32 = 1_000;
+
+/// Environment variable that says how often a job was started again.
+pub const RESTARTS: &str = "KUMI_RESTARTS";
+
 /// Environment variable with the index of a task of an array.
 pub const ARRAY_INDEX: &str = "KUMI_ARRAY_INDEX";
 
@@ -38,6 +44,8 @@ pub struct BatchOptions {
     pub detached: bool,
     /// The program itself, at most [`MOST_CONTENT`] bytes, for clients that do not stay to send it.
     pub content: Option<Vec<u8>>,
+    /// How often it is started again at most, if a node is lost or the head is away. At most [`MOST_REQUEUES`].
+    pub requeues: u32,
 }
 
 /// A job after which another one may run.

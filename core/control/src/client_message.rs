@@ -293,6 +293,17 @@ pub enum ClientReply {
         /// The last.
         last: JobId,
     },
+    /// The job that the client follows was started again. What comes next is output of that start.
+    StartedAgain {
+        /// The job.
+        job: JobId,
+        /// How often it was started again with that time.
+        restarts: u32,
+        /// Why.
+        reason: String,
+        /// Spool position after it.
+        offset: u64,
+    },
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub mod drain;
 pub mod exchange;
 pub mod head;
 mod idle_report;
+mod job_names;
 mod jobs_page;
 mod key;
 pub mod lease;

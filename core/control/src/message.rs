@@ -283,6 +283,8 @@ pub struct JobRecord {
     pub ended_ms: Option<u64>,
     /// Bytes of its output that are not kept.
     pub output_not_kept: u64,
+    /// How often it was started again.
+    pub restarts: u32,
 }
 
 /// One of the links between a node and whoever hears of it, named by the daemon below it: its

@@ -36,6 +36,21 @@ pub struct NodeSample {
     pub refused: Vec<(String, u64)>,
 }
 
+impl NodeSample {
+    /// Names all jobs in it anew.
+    pub(crate) fn name_jobs(&mut self, name: impl Fn(JobId) -> JobId) {
+        self.ranks.iter_mut().for_each(|rank| rank.job = name(rank.job));
+        let load = self.load.iter_mut();
+        load.for_each(|load| {
+            load.jobs.iter_mut().for_each(|it| it.job = name(it.job));
+            load.slices
+                .iter_mut()
+                .flat_map(|slice| &mut slice.jobs)
+                .for_each(|job| *job = name(*job));
+        });
+    }
+}
+
 /// One rank as its daemon sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankSample {

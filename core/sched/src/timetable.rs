@@ -14,7 +14,8 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessorId(pub u32);
 
-/// A job's number: given by the head in order of submission, never reused in a cluster's life.
+/// A job's number: given by the head in order of submission, never reused in a cluster's life. Nodes know each start of a job
+/// by a name of its own, see [`JobId::of_start`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 
@@ -30,9 +31,41 @@ impl fmt::Display for ProcessorId {
     }
 }
 
+impl JobId {
+    /// Where the count of restarts begins in the name by which nodes know a start of a job.
+    const RESTARTS: u32 = 48;
+
+    /// A job can be started again so often.
+    pub const MOST_RESTARTS: u32 = (1 << 15) - 1;
+
+    /// The name by which nodes know the job after it was started again so often, at most [`JobId::MOST_RESTARTS`]. So they never
+    /// take one start for another.
+    #[must_use]
+    pub fn of_start(self, restarts: u32) -> Self {
+        let restarts = u64::from(restarts & Self::MOST_RESTARTS);
+        Self(self.number().0 | restarts << Self::RESTARTS)
+    }
+
+    /// The job's number alone.
+    #[must_use]
+    pub fn number(self) -> Self {
+        Self(self.0 & ((1 << Self::RESTARTS) - 1))
+    }
+
+    /// How often the job was started again before the start that this names.
+    #[must_use]
+    pub fn restarts(self) -> u32 {
+        u32::try_from(self.0 >> Self::RESTARTS).unwrap_or(0) & Self::MOST_RESTARTS
+    }
+}
+
+/// Its number, and of a start that is not the first its place after a dot.
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self.restarts() {
+            0 => self.0.fmt(f),
+            restarts => write!(f, "{}.{restarts}", self.number().0),
+        }
     }
 }
 

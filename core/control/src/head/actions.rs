@@ -2,6 +2,7 @@
 
 use alloc::collections::VecDeque;
 
+use super::starts::Starts;
 use super::{ClientId, HeadAction};
 use crate::message::{ClientReply, Command, NodeSet};
 use crate::tree::{LinkId, Routes};
@@ -12,6 +13,8 @@ pub(super) struct ActionQueue {
     queue: VecDeque<HeadAction>,
     /// Control messages sent and received.
     messages: u64,
+    /// How nodes name jobs.
+    pub(super) starts: Starts,
 }
 
 impl ActionQueue {
@@ -31,8 +34,9 @@ impl ActionQueue {
     }
 
     /// Sends a command to nodes that `link` reaches.
-    pub(super) fn send_on(&mut self, link: LinkId, nodes: NodeSet, command: Command) {
+    pub(super) fn send_on(&mut self, link: LinkId, nodes: NodeSet, mut command: Command) {
         self.messages += 1;
+        self.starts.outgoing(&mut command);
         self.push(HeadAction::ToChild(link, nodes, command));
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::capacity::Capacity;
 use super::scheduler::Scheduler;
 use super::{refusal, sizing};
-use crate::batch::{MOST_AFTER, MOST_CONTENT};
+use crate::batch::{MOST_AFTER, MOST_CONTENT, MOST_REQUEUES};
 use crate::deadlock::OnDeadlock;
 use crate::message::{
     JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Refusal, RefusalKind, WaitLimit,
@@ -97,6 +97,12 @@ fn check_batch(request: &JobRequest) -> Result<(), Refusal> {
     }
     if batch.after.len() > MOST_AFTER {
         return bad("a job runs after at most 1000 others; name fewer");
+    }
+    if batch.requeues > MOST_REQUEUES {
+        return bad("a job is started again at most 1000 times; give --requeue a smaller number");
+    }
+    if batch.requeues > 0 && request.terminal.is_some() {
+        return bad("a job with a terminal is not started again; leave out --requeue, or -t");
     }
     let size = batch.content.as_ref().map(Vec::len);
     if size.is_some_and(|size| size > MOST_CONTENT || size as u64 != request.program.size) {

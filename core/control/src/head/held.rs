@@ -231,7 +231,7 @@ impl Head {
     }
 
     /// Nothing holds the job any more, unless its array is full.
-    fn release(&mut self, id: JobId) {
+    pub(super) fn release(&mut self, id: JobId) {
         self.waiting.set_changed(self.time.now());
         let admitted = |job: &Job| {
             let task = job.record.spec.request.batch.task;

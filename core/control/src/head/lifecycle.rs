@@ -20,6 +20,7 @@ impl Head {
         for record in records {
             let mut job = Job::new(record);
             let id = job.id();
+            self.actions.starts.set(id, job.record.restarts);
             if !job.is_over() {
                 self.transfers.add_orphan(id);
                 self.quota.charge(job.uid(), 1, job.charged);
@@ -207,6 +208,9 @@ impl Head {
             JobState::Ending(outcome) => outcome.clone(),
             JobState::Queued | JobState::Preparing | JobState::Ended(_) => return,
         };
+        if self.may_start_again(job, &outcome) {
+            return self.start_again(id, &outcome);
+        }
         self.finish(id, &outcome);
     }
 
@@ -252,6 +256,7 @@ impl Head {
             for dependent in self.held.unsaved(id) {
                 self.persist(dependent);
             }
+            self.actions.starts.forget(id);
             self.actions.push(HeadAction::Discard(id));
         }
     }

@@ -77,11 +77,13 @@ mod quota;
 mod reconciliation;
 mod reports;
 mod requests;
+mod restarting;
 mod revocations;
 mod sampling;
 mod scheduler;
 mod shutdown;
 mod sizing;
+mod starts;
 mod submission;
 mod subscribers;
 mod taken;
@@ -252,6 +254,16 @@ pub enum HeadAction {
         wait: bool,
         /// Whether the job waits for this follower when it is far behind.
         paces: bool,
+    },
+    /// The job will be started again, this often with that time. Its spool gets a mark with the reason. What comes behind it
+    /// begins at the start of each stream.
+    MarkRestart {
+        /// The job.
+        job: JobId,
+        /// How often.
+        restarts: u32,
+        /// Why, for people.
+        reason: String,
     },
     /// No more output of the job will come: finish its followers with `Ended` once they have it
     /// all. Comes again, behind `Follow`, for a job that was over before.

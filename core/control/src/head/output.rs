@@ -94,6 +94,13 @@ impl OutputPositions {
         self.jobs.remove(&job);
     }
 
+    /// The job will be started again: its streams begin anew, and nobody is told of the last ones any more.
+    pub(super) fn begin_anew(&mut self, job: JobId) {
+        self.held.remove(&job);
+        self.unsent.retain(|&(other, _), _| other != job);
+        self.jobs.remove(&job);
+    }
+
     /// The acknowledgements that go now.
     fn take_due(&mut self, now: Nanos) -> Vec<(NodeId, Command)> {
         let waits = self.sent.is_some_and(|sent| now < sent.saturating_add(PACE));

@@ -16,8 +16,9 @@ use crate::message::{
 use crate::tree::LinkId;
 
 impl Head {
-    pub(super) fn child_report(&mut self, link: LinkId, report: Report) {
+    pub(super) fn child_report(&mut self, link: LinkId, mut report: Report) {
         self.actions.count_report();
+        self.actions.starts.incoming(&mut report);
         if !self.membership.tree().has_link(link) {
             return;
         }

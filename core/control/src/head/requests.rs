@@ -194,6 +194,8 @@ impl Head {
         self.permitted(user, id, "write to its input")?;
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
         match job.record.state {
+            // It finds the end of its input at once.
+            _ if job.record.spec.request.batch.detached => {}
             JobState::Running => self.send_input(id, data),
             JobState::Queued | JobState::Preparing => {
                 let more = data.len() + 64;
@@ -281,6 +283,7 @@ impl Head {
         }
         if self.jobs.get(id).is_some_and(|job| !job.is_over()) {
             self.subscribers.await_end(id, client);
+            self.give_up_restarts(id);
             self.end_after(id, Outcome::Killed, grace);
         } else {
             self.actions.reply(client, ClientReply::Done);

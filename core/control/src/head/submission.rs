@@ -143,6 +143,8 @@ impl Head {
         }
         // The head gives a job its place.
         request.batch.task = None;
+        // What a first start has read of its input, a second one cannot read again.
+        request.batch.detached |= request.batch.requeues > 0;
         let max_priority = (!self.owns_cluster(user)).then_some(self.config.max_priority);
         let capacity = self.membership.capacity(self.time.is_starting());
         admission::check(&request, &capacity, &self.scheduler, max_priority)?;
@@ -198,6 +200,7 @@ impl Head {
             started_ms: None,
             ended_ms: None,
             output_not_kept: 0,
+            restarts: 0,
         }
     }
 }

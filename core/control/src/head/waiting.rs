@@ -168,7 +168,8 @@ impl Head {
 
     /// Sets when the queued job is withdrawn, if it does not wait for ever.
     pub(super) fn limit_wait(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(id) else { return };
+        // One that has run waits for its nodes however long that takes.
+        let Some(job) = self.jobs.get(id).filter(|job| job.record.restarts == 0) else { return };
         if let Some(WaitLimit::AtMost(limit)) = job.record.spec.request.wait {
             let left = limit.saturating_sub(job.age(&self.time));
             self.waiting.set_deadline(id, self.time.now().saturating_add(left));

@@ -5,15 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use kumi_control::message::{
     JobRecord, JobState, NodeRanks, Outcome, RankStatus, RefusalKind, WaitLimit,
 };
-use kumi_sched::{Column, JobId};
+use kumi_sched::{Column, JobId, Timetable};
 
-use crate::nodes::Local;
 use crate::world::{Faults, GRACE, LEASE, MS, World};
 
 /// What really happened, to compare with what the head says.
 #[derive(Default)]
 pub struct Ledger {
     pub control_messages: u64,
+    /// Nodes that ended a start of a job because their lease was over.
+    leases_over: BTreeSet<(JobId, u32)>,
+    /// When the last lease ends that a node got.
+    pub leased_until: BTreeMap<u32, u64>,
+    /// Starts that ended so that their job was started again.
+    pub restarts: u64,
     /// When the way between a node and the head was last disturbed.
     pub disturbed: BTreeMap<u32, u64>,
     pub died: BTreeSet<u32>,
@@ -46,7 +51,17 @@ impl World {
             JobState::Ended(_) => 4,
         };
         if let Some(last) = self.head.records.get(&record.spec.job) {
-            assert!(place(&last.state) < place(&record.state), "{last:?} then {record:?}");
+            let again = record.restarts > last.restarts;
+            // Somebody who wants it to end takes its restarts, whatever state it is in.
+            let given_up = last.state == record.state
+                && matches!(record.state, JobState::Ending(_))
+                && record.spec.request.batch.requeues == 0
+                && self.ledger.killed.contains(&record.spec.job);
+            if again {
+                self.check_restart(last, record);
+            } else if !given_up {
+                assert!(place(&last.state) < place(&record.state), "{last:?} then {record:?}");
+            }
             if let (JobState::Ending(ending), JobState::Ended(ended)) = (&last.state, &record.state)
             {
                 assert_eq!(ending, ended, "the outcome does not change");
@@ -54,9 +69,70 @@ impl World {
         }
     }
 
+    /// A job is started again only because a node was lost or the head was away, and when nothing of it runs.
+    fn check_restart(&self, last: &JobRecord, record: &JobRecord) {
+        let (job, restarts) = (record.spec.job, record.restarts);
+        let most = record.spec.request.batch.requeues;
+        assert!(restarts == last.restarts + 1 && restarts <= most, "{last:?} then {record:?}");
+        assert_eq!(record.state, JobState::Queued);
+        assert!(record.spec.layout.is_empty() && record.started_ms.is_none());
+        assert_ne!(record.spec.channel_key, last.spec.channel_key, "keys of its own");
+        assert!(!self.ledger.killed.contains(&job), "job {job} was killed and is started again");
+        // The disk may not have had what was between.
+        if let JobState::Ending(outcome) = &last.state {
+            self.check_lost(job.of_start(last.restarts), outcome);
+        }
+        self.check_nothing_runs(job);
+    }
+
+    /// The start of a job ended because of what really happened to that node.
+    fn check_lost(&self, start: JobId, outcome: &Outcome) {
+        match outcome {
+            Outcome::NodeLost(node) => {
+                let at = self.ledger.disturbed.get(&node.0);
+                let recent =
+                    at.is_some_and(|at| self.now.saturating_sub(*at) < 3 * (LEASE + GRACE));
+                assert!(recent, "job {start} lost node {node}, which was never away");
+                let single = Faults { ranks: true, long_stalls: true, ..Faults::default() };
+                assert_ne!(self.scenario.faults, single, "a stall shorter than the lease");
+            }
+            Outcome::HeadAway(node) => {
+                let over = self.ledger.leases_over.contains(&(start, node.0));
+                assert!(over, "job {start} ended for a lease of node {node} that was not over");
+            }
+            other => panic!("job {start} lost nothing: {other:?}"),
+        }
+    }
+
+    /// A node ends what it runs, because the head has not granted it any more time.
+    pub fn lease_is_over(&mut self, number: u32) {
+        let until = self.ledger.leased_until.get(&number).copied();
+        let until = until.expect("a lease that is over was granted");
+        assert!(self.now >= until, "node {number} has a lease for {} ns", until - self.now);
+        let jobs = self.nodes[number as usize].jobs.keys();
+        let over: Vec<(JobId, u32)> = jobs.map(|&job| (job, number)).collect();
+        self.ledger.leases_over.extend(over);
+    }
+
+    /// No other start of the job runs anywhere.
+    pub fn check_only_start(&self, number: u32, job: JobId) {
+        for (other_number, node) in self.nodes.iter().enumerate() {
+            let asleep = self.now < node.asleep_until;
+            for (other, local) in &node.jobs {
+                let same = other.number() == job.number() && *other != job;
+                assert!(
+                    !(same && local.runs() && !asleep),
+                    "{job} starts on node {number} while {other} runs on node {other_number}"
+                );
+            }
+        }
+    }
+
     /// A job's end has a real cause, and came soon after it.
     pub fn check_end(&self, record: &JobRecord) {
-        let job = record.spec.job;
+        let number = record.spec.job;
+        // Nodes know its last start by this name.
+        let job = number.of_start(record.restarts);
         let JobState::Ended(outcome) = &record.state else { return };
         match outcome {
             Outcome::Success => {
@@ -82,19 +158,17 @@ impl World {
                 let real = self.ledger.refused.contains(&job) || left || withdrawn;
                 assert!(real, "job {job} was refused for nothing: {refusal:?}");
             }
-            Outcome::NodeLost(node) | Outcome::HeadAway(node) => {
-                let at = self.ledger.disturbed.get(&node.0);
-                let recent =
-                    at.is_some_and(|at| self.now.saturating_sub(*at) < 3 * (LEASE + GRACE));
-                assert!(recent, "job {job} lost node {node}, which was never away");
-                let single = Faults { ranks: true, long_stalls: true, ..Faults::default() };
-                assert_ne!(self.scenario.faults, single, "a stall shorter than the lease");
+            Outcome::NodeLost(_) | Outcome::HeadAway(_) => {
+                self.check_lost(job, outcome);
+                let left = record.spec.request.batch.requeues - record.restarts;
+                let ends = self.ledger.killed.contains(&number);
+                assert!(left == 0 || ends, "job {job} could have been started again");
             }
-            Outcome::Killed => assert!(self.ledger.killed.contains(&job)),
+            Outcome::Killed => assert!(self.ledger.killed.contains(&number)),
             Outcome::Deadlocked => panic!("job {job} has no ranks that wait for each other"),
             Outcome::TimeLimit(_) => panic!("job {job} has no time limit"),
         }
-        self.check_nothing_runs(job);
+        self.check_nothing_runs(number);
         if let Some(at) = self.ledger.causes.get(&job)
             && self.scenario.faults.prompt()
         {
@@ -109,10 +183,10 @@ impl World {
     /// Whoever starts the job again meets nothing of it, on nodes that are cut off neither.
     fn check_nothing_runs(&self, job: JobId) {
         for (number, node) in self.nodes.iter().enumerate() {
-            let local = node.jobs.get(&job);
+            let mut starts = node.jobs.iter().filter(|(start, _)| start.number() == job);
             // Nothing runs on a machine that sleeps; see `node_is_awake`.
             let asleep = self.now < node.asleep_until;
-            let runs = local.is_some_and(Local::runs) && !asleep;
+            let runs = starts.any(|(_, local)| local.runs()) && !asleep;
             assert!(!runs, "job {job} has ended, and runs on node {number}");
         }
     }
@@ -152,13 +226,23 @@ impl World {
     /// Long after the last fault: everybody is attached, goes by the timetable, and runs what runs.
     pub fn check_settled(&self) {
         let head = self.head.head.as_ref().expect("the head is back");
+        let start_of = |record: &JobRecord| record.spec.job.of_start(record.restarts);
         let live = |job: JobId| {
-            head.records().any(|r| r.spec.job == job && !matches!(r.state, JobState::Ended(_)))
+            head.records().any(|r| start_of(r) == job && !matches!(r.state, JobState::Ended(_)))
+        };
+        let numbers = |timetable: &Timetable| {
+            let mut timetable = timetable.clone();
+            let slots = timetable.columns.iter_mut().flat_map(|column| &mut column.slots);
+            slots.flatten().chain(&mut timetable.idle).for_each(|job| *job = job.number());
+            let slots = timetable.columns.iter_mut().flat_map(|column| &mut column.slots);
+            slots.for_each(|slot| slot.sort_unstable());
+            timetable.idle.sort_unstable();
+            timetable
         };
         for (number, node) in (0..).zip(&self.nodes) {
             let id = kumi_sched::NodeId(number);
             assert!(head.is_up(id), "node {number} is not attached");
-            let applied = node.timetable.as_ref().expect("every node has a timetable");
+            let applied = numbers(node.timetable.as_ref().expect("every node has a timetable"));
             assert_eq!(applied.column(id), head.timetable().column(id), "node {number}");
             assert_eq!(applied.idle, head.timetable().idle, "node {number}");
             for &job in node.jobs.keys() {
@@ -166,8 +250,8 @@ impl World {
             }
         }
         for record in head.records().filter(|record| record.state == JobState::Running) {
-            let job = record.spec.job;
-            let here = |part: &NodeRanks| self.nodes[part.node.0 as usize].jobs.get(&job);
+            let (job, start) = (record.spec.job, start_of(record));
+            let here = |part: &NodeRanks| self.nodes[part.node.0 as usize].jobs.get(&start);
             let idle = record.spec.layout.iter().all(|part| here(part).is_none_or(|l| l.idle));
             assert_eq!(head.timetable().idle.contains(&job), idle, "job {job}");
         }
@@ -177,7 +261,7 @@ impl World {
             let for_ever =
                 record.state == JobState::Running && self.plan_of(record.spec.job).runs_for_ever;
             for part in record.spec.layout.iter().filter(|_| for_ever) {
-                let local = self.nodes[part.node.0 as usize].jobs.get(&record.spec.job);
+                let local = self.nodes[part.node.0 as usize].jobs.get(&start_of(record));
                 assert!(local.is_some_and(|local| local.started && !local.alive.is_empty()));
             }
         }

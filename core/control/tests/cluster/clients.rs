@@ -3,7 +3,8 @@
 
 use kumi_control::head::{ClientId, HeadEvent};
 use kumi_control::message::{
-    ClientReply, ClientRequest, ContentHash, JobRequest, Outcome, Program, User, WaitLimit,
+    BatchOptions, ClientReply, ClientRequest, ContentHash, JobRequest, Outcome, Program, User,
+    WaitLimit,
 };
 use kumi_sched::JobId;
 
@@ -24,6 +25,8 @@ pub struct Plan {
     pub runs_for_ever: bool,
     leaves: bool,
     killed: bool,
+    /// How often it may be started again.
+    requeues: u32,
 }
 
 pub struct Client {
@@ -57,6 +60,7 @@ impl Client {
             runs_for_ever: random.chance(25),
             leaves: faults && random.chance(10),
             killed: random.chance(10),
+            requeues: random.within(0, 3).saturating_sub(1) as u32,
         };
         Self {
             plan,
@@ -80,6 +84,7 @@ impl Client {
             runs_for_ever: false,
             leaves: false,
             killed: false,
+            requeues: 0,
         };
         let (id, job, outcome) = (None, None, None);
         Self { plan, token: u128::from(first), id, follows: false, job, outcome, left: false }
@@ -98,6 +103,7 @@ impl Client {
         JobRequest {
             nodes: self.plan.nodes,
             // One in eight does not wait for long.
+            batch: BatchOptions { requeues: self.plan.requeues, ..Default::default() },
             wait: (self.token % 8 == 5).then_some(WaitLimit::AtMost(200 * MS)),
             ..JobRequest::new(self.token, "job", program, self.plan.ranks)
         }
@@ -109,6 +115,7 @@ pub const ROOT: User = User { uid: 0, gid: 0, name: String::new() };
 
 impl World {
     pub fn plan_of(&self, job: JobId) -> Plan {
+        let job = job.number();
         let record = self.head.records.get(&job).or_else(|| self.head.machine.unwritten.get(&job));
         let token = record.expect("a record of every job").spec.request.token;
         let client = self.clients.iter().find(|client| client.token == token);

@@ -19,6 +19,14 @@ const POLICIES: [&str; 7] =
 pub struct Spool {
     pub text: Vec<u8>,
     positions: BTreeMap<(u32, Stream), u64>,
+    /// How often the job was started again.
+    restarts: u32,
+}
+
+impl Spool {
+    fn begin_anew(&mut self, restarts: u32) {
+        *self = Self { restarts, ..Self::default() };
+    }
 }
 
 pub struct HeadSim {
@@ -120,7 +128,11 @@ impl World {
         self.head.config.drains = self.head.drains.clone();
         let head = Head::new(self.head.config.clone(), records, seed);
         let mut head = head.expect("a policy");
-        for (&job, spool) in &self.head.spools {
+        for (&job, spool) in &mut self.head.spools {
+            let restarts = self.head.records.get(&job).map_or(0, |record| record.restarts);
+            if spool.restarts != restarts {
+                spool.begin_anew(restarts);
+            }
             let streams = spool.positions.iter();
             head.restore_output(job, streams.map(|(&(rank, stream), &next)| (rank, stream, next)));
         }
@@ -224,6 +236,10 @@ impl World {
                 spool.text.extend(data);
                 let epoch = self.head.epoch;
                 self.soon(0, 2 * MS, Event::Spooled { epoch, job });
+            }
+            HeadAction::MarkRestart { job, restarts, .. } => {
+                self.head.spools.entry(job).or_default().begin_anew(restarts);
+                self.ledger.restarts += 1;
             }
             HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
             HeadAction::EndSpool { job, outcome, .. } => self.clients_hear_end(job, &outcome),

@@ -146,7 +146,18 @@ impl World {
         let arrives = connection.open || connection.drains;
         let current = self.nodes[child as usize].parent == Some(id);
         if arrives && current && self.nodes[child as usize].alive(connection.child_incarnation) {
+            let granted = match &down {
+                Down::Command(nodes, Command::Lease { until, nanos })
+                    if nodes.contains(NodeId(child)) =>
+                {
+                    // Clocks of nodes are right here.
+                    Some(until.0.min(self.now + nanos)).filter(|&until| until > self.now)
+                }
+                _ => None,
+            };
             self.agent_event(child, AgentEvent::Parent(down));
+            // A lease that was over before has ended what ran.
+            self.ledger.leased_until.extend(granted.map(|until| (child, until)));
         }
     }
 

@@ -70,7 +70,9 @@ impl World {
     pub fn node_is_awake(&mut self, node: u32) {
         self.disturb(node);
         for (job, local) in &self.nodes[node as usize].jobs {
-            let over = matches!(self.head.records[job].state, JobState::Ended(_));
+            let record = &self.head.records[&job.number()];
+            let over =
+                matches!(record.state, JobState::Ended(_)) || record.restarts > job.restarts();
             assert!(!(over && local.runs()), "job {job} has ended, and runs on node {node}");
         }
     }

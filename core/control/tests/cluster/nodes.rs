@@ -172,10 +172,9 @@ impl World {
                 self.store(number, hash, offset, total, data.len() as u64);
             }
             AgentAction::ProgramMissing(hash) => self.program_missing(number, hash),
-            AgentAction::Signal { .. }
-            | AgentAction::Input { .. }
-            | AgentAction::Resize { .. }
-            | AgentAction::LeaseExpired => {}
+            AgentAction::Signal { .. } | AgentAction::Input { .. } | AgentAction::Resize { .. } => {
+            }
+            AgentAction::LeaseExpired => self.lease_is_over(number),
             AgentAction::Kill { job } => self.kill(number, job),
             AgentAction::Apply(timetable) => {
                 let node = self.node(number);
@@ -293,6 +292,8 @@ impl World {
         let local = self.node(number).jobs.get_mut(&job).expect("start of a prepared job");
         assert!(!local.started && !local.killed, "job {job} started in a wrong state");
         local.started = true;
+        self.check_only_start(number, job);
+        let local = self.node(number).jobs.get_mut(&job).expect("it is there");
         local.started_at = Some(now);
         let ranks: Vec<u32> = local.alive.iter().copied().collect();
         assert_eq!(addresses.len() as u32, local.spec.request.ranks);
@@ -358,7 +359,10 @@ impl World {
             && !self.head.machine.stood_still_since(self.now - NOTICED)
         {
             let idle = &head.timetable().idle;
-            assert!(!idle.contains(&job), "job {job} has something to do on node {number}");
+            let last = head.records().find(|record| record.spec.job == job.number());
+            let is_last = last.is_some_and(|record| record.restarts == job.restarts());
+            let idle = is_last && idle.contains(&job.number());
+            assert!(!idle, "job {job} has something to do on node {number}");
         }
     }
 

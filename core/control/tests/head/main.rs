@@ -28,6 +28,7 @@ mod policy;
 mod privacy;
 mod processors;
 mod random;
+mod restarts;
 mod revocations;
 mod same;
 mod slice;

@@ -32,6 +32,7 @@ fn bytes_of(action: &HeadAction) -> usize {
         HeadAction::ToChild(_, _, command) => bytes_of_command(command),
         HeadAction::Persist(record) => length_of(&record.spec),
         HeadAction::ToClient(_, reply) => length_of(reply),
+        HeadAction::MarkRestart { reason, .. } => reason.len(),
         HeadAction::EndSpool { outcome, .. } => length_of(outcome),
         HeadAction::KeepDrains { drains, .. } => length_of(drains),
         HeadAction::Revoke(list) => size_of_val(list.as_slice()),

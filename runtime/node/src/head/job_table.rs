@@ -294,6 +294,7 @@ pub(crate) mod tests {
             started_ms: None,
             ended_ms: None,
             output_not_kept: 0,
+            restarts: 0,
         }
     }
 
@@ -382,7 +383,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn jobs_of_versions_10_to_13_have_no_terminal_or_no_limits_of_time() {
+    fn jobs_of_versions_10_to_14_have_no_terminal_no_limits_of_time_or_no_restarts() {
         let record = record(5, JobState::Queued);
         let now = postcard::to_allocvec(&record).unwrap();
         let mut terminal = record.clone();
@@ -390,14 +391,16 @@ pub(crate) mod tests {
         // Where the byte stands that says whether it has a terminal.
         let other = postcard::to_allocvec(&terminal).unwrap();
         let at = now.iter().zip(&other).position(|(one, other)| one != other).unwrap();
-        // Behind it begin the options that version 14 added: none of five.
-        assert_eq!(now[at..at + 6], [0; 6]);
-        for (control, kept) in [(10, 0), (11, 0), (12, 1), (13, 1)] {
+        // Behind it begin the options that version 14 added, none of five, and that of version 15. It added the last byte, too.
+        assert_eq!(now[at..at + 7], [0; 7]);
+        assert_eq!(now.last(), Some(&0));
+        let end = now.len() - 1;
+        for (control, kept) in [(10, 0), (11, 0), (12, 1), (13, 1), (14, 6)] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("head.db");
             let mut table = JobTable::open(&path).unwrap();
             table.persist([&record]).unwrap();
-            let old = [&now[..at + kept], &now[at + 6..]].concat();
+            let old = [&now[..at + kept], &now[at + 7..end]].concat();
             table.connection.execute("UPDATE jobs SET record = ?1", params![old]).unwrap();
             table.connection.pragma_update(None, "user_version", version(control)).unwrap();
             drop(table);
@@ -406,19 +409,6 @@ pub(crate) mod tests {
                 std::slice::from_ref(&record)
             );
         }
-    }
-
-    #[test]
-    fn jobs_of_version_14_stay_as_they_are() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("head.db");
-        let mut record = record(5, JobState::Running);
-        record.output_not_kept = 7;
-        let mut table = JobTable::open(&path).unwrap();
-        table.persist([&record]).unwrap();
-        table.connection.pragma_update(None, "user_version", version(14)).unwrap();
-        drop(table);
-        assert_eq!(JobTable::open(&path).unwrap().load().unwrap(), [record]);
     }
 
     fn taken_over(control: u32, record: &str) {

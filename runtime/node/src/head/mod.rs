@@ -478,6 +478,9 @@ impl HeadDaemon {
                 self.clients
                     .follow(client, |output| spools.follow(job, offset, (wait, paces), output));
             }
+            HeadAction::MarkRestart { job, restarts, reason } => {
+                return self.spools.mark_restart(job, restarts, &reason).into_iter().collect();
+            }
             HeadAction::EndSpool { job, outcome, not_kept } => {
                 self.spools.finish(job, outcome, not_kept);
             }
@@ -533,8 +536,12 @@ fn open_spools(
 /// The head learns how far the output of jobs that are not over had come.
 fn restore_output(head: &mut Head, spools: &mut Spools) {
     let live = head.records().filter(|record| !is_over(record));
-    let live: Vec<JobId> = live.map(|record| record.spec.job).collect();
-    for job in live {
+    let live: Vec<(JobId, u32)> = live.map(|record| (record.spec.job, record.restarts)).collect();
+    for (job, restarts) in live {
+        if spools.restarts(job) != restarts {
+            // The head before this one ended between its record and the mark. What is not kept is told later.
+            spools.mark_restart(job, restarts, "a node was lost, or the head was away");
+        }
         head.restore_output(job, spools.streams(job));
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicI32;
 
+use kumi_control::batch::RESTARTS;
 use kumi_control::message::{
     JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind, WindowSize,
 };
@@ -168,7 +169,7 @@ impl JobResources {
             let files = self.files.for_rank(local);
             let local = self.doorbells.iter().zip(&files.ranks);
             LaunchBlock {
-                job: spec.job.0,
+                job: spec.job.number().0,
                 rank,
                 ranks: spec.request.ranks,
                 node: services.node.0,
@@ -183,6 +184,7 @@ impl JobResources {
         });
         let wires = self.wires.iter().map(|wire| wire.as_ref().map(RankWire::to_env));
         let devices = (0..).map(|local| self.devices.env(local).iter().cloned());
+        let restarts = (RESTARTS.to_owned(), spec.job.restarts().to_string());
         launches
             .zip(wires)
             .zip(devices)
@@ -194,6 +196,7 @@ impl JobResources {
                     .chain(pages.clone())
                     .chain(wire)
                     .chain(devices)
+                    .chain([restarts.clone()])
                     .chain(self.traces.env(local))
                     .chain(self.mpi.iter().flat_map(|mpi| mpi.env(part, local, spec.request.ranks)))
                     .collect()
@@ -423,8 +426,9 @@ fn local_rank((doorbell, files): (&OwnedFd, &[BorrowedFd<'_>; 2])) -> LocalRank<
 /// The page of a job, if the node has pages.
 fn job_page(services: &NodeServices, spec: &JobSpec) -> io::Result<Option<JobPage>> {
     let part = |part: &NodeRanks| (part.node.0, part.first..part.first.saturating_add(part.count));
-    let make =
-        |_: &_| JobPage::create(spec.job.0, spec.request.ranks, spec.layout.iter().map(part));
+    let make = |_: &_| {
+        JobPage::create(spec.job.number().0, spec.request.ranks, spec.layout.iter().map(part))
+    };
     services.page.as_ref().map(make).transpose()
 }
 

@@ -50,7 +50,7 @@ fn descends(table: &BTreeMap<i32, Process>, pid: i32, ancestor: i32) -> bool {
 fn belongs_to(pid: i32, job: Option<JobId>) -> bool {
     let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
     let is_it = |variable: &[u8]| match job {
-        Some(job) => variable == format!("KUMI_JOB={job}").as_bytes(),
+        Some(job) => variable == format!("KUMI_JOB={}", job.number()).as_bytes(),
         None => variable.starts_with(b"KUMI_JOB="),
     };
     environment.split(|&byte| byte == 0).any(is_it)

@@ -187,7 +187,7 @@ fn states(live: &LiveJob) -> Vec<RankState> {
 fn slot(job: JobId, states: &[RankState], processors: usize) -> JobSlot {
     let all = states.iter().enumerate().filter(|(_, state)| **state == RankState::Running);
     let runnable = all.map(|(local, _)| local % processors.max(1)).collect();
-    JobSlot { job: job.0, ranks: count(states.len()), runnable }
+    JobSlot { job: job.number().0, ranks: count(states.len()), runnable }
 }
 
 /// Tells a job's ranks of those on this node.

@@ -199,7 +199,7 @@ impl SwitcherThread {
             });
         }
         if let Some(page) = &self.page {
-            page.set_turns(step.current.iter().map(|job| job.0), step.everyone);
+            page.set_turns(step.current.iter().map(|job| job.number().0), step.everyone);
         }
     }
 

@@ -68,7 +68,7 @@ fn time(record: &JobRecord, scene: &Scene) -> String {
 }
 
 /// All columns, in the order in which a table has them.
-pub const COLUMNS: [Column; 23] = [
+pub const COLUMNS: [Column; 24] = [
     Column {
         name: "job",
         heading: ">JOB",
@@ -128,6 +128,12 @@ pub const COLUMNS: [Column; 23] = [
         heading: ">LIMIT",
         shown: Shown::If(|it, _| request(it).batch.time_limit_ns.is_some()),
         text: |it, _, _| nanos(request(it).batch.time_limit_ns),
+    },
+    Column {
+        name: "restarts",
+        heading: ">RESTARTS",
+        shown: Shown::If(|it, _| it.restarts > 0),
+        text: |it, _, _| it.restarts.to_string(),
     },
     Column {
         name: "priority",

@@ -51,6 +51,9 @@ pub struct JobView<'a> {
     exclusive: bool,
     resources: BTreeMap<&'a str, u32>,
     bind: &'static str,
+    /// How often it was started again, and may be at most.
+    restarts: u32,
+    requeue: u32,
     /// Bytes of its output that the head has not kept.
     output_not_kept: u64,
 }
@@ -177,6 +180,8 @@ fn view<'a>(record: &'a JobRecord, jobs: &JobList, nodes: &[NodeStatus]) -> JobV
             Binding::Numa => "numa",
             Binding::Cpuset => "cpuset",
         },
+        restarts: record.restarts,
+        requeue: batch.requeues,
         output_not_kept: record.output_not_kept,
     }
 }
@@ -310,6 +315,7 @@ mod tests {
             submitted_ms: 1_000,
             started_ms,
             output_not_kept: 0,
+            restarts: 0,
         }
     }
 

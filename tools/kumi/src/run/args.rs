@@ -5,6 +5,7 @@ use crate::cli::OnOff;
 use crate::parse;
 use crate::terminal::TerminalArgs;
 use clap::{Args, ValueEnum};
+use kumi_control::batch::MOST_REQUEUES;
 use kumi_control::message::WaitLimit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,6 +91,11 @@ pub struct JobArgs {
     /// Start only when this job has succeeded, or with :any when it is over; a number or FIRST-LAST; may be repeated
     #[arg(long, value_name = "JOB[:any]", value_parser = parse::after)]
     pub after: Vec<parse::AfterJobs>,
+    /// Start the job again when a node is lost or the head was away for too long, at most N times; without a number once. It
+    /// finds in KUMI_RESTARTS how often it was, and has no standard input
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_REQUEUES)))]
+    pub requeue: Option<u32>,
     /// How long the job may wait in the queue: 30s, 10m; no, so that it starts at once; or forever. If
     /// it does not start in that time it is withdrawn, exit code 75 [default: as the cluster is
     /// configured]

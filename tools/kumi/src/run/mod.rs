@@ -40,8 +40,12 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     let request = request("run", context, (args.job, args.command), size)?;
     // What it has is lost, so only now.
     let file = args.output.as_deref().map(create).transpose()?;
+    // What a first start has read of its input, a second one cannot read again.
+    let has_input = request.batch.requeues == 0;
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
-    session.take_input();
+    if has_input {
+        session.take_input();
+    }
     if let Some(file) = file {
         session.write_to(file);
     }
@@ -122,6 +126,7 @@ pub fn request(
 fn batch(args: &JobArgs) -> BatchOptions {
     BatchOptions {
         time_limit_ns: args.time.map(parse::nanos),
+        requeues: args.requeue.unwrap_or(0),
         after: args.after.iter().flat_map(AfterJobs::each).collect(),
         ..BatchOptions::default()
     }

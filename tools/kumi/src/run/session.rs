@@ -334,6 +334,8 @@ impl Session {
             ClientReply::State { state, .. } => {
                 self.confirmed = true;
                 self.show_loss(&state);
+                // One that is started again waits once more.
+                self.running &= state != JobState::Queued;
                 if state == JobState::Running {
                     self.now_running()?;
                     return self.take_keys(requests).await;
@@ -356,6 +358,9 @@ impl Session {
             }
             ClientReply::Current { .. } => return self.now_current(requests).await,
             ClientReply::OutputLost { bytes, offset, .. } => self.show_missing(bytes, offset),
+            ClientReply::StartedAgain { restarts, reason, offset, .. } => {
+                self.show_restart(restarts, &reason, offset);
+            }
             ClientReply::NotKept { reason, .. } => self.show_not_kept(&reason),
             ClientReply::Ended { outcome, not_kept, .. } => {
                 self.not_kept = not_kept;

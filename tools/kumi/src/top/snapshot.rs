@@ -285,6 +285,7 @@ pub mod tests {
             started_ms: Some(1_000),
             ended_ms: None,
             output_not_kept: 0,
+            restarts: 0,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Records of earlier versions. What each version added to a request follows what the one before had, so its request is that of
 //! the one before and the rest.
 
+use kumi_control::batch::{After, ArrayTask, BatchOptions};
 use kumi_control::message::{
     self, CONTROL_VERSION, JobRecord, JobRequest, JobSpec, JobState, ProcessLimits, Program,
     Resources, SealKey, WaitLimit, WindowSize,
@@ -25,8 +26,7 @@ pub(super) const READERS: [(u32, RecordReader); 7] = [
     // Version 13 added only a way how jobs end.
     (12, read::<Request13, message::User, message::NodeRanks>),
     (13, read::<Request13, message::User, message::NodeRanks>),
-    // Version 15 changed no part of a record.
-    (14, read_as_now),
+    (14, read_14),
 ];
 
 /// A request of version 8.
@@ -67,6 +67,23 @@ struct Request13 {
     terminal: Option<WindowSize>,
 }
 
+/// Version 14 added limits of time, arrays and jobs that run after others.
+#[derive(Deserialize)]
+struct Request14 {
+    before: Request13,
+    batch: BatchOptions14,
+}
+
+/// Version 15 added how often a job is started again.
+#[derive(Deserialize)]
+struct BatchOptions14 {
+    time_limit_ns: Option<u64>,
+    after: Vec<After>,
+    task: Option<ArrayTask>,
+    detached: bool,
+    content: Option<Vec<u8>>,
+}
+
 impl From<Request8> for JobRequest {
     /// Its ranks get the limits that every process has, and it waits for ever.
     fn from(old: Request8) -> Self {
@@ -93,6 +110,14 @@ impl From<Request11> for JobRequest {
 impl From<Request13> for JobRequest {
     fn from(Request13 { before, terminal }: Request13) -> Self {
         Self { terminal, ..before.into() }
+    }
+}
+
+impl From<Request14> for JobRequest {
+    fn from(Request14 { before, batch }: Request14) -> Self {
+        let BatchOptions14 { time_limit_ns, after, task, detached, content } = batch;
+        let batch = BatchOptions { time_limit_ns, after, task, detached, content, requeues: 0 };
+        Self { batch, ..before.into() }
     }
 }
 
@@ -153,11 +178,6 @@ struct EarlierRecord<R, U, P> {
     ended_ms: Option<u64>,
 }
 
-/// A record of a version whose records were as they are now.
-fn read_as_now(bytes: &[u8]) -> Result<JobRecord, postcard::Error> {
-    postcard::from_bytes(bytes)
-}
-
 /// The record in `bytes` as it is now.
 ///
 /// # Errors
@@ -168,11 +188,35 @@ where
     U: DeserializeOwned + Into<message::User>,
     P: DeserializeOwned + Into<message::NodeRanks>,
 {
-    let EarlierRecord { spec, state, submitted_ms, started_ms, ended_ms } =
-        postcard::from_bytes::<EarlierRecord<R, U, P>>(bytes)?;
-    let EarlierSpec { job, user, request, layout, channel_key, seal_key } = spec;
-    let (user, request) = (user.into(), request.into());
-    let layout = layout.into_iter().map(Into::into).collect();
-    let spec = JobSpec { job, user, request, layout, channel_key, seal_key };
-    Ok(JobRecord { spec, state, submitted_ms, started_ms, ended_ms, output_not_kept: 0 })
+    postcard::from_bytes::<EarlierRecord<R, U, P>>(bytes).map(EarlierRecord::into_record)
+}
+
+/// A record of version 14.
+#[derive(Deserialize)]
+struct Record14 {
+    before: EarlierRecord<Request14, message::User, message::NodeRanks>,
+    output_not_kept: u64,
+}
+
+/// Reads a record of version 14. Version 15 added how often jobs were started again.
+fn read_14(bytes: &[u8]) -> Result<JobRecord, postcard::Error> {
+    let Record14 { before, output_not_kept } = postcard::from_bytes(bytes)?;
+    Ok(JobRecord { output_not_kept, ..before.into_record() })
+}
+
+impl<R, U, P> EarlierRecord<R, U, P>
+where
+    R: Into<JobRequest>,
+    U: Into<message::User>,
+    P: Into<message::NodeRanks>,
+{
+    fn into_record(self) -> JobRecord {
+        let Self { spec, state, submitted_ms, started_ms, ended_ms } = self;
+        let EarlierSpec { job, user, request, layout, channel_key, seal_key } = spec;
+        let (user, request) = (user.into(), request.into());
+        let layout = layout.into_iter().map(Into::into).collect();
+        let spec = JobSpec { job, user, request, layout, channel_key, seal_key };
+        let (output_not_kept, restarts) = (0, 0);
+        JobRecord { spec, state, submitted_ms, started_ms, ended_ms, output_not_kept, restarts }
+    }
 }

@@ -83,6 +83,9 @@ impl Follower {
                 Step::Piece { rank, stream, data } => {
                     ClientReply::Output { job, rank, stream, data, offset }
                 }
+                Step::Restart { restarts, reason } => {
+                    ClientReply::StartedAgain { job, restarts, reason, offset }
+                }
                 Step::Lost(bytes) => ClientReply::OutputLost { job, bytes, offset },
             };
             if self.client.send(reply).await.is_err() {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use kumi_control::message::Stream;
+use super::segment::FrameContent;
 
 /// A segment on disk. Offsets are those of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,7 @@ pub(super) struct WaitingPiece {
     pub(super) offset: u64,
     /// Bytes of output before it.
     pub(super) before: u64,
-    pub(super) rank: u32,
-    pub(super) stream: Stream,
+    pub(super) content: FrameContent,
     /// Where its bytes begin in their stream.
     pub(super) at: u64,
     /// Bytes of output in it.
@@ -134,14 +133,14 @@ impl Log {
     }
 
     /// A piece has come.
-    pub(super) fn push(&mut self, rank: u32, stream: Stream, at: u64, frame: Vec<u8>, output: u64) {
+    pub(super) fn push(&mut self, content: FrameContent, at: u64, frame: Vec<u8>, output: u64) {
         let (offset, before) = (self.end, self.total);
         self.end += frame.len() as u64;
         self.total = self.total.saturating_add(output);
         self.waiting_output += output;
         self.waiting_bytes += frame.len();
         let frame = frame.into();
-        self.waiting.push_back(WaitingPiece { offset, before, rank, stream, at, output, frame });
+        self.waiting.push_back(WaitingPiece { offset, before, content, at, output, frame });
     }
 
     /// Takes the first waiting piece off: it is on disk, or dropped.
@@ -201,6 +200,9 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_control::message::Stream;
+
+    const PIECE: FrameContent = FrameContent::Piece { rank: 0, stream: Stream::Out };
 
     fn hole(log: &Log, offset: u64) -> Option<(u64, u64)> {
         match log.place(offset) {
@@ -214,7 +216,7 @@ mod tests {
         let mut log = Log::default();
         assert!(matches!(log.place(0), Place::End));
         for at in [0, 10, 20] {
-            log.push(0, Stream::Out, at, vec![0; 12], 10);
+            log.push(PIECE, at, vec![0; 12], 10);
         }
         assert!(matches!(log.place(12), Place::Memory(_)));
         assert!(matches!(log.place(36), Place::End));
@@ -229,7 +231,7 @@ mod tests {
         log.pop_waiting();
         assert_eq!(hole(&log, 12), Some((36, 30)), "the end");
         log.skip(7);
-        log.push(0, Stream::Out, 37, vec![0; 12], 10);
+        log.push(PIECE, 37, vec![0; 12], 10);
         assert_eq!(hole(&log, 36), Some((37, 37)));
         assert_eq!(hole(&log, 12), Some((37, 37)));
         log.clear();

@@ -241,6 +241,29 @@ impl Spools {
         accepted.map(|(&(rank, stream), &next)| (rank, stream, next)).collect()
     }
 
+    /// How often a job was started again, as far as its log knows.
+    pub(super) fn restarts(&mut self, job: JobId) -> u32 {
+        self.spool(job).writer.restarts()
+    }
+
+    /// The job is started again, this often with that time: its streams begin anew. Returns what the state machine has to know.
+    pub(super) fn mark_restart(
+        &mut self,
+        job: JobId,
+        restarts: u32,
+        reason: &str,
+    ) -> Option<HeadEvent> {
+        let spool = self.spool(job);
+        if let Err(error) = spool.writer.mark_restart(restarts, reason) {
+            tracing::error!(%job, restarts, %error, "the log has no mark of a restart");
+        }
+        if spool.failing.is_none() {
+            self.write(job);
+        }
+        self.spool(job).progress.send_modify(|_| ());
+        self.news(job)
+    }
+
     /// Takes output whose bytes begin at `at` in their stream: followers have it from now on. Returns what the state machine has to know of it.
     pub(super) fn keep(
         &mut self,

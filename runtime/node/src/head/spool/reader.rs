@@ -10,7 +10,7 @@ use kumi_sched::JobId;
 use kumi_web::{Output, OutputPiece};
 
 use super::log::{Place, Segment};
-use super::segment::{self, SpoolRecord, parse};
+use super::segment::{self, FrameContent, SpoolRecord, parse};
 use super::writer::{SharedLog, path};
 
 /// How much of a file is read at once, in bytes.
@@ -23,6 +23,8 @@ const PART: u64 = 64 << 10;
 pub(super) enum Step {
     /// A piece of output.
     Piece { rank: u32, stream: Stream, data: Vec<u8> },
+    /// The job was started again, this often with that time.
+    Restart { restarts: u32, reason: String },
     /// So many bytes of output are missing here.
     Lost(u64),
     /// Nothing more is there now.
@@ -88,10 +90,11 @@ impl Reader {
             let step = self.step()?;
             let passes = self.at < self.begin;
             match step {
-                Step::Piece { .. } if passes && self.offset > self.begin => {
+                Step::Piece { .. } | Step::Restart { .. } if passes && self.offset > self.begin => {
                     return Err(self.no_piece(self.begin));
                 }
-                Step::Piece { .. } | Step::Lost(_) if passes && self.offset <= self.begin => {}
+                Step::Piece { .. } | Step::Restart { .. } | Step::Lost(_)
+                    if passes && self.offset <= self.begin => {}
                 step => return Ok(step),
             }
         }
@@ -147,8 +150,16 @@ impl Reader {
 
     fn taken(&mut self, record: &SpoolRecord<'_>) -> Step {
         self.offset += record.length as u64;
-        self.seen = self.seen.saturating_add(record.data.len() as u64);
-        Step::Piece { rank: record.rank, stream: record.stream, data: record.data.to_vec() }
+        match record.content {
+            FrameContent::Piece { rank, stream } => {
+                self.seen = self.seen.saturating_add(record.data.len() as u64);
+                Step::Piece { rank, stream, data: record.data.to_vec() }
+            }
+            FrameContent::Restart(restarts) => {
+                let reason = String::from_utf8_lossy(record.data).into_owned();
+                Step::Restart { restarts, reason }
+            }
+        }
     }
 
     /// The next piece of a segment; none if the reader is to look again where it is.
@@ -212,6 +223,11 @@ impl Reader {
     }
 }
 
+/// What is said between the output of ranks.
+fn remark(text: &str) -> OutputPiece {
+    OutputPiece { rank: 0, error: true, data: text.as_bytes().to_vec() }
+}
+
 /// A part of a log for those who look at the end of it: from byte `from` on, or the last one.
 ///
 /// # Errors
@@ -235,9 +251,9 @@ pub(super) fn read_part(
             Step::Piece { rank, stream, data } => {
                 OutputPiece { rank, error: stream == Stream::Err, data }
             }
-            Step::Lost(lost) => {
-                let data = format!("kumi: {lost} bytes of output are missing here\n").into_bytes();
-                OutputPiece { rank: 0, error: true, data }
+            Step::Lost(lost) => remark(&format!("kumi: {lost} bytes of output are missing here\n")),
+            Step::Restart { restarts, reason } => {
+                remark(&format!("kumi: started again ({restarts}): {reason}\n"))
             }
         };
         let at = reader.at();

@@ -11,7 +11,7 @@ use kumi_sched::JobId;
 
 use super::aside::{self, AsideSegment};
 use super::log::{Log, Segment};
-use super::segment::{self, Positions, SegmentHeader};
+use super::segment::{self, FrameContent, Positions, SegmentHeader};
 
 /// Least length of a segment.
 const LEAST_SEGMENT: u64 = 64 << 10;
@@ -53,9 +53,9 @@ pub(super) struct LogWriter {
     /// The segment that is written.
     current: Option<(File, Segment)>,
     /// How far the streams have come, waiting pieces included.
-    accepted: Positions,
+    accepted: StreamsState,
     /// The same without these.
-    behind: Positions,
+    behind: StreamsState,
     /// Output that is gone, in bytes.
     lost: u64,
     /// Nothing was appended yet.
@@ -72,7 +72,7 @@ impl LogWriter {
     /// The log of a job of which these segments are on disk. One that cannot be read is set aside, which is logged.
     pub(super) fn open(folder: &Path, job: JobId, files: &JobFiles) -> Self {
         let mut segments = Vec::new();
-        let (mut total, mut positions) = (0, Positions::new());
+        let (mut total, mut state) = (0, StreamsState::default());
         let mut unreadable = Unreadable::default();
         for &start in files.segments.iter().rev() {
             // The newest that can be read says how far the streams have come.
@@ -81,7 +81,7 @@ impl LogWriter {
                 Ok((segment, now)) => {
                     if last {
                         total = segment.before.saturating_add(segment.output);
-                        positions = now;
+                        state = now;
                     }
                     segments.push(segment);
                 }
@@ -115,8 +115,8 @@ impl LogWriter {
             job,
             log: SharedLog(Arc::new(Mutex::new(log))),
             current: None,
-            behind: positions.clone(),
-            accepted: positions,
+            behind: state.clone(),
+            accepted: state,
             lost,
             fresh: true,
             aside,
@@ -143,7 +143,33 @@ impl LogWriter {
 
     /// How far the streams have come.
     pub(super) fn accepted(&self) -> &Positions {
-        &self.accepted
+        &self.accepted.positions
+    }
+
+    /// How often the job was started again.
+    pub(super) fn restarts(&self) -> u32 {
+        self.accepted.restarts
+    }
+
+    /// The job is started again, this often with that time: all streams begin anew.
+    ///
+    /// # Errors
+    /// The reason is too long for a log.
+    pub(super) fn mark_restart(&mut self, restarts: u32, reason: &str) -> io::Result<()> {
+        let frame = segment::restart_frame(restarts, reason).ok_or(io::ErrorKind::InvalidInput)?;
+        let content = FrameContent::Restart(restarts);
+        self.begin_behind_earlier_heads();
+        self.log.lock().push(content, 0, frame, 0);
+        self.accepted.pass(content, 0);
+        Ok(())
+    }
+
+    /// The first thing that this head appends stands behind all offsets that the head before it can have given out.
+    fn begin_behind_earlier_heads(&mut self) {
+        let mut log = self.log.lock();
+        if std::mem::take(&mut self.fresh) && log.end() > 0 {
+            log.begin_anew(BETWEEN_HEADS);
+        }
     }
 
     /// Output that is not on disk, in bytes: gone since this head began, or waiting.
@@ -170,11 +196,9 @@ impl LogWriter {
         data: &[u8],
     ) -> io::Result<()> {
         let frame = segment::frame(rank, stream, data).ok_or(io::ErrorKind::InvalidInput)?;
+        self.begin_behind_earlier_heads();
         let mut log = self.log.lock();
-        if std::mem::take(&mut self.fresh) && log.end() > 0 {
-            log.begin_anew(BETWEEN_HEADS);
-        }
-        let position = self.accepted.entry((rank, stream)).or_default();
+        let position = self.accepted.positions.entry((rank, stream)).or_default();
         let missing = at.saturating_sub(*position);
         // What could not be read is marked already, though nobody knows of which streams it was.
         let marked = missing.min(self.unread);
@@ -185,7 +209,7 @@ impl LogWriter {
         }
         let output = data.len() as u64;
         *position = at.saturating_add(output);
-        log.push(rank, stream, at, frame, output);
+        log.push(FrameContent::Piece { rank, stream }, at, frame, output);
         Ok(())
     }
 
@@ -205,7 +229,7 @@ impl LogWriter {
     fn drop_waiting(&mut self) {
         let Some(piece) = self.log.lock().pop_waiting() else { return };
         self.lost = self.lost.saturating_add(piece.output);
-        self.behind.insert((piece.rank, piece.stream), piece.at + piece.output);
+        self.behind.pass(piece.content, piece.at + piece.output);
     }
 
     /// About how many bytes the first waiting piece adds to the files, if there is one.
@@ -255,7 +279,9 @@ impl LogWriter {
         });
         if !goes_on {
             self.current = None;
-            self.behind.insert((piece.rank, piece.stream), piece.at);
+            if let FrameContent::Piece { .. } = piece.content {
+                self.behind.pass(piece.content, piece.at);
+            }
             self.current = Some(self.begin_segment(piece.offset, piece.before)?);
         }
         let Some((file, segment)) = &mut self.current else { return Ok(()) };
@@ -270,7 +296,7 @@ impl LogWriter {
         }
         segment.end += piece.frame.len() as u64;
         segment.output += piece.output;
-        self.behind.insert((piece.rank, piece.stream), piece.at + piece.output);
+        self.behind.pass(piece.content, piece.at + piece.output);
         let mut log = self.log.lock();
         log.pop_waiting();
         log.set_segment(*segment);
@@ -280,7 +306,7 @@ impl LogWriter {
     fn begin_segment(&self, start: u64, before: u64) -> io::Result<(File, Segment)> {
         let path = path(&self.folder, self.job, start);
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
-        let header = SegmentHeader::encode(before, &self.behind);
+        let header = SegmentHeader::encode(before, &self.behind.positions, self.behind.restarts);
         if let Err(error) = file.write_all_at(&header, 0) {
             remove(&self.folder, self.job, start)?;
             return Err(error);
@@ -320,6 +346,28 @@ pub(super) struct JobFiles {
     pub(super) segments: Vec<u64>,
     /// Those that were set aside.
     pub(super) aside: Vec<u64>,
+}
+
+/// How far the streams of a job have come since it was started last.
+#[derive(Clone, Debug, Default)]
+struct StreamsState {
+    positions: Positions,
+    restarts: u32,
+}
+
+impl StreamsState {
+    /// A frame with this content ends at `end` in its stream.
+    fn pass(&mut self, content: FrameContent, end: u64) {
+        match content {
+            FrameContent::Piece { rank, stream } => {
+                self.positions.insert((rank, stream), end);
+            }
+            FrameContent::Restart(restarts) => {
+                self.positions.clear();
+                self.restarts = restarts;
+            }
+        }
+    }
 }
 
 /// The segments of a job that cannot be read now.
@@ -375,21 +423,22 @@ pub(super) fn remove(folder: &Path, job: JobId, start: u64) -> io::Result<()> {
 }
 
 /// What a file holds, and how far the streams have come behind it. Only the last one of a log is looked through.
-fn read_segment(path: &Path, start: u64, last: bool) -> io::Result<(Segment, Positions)> {
+fn read_segment(path: &Path, start: u64, last: bool) -> io::Result<(Segment, StreamsState)> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no file"));
     }
     let header = SegmentHeader::read(&mut file)?;
-    let mut positions = header.positions;
+    let (mut positions, mut restarts) = (header.positions, header.restarts);
     let rest = metadata.len().saturating_sub(header.length);
     let (length, output) = if last {
-        let whole = segment::scan(&mut file, &mut positions)?;
+        let whole = segment::scan(&mut file, (&mut positions, &mut restarts))?;
         (whole.length, whole.output)
     } else {
         (rest, rest)
     };
     let end = start.saturating_add(length);
-    Ok((Segment { start, end, before: header.before, output, body: header.length }, positions))
+    let segment = Segment { start, end, before: header.before, output, body: header.length };
+    Ok((segment, StreamsState { positions, restarts }))
 }

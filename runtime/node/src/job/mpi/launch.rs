@@ -124,7 +124,7 @@ impl MpiLaunch {
     /// The job as the server has to know it.
     fn job(&self, spec: &JobSpec) -> ServedJob {
         ServedJob {
-            job: spec.job.0,
+            job: spec.job.number().0,
             ranks: spec.request.ranks,
             nodes: self.served.clone(),
             place: self.place,
@@ -216,7 +216,7 @@ fn server_env(number: JobId, job: &[(String, String)]) -> Vec<(String, String)> 
     ];
     let quick = quick.map(|(name, value)| (name.to_owned(), value.to_owned()));
     // By this its orphans are found where there is no control group.
-    let job = ("KUMI_JOB".to_owned(), number.to_string());
+    let job = ("KUMI_JOB".to_owned(), number.number().to_string());
     own.chain(quick).chain([job]).collect()
 }
 

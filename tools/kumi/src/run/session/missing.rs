@@ -29,6 +29,18 @@ impl Session {
         self.waiting.push_back(Piece::Output(Stream::Err, line.into_bytes()));
     }
 
+    /// The job was started again: said between the output of both starts.
+    pub(super) fn show_restart(&mut self, restarts: u32, reason: &str, offset: u64) {
+        if offset <= self.shown {
+            return;
+        }
+        self.seen = offset;
+        self.flush();
+        let (job, reason) = (self.job_words(), table::printable(reason));
+        let line = format!("kumi: {job} was started again ({restarts}): {reason}\n");
+        self.waiting.push_back(Piece::Output(Stream::Err, line.into_bytes()));
+    }
+
     /// From now on output may be missing for those who come later.
     pub(super) fn show_not_kept(&self, reason: &str) {
         if !self.only_shows() {
