@@ -23,7 +23,7 @@ pub use crate::key::SealKey;
 pub use crate::link_frame::{Down, Up};
 pub use crate::load_sample::{JobLoad, LoadSample, MOST_SLICES, MachineSample, SliceBegin};
 pub use crate::node_set::NodeSet;
-pub use crate::outcome::{AbandonCause, Outcome, RankStatus};
+pub use crate::outcome::{AbandonCause, EndRequest, Outcome, RankStatus};
 pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
@@ -285,6 +285,8 @@ pub struct JobRecord {
     pub output_not_kept: u64,
     /// How often it was started again.
     pub restarts: u32,
+    /// Its ranks were asked to end, and have until then.
+    pub end_request: Option<EndRequest>,
 }
 
 /// One of the links between a node and whoever hears of it, named by the daemon below it: its

@@ -53,6 +53,17 @@ pub enum Outcome {
     HeadAway(NodeId),
 }
 
+/// Ranks of a job were asked to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndRequest {
+    /// How the job ends.
+    pub outcome: Outcome,
+    /// What is left of it is killed then, in milliseconds since the epoch.
+    pub at_ms: u64,
+    /// How long that was when it was asked for: nobody has to wait for longer, whatever the wall clock says later.
+    pub grace_ms: u64,
+}
+
 /// Why a node gave a job up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AbandonCause {

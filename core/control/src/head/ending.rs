@@ -6,10 +6,11 @@ use kumi_sched::JobId;
 
 use super::Head;
 use super::job::Job;
-use crate::message::{Command, JobState, Nanos, Outcome, USUAL_GRACE};
+use crate::message::{Command, EndRequest, JobState, Nanos, Outcome, USUAL_GRACE};
 
 /// How long the other ranks have, after one has failed, when a signal asked all of them to end.
 const ENDING_GRACE: Nanos = 1_000_000_000;
+const MS: Nanos = 1_000_000;
 /// The signal that asks a program to end.
 const SIGTERM: u8 = 15;
 /// Processes that are stopped see it only when they go on.
@@ -44,8 +45,37 @@ impl Head {
         job.asked_to_end = true;
         let nodes = job.live_nodes();
         self.jobs.delay_end(id, outcome, self.time.now().saturating_add(grace));
+        self.record_end_request(id);
         for signal in [SIGTERM, SIGCONT] {
             self.send(&nodes, &Command::Signal { job: id, signal });
+        }
+    }
+
+    /// The next head is to know of it, too.
+    fn record_end_request(&mut self, id: JobId) {
+        let (now, wall_ms) = (self.time.now(), self.time.wall_ms());
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let Some((outcome, at)) = job.delayed_end.clone() else { return };
+        let grace_ms = at.saturating_sub(now).div_ceil(MS);
+        let at_ms = wall_ms.saturating_add(grace_ms);
+        job.record.end_request = Some(EndRequest { outcome, at_ms, grace_ms });
+        self.persist(id);
+    }
+
+    /// After a restart: jobs that an earlier head has asked to end have the rest of their time. They were told before.
+    pub(super) fn restore_end_requests(&mut self) {
+        let (now, wall_ms) = (self.time.now(), self.time.wall_ms());
+        let running = self.jobs.iter_mut().filter(|job| job.record.state == JobState::Running);
+        let mut requests = Vec::new();
+        for job in running {
+            if let Some(request) = job.record.end_request.clone() {
+                job.asked_to_end = true;
+                requests.push((job.id(), request));
+            }
+        }
+        for (id, EndRequest { outcome, at_ms, grace_ms }) in requests {
+            let left = at_ms.saturating_sub(wall_ms).min(grace_ms).saturating_mul(MS);
+            self.jobs.delay_end(id, outcome, now.saturating_add(left));
         }
     }
 
@@ -64,6 +94,8 @@ impl Head {
     /// After a restart: the limits of jobs that an earlier head has started.
     pub(super) fn limit_restored_runs(&mut self) {
         let running = self.jobs.iter().filter(|job| job.record.state == JobState::Running);
+        // Who was asked to end is not asked again.
+        let running = running.filter(|job| job.record.end_request.is_none());
         let running: Vec<JobId> = running.map(Job::id).collect();
         for id in running {
             self.limit_run(id);

@@ -103,6 +103,7 @@ impl Head {
     pub(super) fn enter(&mut self, id: JobId, state: &JobState) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.record.state = state.clone();
+        job.record.end_request = None;
         let over = job.is_over();
         self.waiting.forget(id);
         self.waiting.set_changed(self.time.now());

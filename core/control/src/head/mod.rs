@@ -379,6 +379,7 @@ impl Head {
             self.renew_policy();
             self.await_restored_nodes();
             self.limit_restored_waits();
+            self.restore_end_requests();
             self.limit_restored_runs();
         }
         match event {

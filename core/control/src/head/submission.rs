@@ -201,6 +201,7 @@ impl Head {
             ended_ms: None,
             output_not_kept: 0,
             restarts: 0,
+            end_request: None,
         }
     }
 }

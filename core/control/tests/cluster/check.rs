@@ -57,9 +57,12 @@ impl World {
                 && matches!(record.state, JobState::Ending(_))
                 && record.spec.request.batch.requeues == 0
                 && self.ledger.killed.contains(&record.spec.job);
+            let asked = last.state == record.state
+                && last.end_request.is_none()
+                && record.end_request.is_some();
             if again {
                 self.check_restart(last, record);
-            } else if !given_up {
+            } else if !given_up && !asked {
                 assert!(place(&last.state) < place(&record.state), "{last:?} then {record:?}");
             }
             if let (JobState::Ending(ending), JobState::Ended(ended)) = (&last.state, &record.state)

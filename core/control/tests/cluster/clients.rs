@@ -222,7 +222,9 @@ impl World {
     pub fn kill_job(&mut self, job: JobId) {
         self.ledger.killed.insert(job);
         let id = self.new_client();
-        self.head_event(HeadEvent::Client(id, ROOT, ClientRequest::Kill { job, grace_ns: 0 }));
+        // Ranks do not end when they are asked here.
+        let grace_ns = self.random.within(0, 1) * 300 * MS;
+        self.head_event(HeadEvent::Client(id, ROOT, ClientRequest::Kill { job, grace_ns }));
     }
 
     pub fn client_leaves(&mut self, index: usize) {

@@ -77,6 +77,56 @@ fn a_job_that_does_not_run_needs_no_grace() {
     assert_eq!(test.state(first), JobState::Running);
 }
 
+/// The next head of a test, to which the nodes attach with the job.
+fn next_head(test: &Test, nodes: u32, job: JobId) -> Test {
+    let head = Head::new(config(nodes), test.records.clone(), [2; 32]).expect("a policy");
+    let mut next = Test { head, now: test.now, records: test.records.clone() };
+    next.event(HeadEvent::Timeout);
+    next.event(HeadEvent::ChildUp(LINK));
+    let with_job = |node| NodeDescription { jobs: vec![(job, vec![node])], ..description(node) };
+    next.report(Report::Attached((0..nodes).map(with_job).collect()));
+    next
+}
+
+#[test]
+fn a_new_head_keeps_the_time_that_ranks_were_given() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    let actions = test.ask(&ALICE, kill(job, 10));
+    let recorded = position(&actions, |it| is_state(it, &JobState::Running));
+    let asks = position(&actions, |it| {
+        matches!(command_of(it), Some((_, Command::Signal { signal: TERM, .. })))
+    });
+    assert!(recorded < asks, "{actions:?}");
+    test.advance(4 * SECOND);
+    let mut next = next_head(&test, 2, job);
+    let actions = next.advance(5 * SECOND);
+    assert_eq!((signals(&actions), kills(&actions)), (vec![], 0), "they are not asked again");
+    assert_eq!(kills(&next.advance(SECOND + 100 * MS)), 1);
+    assert_eq!(next.state(job), JobState::Ending(Outcome::Killed));
+    let over = next.head.records().find(|record| record.spec.job == job).expect("known");
+    assert_eq!(over.end_request, None);
+    // Whose ranks end by themselves meanwhile was killed all the same.
+    let mut next = next_head(&test, 2, job);
+    next.report(Report::Freed { job, nodes: set(0..2) });
+    assert_eq!(next.state(job), JobState::Ended(Outcome::Killed));
+}
+
+/// A wall clock that was set back gives nobody more time than was asked for.
+#[test]
+fn a_new_head_whose_clock_is_wrong_gives_no_longer_grace() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    test.ask(&ALICE, kill(job, 10));
+    for record in &mut test.records {
+        let request = record.end_request.as_mut().expect("it was recorded");
+        request.at_ms += 3_600_000;
+    }
+    let mut next = next_head(&test, 1, job);
+    assert_eq!(kills(&next.advance(9 * SECOND)), 0);
+    assert_eq!(kills(&next.advance(2 * SECOND)), 1);
+}
+
 #[test]
 fn a_grace_has_a_limit() {
     let mut test = Test::new(1);

@@ -295,6 +295,7 @@ pub(crate) mod tests {
             ended_ms: None,
             output_not_kept: 0,
             restarts: 0,
+            end_request: None,
         }
     }
 
@@ -391,10 +392,10 @@ pub(crate) mod tests {
         // Where the byte stands that says whether it has a terminal.
         let other = postcard::to_allocvec(&terminal).unwrap();
         let at = now.iter().zip(&other).position(|(one, other)| one != other).unwrap();
-        // Behind it begin the options that version 14 added, none of five, and that of version 15. It added the last byte, too.
+        // Behind it begin the options that version 14 added, none of five, and that of version 15. It added the last two bytes, too.
         assert_eq!(now[at..at + 7], [0; 7]);
-        assert_eq!(now.last(), Some(&0));
-        let end = now.len() - 1;
+        let end = now.len() - 2;
+        assert_eq!(now[end..], [0; 2]);
         for (control, kept) in [(10, 0), (11, 0), (12, 1), (13, 1), (14, 6)] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("head.db");

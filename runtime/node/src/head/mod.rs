@@ -227,7 +227,7 @@ impl HeadDaemon {
         let jobs = known.len();
         let (drains, drained) = DrainFile::open(dir)?;
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
-        restore_output(&mut head, &mut spools);
+        spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
         let refusals = Refusals::default();
         let leases = Leases::default();
@@ -531,19 +531,6 @@ fn open_spools(
     })?;
     spools.know_all(records);
     Ok(spools)
-}
-
-/// The head learns how far the output of jobs that are not over had come.
-fn restore_output(head: &mut Head, spools: &mut Spools) {
-    let live = head.records().filter(|record| !is_over(record));
-    let live: Vec<(JobId, u32)> = live.map(|record| (record.spec.job, record.restarts)).collect();
-    for (job, restarts) in live {
-        if spools.restarts(job) != restarts {
-            // The head before this one ended between its record and the mark. What is not kept is told later.
-            spools.mark_restart(job, restarts, "a node was lost, or the head was away");
-        }
-        head.restore_output(job, spools.streams(job));
-    }
 }
 
 fn nanos(time: Duration) -> u64 {

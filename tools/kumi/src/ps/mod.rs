@@ -316,6 +316,7 @@ mod tests {
             started_ms,
             output_not_kept: 0,
             restarts: 0,
+            end_request: None,
         }
     }
 

@@ -286,6 +286,7 @@ pub mod tests {
             ended_ms: None,
             output_not_kept: 0,
             restarts: 0,
+            end_request: None,
         }
     }
 

@@ -198,7 +198,7 @@ struct Record14 {
     output_not_kept: u64,
 }
 
-/// Reads a record of version 14. Version 15 added how often jobs were started again.
+/// Reads a record of version 14. Version 15 added how often jobs were started again, and until when they were asked to end.
 fn read_14(bytes: &[u8]) -> Result<JobRecord, postcard::Error> {
     let Record14 { before, output_not_kept } = postcard::from_bytes(bytes)?;
     Ok(JobRecord { output_not_kept, ..before.into_record() })
@@ -216,7 +216,15 @@ where
         let (user, request) = (user.into(), request.into());
         let layout = layout.into_iter().map(Into::into).collect();
         let spec = JobSpec { job, user, request, layout, channel_key, seal_key };
-        let (output_not_kept, restarts) = (0, 0);
-        JobRecord { spec, state, submitted_ms, started_ms, ended_ms, output_not_kept, restarts }
+        JobRecord {
+            spec,
+            state,
+            submitted_ms,
+            started_ms,
+            ended_ms,
+            output_not_kept: 0,
+            restarts: 0,
+            end_request: None,
+        }
     }
 }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_control::head::HeadEvent;
+use kumi_control::head::{Head, HeadEvent};
 use kumi_control::message::{ClientReply, JobRecord, Outcome, Refusal, Stream};
 use kumi_sched::JobId;
 use kumi_web::Output;
@@ -241,9 +241,18 @@ impl Spools {
         accepted.map(|(&(rank, stream), &next)| (rank, stream, next)).collect()
     }
 
-    /// How often a job was started again, as far as its log knows.
-    pub(super) fn restarts(&mut self, job: JobId) -> u32 {
-        self.spool(job).writer.restarts()
+    /// The head learns how far the output of jobs that are not over had come.
+    pub(super) fn restore(&mut self, head: &mut Head) {
+        let live = head.records().filter(|record| !super::is_over(record));
+        let live: Vec<(JobId, u32)> =
+            live.map(|record| (record.spec.job, record.restarts)).collect();
+        for (job, restarts) in live {
+            if self.spool(job).writer.restarts() != restarts {
+                // The head before this one ended between its record and the mark. What is not kept is told later.
+                self.mark_restart(job, restarts, "a node was lost, or the head was away");
+            }
+            head.restore_output(job, self.streams(job));
+        }
     }
 
     /// The job is started again, this often with that time: its streams begin anew. Returns what the state machine has to know.
