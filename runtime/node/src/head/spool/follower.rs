@@ -80,6 +80,11 @@ impl Follower {
             let (job, offset) = (self.job, self.reader.offset());
             let reply = match step {
                 Step::End => return Ok(true),
+                Step::Passed => {
+                    // It runs on the head's main loop.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
                 Step::Piece { rank, stream, data } => {
                     ClientReply::Output { job, rank, stream, data, offset }
                 }

@@ -15,6 +15,8 @@ use super::writer::{SharedLog, path};
 
 /// How much of a file is read at once, in bytes.
 const READ: u64 = 256 << 10;
+/// About how much a step passes over, in bytes: whoever runs beside others lets them have their turn after it.
+const PASSED: u64 = READ;
 /// About how many bytes of output a part has.
 const PART: u64 = 64 << 10;
 
@@ -27,6 +29,8 @@ pub(super) enum Step {
     Restart { restarts: u32, reason: String },
     /// So many bytes of output are missing here.
     Lost(u64),
+    /// The reader has come closer to where it begins.
+    Passed,
     /// Nothing more is there now.
     End,
 }
@@ -85,6 +89,7 @@ impl Reader {
     /// # Errors
     /// A file cannot be read, or the reader did not begin where a piece does.
     pub(super) fn next(&mut self) -> io::Result<Step> {
+        let from = self.offset;
         loop {
             self.at = self.offset;
             let step = self.step()?;
@@ -94,7 +99,12 @@ impl Reader {
                     return Err(self.no_piece(self.begin));
                 }
                 Step::Piece { .. } | Step::Restart { .. } | Step::Lost(_)
-                    if passes && self.offset <= self.begin => {}
+                    if passes && self.offset <= self.begin =>
+                {
+                    if self.offset - from >= PASSED {
+                        return Ok(Step::Passed);
+                    }
+                }
                 step => return Ok(step),
             }
         }
@@ -248,6 +258,7 @@ pub(super) fn read_part(
     while next < end {
         let piece = match reader.next()? {
             Step::End => break,
+            Step::Passed => continue,
             Step::Piece { rank, stream, data } => {
                 OutputPiece { rank, error: stream == Stream::Err, data }
             }

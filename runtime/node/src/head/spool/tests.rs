@@ -437,6 +437,27 @@ fn an_unreadable_last_segment_takes_only_its_own_output() {
     assert_eq!(open(dir.path(), quota()).streams(JOB), [(0, Stream::Out, written - 60_000)]);
 }
 
+/// Its task runs on the head's main loop, which has others to serve.
+#[test]
+fn who_follows_from_far_back_passes_over_little_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota_of(1_000, 1_000));
+    let piece = vec![b'x'; 60_000];
+    for _ in 0..100 {
+        put(&mut spools, 0, &piece);
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "all of it is in one segment");
+    let log = spools.spool(JOB).writer.log().clone();
+    let begin = log.lock().end() - 60_009;
+    let mut reader = Reader::new(dir.path(), JOB, log, begin);
+    let (mut last, mut steps) = (0, 0);
+    while reader.next().unwrap() == reader::Step::Passed {
+        assert!(reader.offset() - last < 400_000, "{}", reader.offset() - last);
+        (last, steps) = (reader.offset(), steps + 1);
+    }
+    assert!(steps > 15 && reader.at() == begin, "{steps}");
+}
+
 /// Damages the header of a segment. Returns what it is then.
 fn damage(path: &Path) -> Vec<u8> {
     let mut bytes = fs::read(path).unwrap();
