@@ -33,6 +33,7 @@ fn config() -> HeadConfig {
         max_priority: 4,
         priority: 1,
         estimate_ns: None,
+        time_limit_ns: None,
         wait: WaitLimit::Forever,
         resources: kumi_control::message::Resources::default(),
         env: Vec::new(),

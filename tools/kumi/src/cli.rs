@@ -378,7 +378,7 @@ mod tests {
         assert!(args.label);
         assert_eq!(args.job.encrypt, None);
         assert_eq!(args.job.env, [("A".to_owned(), "b".to_owned())]);
-        assert_eq!(args.command, ["prog", "-n", "--help"]);
+        assert_eq!(args.program.command, ["prog", "-n", "--help"]);
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
             let Command::Run(args) = read(&["kumi", "run", word, "prog"]).unwrap().command else {
                 panic!("not run")
             };
-            assert_eq!((args.job.encrypt, &*args.command[0]), (Some(expected), "prog"));
+            assert_eq!((args.job.encrypt, &*args.program.command[0]), (Some(expected), "prog"));
         }
         assert!(read(&["kumi", "run", "--encrypt=maybe", "prog"]).is_err());
     }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::run::{self, JobArgs};
+use crate::run::{self, JobArgs, ProgramArgs};
 use crate::{output, parse, patience};
 use clap::Args;
 use kumi_control::batch::{ArrayRange, MOST_CONTENT};
@@ -18,22 +18,16 @@ pub struct SubmitArgs {
     /// at a time
     #[arg(long, value_name = "FIRST-LAST[%N]", value_parser = parse::array)]
     pub array: Option<ArrayRange>,
-    /// The program and its arguments; of a script, lines at its head that begin with #KUMI are options, too
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
-    pub command: Vec<String>,
+    #[command(flatten)]
+    pub program: ProgramArgs,
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, args: SubmitArgs) -> Result<(), Error> {
-    let SubmitArgs { job, array, command } = args;
+    let SubmitArgs { job, array, program } = args;
     // Before anything is read: without a cluster there is nothing to do.
     let mut client = context.connect().await?;
-    let mut request = run::request("submit", context, (job, command), None)?;
+    let mut request = run::request("submit", context, (job, program.command), None)?;
     request.batch.content = content(&request)?;
     let request = ClientRequest::SubmitBatch { request: Box::new(request), array };
     // The same token finds the same job, however often it is submitted.

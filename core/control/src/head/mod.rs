@@ -157,6 +157,8 @@ pub struct HeadConfig {
     pub priority: u16,
     /// The estimate of jobs that give none, in nanoseconds.
     pub estimate_ns: Option<u64>,
+    /// How long jobs may run that do not say it, in nanoseconds.
+    pub time_limit_ns: Option<u64>,
     /// How long jobs may wait in the queue that do not say it.
     pub wait: WaitLimit,
     /// The owner of the cluster, beside root.

@@ -134,6 +134,8 @@ impl Head {
             request.priority = self.config.priority;
         }
         request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
+        let limit = &mut request.batch.time_limit_ns;
+        *limit = limit.or(self.config.time_limit_ns);
         request.wait = request.wait.or(Some(self.config.wait));
         request.resources.complete(&self.config.resources);
         for (name, value) in &self.config.env {

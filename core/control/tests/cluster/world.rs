@@ -209,6 +209,7 @@ impl World {
             max_priority: 1,
             priority: 1,
             estimate_ns: None,
+            time_limit_ns: None,
             wait: WaitLimit::Forever,
             resources: kumi_control::message::Resources::default(),
             env: Vec::new(),

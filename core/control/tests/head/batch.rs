@@ -84,6 +84,21 @@ fn a_job_is_asked_to_end_when_its_time_limit_is_over() {
 }
 
 #[test]
+fn the_cluster_says_how_long_jobs_run_that_do_not() {
+    let time_limit_ns = Some(60 * SECOND);
+    let mut test =
+        Test::attached(HeadConfig { time_limit_ns, max_jobs_per_processor: 4, ..config(1) });
+    let (silent, _) = test.submit(narrow(1, Default::default()));
+    let (longer, _) = test.submit(narrow(2, limited(600)));
+    for job in [silent, longer] {
+        test.prepare(job, [(0, 1)]);
+    }
+    test.advance(60 * SECOND + USUAL_GRACE + MS);
+    assert_eq!(test.state(silent), JobState::Ending(Outcome::TimeLimit(60 * SECOND)));
+    assert_eq!(test.state(longer), JobState::Running);
+}
+
+#[test]
 fn a_new_head_counts_the_time_before_it() {
     let mut test = Test::new(1);
     let (job, _) = test.submit(narrow(1, limited(60)));

@@ -68,6 +68,7 @@ fn config(nodes: u32) -> HeadConfig {
         max_priority: 4,
         priority: 1,
         estimate_ns: None,
+        time_limit_ns: None,
         wait: WaitLimit::Forever,
         env: Vec::new(),
         resources: Resources::default(),

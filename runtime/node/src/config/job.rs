@@ -33,6 +33,13 @@ pub struct JobDefaults {
         skip_serializing_if = "Option::is_none"
     )]
     pub estimate: Option<String>,
+    /// How long they may run, as [`durations::estimate`] reads it; for ever if not given. A job that says it may have more.
+    #[serde(
+        default,
+        deserialize_with = "checked::estimate",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub time: Option<String>,
     /// Processors of each rank; 1 if not given.
     #[serde(
         default,
@@ -218,6 +225,11 @@ fn check_wait(text: &str) -> Result<(), String> {
     ))
 }
 
+/// A run time in nanoseconds.
+fn nanos(text: Option<&str>) -> Option<u64> {
+    u64::try_from(text.and_then(durations::estimate)?.as_nanos()).ok()
+}
+
 impl JobDefaults {
     pub(super) fn says_nothing(&self) -> bool {
         *self == Self::default()
@@ -235,8 +247,12 @@ impl JobDefaults {
 
     /// The estimate in nanoseconds.
     pub fn estimate_ns(&self) -> Option<u64> {
-        let estimate = self.estimate.as_deref().and_then(durations::estimate)?;
-        u64::try_from(estimate.as_nanos()).ok()
+        nanos(self.estimate.as_deref())
+    }
+
+    /// How long jobs may run, in nanoseconds.
+    pub fn time_limit_ns(&self) -> Option<u64> {
+        nanos(self.time.as_deref())
     }
 
     /// What ranks take.
@@ -276,6 +292,8 @@ impl JobDefaults {
         handler.map_err(|why| wrong("handler", why))?;
         let estimate = self.estimate.as_deref().map_or(Ok(()), check_estimate);
         estimate.map_err(|why| wrong("estimate", why))?;
+        let time = self.time.as_deref().map_or(Ok(()), check_estimate);
+        time.map_err(|why| wrong("time", why))?;
         let wait = self.wait.as_deref().map_or(Ok(()), check_wait);
         wait.map_err(|why| wrong("wait", why))?;
         let memory = self.memory_per_rank.as_deref().map_or(Ok(()), check_memory);
@@ -324,7 +342,10 @@ mod tests {
         assert!(error.to_string().contains("other, rr or fifo"), "{error}");
         assert_eq!(error.exit_code(), ExitCode::BadConfig);
         assert!(with("handlers = \"rr\"").is_err());
+        let config = with("time = \"2h\"").unwrap();
+        assert_eq!(config.job.time_limit_ns(), Some(7_200_000_000_000));
         let config = with("priority = 3\nestimate = \"1.5h\"").unwrap();
+        assert_eq!(config.job.time_limit_ns(), None);
         assert_eq!(
             (config.job.priority, config.job.estimate_ns()),
             (Some(3), Some(5_400_000_000_000))
@@ -361,6 +382,7 @@ mod tests {
             ("priority = \"high\"", "line 20"),
             ("estimate = \"10\"", "\"10\" is not a run time"),
             ("estimate = \"0s\"", "at most 365d"),
+            ("time = \"long\"", "\"long\" is not a run time"),
             ("estimate = 600", "line 20"),
             ("wait = \"yes\"", "\"yes\" is not a waiting time"),
             ("wait = \"0s\"", "at most 365d"),

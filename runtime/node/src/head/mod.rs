@@ -564,6 +564,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         max_priority: config.max_priority,
         priority: config.job.priority.unwrap_or(1),
         estimate_ns: config.job.estimate_ns(),
+        time_limit_ns: config.job.time_limit_ns(),
         wait: config.job.wait_limit(),
         owner_uid: config.owner_uid,
         root_jobs: config.root_jobs,

@@ -85,7 +85,8 @@ pub struct JobArgs {
     /// [default: as the cluster is configured]
     #[arg(long, value_name = "TIME", env = "KUMI_ESTIMATE", value_parser = parse::estimate)]
     pub estimate: Option<Duration>,
-    /// Time after which the job is ended: 30s, 10m, 2h; its ranks have ten seconds to end then, exit code 124
+    /// Time after which the job is ended: 30s, 10m, 2h; its ranks have ten seconds to end then, exit code 124 [default: as
+    /// the cluster is configured]
     #[arg(long, value_name = "TIME", value_parser = parse::estimate)]
     pub time: Option<Duration>,
     /// Start only when this job has succeeded, or with :any when it is over; a number or FIRST-LAST; may be repeated
@@ -154,7 +155,14 @@ pub struct RunArgs {
     pub interactive: bool,
     #[command(flatten)]
     pub shown: TerminalArgs,
-    /// The program and its arguments
+    #[command(flatten)]
+    pub program: ProgramArgs,
+}
+
+/// What a job runs: everything behind the options.
+#[derive(Clone, Debug, Args)]
+pub struct ProgramArgs {
+    /// The program and its arguments; of a script that is submitted, lines at its head that begin with #KUMI are options, too
     #[arg(
         required = true,
         trailing_var_arg = true,

@@ -411,7 +411,7 @@ gpu = 1
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(env, [pair("OMP_NUM_THREADS", "2"), pair("WORDS", "a=b c")]);
         assert_eq!(args.job.resources.devices[0].count, 1);
-        assert_eq!(args.command, ["./cg", "-n", "7"]);
+        assert_eq!(args.program.command, ["./cg", "-n", "7"]);
     }
 
     #[test]
@@ -433,7 +433,7 @@ gpu = 1
         let devices: Vec<u32> =
             args.job.resources.devices.iter().map(|device| device.count).collect();
         assert_eq!(devices, [2]);
-        assert_eq!(args.command, ["-odd", "--", "x"]);
+        assert_eq!(args.program.command, ["-odd", "--", "x"]);
         assert_eq!(run("", "prog").unwrap().job.ranks, 1, "an empty file says nothing");
     }
 

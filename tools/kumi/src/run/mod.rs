@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::output;
 use crate::parse::{self, AfterJobs};
 use crate::terminal::JobTerminal;
-pub use args::{JobArgs, RunArgs};
+pub use args::{JobArgs, ProgramArgs, RunArgs};
 use kumi_control::batch::BatchOptions;
 use kumi_control::deadlock::{DEADLOCK_GRACE_MS, ON_DEADLOCK, OnDeadlock};
 use kumi_control::message::{JobRequest, WindowSize};
@@ -37,7 +37,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     let terminal = args.terminal.then(|| JobTerminal::new(&args.shown)).transpose()?;
     let client = context.connect().await?;
     let size = terminal.as_ref().map(JobTerminal::size);
-    let request = request("run", context, (args.job, args.command), size)?;
+    let request = request("run", context, (args.job, args.program.command), size)?;
     // What it has is lost, so only now.
     let file = args.output.as_deref().map(create).transpose()?;
     // What a first start has read of its input, a second one cannot read again.

@@ -25,7 +25,7 @@ pub fn apply(
     cluster: &str,
     matches: &ArgMatches,
 ) -> Result<(SubmitArgs, ArgMatches), JobFileError> {
-    let name = args.command.first().map(String::as_str).unwrap_or_default();
+    let name = args.program.command.first().map(String::as_str).unwrap_or_default();
     let Ok(path) = super::program::find(name, std::env::var_os("PATH").as_deref()) else {
         // Said when the job is made.
         return Ok((args, matches.clone()));
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(args.job.name.as_deref(), Some("a job"));
         assert_eq!(args.job.time, Some(Duration::from_secs(600)));
         assert_eq!(args.job.env, [("A".to_owned(), "1".to_owned())]);
-        assert_eq!(args.command[1..], ["-n", "9"]);
+        assert_eq!(args.program.command[1..], ["-n", "9"]);
     }
 
     #[test]
