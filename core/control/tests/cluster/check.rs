@@ -57,9 +57,7 @@ impl World {
                 && matches!(record.state, JobState::Ending(_))
                 && record.spec.request.batch.requeues == 0
                 && self.ledger.killed.contains(&record.spec.job);
-            let asked = last.state == record.state
-                && last.end_request.is_none()
-                && record.end_request.is_some();
+            let asked = last.state == record.state && record.end_request.is_some();
             if again {
                 self.check_restart(last, record);
             } else if !given_up && !asked {
@@ -163,7 +161,7 @@ impl World {
             }
             Outcome::NodeLost(_) | Outcome::HeadAway(_) => {
                 self.check_lost(job, outcome);
-                let left = record.spec.request.batch.requeues - record.restarts;
+                let left = record.spec.request.batch.requeues.saturating_sub(record.restarts);
                 let ends = self.ledger.killed.contains(&number);
                 assert!(left == 0 || ends, "job {job} could have been started again");
             }

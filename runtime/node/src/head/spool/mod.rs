@@ -249,7 +249,7 @@ impl Spools {
         for (job, restarts) in live {
             if self.spool(job).writer.restarts() != restarts {
                 // The head before this one ended between its record and the mark. What is not kept is told later.
-                self.mark_restart(job, restarts, "a node was lost, or the head was away");
+                self.mark(job, restarts, "a node was lost, or the head was away");
             }
             head.restore_output(job, self.streams(job));
         }
@@ -262,6 +262,11 @@ impl Spools {
         restarts: u32,
         reason: &str,
     ) -> Option<HeadEvent> {
+        self.mark(job, restarts, reason);
+        self.news(job)
+    }
+
+    fn mark(&mut self, job: JobId, restarts: u32, reason: &str) {
         let spool = self.spool(job);
         if let Err(error) = spool.writer.mark_restart(restarts, reason) {
             tracing::error!(%job, restarts, %error, "the log has no mark of a restart");
@@ -270,7 +275,6 @@ impl Spools {
             self.write(job);
         }
         self.spool(job).progress.send_modify(|_| ());
-        self.news(job)
     }
 
     /// Takes output whose bytes begin at `at` in their stream: followers have it from now on. Returns what the state machine has to know of it.

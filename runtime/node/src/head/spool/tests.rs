@@ -567,3 +567,25 @@ fn a_disk_full_of_output_has_room_for_the_reserve() {
         assert!(reserve::DiskReserve::open(path).held().is_held(), "the next head's");
     });
 }
+
+/// Both starts of a job write from the beginning of each stream, and the next head knows which it has.
+#[tokio::test(flavor = "current_thread")]
+async fn a_restart_is_marked_and_streams_begin_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    put(&mut spools, 0, b"first");
+    assert!(spools.mark_restart(JOB, 1, "node n1 was lost").is_none());
+    assert_eq!(spools.streams(JOB), []);
+    spools.keep(JOB, (0, Stream::Out), 0, b"second");
+    for _ in 0..2 {
+        let got = all(&mut spools, 0, false).await;
+        assert_eq!(sums(&got), (11, 0), "{got:?}");
+        let ClientReply::StartedAgain { restarts: 1, reason, .. } = &got[1] else {
+            panic!("{got:?}")
+        };
+        assert_eq!(reason, "node n1 was lost");
+        assert_eq!(spools.streams(JOB), [(0, Stream::Out, 6)]);
+        assert_eq!(spools.spool(JOB).writer.restarts(), 1);
+        spools = open(dir.path(), quota());
+    }
+}
