@@ -197,6 +197,46 @@ fn a_new_head_gives_up_on_nodes_that_do_not_come() {
     assert_eq!(test.state(job), JobState::Ended(Outcome::NodeLost(NodeId(0))));
 }
 
+/// The head and node 0 are on one machine that loses its power. Node 1 has not been lost, whoever comes back first.
+#[test]
+fn a_loss_of_power_at_the_heads_machine_is_not_blamed_on_others() {
+    let attach = |test: &mut Test, job, node: u32| {
+        let mut back = description(node);
+        match node {
+            0 => back.incarnation = 2,
+            _ => back.jobs = vec![(job, vec![node])],
+        }
+        test.report(Report::Attached(vec![back]));
+    };
+    let lease_over = |test: &mut Test, job| {
+        let cause = AbandonCause::LeaseOver;
+        test.report(Report::Abandoned { job, nodes: set([1]), cause });
+    };
+    let (lost, away) = (Outcome::NodeLost(NodeId(0)), Outcome::HeadAway(NodeId(1)));
+    for (order, outlived, outcome) in [
+        ([1, 0], true, &lost),
+        ([0, 1], true, &lost),
+        ([1, 0], false, &away),
+        ([0, 1], false, &lost),
+    ] {
+        let mut test = Test::new(2);
+        let job = test.running(1, 2);
+        let head = Head::new(config(2), test.records.clone(), [2; 32]).expect("a policy");
+        let mut test = Test { head, now: test.now + 2_000 * MS, records: test.records };
+        test.event(HeadEvent::Timeout);
+        test.event(HeadEvent::ChildUp(LINK));
+        for node in order {
+            attach(&mut test, job, node);
+            if node == 1 && !outlived {
+                lease_over(&mut test, job);
+            }
+        }
+        test.report(Report::Freed { job, nodes: set([0, 1]) });
+        test.advance(20_000 * MS);
+        assert_eq!(test.state(job), JobState::Ended(outcome.clone()), "{order:?} {outlived}");
+    }
+}
+
 #[test]
 fn a_new_head_may_have_fewer_nodes() {
     let mut test = Test::new(2);
