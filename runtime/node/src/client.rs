@@ -166,14 +166,25 @@ impl Client {
             }
             _ => ClientError::Connect { path: path.to_owned(), source },
         })?;
+        Self::greet(stream).await
+    }
+
+    /// Exchanges versions.
+    async fn greet(stream: UnixStream) -> Result<Self, ClientError> {
         let (read, write) = stream.into_split();
         let replies = Replies(tokio::io::BufReader::with_capacity(64 << 10, read));
         let mut client = Self { requests: Requests(write), replies, on_silence: None };
-        client.requests.send(&ClientRequest::Hello { version: CONTROL_VERSION }).await?;
-        match client.replies.next().await? {
+        let greeted =
+            client.requests.send(&ClientRequest::Hello { version: CONTROL_VERSION }).await;
+        let answer = client.replies.next().await;
+        // A node without a head refuses at once, and may have closed the connection before the greeting: the reason is there.
+        if let Ok(Some(ClientReply::Refused(refusal))) = answer {
+            return Err(ClientError::Refused(refusal));
+        }
+        greeted?;
+        match answer? {
             Some(ClientReply::Welcome { version: CONTROL_VERSION }) => Ok(client),
             Some(ClientReply::Welcome { version }) => Err(ClientError::Version { theirs: version }),
-            Some(ClientReply::Refused(refusal)) => Err(ClientError::Refused(refusal)),
             Some(other) => Err(ClientError::Protocol(format!("{other:?} instead of a welcome"))),
             None => Err(ClientError::Lost),
         }
@@ -263,4 +274,23 @@ impl Client {
 /// A refusal made on this side of the wire.
 pub fn refusal(kind: RefusalKind, message: impl Into<String>) -> Refusal {
     Refusal { kind, message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_refusal_is_heard_from_who_is_gone_already() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let reply = ClientReply::Refused(refusal(RefusalKind::NodeLost, "no head"));
+        frame::write(&mut there, &reply, frame::LINK_LIMIT).await.unwrap();
+        drop(there);
+        let greeted = Client::greet(here).await;
+        let Err(ClientError::Refused(told)) = greeted else { panic!("{greeted:?}") };
+        assert_eq!(told.message, "no head");
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(there);
+        assert!(matches!(Client::greet(here).await, Err(ClientError::Lost)));
+    }
 }
