@@ -4,6 +4,16 @@ use std::path::{Path, PathBuf};
 
 use kumi_sched::{JobId, NodeId};
 
+/// Where root's clusters are, which are for all users of the machine.
+const MACHINE: &str = "/var/lib/kumi";
+
+/// The directory of the cluster `name` that root has made for the users of this machine; `None` if `$KUMI_DIR` says where
+/// clusters are.
+pub fn machine_cluster_dir(name: &str) -> Option<PathBuf> {
+    let set = std::env::var_os("KUMI_DIR").is_some_and(|value| !value.is_empty());
+    (!set).then(|| Path::new(MACHINE).join(name))
+}
+
 /// The directory of cluster `name`: `$KUMI_DIR/<name>`; without the variable `/var/lib/kumi` for
 /// root, otherwise `$XDG_STATE_HOME/kumi` or `~/.local/state/kumi`. `None` when nothing says where
 /// the user's home is.
@@ -12,7 +22,7 @@ pub fn cluster_dir(name: &str) -> Option<PathBuf> {
         |key: &str| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("KUMI_DIR").or_else(|| {
         if nix::unistd::geteuid().is_root() {
-            return Some(PathBuf::from("/var/lib/kumi"));
+            return Some(PathBuf::from(MACHINE));
         }
         let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
         Some(state.join("kumi"))

@@ -156,6 +156,11 @@ impl ClusterConfig {
         }
     }
 
+    /// The interface that the address of the head needs, on its own machine.
+    pub fn head_interface(&self) -> Option<&str> {
+        self.head_scope().ok().flatten()?.interface.as_deref()
+    }
+
     /// Where the head listens, on its own machine.
     ///
     /// # Errors

@@ -44,7 +44,6 @@ use kumi_control::message::{
     ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up, User,
 };
 use kumi_sched::JobId;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::client::refusal;
@@ -53,9 +52,11 @@ use crate::config::ClusterConfig;
 use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::link::{Refusals, Traffic};
+use crate::listening;
 use crate::names::NameService;
-use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
+use crate::node::setup::{listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
+use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
@@ -218,7 +219,8 @@ impl HeadDaemon {
             tracing::info!(%error, "no preference: the head waits for its turn on a busy machine");
         }
         // First, since it makes sure that there is only one head.
-        let listener = listen(config.head_here()?).await?;
+        listening::await_interface(config.head_interface()).await;
+        let listener = listening::listen(config.head_here()?, Some(&paths::head_pid(dir))).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
         let (records, known) = JobRecords::open(&paths::head_db(dir), Rc::clone(&counts))?;
@@ -248,6 +250,7 @@ impl HeadDaemon {
         let pid = paths::head_pid(dir);
         write_pid(&pid)?;
         tracing::info!(cluster = config.name, address = %config.head, nodes = config.nodes.len(), jobs, "ready");
+        service::status(&format!("the head of {} listens on {}", config.name, config.head));
         let clients = Clients::new(counts);
         let files = [socket, pid, paths::web_socket(dir)];
         Ok(Self {
@@ -270,12 +273,8 @@ impl HeadDaemon {
     }
 
     async fn run(&mut self) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::new(ExitCode::Internal, format!("signals cannot be received: {error}"))
-        };
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let mut signals = Signals::listen()?;
+        service::ready();
         let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
         let mut forget = tokio::time::interval(FORGET);
         for interval in [&mut exchange, &mut forget] {
@@ -287,9 +286,9 @@ impl HeadDaemon {
                 biased;
                 // First: a flood of events must not keep it from ending. Jobs run on; the next
                 // head takes over.
-                _ = terminate.recv() => self.done = true,
-                _ = interrupt.recv() => self.done = true,
-                _ = hangup.recv() => self.credentials.reload_or_warn(),
+                _ = signals.terminate.recv() => self.done = true,
+                _ = signals.interrupt.recv() => self.done = true,
+                _ = signals.hangup.recv() => self.credentials.reload_or_warn(),
                 written = self.records.written() => self.written(written),
                 incoming = next(&mut self.link_events, &mut self.events), if !self.held.is_full() => {
                     match incoming {
@@ -316,6 +315,7 @@ impl HeadDaemon {
             }
             self.links.update_congestion();
         }
+        service::stopping();
         self.write_rest().await;
         // Clients' answers are written by their tasks, which get their turn here too.
         tokio::time::sleep(Duration::from_millis(20)).await;

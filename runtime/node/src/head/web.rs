@@ -17,7 +17,8 @@ use super::monitor::Monitor;
 use crate::client::refusal;
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
-use crate::node::setup::{listen, listen_unix};
+use crate::listening;
+use crate::node::setup::listen_unix;
 use crate::{paths, tls};
 
 /// Most questions that wait for the main loop.
@@ -41,7 +42,8 @@ fn failed(error: &std::io::Error) -> Failure {
 
 /// The listener of an address; encrypted, unless the address is the machine's own.
 async fn network(dir: &Path, address: SocketAddr) -> Result<Listener, Failure> {
-    let listener = listen(address).await?.into_std().map_err(|error| failed(&error))?;
+    let listener =
+        listening::listen(address, None).await?.into_std().map_err(|error| failed(&error))?;
     let tls = if address.ip().is_loopback() { None } else { Some(tls::web_server(dir)?) };
     Ok(Listener::Network { listener, address, tls })
 }

@@ -65,8 +65,9 @@ async fn try_relay(
         error => refusal(
             RefusalKind::NodeLost,
             format!(
-                "the head at {} cannot be reached: {error}; jobs that run go on meanwhile, see that its daemon runs",
-                tree.config.head
+                "the head at {} cannot be reached: {error}; {}; jobs that run go on until their leases end; on the head's host `systemctl status kumid-head` says why, and `kumi cluster up` starts it",
+                tree.config.head,
+                tree.shared.head.words()
             ),
         ),
     })?;

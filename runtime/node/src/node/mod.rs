@@ -8,6 +8,7 @@ mod channels;
 mod clients;
 mod disclosure;
 mod groups;
+mod head_contact;
 mod machine_load;
 mod memory;
 mod metrics;
@@ -28,19 +29,20 @@ use kumi_control::message::{
     Up,
 };
 use kumi_sched::{JobId, NodeId};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::client::refusal;
 use crate::clock::{self, SharedClock};
 use crate::event_loop;
-use crate::exit::{ExitCode, Failure};
+use crate::exit::Failure;
 use crate::fill::FillMonitor;
 use crate::idle::IdleMonitor;
 use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals, Traffic};
 use crate::names::NameService;
+use crate::service::{self, Signals};
 use crate::tls::Credentials;
 use crate::verdict::VerdictMonitor;
 pub use backpressure::WayUp;
@@ -80,6 +82,7 @@ struct Shared {
     traffic: Traffic,
     /// Who users are on this machine.
     names: NameService,
+    head: head_contact::HeadContact,
 }
 
 #[derive(Debug)]
@@ -196,13 +199,8 @@ impl NodeDaemon {
     }
 
     async fn run(&mut self) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::new(ExitCode::Internal, format!("signals cannot be received: {error}"))
-        };
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut child = signal(SignalKind::child()).map_err(failed)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let (mut signals, mut child) = (Signals::listen()?, service::hear(SignalKind::child())?);
+        service::ready();
         let mut clean_up = tokio::time::interval(CLEAN_UP);
         clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.done {
@@ -212,9 +210,9 @@ impl NodeDaemon {
             tokio::select! {
                 biased;
                 // First: a flood of events must not keep it from stopping.
-                _ = terminate.recv() => self.stop(),
-                _ = interrupt.recv() => self.stop(),
-                _ = hangup.recv() => self.credentials.reload_or_warn(),
+                _ = signals.terminate.recv() => self.stop(),
+                _ = signals.interrupt.recv() => self.stop(),
+                _ = signals.hangup.recv() => self.credentials.reload_or_warn(),
                 Some(event) = self.tree_events.recv() => self.tree_event(event),
                 Some(event) = self.job_events.recv() => self.job_event(event),
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
@@ -259,6 +257,7 @@ impl NodeDaemon {
             return;
         }
         tracing::info!("told to stop: killing jobs");
+        service::stopping();
         self.stopping = Some(Instant::now() + STOP_PATIENCE);
         // Not by the agent's order, so that it reports the jobs as given up, not as ended well.
         let jobs: Vec<_> = self.jobs.keys().copied().collect();

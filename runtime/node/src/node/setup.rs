@@ -35,9 +35,10 @@ use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
 use crate::limits;
+use crate::listening;
 use crate::paths;
+use crate::service;
 use crate::switch::{SliceMeasure, Switcher};
-use crate::tcp;
 use crate::tls::{Credentials, Identity};
 use crate::watch::Watcher;
 use crate::wire;
@@ -163,8 +164,8 @@ impl Started {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let (own, shared) = (config.node(node)?.clone(), Shared::default());
         let credentials = Credentials::load(dir, Identity::Node(node))?;
-        let scope = own.scope()?;
-        let listener = listen(on_link(own.endpoint(), scope)).await?;
+        let pid = paths::node_pid(dir, node);
+        let (scope, listener) = listen(&own, &pid).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let share = MachineShare::take(&config, &own, node, &shared.clock)?;
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
@@ -200,7 +201,7 @@ impl Started {
         let events = (tree_sender, &backpressure);
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
-        let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
+        let socket = paths::node_socket(dir, node);
         begin(&socket, &pid, listener, tree)?;
         say_ready(&services, &own, &description);
         Ok(Self {
@@ -224,6 +225,7 @@ impl Started {
 fn say_ready(services: &NodeServices, own: &NodeConfig, said: &NodeDescription) {
     let (node, address) = (services.node, own.endpoint());
     tracing::info!(%node, %address, max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?said.limits, "ready");
+    service::status(&format!("node {node} listens on {address}"));
 }
 
 /// Starts the watcher, which removes the groups should the daemon not get any further, and then looks for the devices.
@@ -309,24 +311,11 @@ fn describe(
     }
 }
 
-/// Listens on a TCP address.
-///
-/// # Errors
-/// `Exists` when it is in use.
-pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    let listener = TcpListener::bind(address).await;
-    let prepared = listener.and_then(|listener| tcp::prepare(&listener).map(|()| listener));
-    prepared.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => Failure::new(
-            ExitCode::Exists,
-            format!("{address} is in use: another daemon or program listens there; stop it or change the port in cluster.toml"),
-        ),
-        io::ErrorKind::AddrNotAvailable => Failure::new(
-            ExitCode::BadConfig,
-            format!("{address} is not an address of this machine; correct cluster.toml, or start the daemon on the right host"),
-        ),
-        _ => Failure::new(ExitCode::MachineLimits, format!("{address} cannot be listened on: {error}")),
-    })
+/// Listens at the node's address, once the machine has it; with the number of its interface to the others.
+async fn listen(own: &NodeConfig, pid: &Path) -> Result<(u32, TcpListener), Failure> {
+    listening::await_interface(own.interface.as_deref()).await;
+    let scope = own.scope()?;
+    Ok((scope, listening::listen(on_link(own.endpoint(), scope), Some(pid)).await?))
 }
 
 fn own_file() -> Result<PathBuf, Failure> {

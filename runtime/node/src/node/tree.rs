@@ -19,6 +19,7 @@ use crate::clock::{Slept, monotonic, wall_ms};
 use crate::config::{ClusterConfig, on_link};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
+use crate::service;
 use crate::tls::{Credentials, Identity};
 
 /// Time between probes of the parent's clock, which also show that the link lives.
@@ -113,6 +114,12 @@ impl Tree {
         }
     }
 
+    /// Notes what came from the parent.
+    fn heard(&self, parent: Parent, down: &Down) {
+        self.shared.traffic.count(down.kind());
+        self.shared.head.hear(parent, down);
+    }
+
     /// Where the head listens, as seen from here.
     pub(super) fn head(&self) -> SocketAddr {
         on_link(self.config.head, self.scope)
@@ -128,12 +135,17 @@ pub(super) async fn keep_parent(tree: Tree) {
         let (parent, stream) = find_parent(&tree, &candidates, patience).await;
         patience = PATIENCE;
         tracing::info!(?parent, "attached");
+        service::status(&match parent {
+            Parent::Head => format!("node {} is attached to the head", tree.node),
+            Parent::Node(parent) => format!("node {} is attached to node {parent}", tree.node),
+        });
         let revoked = tree.watch(parent, &stream);
         let error = tokio::select! {
-            error = attend_parent(&tree, stream, &mut filter) => error,
+            error = attend_parent(&tree, parent, stream, &mut filter) => error,
             () = revoked => LinkError::Revoked,
         };
         tracing::warn!(?parent, %error, "the link to the parent is gone");
+        service::status(&format!("node {} looks for the head", tree.node));
         tree.shared.refusals.count_end(&error);
         if tree.events.send(TreeEvent::ParentDown).await.is_err() {
             return;
@@ -173,6 +185,7 @@ async fn find_parent(
 /// Carries the link to the parent until it ends, and keeps the clock by it.
 async fn attend_parent(
     tree: &Tree,
+    parent: Parent,
     stream: ConnectedStream,
     filter: &mut ClockFilter,
 ) -> LinkError {
@@ -196,7 +209,7 @@ async fn attend_parent(
                 return LinkError::Slept(slept);
             }
             let received = monotonic();
-            tree.shared.traffic.count(down.kind());
+            tree.heard(parent, &down);
             if let Down::Clock { stamp, time } = down {
                 let mut filter = filter.borrow_mut();
                 filter.sample(stamp, time, received);
