@@ -97,6 +97,14 @@ pub enum Error {
         /// Its own exit code, if it is one of Kumi's.
         code: ExitCode,
     },
+    /// A cluster of real hosts, and nothing of it runs on this machine.
+    #[error("{}", no_daemon_here(cluster, units))]
+    NoDaemonHere {
+        /// Its name.
+        cluster: String,
+        /// The units of this machine's daemons.
+        units: Vec<String>,
+    },
     /// Some daemons did not attach in time.
     #[error(
         "{missing} did not join within {seconds} s, so everything was taken down again; {said}"
@@ -317,6 +325,16 @@ pub enum Error {
     Silent(u8),
 }
 
+/// Nothing of the cluster runs here.
+fn no_daemon_here(cluster: &str, units: &[String]) -> String {
+    let advice = if units.is_empty() {
+        "this machine is none of its hosts: run the command on one of them".to_owned()
+    } else {
+        format!("`systemctl start {}` or `kumi cluster up` starts them", units.join(" "))
+    };
+    format!("no daemon of the cluster {cluster} runs on this machine; {advice}")
+}
+
 impl Error {
     /// For a reply that does not match the request. Only its kind is shown, because it may be long.
     pub fn unexpected(reply: &ClientReply) -> Self {
@@ -350,7 +368,9 @@ impl Error {
             Self::Exists { .. } | Self::Busy(_) => ExitCode::Exists,
             Self::NoDaemon(_) => ExitCode::NoInput,
             Self::Daemon { code, .. } => *code,
-            Self::NotAttached { .. } | Self::HeadGone { .. } => ExitCode::Unavailable,
+            Self::NotAttached { .. } | Self::NoDaemonHere { .. } | Self::HeadGone { .. } => {
+                ExitCode::Unavailable
+            }
             Self::Machine { .. } | Self::NothingRuns => ExitCode::MachineLimits,
             Self::NotOwner { .. } => ExitCode::NotPermitted,
             Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {

@@ -27,6 +27,9 @@ pub fn signal(number: u8) -> String {
     }
 }
 
+/// The exit code of the loader and of shells for what they do not find.
+const NOT_FOUND: u8 = 127;
+
 /// Outcome of a job as a sentence without the job's name; `None` for success.
 pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
     Some(match outcome {
@@ -34,6 +37,10 @@ pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
         Outcome::RankFailed { rank, node, status } => {
             let place = format!("rank {rank} on {}", names.get(*node));
             match status {
+                RankStatus::Exited(NOT_FOUND) => format!(
+                    "{place} exited with code {NOT_FOUND}: it did not find a program or a library there; libraries, such as \
+                     libkumi.so, must be on every node"
+                ),
                 RankStatus::Exited(code) => format!("{place} exited with code {code}"),
                 RankStatus::Signalled(number) => {
                     format!("{place} was killed by signal {}", signal(*number))
@@ -177,6 +184,9 @@ mod tests {
             text(&failed(0, 0, RankStatus::Exited(3))),
             "rank 0 on node0 exited with code 3"
         );
+        let missing = text(&failed(0, 1, RankStatus::Exited(127)));
+        assert!(missing.starts_with("rank 0 on node1 exited with code 127: it did not find "));
+        assert!(missing.ends_with("must be on every node"), "{missing}");
         assert_eq!(
             text(&failed(0, 7, RankStatus::Signalled(63))),
             "rank 0 on node 7 was killed by signal 63"

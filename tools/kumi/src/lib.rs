@@ -117,11 +117,20 @@ fn execute(cli: Cli) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(|source| Error::SetUp { what: "the runtime", source })?;
-    let context = Context::new(&cli.cluster)?;
+    let context = context(&cli)?;
     let result = runtime.block_on(dispatch(&context, cli.command));
     // A thread may still read standard input: it must not delay the exit.
     runtime.shutdown_background();
     result
+}
+
+/// The cluster of the command line. What makes or ends a cluster is about the user's own.
+fn context(cli: &Cli) -> Result<Context, Error> {
+    use cli::ClusterCommand::{Destroy, Down, Init, Up};
+    match &cli.command {
+        Command::Cluster(Init(_) | Up(_) | Down(_) | Destroy(_)) => Context::new(&cli.cluster),
+        _ => Context::of_user(&cli.cluster),
+    }
 }
 
 async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {

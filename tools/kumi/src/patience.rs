@@ -18,6 +18,14 @@ pub fn without_head(context: &Context) -> Duration {
     context.config().map_or(HEAD_AWAY, |config| config.lease()).max(HEAD_AWAY)
 }
 
+/// What is waited for, and for how long.
+pub fn trying_again(patience: Duration) -> String {
+    let most = crate::table::elapsed(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
+    format!(
+        "the connection to the head was lost; trying again for up to {most}, and jobs that run go on meanwhile"
+    )
+}
+
 /// Tries to reach the head once more; none if that may still succeed before `deadline`.
 ///
 /// # Errors
@@ -86,9 +94,10 @@ async fn answer<T>(
 }
 
 async fn reconnect(context: &Context) -> Result<Client, Error> {
-    output::note("the connection to the head was lost; trying again");
     let nodes = context.config()?.node_count();
-    let deadline = Instant::now() + without_head(context);
+    let patience = without_head(context);
+    output::note(&trying_again(patience));
+    let deadline = Instant::now() + patience;
     loop {
         tokio::time::sleep(ATTEMPTS).await;
         let job = || "the job".to_owned();

@@ -38,6 +38,14 @@ impl Daemon {
         }
     }
 
+    /// Its unit of systemd.
+    pub fn unit(self) -> String {
+        match self {
+            Self::Head => "kumid-head".to_owned(),
+            Self::Node(node) => format!("kumid-node@{node}"),
+        }
+    }
+
     /// Its log.
     pub fn log(self, dir: &Path) -> PathBuf {
         match self {

@@ -6,6 +6,7 @@ mod configuration;
 mod daemons;
 mod directory;
 mod down;
+mod host_steps;
 mod job_defaults;
 mod netns;
 mod processes;
@@ -19,7 +20,10 @@ use crate::cli::{ClusterCommand, InitArgs};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output;
+use host_steps::HostSteps;
+use kumi_node::config::{ClusterConfig, ClusterKind};
 
+use daemons::Daemon;
 pub use daemons::{beside, kumid, on_search_path};
 pub use job_defaults::JobDefaultArgs;
 
@@ -35,6 +39,12 @@ pub async fn run(context: &Context, command: ClusterCommand) -> Result<(), Error
         ClusterCommand::Revoke(args) => certificates::revoke(context, &args).await,
         ClusterCommand::Rotate(args) => certificates::rotate(context, &args),
     }
+}
+
+/// The units of this machine's daemons; none if it is not one of the hosts.
+pub fn units_here(config: &ClusterConfig) -> Vec<String> {
+    let here = remote_hosts::daemons_here(config).unwrap_or_default();
+    here.into_iter().map(Daemon::unit).collect()
 }
 
 /// `kumi cluster init`: configuration and keys, nothing else.
@@ -64,6 +74,10 @@ fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
         configuration::config(&named, &place, args.addresses, &args.sharing, netns::possible())
             .inspect_err(|_| directory.abandon())?;
     configuration::write(&named, &config).inspect_err(|_| directory.abandon())?;
+    if config.kind == ClusterKind::Hosts {
+        let own = remote_hosts::own_addresses()?;
+        return output::text(&HostSteps::new(&named, &config, &own).after_init());
+    }
     output::text(&format!(
         "cluster {} of {} nodes is made, in {}\nStart it: kumi cluster up --cluster {}\n",
         named.name,

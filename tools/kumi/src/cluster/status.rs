@@ -1,15 +1,17 @@
 //! `kumi cluster status`: the nodes of the cluster.
 
 use super::certificates;
+use super::host_steps::{self, HostSteps};
 use crate::cli::StatusArgs;
 use crate::context::{Context, NodeAddress};
 use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
 use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus, DeviceCount, NodeStatus};
+use kumi_node::config::ClusterKind;
 use kumi_sched::{Mode, SliceLength};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The cluster in the form of `--json`.
 #[derive(Serialize)]
@@ -98,8 +100,21 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
         for warning in certificates::warnings(context, now) {
             text.push_str(&format!("{warning}\n"));
         }
+        text.push_str(&advice(context, &status));
         output::text(&text)
     }
+}
+
+/// How nodes of other hosts that are down come back; nothing for local ones, which `kumi cluster up` starts.
+fn advice(context: &Context, status: &ClusterStatus) -> String {
+    let Ok(config) = context.config() else { return String::new() };
+    let up = status.nodes.iter().filter(|node| node.up).map(|node| node.node).collect();
+    let down = host_steps::down(&config, &up);
+    if config.kind != ClusterKind::Hosts || down.is_empty() {
+        return String::new();
+    }
+    let own = BTreeSet::new();
+    format!("\n{}", HostSteps::new(context, &config, &own).back(&down))
 }
 
 /// `gang` or `os`, whether needless switches are made, and whether jobs have what others leave.

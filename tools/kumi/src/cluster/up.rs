@@ -3,6 +3,7 @@
 
 use super::daemons::{Daemon, Started, kumid};
 use super::directory::{self, DirectoryLock};
+use super::host_steps::{self, HostSteps};
 use super::{cgroups, configuration, down, netns, processes, remote_hosts, status};
 use crate::cli::UpArgs;
 use crate::context::Context;
@@ -59,7 +60,7 @@ async fn resume(
     let missing: Vec<Daemon> =
         here.into_iter().filter(|daemon| !daemon.ready(context.dir())).collect();
     if missing.is_empty() {
-        return Err(already_up(context));
+        return Err(up_here(context, config).await);
     }
     if processes::existing(context.dir()).is_empty() {
         clear(context)?;
@@ -70,7 +71,7 @@ async fn resume(
     if result.is_err() {
         started.kill();
     }
-    output::text(&summary(context, config, result?))
+    output::text(&summary(context, config, result?)?)
 }
 
 /// Creates a configuration and starts all of it.
@@ -98,6 +99,38 @@ fn already_up(context: &Context) -> Error {
     Error::Exists {
         what: format!("the cluster {} is up already", context.name),
         advice: "see `kumi cluster status`, or take it down with `kumi cluster down`".to_owned(),
+    }
+}
+
+/// All daemons of this machine run. Nodes on other hosts may be down: then how they come back.
+async fn up_here(context: &Context, config: &ClusterConfig) -> Error {
+    let usual = already_up(context);
+    if config.kind != ClusterKind::Hosts {
+        return usual;
+    }
+    // Without an answer of the head nothing is known of other hosts; the usual advice says how to look.
+    let (Ok(status), Ok(own)) = (status_of_anywhere(context).await, remote_hosts::own_addresses())
+    else {
+        return usual;
+    };
+    let up = status.nodes.iter().filter(|node| node.up).map(|node| node.node).collect();
+    let down = host_steps::down(config, &up);
+    if down.is_empty() {
+        return usual;
+    }
+    let advice = HostSteps::new(context, config, &own).back(&down);
+    Error::Exists {
+        what: format!("the daemons of cluster {} on this machine are up already", context.name),
+        advice: advice.trim_end().to_owned(),
+    }
+}
+
+/// The head's view of the cluster, by way of any daemon of this machine.
+async fn status_of_anywhere(context: &Context) -> Result<ClusterStatus, Error> {
+    let mut client = context.connect().await?;
+    match client.ask(&ClientRequest::Cluster).await? {
+        ClientReply::Cluster(status) => Ok(status),
+        other => Err(Error::unexpected(&other)),
     }
 }
 
@@ -154,7 +187,7 @@ async fn bring_up(
             output::note(&error.to_string());
         }
     }
-    output::text(&summary(context, config, result?))
+    output::text(&summary(context, config, result?)?)
 }
 
 /// Starts these daemons, and waits until they have joined; if other daemons run elsewhere, until these
@@ -237,9 +270,14 @@ fn not_attached(
     }
 }
 
-fn summary(context: &Context, config: &ClusterConfig, status: Option<ClusterStatus>) -> String {
+fn summary(
+    context: &Context,
+    config: &ClusterConfig,
+    status: Option<ClusterStatus>,
+) -> Result<String, Error> {
     let Some(status) = status else {
-        return remote_hosts::instructions(context, config);
+        let own = remote_hosts::own_addresses()?;
+        return Ok(HostSteps::new(context, config, &own).after_up());
     };
     let mut text = status::render(&status, &context.places(), output::wall_ms());
     let option = match context.name.as_str() {
@@ -251,5 +289,5 @@ fn summary(context: &Context, config: &ClusterConfig, status: Option<ClusterStat
          down\n",
         status.nodes.len()
     ));
-    text
+    Ok(text)
 }

@@ -478,8 +478,9 @@ impl Session {
 
     /// Tries to reach the head again. Signals end the attempts.
     async fn reconnect(&mut self, interrupts: &mut Interrupts) -> Result<Client, Error> {
-        output::note("the connection to the head was lost; trying again");
-        let deadline = Instant::now() + patience::without_head(&self.context);
+        let patience = patience::without_head(&self.context);
+        output::note(&patience::trying_again(patience));
+        let deadline = Instant::now() + patience;
         loop {
             tokio::select! {
                 // The window's size is told again when there is a connection.

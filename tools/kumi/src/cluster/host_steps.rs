@@ -1,0 +1,292 @@
+//! What an administrator does on each host of a cluster, as lines to read and to copy: files, units, and how a node comes back.
+
+use super::daemons::Daemon;
+use super::remote_hosts::{address_of, here, is_own};
+use crate::context::Context;
+use kumi_node::config::{ClusterConfig, NodeConfig};
+use kumi_sched::NodeId;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// Where the units look for clusters.
+const UNITS_LOOK_IN: &str = "/var/lib/kumi";
+/// The cluster that the units run unless they are told another.
+const UNITS_RUN: &str = "default";
+/// Tells the units their cluster.
+const UNITS_READ: &str = "/etc/default/kumid";
+
+/// The steps that are left, and the machine that they are told on.
+pub struct HostSteps<'a> {
+    context: &'a Context,
+    config: &'a ClusterConfig,
+    own: &'a BTreeSet<IpAddr>,
+}
+
+impl<'a> HostSteps<'a> {
+    /// Of this cluster, on a machine with these addresses.
+    pub fn new(context: &'a Context, config: &'a ClusterConfig, own: &'a BTreeSet<IpAddr>) -> Self {
+        Self { context, config, own }
+    }
+
+    /// After `kumi cluster init`: nothing runs yet.
+    pub fn after_init(&self) -> String {
+        let mut text = self.made();
+        let copies = self.copies();
+        if !copies.is_empty() {
+            text.push_str("\nCopy their files to the other hosts, on which Kumi is installed:\n");
+            text.push_str(&copies);
+        }
+        text.push_str("\nHave systemd start the daemons, now and whenever a host starts:\n");
+        text.push_str(&self.units());
+        text.push_str("\n`kumi cluster status` then shows which nodes have joined.\n");
+        text
+    }
+
+    /// After `kumi cluster up`: the daemons of this machine run, outside of systemd.
+    pub fn after_up(&self) -> String {
+        let mut text = self.made();
+        let titles: Vec<String> =
+            here(self.config, self.own).iter().map(|daemon| daemon.title(self.config)).collect();
+        text.push_str(&format!(
+            "started on this machine, until it is shut down: {}\n",
+            titles.join(", ")
+        ));
+        let copies = self.copies();
+        if !copies.is_empty() {
+            text.push_str("\nCopy their files to the other hosts, on which Kumi is installed:\n");
+            text.push_str(&copies);
+            text.push_str("\nStart the daemons there:\n");
+            for (node, host) in self.others() {
+                text.push_str(&format!("  {}: {}\n", host.name, self.by_hand(node)));
+            }
+        }
+        text.push_str(
+            "\nFor daemons that start with their hosts: `kumi cluster down`, and then on each host\n",
+        );
+        text.push_str(&self.units());
+        text.push_str("\n`kumi cluster status` shows which nodes have joined.\n");
+        text
+    }
+
+    /// How each of these nodes, which are down, comes back.
+    pub fn back(&self, down: &[NodeId]) -> String {
+        let mut text = String::new();
+        for &node in down {
+            let Ok(host) = self.config.node(node) else { continue };
+            text.push_str(&format!(
+                "{} is down. On its host ({}), `systemctl status kumid-node@{node}` says why, and \
+                 `systemctl restart kumid-node@{node}` starts it; without systemd: {}\n",
+                host.name,
+                address_of(host),
+                self.by_hand(node)
+            ));
+        }
+        text
+    }
+
+    fn made(&self) -> String {
+        let dir = self.context.dir();
+        let authority = if dir.join("tls/ca.key").exists() {
+            format!(
+                "{} stays on this machine: its holder can add nodes\n",
+                dir.join("tls/ca.key").display()
+            )
+        } else {
+            String::new()
+        };
+        format!(
+            "cluster {} of {} hosts is made, in {}\n{authority}",
+            self.config.name,
+            self.config.nodes.len(),
+            dir.display(),
+        )
+    }
+
+    /// The hosts with their numbers.
+    fn hosts(&self) -> impl Iterator<Item = (NodeId, &'a NodeConfig)> {
+        (0..).map(NodeId).zip(&self.config.nodes)
+    }
+
+    /// The hosts other than this machine.
+    fn others(&self) -> impl Iterator<Item = (NodeId, &'a NodeConfig)> {
+        self.hosts().filter(|(_, host)| !is_own(host.address, self.own))
+    }
+
+    fn has_head(&self, host: &NodeConfig) -> bool {
+        host.address == self.config.head.ip()
+    }
+
+    fn there(&self) -> PathBuf {
+        Path::new(UNITS_LOOK_IN).join(&self.context.name)
+    }
+
+    /// What is to be copied to each other host, and a command that does it.
+    fn copies(&self) -> String {
+        let (dir, there) = (self.context.dir().display(), self.there());
+        let there = there.display();
+        let mut text = String::new();
+        for (node, host) in self.others() {
+            let files = files(node, self.has_head(host)).join(" ");
+            text.push_str(&format!(
+                "  {name}, to {there}: {files}\n    tar -C {dir} -c {files} | ssh {address} 'mkdir -p {there} && tar -C \
+                 {there} -xp'\n",
+                name = host.name,
+                address = address_of(host),
+            ));
+        }
+        text
+    }
+
+    /// The units of each host.
+    fn units(&self) -> String {
+        let mut text = String::new();
+        if self.context.name != UNITS_RUN {
+            text.push_str(&format!(
+                "  each host: echo KUMI_CLUSTER={} > {UNITS_READ}\n",
+                self.context.name
+            ));
+        }
+        for (node, host) in self.hosts() {
+            let head = if self.has_head(host) { "kumid-head.service " } else { "" };
+            text.push_str(&format!(
+                "  {}: systemctl enable --now {head}kumid-node@{node}.service\n",
+                host.name
+            ));
+        }
+        let (dir, there) = (self.context.dir(), self.there());
+        if self.others().count() < self.config.nodes.len() && dir != there {
+            text.push_str(&format!(
+                "  The units look in {}, and this machine's files are in {}: copy them there, or start the daemons by hand \
+                 with `kumid head --cluster-dir {}` and `kumid node`.\n",
+                there.display(),
+                dir.display(),
+                dir.display()
+            ));
+        }
+        text
+    }
+
+    fn by_hand(&self, node: NodeId) -> String {
+        let there = self.there();
+        let there = there.display();
+        let head = match self.config.node(node) {
+            Ok(host) if self.has_head(host) => format!("kumid head --cluster-dir {there} & "),
+            _ => String::new(),
+        };
+        format!("{head}kumid node --cluster-dir {there} --node {node}")
+    }
+}
+
+/// The nodes that are down, by the numbers of those that are up.
+pub fn down(config: &ClusterConfig, up: &BTreeSet<NodeId>) -> Vec<NodeId> {
+    let all = Daemon::all(config).into_iter();
+    all.filter_map(|daemon| match daemon {
+        Daemon::Node(node) if !up.contains(&node) => Some(node),
+        _ => None,
+    })
+    .collect()
+}
+
+/// The files one host needs, relative to the cluster's directory.
+fn files(node: NodeId, with_head: bool) -> Vec<String> {
+    let mut files = vec!["cluster.toml".to_owned(), "tls/ca.pem".to_owned()];
+    let mut pair = |name: &str| {
+        files.extend([format!("tls/{name}.pem"), format!("tls/{name}.key")]);
+    };
+    pair(&format!("node-{node}"));
+    if with_head {
+        pair("head");
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ClusterConfig {
+        let text = r#"
+name = "lab"
+kind = "hosts"
+head = "192.0.2.1:7700"
+[[nodes]]
+name = "alpha"
+address = "192.0.2.1"
+port = 7701
+[[nodes]]
+name = "beta"
+address = "192.0.2.2"
+port = 7701
+"#;
+        ClusterConfig::parse(text, Path::new("cluster.toml")).unwrap()
+    }
+
+    fn own(last: u8) -> BTreeSet<IpAddr> {
+        BTreeSet::from([[127, 0, 0, 1], [192, 0, 2, last]].map(IpAddr::from))
+    }
+
+    fn with(name: &str, last: u8, ask: impl FnOnce(&HostSteps<'_>) -> String) -> String {
+        let context = Context { name: name.into(), dir: Path::new(UNITS_LOOK_IN).join(name) };
+        ask(&HostSteps::new(&context, &config(), &own(last)))
+    }
+
+    #[test]
+    fn a_made_cluster_says_what_goes_where_and_what_to_enable() {
+        let text = with("lab", 1, |steps| steps.after_init());
+        let expected = "\
+cluster lab of 2 hosts is made, in /var/lib/kumi/lab
+
+Copy their files to the other hosts, on which Kumi is installed:
+  beta, to /var/lib/kumi/lab: cluster.toml tls/ca.pem tls/node-1.pem tls/node-1.key
+    tar -C /var/lib/kumi/lab -c cluster.toml tls/ca.pem tls/node-1.pem tls/node-1.key | ssh 192.0.2.2 'mkdir -p /var/lib/kumi/lab && tar -C /var/lib/kumi/lab -xp'
+
+Have systemd start the daemons, now and whenever a host starts:
+  each host: echo KUMI_CLUSTER=lab > /etc/default/kumid
+  alpha: systemctl enable --now kumid-head.service kumid-node@0.service
+  beta: systemctl enable --now kumid-node@1.service
+
+`kumi cluster status` then shows which nodes have joined.
+";
+        assert_eq!(text, expected);
+        let usual = with("default", 1, |steps| steps.after_init());
+        assert!(!usual.contains(UNITS_READ), "{usual}");
+    }
+
+    #[test]
+    fn a_host_gets_its_own_keys_and_never_the_authoritys() {
+        // Made on a third machine: the host of the head needs its files too.
+        let text = with("default", 3, |steps| steps.after_init());
+        assert!(text.contains("tls/node-0.key tls/head.pem tls/head.key |"), "{text}");
+        assert!(text.contains("cluster.toml tls/ca.pem tls/node-1.pem tls/node-1.key |"), "{text}");
+        assert!(!text.contains("ca.key"), "{text}");
+    }
+
+    #[test]
+    fn daemons_that_the_command_started_do_not_outlive_the_host() {
+        let text = with("default", 1, |steps| steps.after_up());
+        assert!(text.contains("until it is shut down: the head, alpha\n"), "{text}");
+        assert!(text.contains("  beta: kumid node --cluster-dir /var/lib/kumi/default --node 1\n"));
+        assert!(text.contains("`kumi cluster down`") && text.contains("enable --now"), "{text}");
+    }
+
+    #[test]
+    fn another_directory_is_not_that_of_the_units() {
+        let (config, own) = (config(), own(1));
+        let context = Context { name: "default".into(), dir: "/srv/default".into() };
+        let text = HostSteps::new(&context, &config, &own).after_init();
+        assert!(text.contains("The units look in /var/lib/kumi/default, and"), "{text}");
+        assert!(text.contains("kumid head --cluster-dir /srv/default"), "{text}");
+    }
+
+    #[test]
+    fn a_node_that_is_down_comes_back_by_its_unit() {
+        let missing = down(&config(), &BTreeSet::from([NodeId(0)]));
+        assert_eq!(missing, [NodeId(1)]);
+        let text = with("lab", 1, |steps| steps.back(&missing));
+        assert!(text.starts_with("beta is down. On its host (192.0.2.2), "), "{text}");
+        assert!(text.contains("`systemctl restart kumid-node@1`"), "{text}");
+        let first = with("lab", 2, |steps| steps.back(&[NodeId(0)]));
+        assert!(first.contains("kumid head --cluster-dir /var/lib/kumi/lab & kumid node"));
+    }
+}
