@@ -14,6 +14,7 @@
 #   make reference    write the generated parts of docs/reference anew, from the code
 #   make simulations  write the simulated tables of docs/guide anew, for some minutes
 #   make man          manual pages in target/man, scripts for shells in target/completions
+#   make deb          packages for Debian and Ubuntu in target/deb
 #   make install      what make build has built, and what make man makes, below PREFIX=/usr/local [DESTDIR=...]
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
@@ -21,6 +22,7 @@
 #                     ArgoDSM (DIR/argodsm, with its submodules) and M-JIAJIA (DIR/jiajia) compares with them
 #   make bench-mpi    the figures of stock MPI programs only
 #   make test-mpi     stock MPI programs on all libraries and sizes, for hours; make test runs a part
+#   make test-hosts   two virtual machines with the packages; the administrator's guide typed in them; needs root and qemu
 #   make mpi          the libraries that the tests of MPI programs run on beside the distribution's: Open MPI 5, MPICH 5, mpi4py
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight, with all of the next line
 #   make bench-call-sites, bench-call-density, bench-call-crowd, bench-call-adapters
@@ -57,7 +59,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := runtime/web/page bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man deb test-hosts install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -149,6 +151,11 @@ test: lint
 	$(CARGO) test --workspace --locked --no-fail-fast --doc
 	@KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python scripts/run-tests
 
+# Two virtual machines with the packages, and what the guide says an administrator types. Needs root and qemu; takes an
+# hour and more where the machines are emulated. Not part of `make test`.
+test-hosts: deb
+	@tests/hosts/run $(TARGET)/deb $(BIN) $(TARGET)/hosts
+
 # What the test programs run: all binaries, and the examples in C, C++ and Fortran.
 test-programs: setup
 	$(CARGO) build --workspace --all-targets --locked
@@ -179,6 +186,10 @@ docs:
 # Part of the sources, so that everything else does without Node.js.
 page:
 	@$(MAKE) --no-print-directory -C runtime/web/page
+
+# Packages for the distribution of this machine, in target/deb.
+deb: build man
+	@packaging/deb/build $(BIN) $(TARGET)/man $(TARGET)/completions $(TARGET)/deb
 
 reference:
 	@$(CARGO) run --quiet --locked --package kumi-docs -- reference
