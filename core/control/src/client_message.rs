@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::ArrayRange;
 use crate::message::{
     ClusterStatus, ContentHash, DeadlockReport, JobRequest, JobState, JobsPage, JobsQuery, Nanos,
-    NodeSample, Outcome, Refusal, Stream, Verdict, WaitReason, WindowSize,
+    NodeSample, Outcome, Refusal, Stream, UsagePage, UsageQuery, Verdict, WaitReason, WindowSize,
 };
 
 /// Request of a client to the head.
@@ -162,6 +162,8 @@ pub enum ClientRequest {
         /// The nodes.
         nodes: Vec<NodeId>,
     },
+    /// A page of what jobs have used, those that are over long ago too.
+    Usage(UsageQuery),
 }
 
 impl ClientRequest {
@@ -304,6 +306,8 @@ pub enum ClientReply {
         /// Spool position after it.
         offset: u64,
     },
+    /// Answer to `Usage`.
+    Usage(UsagePage),
 }
 
 #[cfg(test)]

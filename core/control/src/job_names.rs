@@ -56,6 +56,7 @@ pub(crate) fn name_jobs_in_report(report: &mut Report, name: &mut dyn FnMut(&mut
         Report::Exchange(report) => name(&mut report.id.job),
         Report::Relay(report) => name(&mut report.job),
         Report::Standing(report) => name(&mut report.job),
+        Report::Used(report) => name(&mut report.job),
         Report::Detached(_) | Report::Samples { .. } => {}
     }
 }

@@ -43,5 +43,6 @@ mod timetable_generation;
 mod trace_sample;
 mod traffic;
 pub mod tree;
+pub mod usage;
 pub mod user;
 mod waiting;

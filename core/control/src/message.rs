@@ -35,6 +35,10 @@ pub use crate::trace_sample::{
     MOST_TRACE_EVENTS, TraceAllocation, TraceEvent, TraceKind, TraceSample,
 };
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
+pub use crate::usage::{
+    JobUsage, JobUse, MOST_USAGE_ROWS, PartUse, UsageBy, UsagePage, UsageQuery, UsageRow,
+    UsageSums, UseReport,
+};
 pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
@@ -287,6 +291,8 @@ pub struct JobRecord {
     pub restarts: u32,
     /// Its ranks were asked to end, and have until then.
     pub end_request: Option<EndRequest>,
+    /// What it holds, and once it is over what it has used.
+    pub used: JobUse,
 }
 
 /// One of the links between a node and whoever hears of it, named by the daemon below it: its
@@ -585,6 +591,8 @@ pub enum Report {
     Relay(RelayReport),
     /// Whether the ranks of a job wait for each other on some nodes.
     Standing(StandingReport),
+    /// What a job has used on some nodes; comes now and then, and at its end before `Freed`.
+    Used(UseReport),
 }
 
 /// A standard output stream.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kumi_control::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, JobList, JobsPage, JobsQuery, Refusal, RefusalKind,
+    CONTROL_VERSION, ClientReply, ClientRequest, JobList, JobsPage, JobsQuery, Refusal,
+    RefusalKind, UsagePage, UsageQuery, UsageRow,
 };
 use kumi_sched::{JobId, NodeId};
 use tokio::io::AsyncWriteExt;
@@ -245,6 +246,30 @@ impl Client {
             query.before = list.records.first().map(|record| record.spec.job);
             let whole = !more || query.before.is_none();
             all = list.followed_by(all);
+            if whole {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// All rows of a query, by key, ascending, page by page.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn usage(&mut self, query: UsageQuery) -> Result<Vec<UsageRow>, ClientError> {
+        let (mut query, mut all) = (query, Vec::new());
+        loop {
+            let UsagePage { mut rows, more } = match self
+                .ask(&ClientRequest::Usage(query.clone()))
+                .await?
+            {
+                ClientReply::Usage(page) => page,
+                other => return Err(ClientError::Protocol(format!("{other:?} instead of usage"))),
+            };
+            query.before = rows.first().map(|row| row.key);
+            let whole = !more || query.before.is_none();
+            rows.append(&mut all);
+            all = rows;
             if whole {
                 return Ok(all);
             }

@@ -18,6 +18,8 @@ pub(crate) struct ThreadStat {
     pub(crate) state: char,
     /// Ticks that it has used in the program and in the system.
     ticks: u64,
+    /// Ticks of processes that it has waited for.
+    waited_ticks: u64,
 }
 
 /// Where in the system a thread is.
@@ -34,16 +36,30 @@ pub(crate) enum SystemCall {
 impl ThreadStat {
     /// Nanoseconds that it has used, to the system's tick.
     pub(crate) fn used(&self) -> u64 {
-        let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1);
-        let per_second = u64::try_from(per_second).unwrap_or(100);
-        self.ticks.saturating_mul(1_000_000_000 / per_second)
+        nanoseconds(self.ticks)
     }
+
+    /// The same with those of processes that it has waited for.
+    pub(crate) fn used_with_children(&self) -> u64 {
+        nanoseconds(self.ticks.saturating_add(self.waited_ticks))
+    }
+}
+
+fn nanoseconds(ticks: u64) -> u64 {
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1);
+    let per_second = u64::try_from(per_second).unwrap_or(100);
+    ticks.saturating_mul(1_000_000_000 / per_second)
 }
 
 /// The threads of a process; none if it has ended.
 pub(crate) fn threads_of(process: i32) -> Vec<i32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// What the system says of a process with all its threads, also of one that has ended and is not waited for yet.
+pub(crate) fn process_stat(process: i32) -> Option<ThreadStat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
 /// What the system says of a thread; `None` if it has ended.
@@ -58,8 +74,9 @@ fn parse_stat(text: &str) -> Option<ThreadStat> {
     let mut fields = rest.split(' ');
     let state = fields.next()?.chars().next()?;
     let mut ticks = fields.skip(10).map(str::parse::<u64>);
-    let ticks = ticks.next()?.ok()?.saturating_add(ticks.next()?.ok()?);
-    Some(ThreadStat { name: name.to_owned(), state, ticks })
+    let mut two = || Some(ticks.next()?.ok()?.saturating_add(ticks.next()?.ok()?));
+    let (ticks, waited_ticks) = (two()?, two()?);
+    Some(ThreadStat { name: name.to_owned(), state, ticks, waited_ticks })
 }
 
 /// The call in which a thread is.
@@ -155,8 +172,9 @@ mod tests {
 
     #[test]
     fn stat_is_read_whatever_the_name() {
-        let text = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 0 0 20 0 1 0 5";
-        let expected = ThreadStat { name: "a) b".to_owned(), state: 'S', ticks: 46 };
+        let text = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 5 6 20 0 1 0 5";
+        let expected =
+            ThreadStat { name: "a) b".to_owned(), state: 'S', ticks: 46, waited_ticks: 11 };
         assert_eq!(parse_stat(text), Some(expected));
         assert_eq!(parse_stat("7 (a) S 1"), None);
         assert_eq!(parse_stat("7 a S"), None);

@@ -37,6 +37,8 @@ pub enum Command {
     Wait(crate::wait::WaitArgs),
     /// List jobs
     Ps(crate::ps::PsArgs),
+    /// Show what jobs have used: processors, memory, waiting; by user, job or day
+    Usage(crate::usage::UsageArgs),
     /// End jobs on all their nodes, or send all their ranks a signal
     Kill(crate::kill::KillArgs),
     /// Show what a job has written

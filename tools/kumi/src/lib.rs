@@ -31,6 +31,7 @@ mod table;
 mod terminal;
 mod top;
 mod trace;
+mod usage;
 mod wait;
 mod web;
 
@@ -141,6 +142,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
         Command::Submit(args) => submit::run(context, args).await,
         Command::Wait(args) => wait::run(context, &args).await,
         Command::Ps(args) => ps::run(context, &args).await,
+        Command::Usage(args) => usage::run(context, &args).await,
         Command::Kill(args) => kill::run(context, &args).await,
         Command::Logs(args) => logs::run(context, &args).await,
         Command::Attach(args) => attach::run(context, &args).await,

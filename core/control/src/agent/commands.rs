@@ -247,8 +247,17 @@ impl Agent {
         }
     }
 
-    /// Sends what is left of reports on nodes' freed jobs.
+    /// Sends what a job has used here and below, as far as the parent does not know it.
+    pub(super) fn send_used(&mut self, job: JobId) {
+        let used: Option<Report> = self.reports.take_used(job, self.now);
+        if let Some(report) = used {
+            self.report(report);
+        }
+    }
+
+    /// Sends what is left of reports on nodes' freed jobs, behind what these have used.
     pub(super) fn send_freed(&mut self, job: JobId) {
+        self.send_used(job);
         let freed: Option<Report> = self.reports.take_freed(job);
         if let Some(report) = freed {
             self.report(report);

@@ -30,8 +30,8 @@ use kumi_verdict::Standing;
 use crate::lease::Lease;
 use crate::message::{
     Command, ContentHash, Contribution, Down, ExchangeId, Hop, JobSpec, Nanos, NodeDescription,
-    NodeSample, NodeSet, PreparedRanks, RankAddress, RankStatus, Refusal, Report, Revocation,
-    Stream, Up, WindowSize,
+    NodeSample, NodeSet, PartUse, PreparedRanks, RankAddress, RankStatus, Refusal, Report,
+    Revocation, Stream, Up, WindowSize,
 };
 use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
@@ -154,6 +154,13 @@ pub enum AgentEvent {
         to: NodeId,
         /// The message.
         data: Vec<u8>,
+    },
+    /// What a job has used here since its start. Said now and then, and at last before [`AgentEvent::Freed`].
+    Used {
+        /// The job.
+        job: JobId,
+        /// All of it.
+        used: PartUse,
     },
 }
 
@@ -308,6 +315,8 @@ pub struct Agent {
     /// The cluster's clock minus that of the events, as the driver said last.
     clock_offset: i64,
     generation: u64,
+    /// When the last event happened.
+    now: Nanos,
     /// Shutting down: when to stop waiting for the children to go.
     stopping: Option<Nanos>,
     stopped: bool,
@@ -337,6 +346,7 @@ impl Agent {
             lease: Lease::new(),
             clock_offset: 0,
             generation: 0,
+            now: 0,
             stopping: None,
             stopped: false,
             actions: VecDeque::new(),
@@ -347,6 +357,7 @@ impl Agent {
     pub fn handle(&mut self, now: Nanos, event: AgentEvent) {
         // A lease that is over is not renewed by a grant that waited while the machine slept.
         self.check_lease(now);
+        self.now = now;
         match event {
             AgentEvent::ParentUp => self.parent_up(),
             AgentEvent::ParentDown => self.parent_up = false,
@@ -370,6 +381,7 @@ impl Agent {
             AgentEvent::Standing { job, standing } => self.standing(job, standing),
             AgentEvent::Exchange { id, members, data } => self.contribute(id, members, data),
             AgentEvent::Relay { job, to, data } => self.relay(job, to, data),
+            AgentEvent::Used { job, used } => self.used(job, used),
         }
         self.check_lease(now);
         while let Some(report) = self.samples.take_due(now) {

@@ -8,8 +8,8 @@ use kumi_sched::{JobId, NodeId};
 use super::Agent;
 use super::local_jobs::LocalPhase;
 use crate::message::{
-    AbandonCause, ContentHash, KeptOutput, NodeDescription, NodeSample, NodeSet, PreparedNode,
-    PreparedRanks, RankStatus, Refusal, Report, Stream,
+    AbandonCause, ContentHash, KeptOutput, NodeDescription, NodeSample, NodeSet, PartUse,
+    PreparedNode, PreparedRanks, RankStatus, Refusal, Report, Stream, UseReport,
 };
 use crate::tree::LinkId;
 
@@ -24,7 +24,8 @@ impl Report {
             | Self::ProgramWanted { job, .. }
             | Self::RankFailed { job, .. }
             | Self::Abandoned { job, .. }
-            | Self::Freed { job, .. } => Some(*job),
+            | Self::Freed { job, .. }
+            | Self::Used(UseReport { job, .. }) => Some(*job),
             // Idleness is kept of jobs of which something else is.
             Self::Attached(_)
             | Self::Detached(_)
@@ -65,6 +66,14 @@ impl Agent {
     pub(super) fn rank_exited(&mut self, job: JobId, rank: u32, status: RankStatus) {
         if self.jobs.remove_rank(job, rank) && !status.success() {
             self.report_failed(job, rank, self.node(), status);
+        }
+    }
+
+    /// What a job has used here so far.
+    pub(super) fn used(&mut self, job: JobId, used: PartUse) {
+        if self.jobs.has_ranks(job) {
+            let nodes = Vec::from([(self.node(), used)]);
+            self.report_used(UseReport { job, nodes });
         }
     }
 
@@ -205,6 +214,13 @@ impl Agent {
             Report::Exchange(report) => self.child_exchange(link, report),
             Report::Relay(relayed) => self.report(Report::Relay(relayed)),
             Report::Standing(report) => self.child_standing(link, report),
+            Report::Used(mut report) => {
+                let routes = self.subtree.routes();
+                report.nodes.retain(|(node, _)| routes.link(*node) == Some(link));
+                if !report.nodes.is_empty() {
+                    self.report_used(report);
+                }
+            }
         }
     }
 
@@ -321,6 +337,12 @@ impl Agent {
         self.reports.keep_abandoned(job, nodes, cause);
         let nodes = NodeSet::from_nodes(nodes.iter().copied());
         self.report(Report::Abandoned { job, nodes, cause });
+    }
+
+    fn report_used(&mut self, report: UseReport) {
+        if self.reports.keep_used(&report, self.now) && self.parent_up {
+            self.send_used(report.job);
+        }
     }
 
     pub(super) fn report_freed(&mut self, job: JobId, nodes: &[NodeId]) {

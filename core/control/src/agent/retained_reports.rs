@@ -9,11 +9,15 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use crate::message::{
-    AbandonCause, ContentHash, IdleReport, NodeSet, PreparedNode, RankStatus, Report,
+    AbandonCause, ContentHash, IdleReport, Nanos, NodeSet, PartUse, PreparedNode, RankStatus,
+    Report, UseReport,
 };
 
 /// Most jobs of which reports are kept. A head has at most 10,000 that are not over, and forgets others at once.
 pub(super) const MOST_JOBS: usize = 20_000;
+
+/// From one report on what a job has used to the next.
+const USED_INTERVAL: Nanos = 30_000_000_000;
 
 /// Reports of this node and of those below it on one job.
 #[derive(Debug, Default)]
@@ -31,6 +35,12 @@ struct JobReports {
     failed: Option<(u32, NodeId, RankStatus)>,
     /// Nodes that gave the job up, and why.
     abandoned: BTreeMap<NodeId, AbandonCause>,
+    /// What it has used on nodes.
+    used: BTreeMap<NodeId, PartUse>,
+    /// Those of them that the parent does not know of yet, or not the latest.
+    unsent_used: BTreeSet<NodeId>,
+    /// When the parent was told last; before that, when there was something first.
+    used_told: Option<Nanos>,
     freed: BTreeSet<NodeId>,
     /// Those of them that the parent does not know of yet.
     unsent_freed: BTreeSet<NodeId>,
@@ -55,6 +65,8 @@ impl JobReports {
             nodes.retain(|&node| !gone(node));
         }
         self.abandoned.retain(|&node, _| !gone(node));
+        self.used.retain(|&node, _| !gone(node));
+        self.unsent_used.retain(|&node| !gone(node));
         self.no_longer_wants(gone);
     }
 
@@ -76,6 +88,7 @@ impl JobReports {
         self.prepared.is_empty()
             && self.awaiting.is_empty()
             && self.abandoned.is_empty()
+            && self.used.is_empty()
             && self.freed.is_empty()
             && self.idle.is_empty()
             && self.wanted.as_ref().is_none_or(|(_, nodes)| nodes.is_empty())
@@ -182,6 +195,26 @@ impl RetainedReports {
         self.entry(job).abandoned.extend(nodes.iter().map(|&node| (node, cause)));
     }
 
+    /// Keeps what a job has used, in place of what was said before. Returns whether the parent is to be told now: reports that
+    /// come soon after one another go together, and the last ones go with the end of the job.
+    pub(super) fn keep_used(&mut self, report: &UseReport, now: Nanos) -> bool {
+        let kept = self.entry(report.job);
+        kept.used.extend(report.nodes.iter().copied());
+        kept.unsent_used.extend(report.nodes.iter().map(|(node, _)| *node));
+        let told = *kept.used_told.get_or_insert(now);
+        now.saturating_sub(told) >= USED_INTERVAL
+    }
+
+    /// What a job has used, as far as the parent does not know it.
+    pub(super) fn take_used(&mut self, job: JobId, now: Nanos) -> Option<Report> {
+        let kept = self.jobs.get_mut(&job)?;
+        let unsent = core::mem::take(&mut kept.unsent_used);
+        let used = unsent.iter().filter_map(|node| Some((*node, *kept.used.get(node)?)));
+        let nodes: Vec<_> = used.collect();
+        kept.used_told = Some(now);
+        (!nodes.is_empty()).then_some(Report::Used(UseReport { job, nodes }))
+    }
+
     /// Keeps that nothing of the job is left on these nodes.
     pub(super) fn keep_freed(&mut self, job: JobId, nodes: &[NodeId]) {
         let kept = self.entry(job);
@@ -258,6 +291,7 @@ impl RetainedReports {
     pub(super) fn repeat_end(&mut self, job: JobId) -> Vec<Report> {
         let Some(kept) = self.jobs.get_mut(&job) else { return Vec::new() };
         kept.unsent_freed.clear();
+        kept.unsent_used.clear();
         let freed = set(&kept.freed);
         let failed = kept.failed;
         let failed =
@@ -268,7 +302,9 @@ impl RetainedReports {
             (!nodes.is_empty()).then_some(Report::Abandoned { job, nodes, cause })
         });
         let freed = (!freed.is_empty()).then_some(Report::Freed { job, nodes: freed });
-        [failed].into_iter().chain(abandoned).chain([freed]).flatten().collect()
+        let nodes: Vec<_> = kept.used.iter().map(|(&node, &used)| (node, used)).collect();
+        let used = (!nodes.is_empty()).then_some(Report::Used(UseReport { job, nodes }));
+        [failed].into_iter().chain(abandoned).chain([used, freed]).flatten().collect()
     }
 
     /// Nodes left: nothing of them is kept for this job any more.

@@ -10,7 +10,7 @@ use super::quota::request_bytes;
 use super::time::HeadTime;
 use crate::message::{
     Command, ContentHash, JobRecord, JobRequest, JobSpec, JobState, Nanos, NodeRanks, NodeSet,
-    Outcome, PreparedRanks, RankAddress,
+    Outcome, PartUse, PreparedRanks, RankAddress,
 };
 
 /// A job that is not over, or was over a short time ago.
@@ -41,6 +41,8 @@ pub(super) struct Job {
     pub(super) not_kept_recorded: u64,
     /// Its followers know that not all is kept.
     pub(super) not_kept_told: bool,
+    /// What it has used on its nodes, as they said last.
+    pub(super) used: BTreeMap<NodeId, PartUse>,
 }
 
 /// A node's share of a job.
@@ -82,6 +84,7 @@ impl Job {
             not_kept_before: not_kept,
             not_kept_recorded: not_kept,
             not_kept_told: false,
+            used: BTreeMap::new(),
         }
     }
 

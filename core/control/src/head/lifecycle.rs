@@ -81,6 +81,7 @@ impl Head {
         let shares = self.scheduler.shares(placement, &self.membership);
         let spec = &mut job.record.spec;
         spec.layout = sizing::layout(&spec.request, &job.demand, &shares);
+        job.record.used.processors = u32::try_from(placement.processors.len()).unwrap_or(u32::MAX);
         let spec = job.spec_for_nodes();
         let nodes: Vec<NodeId> = spec.layout.iter().map(|part| part.node).collect();
         job.parts = nodes.iter().map(|&node| (node, JobPart::default())).collect();
@@ -218,6 +219,8 @@ impl Head {
     pub(super) fn finish(&mut self, id: JobId, outcome: &Outcome) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.record.ended_ms = Some(self.time.wall_ms());
+        job.record.used = job.used_so_far();
+        job.used.clear();
         let bytes = job.charged + job.input_bytes();
         let (uid, nodes) = (job.uid(), job.nodes());
         job.parts.clear();

@@ -22,7 +22,7 @@
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
 //! `listing`, `paging` and `privacy` decide what each user sees of the jobs, `taken` says what these have of the nodes, `channels` which
-//! nodes have a job's channels.
+//! nodes have a job's channels, `usage` what jobs have used.
 //!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
 //! `reconciliation` (nodes that come and go), `submission`, `lifecycle`, `preparation` and `ending` (of jobs).
@@ -91,6 +91,7 @@ mod time;
 mod timetable;
 mod traces;
 mod transfers;
+mod usage;
 mod verdicts;
 mod waiting;
 

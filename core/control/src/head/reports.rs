@@ -50,6 +50,7 @@ impl Head {
             Report::Exchange(report) => self.exchange(link, report),
             Report::Relay(report) => self.relay(link, report),
             Report::Standing(report) => self.standing_report(link, report),
+            Report::Used(report) => self.used(report),
         }
     }
 

@@ -61,6 +61,9 @@ impl Head {
             ClientRequest::WebTicket { .. } => {
                 Err(refusal(RefusalKind::Internal, "this head serves no browsers".to_string()))
             }
+            ClientRequest::Usage(_) => {
+                Err(refusal(RefusalKind::Internal, "this head keeps no accounts".to_string()))
+            }
             ClientRequest::Sample => self.sample_all((client, user), SampleScope::Nodes),
             ClientRequest::SampleLoad { slices } => {
                 self.sample_all((client, user), SampleScope::Load { slices })

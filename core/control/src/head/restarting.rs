@@ -11,7 +11,7 @@ use kumi_sched::{JobId, NodeId};
 
 use super::job::Job;
 use super::{Head, HeadAction};
-use crate::message::{Command, JobState, Outcome};
+use crate::message::{Command, JobState, JobUse, Outcome};
 
 /// Why a job is started again that ended so; none if that is its own end.
 fn cause(outcome: &Outcome, names: &[String]) -> Option<String> {
@@ -76,7 +76,11 @@ impl Head {
     fn renew_record(&mut self, id: JobId) -> u32 {
         let wall_ms = self.time.wall_ms();
         let Some(job) = self.jobs.get_mut(id) else { return 0 };
+        let used = job.used_so_far();
+        job.used.clear();
         let record = &mut job.record;
+        // It holds nothing until it has nodes again.
+        record.used = JobUse { processors: 0, nodes: 0, ..used };
         record.restarts += 1;
         record.started_ms = None;
         record.spec.layout = Vec::new();

@@ -10,7 +10,7 @@ use super::quota::Account;
 use super::{Head, admission, refusal};
 use crate::batch::{ARRAY_INDEX, ArrayRange, ArrayTask, MOST_TASKS};
 use crate::message::{
-    JobRecord, JobRequest, JobSpec, JobState, Refusal, RefusalKind, User, WaitLimit,
+    JobRecord, JobRequest, JobSpec, JobState, JobUse, Refusal, RefusalKind, User, WaitLimit,
 };
 use crate::user::check_root_jobs;
 use alloc::vec::Vec;
@@ -204,6 +204,7 @@ impl Head {
             output_not_kept: 0,
             restarts: 0,
             end_request: None,
+            used: JobUse::default(),
         }
     }
 }

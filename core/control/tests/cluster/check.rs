@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_control::message::{
-    JobRecord, JobState, NodeRanks, Outcome, RankStatus, RefusalKind, WaitLimit,
+    JobRecord, JobState, NodeRanks, Outcome, PartUse, RankStatus, RefusalKind, WaitLimit,
 };
 use kumi_sched::{Column, JobId, Timetable};
 
+use crate::nodes::used_by;
 use crate::world::{Faults, GRACE, LEASE, MS, World};
 
 /// What really happened, to compare with what the head says.
@@ -141,6 +142,7 @@ impl World {
                     let status = self.ledger.exits.get(&(job, rank));
                     assert_eq!(status, Some(&RankStatus::Exited(0)), "job {job} rank {rank}");
                 }
+                self.check_use(record);
             }
             Outcome::RankFailed { rank, node, status } => {
                 assert_eq!(self.ledger.exits.get(&(job, *rank)), Some(status));
@@ -179,6 +181,20 @@ impl World {
             let took = self.now - at;
             assert!(took <= most, "job {job} took {took} ns to end: {outcome:?}");
         }
+    }
+
+    /// What a job has used on each of its nodes is counted once, whatever broke meanwhile.
+    fn check_use(&self, record: &JobRecord) {
+        let (job, layout) = (record.spec.job, &record.spec.layout);
+        let parts = layout.iter().map(|part| used_by(job, part.node.0));
+        let measured = parts.fold(PartUse::default(), PartUse::plus);
+        match record.restarts {
+            0 => assert_eq!(record.used.measured, measured, "job {job}"),
+            // What it used before a node was lost counts, too.
+            _ => assert!(record.used.measured.used_us >= measured.used_us, "job {job}"),
+        }
+        assert_eq!(record.used.nodes as usize, layout.len(), "job {job}");
+        assert!(record.used.processors > 0, "job {job} held nothing");
     }
 
     /// Whoever starts the job again meets nothing of it, on nodes that are cut off neither.

@@ -106,6 +106,7 @@ fn report_kind(report: &Report) -> &'static str {
         Report::ProgramWanted { .. } => "ProgramWanted",
         Report::Freed { .. } => "Freed",
         Report::Exchange(_) => "Exchange",
+        Report::Used(_) => "Used",
         Report::Output { .. } => "Output",
         _ => "other reports",
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent};
 use kumi_control::message::{
-    ContentHash, JobSpec, MessageCounts, NodeDescription, NodeSample, PreparedRanks, RankAddress,
-    RankStatus, Refusal, RefusalKind, Stream, SwitchSample,
+    ContentHash, JobSpec, MessageCounts, NodeDescription, NodeSample, PartUse, PreparedRanks,
+    RankAddress, RankStatus, Refusal, RefusalKind, Stream, SwitchSample,
 };
 use kumi_control::tree::Parent;
 use kumi_sched::{JobId, NodeId, Timetable};
@@ -48,6 +48,13 @@ impl Local {
     pub fn runs(&self) -> bool {
         self.started && !self.killed && !self.alive.is_empty()
     }
+}
+
+/// What the daemon of a node measures of a job that is over there.
+pub fn used_by(job: JobId, number: u32) -> PartUse {
+    let memory = number.is_multiple_of(2).then_some(1 << 20);
+    let job = job.number().0;
+    PartUse { turns_us: 1_000 * job, used_us: job + u64::from(number), memory }
 }
 
 impl NodeSim {
@@ -389,6 +396,9 @@ impl World {
         // As a program that writes the rest of its buffer.
         let (stream, data) = (Stream::Out, format!("rank {rank} ends\n").into_bytes());
         self.agent_event(number, AgentEvent::Output { job, rank, stream, data });
+        // So far. What it says at the end counts in the place of this.
+        let used = PartUse { used_us: 1, ..PartUse::default() };
+        self.agent_event(number, AgentEvent::Used { job, used });
         let status = if fails { RankStatus::Exited(3) } else { RankStatus::Exited(0) };
         self.ledger.exits.insert((job, rank), status);
         if fails {
@@ -419,8 +429,11 @@ impl World {
         if !self.nodes[number as usize].alive(incarnation) {
             return;
         }
-        if let AgentEvent::Freed { job } = event {
-            self.node(number).jobs.remove(&job);
+        if let AgentEvent::Freed { job } = event
+            && let Some(local) = self.node(number).jobs.remove(&job)
+            && local.started
+        {
+            self.agent_event(number, AgentEvent::Used { job, used: used_by(job, number) });
         }
         self.agent_event(number, event);
     }

@@ -314,6 +314,7 @@ impl World {
                 ("Prepared", children),
                 ("Start", children),
                 ("Freed", children),
+                ("Used", children),
                 ("Forget", children),
                 ("Timetable", 2 * children),
                 ("Exchange", u64::from(EXCHANGES) * children),

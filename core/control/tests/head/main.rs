@@ -32,6 +32,7 @@ mod restarts;
 mod revocations;
 mod same;
 mod slice;
+mod usage;
 mod verdicts;
 mod waiting;
 

@@ -117,6 +117,11 @@ impl JobGroups {
         self.with(Controller::Memory).and_then(Part::memory_used)
     }
 
+    /// The most memory that the job had at a time, in bytes, counted as now; none if nobody counts it.
+    pub fn memory_peak(&self) -> Option<u64> {
+        self.with(Controller::Memory).and_then(Part::memory_peak)
+    }
+
     /// The memory that the job had used up when the kernel killed: its limit or, if the node ran out first, what it had.
     pub fn memory_used_up(&self) -> u64 {
         let peak = self.with(Controller::Memory).and_then(Part::memory_peak);

@@ -7,10 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Quotas, invalid};
 use crate::durations;
+use crate::head::UsageKeep;
 use crate::job::CacheLimits;
+use kumi_control::usage::DAY_MS;
 
 /// Most jobs that are over and stay known.
 const MOST_JOBS: u32 = 65_536;
+/// Most days and jobs of which accounts are kept.
+const MOST_USAGE_DAYS: u32 = 3_650;
+const MOST_USAGE_JOBS: u32 = 10_000_000;
 
 /// What the head keeps of jobs that are over, and each node of their programs. The rest goes while they run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +36,12 @@ pub struct Retention {
     /// How long a program stays in the cache that no job uses, as `12h` or `30d`, at most `365d`.
     #[serde(default = "defaults::age")]
     pub programs_age: String,
+    /// For how many days it is kept what a job has used, 1 to 3,650.
+    #[serde(default = "defaults::usage_keep_days")]
+    pub usage_keep_days: u32,
+    /// Of how many jobs it is kept, 1 to 10,000,000. Those that ended first go.
+    #[serde(default = "defaults::usage_jobs")]
+    pub usage_jobs: u32,
 }
 
 /// Bytes of a MiB.
@@ -49,6 +60,14 @@ mod defaults {
     pub(super) fn spool_mib() -> u64 {
         65_536
     }
+    /// A year and a month: a year can be compared with the one before.
+    pub(super) fn usage_keep_days() -> u32 {
+        400
+    }
+    /// About 150 MiB.
+    pub(super) fn usage_jobs() -> u32 {
+        1_000_000
+    }
     /// Twice the largest program.
     pub(super) fn programs_mib() -> u64 {
         8_192
@@ -63,6 +82,8 @@ impl Default for Retention {
             spool_mib: defaults::spool_mib(),
             programs_mib: defaults::programs_mib(),
             programs_age: defaults::age(),
+            usage_keep_days: defaults::usage_keep_days(),
+            usage_jobs: defaults::usage_jobs(),
         }
     }
 }
@@ -81,6 +102,12 @@ impl Retention {
         }
     }
 
+    /// Which accounts the head keeps.
+    pub(crate) fn of_usage(&self) -> UsageKeep {
+        let age_ms = u64::from(self.usage_keep_days).saturating_mul(DAY_MS);
+        UsageKeep { age_ms, jobs: self.usage_jobs.into() }
+    }
+
     /// What the cache of a node keeps.
     pub fn of_programs(&self) -> CacheLimits {
         let age = durations::estimate(&self.programs_age).unwrap_or(Duration::MAX);
@@ -93,6 +120,16 @@ impl Retention {
                 "jobs under [retention] is {}, which is not between 1 and {MOST_JOBS}",
                 self.jobs
             ));
+        }
+        for (key, value, most) in [
+            ("usage_keep_days", self.usage_keep_days, MOST_USAGE_DAYS),
+            ("usage_jobs", self.usage_jobs, MOST_USAGE_JOBS),
+        ] {
+            if !(1..=most).contains(&value) {
+                return invalid(format!(
+                    "{key} under [retention] is {value}, which is not between 1 and {most}"
+                ));
+            }
         }
         for (key, age) in [("age", &self.age), ("programs_age", &self.programs_age)] {
             if durations::estimate(age).is_none() {
@@ -136,6 +173,9 @@ mod tests {
         let usual = CacheLimits { bytes: 8 << 30, age: 30 * day };
         assert_eq!(some.retention.of_programs(), usual);
         let text = "[retention]\nprograms_mib = 5\nprograms_age = \"1d\"\n";
+        let keep = parse(&format!("{GOOD}[retention]\nusage_keep_days = 2\nusage_jobs = 7\n"));
+        let two_days = UsageKeep { age_ms: 2 * DAY_MS, jobs: 7 };
+        assert_eq!(keep.unwrap().retention.of_usage(), two_days);
         let few = parse(&format!("{GOOD}{text}")).unwrap().retention.of_programs();
         assert_eq!(few, CacheLimits { bytes: 5 << 20, age: day });
         for (wrong, says) in [
@@ -151,6 +191,11 @@ mod tests {
             ("programs_mib = 0", "programs_mib under [retention] is 0"),
             ("spool_mib = 4095", "less than spool_mib_per_job, 4096"),
             ("days = 3", "unknown field"),
+            (
+                "usage_keep_days = 0",
+                "usage_keep_days under [retention] is 0, which is not between 1 and 3650",
+            ),
+            ("usage_jobs = 0", "usage_jobs under [retention] is 0"),
         ] {
             let error = parse(&format!("{GOOD}[retention]\n{wrong}\n")).unwrap_err().to_string();
             assert!(error.contains(says), "{wrong}: {error}");

@@ -83,6 +83,7 @@ impl KnownClient {
                 | ClientRequest::Sample
                 | ClientRequest::SampleLoad { .. }
                 | ClientRequest::SamplePeers { .. }
+                | ClientRequest::Usage(_)
         );
         match &self.doubt {
             Some(refused) if !public => Err(refused.clone()),

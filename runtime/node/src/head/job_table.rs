@@ -1,8 +1,9 @@
-//! Durable job table of the head: SQLite, one row for each job.
+//! Durable job table of the head: SQLite, one row for each job, and accounts of those that are over.
 //!
 //! A table of one of the seven versions before is brought up to date when it is opened.
 
 mod earlier;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::fs::{OpenOptions, Permissions};
@@ -16,6 +17,8 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::exit::{ExitCode, Failure};
 use earlier::{READERS, RecordReader};
+use usage::UsageTrim;
+pub(crate) use usage::{UsageKeep, read as read_usage};
 
 /// Layout of the table. Rows hold records as postcard, of the `CONTROL_VERSION` that the table has.
 const SCHEMA: u32 = 1;
@@ -74,6 +77,7 @@ pub struct JobTable {
     connection: Connection,
     /// Keys and environments of jobs that are over may still be in the log of changes.
     secrets_left: bool,
+    trimmed: UsageTrim,
 }
 
 /// Makes the file, readable by its owner only: records hold environments and keys. What SQLite puts
@@ -128,8 +132,9 @@ impl JobTable {
                 found: format!("{}.{}", found >> 16, found & 0xffff),
             });
         }
+        usage::open(&mut connection)?;
         // An earlier head may have been killed before it forgot.
-        Ok(Self { connection, secrets_left: true })
+        Ok(Self { connection, secrets_left: true, trimmed: UsageTrim::default() })
     }
 
     /// All jobs, ascending. The oldest of very many that are over are dropped first.
@@ -183,6 +188,7 @@ impl JobTable {
                     state_name(&record.state),
                     postcard::to_allocvec(record)?,
                 ])?;
+                usage::add(&transaction, record)?;
             }
         }
         transaction.commit()?;
@@ -207,6 +213,14 @@ impl JobTable {
             }
         }
         Ok(transaction.commit()?)
+    }
+
+    /// Removes accounts that are not to be kept, once an hour.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub(crate) fn trim_usage(&mut self, keep: UsageKeep, now_ms: u64) -> Result<(), TableError> {
+        usage::trim(&mut self.connection, (&mut self.trimmed, keep), now_ms)
     }
 
     /// Takes keys and environments of jobs that are over out of the log of changes, in which older versions of records stand:
@@ -273,7 +287,10 @@ fn state_name(state: &JobState) -> &'static str {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use kumi_control::message::{ContentHash, JobRequest, JobSpec, Outcome, Program, User};
+    use kumi_control::message::{
+        ContentHash, JobRequest, JobSpec, NodeRanks, Outcome, Program, User,
+    };
+    use kumi_sched::NodeId;
 
     pub(crate) fn record(job: u64, state: JobState) -> JobRecord {
         let program = Program { path: "/bin/true".into(), hash: ContentHash([7; 32]), size: 9 };
@@ -296,6 +313,7 @@ pub(crate) mod tests {
             output_not_kept: 0,
             restarts: 0,
             end_request: None,
+            used: Default::default(),
         }
     }
 
@@ -392,10 +410,11 @@ pub(crate) mod tests {
         // Where the byte stands that says whether it has a terminal.
         let other = postcard::to_allocvec(&terminal).unwrap();
         let at = now.iter().zip(&other).position(|(one, other)| one != other).unwrap();
-        // Behind it begin the options that version 14 added, none of five, and that of version 15. It added the last two bytes, too.
+        // Behind it begin the options that version 14 added, none of five, and that of version 15. It added the last seven
+        // bytes, too.
         assert_eq!(now[at..at + 7], [0; 7]);
-        let end = now.len() - 2;
-        assert_eq!(now[end..], [0; 2]);
+        let end = now.len() - 7;
+        assert_eq!(now[end..], [0; 7]);
         for (control, kept) in [(10, 0), (11, 0), (12, 1), (13, 1), (14, 6)] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("head.db");
@@ -410,6 +429,37 @@ pub(crate) mod tests {
                 std::slice::from_ref(&record)
             );
         }
+    }
+
+    #[test]
+    fn jobs_of_version_14_hold_the_processors_of_their_places() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut record = record(5, JobState::Running);
+        record.output_not_kept = 7;
+        let part = |node, processors: &[u32]| NodeRanks {
+            node: NodeId(node),
+            first: node,
+            count: 3,
+            processors: processors.to_vec(),
+        };
+        record.spec.layout = vec![part(0, &[4, 5]), part(3, &[])];
+        let mut table = JobTable::open(&path).unwrap();
+        table.persist([&record]).unwrap();
+        let mut terminal = record.clone();
+        terminal.spec.request.terminal = Some(Default::default());
+        let now = postcard::to_allocvec(&record).unwrap();
+        let other = postcard::to_allocvec(&terminal).unwrap();
+        // Version 15 added an option behind five others, and seven bytes at the end.
+        let option = 6 + now.iter().zip(&other).position(|(one, other)| one != other).unwrap();
+        let (before, added) = now.split_at(now.len() - 7);
+        assert_eq!(added, [0; 7]);
+        let old = [&before[..option], &before[option + 1..]].concat();
+        table.connection.execute("UPDATE jobs SET record = ?1", params![old]).unwrap();
+        table.connection.pragma_update(None, "user_version", version(14)).unwrap();
+        drop(table);
+        record.used.processors = 5;
+        assert_eq!(JobTable::open(&path).unwrap().load().unwrap(), [record]);
     }
 
     fn taken_over(control: u32, record: &str) {

@@ -12,6 +12,7 @@
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
+//! | `usage` | questions about what jobs have used |
 //! | `monitor` | load of ranks, pictures, history |
 //! | `web` | the web server: questions of browsers, tickets |
 
@@ -27,6 +28,7 @@ mod monitor;
 mod records;
 mod reserve;
 mod spool;
+mod usage;
 mod web;
 
 use std::cell::{Cell, RefCell};
@@ -41,7 +43,8 @@ use std::time::Duration;
 use kumi_control::disclosure::EXCHANGE;
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up, User,
+    ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up,
+    UsageQuery, User,
 };
 use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
@@ -63,6 +66,7 @@ use clients::{ClientOutbox, Clients};
 use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
 use identity::Origin;
+pub(crate) use job_table::UsageKeep;
 use leases::Leases;
 use links::{LinkEvent, Links, RelayedClient};
 use metrics::{HeadCounters, HeadMetrics};
@@ -70,6 +74,7 @@ use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, Written};
 use reserve::ReserveHeld;
 use spool::{SpoolQuota, Spools};
+use usage::{UsageQuestion, UsageReader};
 use web::WebService;
 
 /// Between attempts to write records that could not be written.
@@ -187,6 +192,7 @@ struct HeadDaemon {
     records: JobRecords,
     held: HeldActions,
     spools: Spools,
+    usage: UsageReader,
     links: Links,
     clients: Clients,
     monitor: Monitor,
@@ -223,7 +229,12 @@ impl HeadDaemon {
         let listener = listening::listen(config.head_here()?, Some(&paths::head_pid(dir))).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
-        let (records, known) = JobRecords::open(&paths::head_db(dir), Rc::clone(&counts))?;
+        let (records, known) = JobRecords::open(
+            &paths::head_db(dir),
+            config.retention.of_usage(),
+            Rc::clone(&counts),
+        )?;
+        let usage = UsageReader::start(paths::head_db(dir))?;
         let reserve = Rc::clone(records.reserve());
         let mut spools = open_spools(dir, (&config, &known), (Rc::clone(&counts), reserve))?;
         let jobs = known.len();
@@ -258,6 +269,7 @@ impl HeadDaemon {
             records,
             held: HeldActions::default(),
             spools,
+            usage,
             links,
             clients,
             monitor,
@@ -303,6 +315,7 @@ impl HeadDaemon {
                     self.handle(HeadEvent::Client(MONITOR, MONITOR_USER, request));
                 }
                 question = self.web.question() => self.question(question),
+                (client, reply) = self.usage.answered() => self.clients.reply(client, reply),
                 () = self.spools.progress() => {
                     for event in self.spools.release() {
                         self.handle(event);
@@ -347,12 +360,27 @@ impl HeadDaemon {
             Event::Head(HeadEvent::Client(client, user, ClientRequest::WebTicket { act })) => {
                 self.ticket(client, user, act);
             }
+            Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
+                self.usage_question(client, &user, query);
+            }
             Event::Head(event) => self.handle(event),
             Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
             Event::ClientDown(client) => {
                 self.clients.disconnected(client);
                 self.handle(HeadEvent::ClientGone(client));
             }
+        }
+    }
+
+    /// A client asks what jobs have used: the thread that reads the table answers.
+    fn usage_question(&mut self, client: ClientId, user: &User, query: UsageQuery) {
+        let head = self.head.borrow();
+        // Those that are over come first: the head may know them, too.
+        let others = self.records.unwritten_usage().chain(head.usage_so_far()).collect();
+        let (viewer, now_ms) = (head.usage_viewer(user), wall_ms());
+        let question = UsageQuestion { client, query, viewer, now_ms, others };
+        if let Err(refused) = self.usage.ask(question) {
+            self.clients.reply(client, ClientReply::Refused(refused));
         }
     }
 

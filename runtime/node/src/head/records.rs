@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use kumi_control::message::JobRecord;
+use kumi_control::message::{JobRecord, JobUsage};
 use kumi_sched::JobId;
 use rusqlite::ErrorCode;
 use tokio::sync::mpsc;
 
-use super::job_table::{JobTable, TableError};
+use super::job_table::{JobTable, TableError, UsageKeep};
 use super::metrics::HeadCounters;
 use super::reserve::{DiskReserve, ReserveHeld};
+use crate::clock::wall_ms;
 use crate::exit::{ExitCode, Failure};
 
 /// A write that takes longer holds up whoever submits a job: better say so.
@@ -74,7 +75,7 @@ pub(super) struct JobRecords {
 
 /// Writes until nobody orders any more.
 fn write(
-    mut table: JobTable,
+    (mut table, keep): (JobTable, UsageKeep),
     orders: &std::sync::mpsc::Receiver<Order>,
     done: &mpsc::UnboundedSender<Written>,
 ) {
@@ -87,6 +88,9 @@ fn write(
                 let removed = table.remove(&jobs);
                 if let Err(error) = table.forget_secrets() {
                     tracing::error!(%error, "keys and environments of jobs that are over are still in the log of the job table");
+                }
+                if let Err(error) = table.trim_usage(keep, wall_ms()) {
+                    tracing::error!(%error, "old accounts are not removed yet");
                 }
                 Written::Removed(jobs, removed)
             }
@@ -115,12 +119,14 @@ impl TableError {
 }
 
 impl JobRecords {
-    /// Opens the table at `path`, or makes it, and starts its writer. Returns the records that it holds, too.
+    /// Opens the table at `path`, or makes it, and starts its writer, which keeps so many accounts. Returns the records that it
+    /// holds, too.
     ///
     /// # Errors
     /// When the table cannot be used or read, or there is no thread.
     pub(super) fn open(
         path: &Path,
+        keep: UsageKeep,
         counts: Rc<HeadCounters>,
     ) -> Result<(Self, Vec<JobRecord>), Failure> {
         let mut table = JobTable::open(path)?;
@@ -129,7 +135,7 @@ impl JobRecords {
         let (orders, queue) = sync_channel(2);
         let (sender, done) = mpsc::unbounded_channel();
         let writer = std::thread::Builder::new().name("job-table".to_owned());
-        writer.spawn(move || write(table, &queue, &sender)).map_err(|error| {
+        writer.spawn(move || write((table, keep), &queue, &sender)).map_err(|error| {
             Failure::new(
                 ExitCode::MachineLimits,
                 format!("no thread can be made: {error}; raise the limit of processes"),
@@ -173,6 +179,13 @@ impl JobRecords {
     /// Whether that write is over. If it failed, its records are in memory and are written again.
     pub(super) fn is_settled(&self, write: WriteNumber) -> bool {
         write <= self.settled
+    }
+
+    /// Accounts of jobs that are over and not on the disk yet.
+    pub(super) fn unwritten_usage(&self) -> impl Iterator<Item = JobUsage> + '_ {
+        let records = self.unwritten.values().map(|(_, record)| record);
+        let over = records.filter(|record| record.ended_ms.is_some());
+        over.map(|record| JobUsage::of(record, record.used))
     }
 
     /// Whether the table has all records.
@@ -316,7 +329,8 @@ mod tests {
     fn only_a_full_disk_takes_the_reserve() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
-        let (mut records, _) = JobRecords::open(&path, Rc::default()).unwrap();
+        let (mut records, _) =
+            JobRecords::open(&path, UsageKeep { age_ms: 1, jobs: 1 }, Rc::default()).unwrap();
         let is_held = || path.with_extension("reserve").exists();
         for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
             records.take(Written::Records(1, Err(error(code))));

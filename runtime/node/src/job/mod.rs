@@ -21,6 +21,7 @@ mod streams;
 mod terminal;
 pub mod traces;
 mod unkillable;
+mod usage;
 mod user;
 
 use std::cell::RefCell;

@@ -14,9 +14,12 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
+
+use crate::process_table::process_stat;
 
 /// Request to spawn a process.
 pub(super) struct SpawnRequest<'a> {
@@ -98,6 +101,22 @@ impl Process {
             Self::SpawnedProcess(born) => drop(kill(Pid::from_raw(born.pid), Signal::SIGKILL)),
             Self::Child(child) => drop(child.start_kill()),
         }
+    }
+
+    /// Waits until it has ended, and says how much processor time it used with all that it waited for, in nanoseconds. None if
+    /// the system does not say, or for a process that was born in a control group, which counts better.
+    pub(super) async fn processor_time(&self) -> Option<u64> {
+        let Self::Child(child) = self else { return None };
+        let pid = i32::try_from(child.id()?).ok()?;
+        let pidfd = pidfd_open(rustix::process::Pid::from_raw(pid)?, PidfdFlags::NONBLOCK).ok()?;
+        #[expect(
+            deprecated,
+            reason = "the other constructor is unsafe; an OwnedFd keeps its descriptor"
+        )]
+        let ended = AsyncFd::with_interest(pidfd, Interest::READABLE).ok()?;
+        // Who has ended keeps its number until it is waited for.
+        ended.readable().await.ok()?.retain_ready();
+        process_stat(pid).map(|stat| stat.used_with_children())
     }
 
     /// Waits for its end.

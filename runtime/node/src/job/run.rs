@@ -30,6 +30,7 @@ use super::shim::{SERVER, ShimReport, read_reports};
 use super::streams::{Input, pump};
 use super::terminal::Terminal;
 use super::unkillable::KillWatch;
+use super::usage::UseMeter;
 use super::{JobCommand, JobEvent, LiveJob, NodeServices};
 use crate::cgroup::JobGroups;
 use crate::client::refusal;
@@ -93,6 +94,7 @@ pub(super) struct JobTask {
     pub(super) devices: Option<JobDevices>,
     memory_kills: MemoryKills,
     pub(super) kill_watch: KillWatch,
+    pub(super) use_meter: UseMeter,
     /// Process groups of the ranks; 0 once the rank is reaped.
     pub(super) groups: Arc<Vec<AtomicI32>>,
     pub(super) input: Input,
@@ -108,7 +110,7 @@ pub(super) struct JobTask {
     /// Shims that are not ready yet.
     unready: usize,
     prepared: bool,
-    started: bool,
+    pub(super) started: bool,
     pub(super) launched: bool,
     pub(super) killed: bool,
     pub(super) failed: Option<Refusal>,
@@ -151,6 +153,7 @@ impl JobTask {
             devices: Some(devices),
             memory_kills: MemoryKills::default(),
             kill_watch: KillWatch::default(),
+            use_meter: UseMeter::default(),
             groups,
             input: Input::none(),
             terminal: None,
@@ -206,10 +209,13 @@ impl JobTask {
         }
         let (groups, services, tell) =
             (Arc::clone(&self.groups), Rc::clone(&self.services), tell.clone());
+        let ended = self.use_meter.ended();
         tokio::task::spawn_local(async move {
+            let used = process.processor_time().await;
             let status = process.wait().await;
             // Before anything else runs: from now on the number may be another process's.
             let group = groups[index].swap(0, Ordering::Relaxed);
+            ended.add(used);
             services.watcher.remove(group);
             let status = status.unwrap_or_else(|error| {
                 tracing::error!(group, %error, "a rank could not be waited for");
@@ -277,6 +283,7 @@ impl JobTask {
                 _ = looks.tick() => {
                     self.look_at_kills().await;
                     self.look_at_killed().await;
+                    self.tell_use_so_far().await;
                 }
             }
         }
@@ -550,6 +557,7 @@ impl JobTask {
         self.wait_for_processes().await;
         self.terminal = None;
         self.last_parts().await;
+        self.tell_use().await;
         self.services.switcher.remove(self.job);
         let live = self.services.live.borrow_mut().remove(&self.job);
         if let Some(live) = live {

@@ -317,6 +317,7 @@ mod tests {
             output_not_kept: 0,
             restarts: 0,
             end_request: None,
+            used: Default::default(),
         }
     }
 

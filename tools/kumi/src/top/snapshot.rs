@@ -287,6 +287,7 @@ pub mod tests {
             output_not_kept: 0,
             restarts: 0,
             end_request: None,
+            used: Default::default(),
         }
     }
 

@@ -3,8 +3,8 @@
 
 use kumi_control::batch::{After, ArrayTask, BatchOptions};
 use kumi_control::message::{
-    self, CONTROL_VERSION, JobRecord, JobRequest, JobSpec, JobState, ProcessLimits, Program,
-    Resources, SealKey, WaitLimit, WindowSize,
+    self, CONTROL_VERSION, JobRecord, JobRequest, JobSpec, JobState, JobUse,
+    ProcessLimits, Program, Resources, SealKey, WaitLimit, WindowSize,
 };
 use kumi_sched::{JobId, NodeId};
 use serde::Deserialize;
@@ -198,7 +198,8 @@ struct Record14 {
     output_not_kept: u64,
 }
 
-/// Reads a record of version 14. Version 15 added how often jobs were started again, and until when they were asked to end.
+/// Reads a record of version 14. Version 15 added how often jobs were started again, and until when they were asked to end,
+/// and what they use.
 fn read_14(bytes: &[u8]) -> Result<JobRecord, postcard::Error> {
     let Record14 { before, output_not_kept } = postcard::from_bytes(bytes)?;
     Ok(JobRecord { output_not_kept, ..before.into_record() })
@@ -216,6 +217,7 @@ where
         let (user, request) = (user.into(), request.into());
         let layout = layout.into_iter().map(Into::into).collect();
         let spec = JobSpec { job, user, request, layout, channel_key, seal_key };
+        let used = held_by(&spec);
         JobRecord {
             spec,
             state,
@@ -225,6 +227,17 @@ where
             output_not_kept: 0,
             restarts: 0,
             end_request: None,
+            used,
         }
     }
+}
+
+/// The processors that a job of an earlier version has: those that its record names, or one for each rank.
+fn held_by(spec: &JobSpec) -> JobUse {
+    let of_part = |part: &message::NodeRanks| match part.processors.len() {
+        0 => part.count,
+        some => u32::try_from(some).unwrap_or(u32::MAX),
+    };
+    let processors = spec.layout.iter().map(of_part).fold(0, u32::saturating_add);
+    JobUse { processors, ..JobUse::default() }
 }

@@ -1,0 +1,91 @@
+//! What a job uses on this node: processor time of its turns and of its processes, and memory.
+//!
+//! A control group counts what all processes used that were ever in it. Where there is none, the ranks are looked at, each with
+//! the processes that it has waited for, to the system's tick.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use kumi_control::agent::AgentEvent;
+use kumi_control::message::PartUse;
+
+use super::run::JobTask;
+use crate::process_table::process_stat;
+
+/// From one report to the next of a job that runs.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Processor time of ranks that have ended, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EndedTime(Rc<Cell<u64>>);
+
+impl EndedTime {
+    /// One more has ended, and used so much if that is known.
+    pub(super) fn add(&self, used: Option<u64>) {
+        self.0.set(self.0.get().saturating_add(used.unwrap_or(0)));
+    }
+}
+
+/// What is needed to say what the job has used.
+#[derive(Debug)]
+pub(super) struct UseMeter {
+    ended: EndedTime,
+    told: Instant,
+}
+
+impl Default for UseMeter {
+    fn default() -> Self {
+        Self { ended: EndedTime::default(), told: Instant::now() }
+    }
+}
+
+impl UseMeter {
+    /// Where ranks that end are counted.
+    pub(super) fn ended(&self) -> EndedTime {
+        self.ended.clone()
+    }
+}
+
+impl JobTask {
+    /// Tells what the job has used, if it runs and that was not told lately.
+    pub(super) async fn tell_use_so_far(&mut self) {
+        if self.use_meter.told.elapsed() >= INTERVAL {
+            self.tell_use().await;
+        }
+    }
+
+    /// Tells what the job has used, if it was started.
+    pub(super) async fn tell_use(&mut self) {
+        self.use_meter.told = Instant::now();
+        if let Some(used) = self.measured_use() {
+            self.services.tell(AgentEvent::Used { job: self.job, used }).await;
+        }
+    }
+
+    fn measured_use(&self) -> Option<PartUse> {
+        let live = self.services.live.borrow();
+        let live = live.get(&self.job).filter(|_| self.started)?;
+        let turns = live.turns.lasted().saturating_mul(live.share.processors);
+        let (used, memory) = match &self.control {
+            Some(groups) => {
+                let used = groups.main().processor_time();
+                let used = used.inspect_err(|error| {
+                    tracing::warn!(job = %self.job, %error, "the control group does not say what the job has used");
+                });
+                (used.unwrap_or(0), groups.memory_peak())
+            }
+            None => (self.processor_time_of_ranks(), None),
+        };
+        Some(PartUse { turns_us: turns / 1_000, used_us: used / 1_000, memory })
+    }
+
+    /// Nanoseconds that ranks have used, those that have ended too.
+    fn processor_time_of_ranks(&self) -> u64 {
+        let ranks = self.groups.iter().map(|group| group.load(Ordering::Relaxed));
+        let used = ranks.filter(|&rank| rank > 0).filter_map(process_stat);
+        let used = used.map(|stat| stat.used_with_children());
+        used.fold(self.use_meter.ended.0.get(), u64::saturating_add)
+    }
+}
