@@ -119,25 +119,36 @@ impl fmt::Display for Processors {
     }
 }
 
+/// A job wants more than nodes have; `which` completes "the nodes that".
+fn too_few_nodes(
+    f: &mut fmt::Formatter<'_>,
+    (wanted, has): (u32, u32),
+    which: &str,
+    (count, of): (u32, u32),
+) -> fmt::Result {
+    let processors = Processors(wanted);
+    if has < wanted {
+        return write!(
+            f,
+            "it wants {processors}, and the nodes that {which}, {count} of {of}, have {has}"
+        );
+    }
+    write!(
+        f,
+        "it wants {processors} with its memory and devices, each rank on one node, and no nodes that {which}, \
+         {count} of {of}, have them"
+    )
+}
+
 impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NodesAttaching { up, nodes } => {
                 write!(f, "the cluster's nodes have not all attached yet, {up} of {nodes} have")
             }
-            Self::NodesDown { wanted, has, up, nodes } if has < wanted => {
-                let wanted = Processors(wanted);
-                write!(
-                    f,
-                    "it wants {wanted}, and the nodes that are up, {up} of {nodes}, have {has}"
-                )
+            Self::NodesDown { wanted, has, up, nodes } => {
+                too_few_nodes(f, (wanted, has), "are up", (up, nodes))
             }
-            Self::NodesDown { wanted, up, nodes, .. } => write!(
-                f,
-                "it wants {} with its memory and devices, each rank on one node, and no nodes that are up, \
-                 {up} of {nodes}, have them",
-                Processors(wanted)
-            ),
             Self::ProcessorsTaken { wanted, free } if free < wanted => {
                 let wanted = Processors(wanted);
                 write!(f, "it wants {wanted} without another job, and {free} are free")
@@ -168,18 +179,7 @@ impl fmt::Display for WaitReason {
                 write!(f, "its nodes prepare, {ready} of {nodes} are ready")
             }
             Self::NodesDrained { wanted, has, take, drained, nodes } => {
-                let wanted = Processors(wanted);
-                match has < wanted.0 {
-                    true => write!(
-                        f,
-                        "it wants {wanted}, and the nodes that take jobs, {take} of {nodes}, have {has}"
-                    ),
-                    false => write!(
-                        f,
-                        "it wants {wanted} with its memory and devices, each rank on one node, and no nodes \
-                         that take jobs, {take} of {nodes}, have them"
-                    ),
-                }?;
+                too_few_nodes(f, (wanted, has), "take jobs", (take, nodes))?;
                 write!(f, "; {drained} {} drained", if drained == 1 { "is" } else { "are" })
             }
         }
