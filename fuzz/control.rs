@@ -39,6 +39,7 @@ fn config() -> HeadConfig {
         env: Vec::new(),
         revoked: Vec::new(),
         drains: Vec::new(),
+        removed: Vec::new(),
     }
 }
 

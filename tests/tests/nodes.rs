@@ -1,10 +1,11 @@
-//! Nodes that are drained, and take jobs again.
+//! Nodes that are drained, take jobs again, are added and removed.
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::{command, machine};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::net::TcpListener;
 
 /// The node in `kumi node list --json`.
 #[track_caller]
@@ -83,4 +84,111 @@ fn who_may_not_or_means_no_node_is_told() {
         cluster.run_as_other(&["node", "list", "--reason"]).ok();
     }
     assert_eq!(node(&cluster, 0)["state"], "up");
+}
+
+/// A port of this address that is free now.
+fn free_port(address: &str) -> u16 {
+    let listener = TcpListener::bind((address, 0)).expect("a port of loopback");
+    listener.local_addr().expect("bound").port()
+}
+
+/// A cluster of hosts that are all addresses of this machine, up.
+fn hosts(addresses: &[&str], lease_ms: u32) -> TestCluster {
+    let mut cluster = TestCluster::prepare();
+    let line = |(index, address): (usize, &&str)| {
+        format!("host{index} {address}:{} cpus=0 users=any,0\n", free_port(address))
+    };
+    let lines: String = addresses.iter().enumerate().map(line).collect();
+    let file = cluster.state().join("hosts");
+    std::fs::write(&file, lines).expect("our file");
+    cluster.kumi(&["cluster", "init", "--hosts", &file.display().to_string()]).ok();
+    let path = cluster.path().join("cluster.toml");
+    let text = std::fs::read_to_string(&path).expect("cluster.toml");
+    let mut table: toml::Table = text.parse().expect("TOML");
+    let head = format!("{}:{}", addresses[0], free_port(addresses[0]));
+    table.insert("head".to_owned(), head.into());
+    table.insert("root_jobs".to_owned(), true.into());
+    table.insert("lease_ms".to_owned(), lease_ms.into());
+    let text = format!("# a comment\n{}", toml::to_string(&table).expect("TOML"));
+    std::fs::write(&path, text).expect("our file");
+    cluster.try_up_as_it_is().ok();
+    cluster
+}
+
+#[track_caller]
+fn wait_up(cluster: &TestCluster, nodes: usize) {
+    let what = format!("{nodes} nodes");
+    command::wait_for(&what, || (cluster.nodes_up() == nodes).then_some(()));
+}
+
+/// A job runs all the time: a third node comes, gets work, is drained and removed, and the head dies in between.
+#[test]
+fn a_node_comes_and_goes_while_a_job_runs() {
+    let cluster = hosts(&["127.0.0.1", "127.0.0.2"], 300_000);
+    let first = cluster.start(&["run", "-n", "2", "--nodes", "2", "--name", "first", "cat"]);
+    cluster.wait_state("first", "running");
+    let on_three = ["run", "-n", "3", "--nodes", "3", "--name", "wide", "cat"];
+    cluster.kumi(&on_three).fails(78, &["the cluster has 2 nodes"]);
+
+    let address = format!("127.0.0.3:{}", free_port("127.0.0.3"));
+    let add = ["node", "add", "late", "--address", &address, "--cpus", "0", "--users", "any,0"];
+    let said = cluster.kumi(&add).ok().out;
+    assert!(said.starts_with("late is node 2"), "{said}");
+    cluster.kumi(&add).fails(64, &["used twice"]);
+    assert_eq!(node(&cluster, 2)["state"], "down");
+    cluster.kumi(&["cluster", "up"]).ok();
+    wait_up(&cluster, 3);
+    let wide = cluster.start(&on_three);
+    assert_eq!(places(&cluster.wait_state("wide", "running")), [0, 1, 2]);
+
+    // The next head has it, and the jobs.
+    machine::signal(cluster.pid("head"), Signal::SIGKILL);
+    cluster.kumi(&["cluster", "up"]).ok();
+    wait_up(&cluster, 3);
+    cluster.kumi(&["node", "remove", "late"]).fails(75, &["--force", "kumi node drain"]);
+    let drain = cluster.start(&["node", "drain", "late", "--reason", "it goes", "--wait"]);
+    wide.finish().ok();
+    drain.finish().ok();
+    cluster.kumi(&["node", "remove", "late"]).ok();
+    let list = cluster.json(&["node", "list", "--json"]);
+    assert_eq!(list.as_array().map(Vec::len), Some(2), "{list}");
+    let text = std::fs::read_to_string(cluster.path().join("cluster.toml")).expect("cluster.toml");
+    assert!(text.contains("# a comment") && text.contains("removed = true"), "{text}");
+    // Its daemon is refused from now on, also by the next head.
+    cluster.kumi(&on_three).fails(78, &["the cluster has 2 nodes"]);
+    machine::signal(cluster.pid("head"), Signal::SIGKILL);
+    cluster.kumi(&["cluster", "up"]).ok();
+    wait_up(&cluster, 2);
+    machine::signal(cluster.pid("node-2"), Signal::SIGKILL);
+    // The name is free, the number is not.
+    let again = cluster.kumi(&add).ok().out;
+    assert!(again.starts_with("late is node 3"), "{again}");
+    assert_eq!(cluster.job("first").expect("known")["state"], "running");
+    first.finish().ok();
+}
+
+#[test]
+fn a_node_with_a_job_is_removed_by_force() {
+    // The job is over when nothing of it can run on the removed node any more.
+    let cluster = hosts(&["127.0.0.1", "127.0.0.2"], 15_000);
+    let job = cluster.start(&["run", "-n", "2", "--nodes", "2", "--name", "job", "sleep", "600"]);
+    cluster.wait_state("job", "running");
+    cluster.kumi(&["node", "remove", "host1", "--force"]).ok();
+    job.finish().fails(75, &["host1 was lost"]);
+    assert_eq!(cluster.nodes_up(), 1);
+    cluster.kumi(&["node", "remove", "host0", "--force"]).fails(64, &["last node"]);
+    cluster.kumi(&["run", "true"]).ok();
+    machine::signal(cluster.pid("node-1"), Signal::SIGKILL);
+}
+
+#[test]
+fn a_local_cluster_of_namespaces_takes_no_other_nodes() {
+    if !machine::is_root() {
+        let test = "a_local_cluster_of_namespaces_takes_no_other_nodes";
+        return kumi_skip::skip(test, "nodes are namespaces for root only");
+    }
+    let cluster = TestCluster::up(1);
+    if cluster.namespace(0).is_some() {
+        cluster.kumi(&["node", "add", "x", "--address", "10.9.9.9"]).fails(64, &["--local"]);
+    }
 }

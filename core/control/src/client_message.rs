@@ -164,6 +164,18 @@ pub enum ClientRequest {
     },
     /// A page of what jobs have used, those that are over long ago too.
     Usage(UsageQuery),
+    /// Add a node; answered by `NodeAdded`. Only the cluster's owner and root may.
+    AddNode {
+        /// The node as the head's configuration has it, in TOML.
+        definition: String,
+    },
+    /// Remove a node. Only the cluster's owner and root may.
+    RemoveNode {
+        /// The node.
+        node: NodeId,
+        /// End the jobs that are there; otherwise it is refused while there are any.
+        force: bool,
+    },
 }
 
 impl ClientRequest {
@@ -308,6 +320,11 @@ pub enum ClientReply {
     },
     /// Answer to `Usage`.
     Usage(UsagePage),
+    /// Answer to `AddNode`.
+    NodeAdded {
+        /// The number of the new node.
+        node: NodeId,
+    },
 }
 
 #[cfg(test)]

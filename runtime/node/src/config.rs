@@ -21,6 +21,7 @@ mod devices;
 mod job;
 mod kinds;
 mod limits;
+mod members;
 mod node;
 mod privacy;
 mod quotas;
@@ -44,6 +45,8 @@ pub const MIN_SLICE_US: u64 = 250;
 pub const MAX_SLICE_US: u64 = 10_000_000;
 /// Most nodes of one cluster.
 pub const MAX_NODES: usize = 4096;
+/// The same as a bound of numbers of nodes, which daemons go by that may not know the newest nodes.
+pub const MOST_NUMBERS: u32 = 4096;
 /// The least that a daemon of a node is given, in bytes.
 const LEAST_DAEMON_MEMORY: u64 = 256 << 20;
 /// Where a port alone is served on real hosts.
@@ -329,17 +332,17 @@ impl ClusterConfig {
     }
 
     fn validate_nodes(&self) -> Result<(), ConfigError> {
-        if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
+        if self.members().next().is_none() || self.nodes.len() > MAX_NODES {
             return invalid(format!(
                 "the cluster has {} nodes, which is not between 1 and {MAX_NODES}",
                 self.nodes.len()
             ));
         }
         node::check_links(self)?;
-        devices::check_names(self.nodes.iter().map(|node| &node.devices))?;
+        devices::check_names(self.members().map(|(_, node)| &node.devices))?;
         let mut names = BTreeSet::new();
         let mut endpoints = BTreeSet::from([self.head]);
-        for node in &self.nodes {
+        for (_, node) in self.members() {
             if node.name.is_empty() || node.name.len() > 64 || node.name.contains(char::is_control)
             {
                 return invalid(format!(
@@ -442,7 +445,7 @@ impl ClusterConfig {
         node.wire.unwrap_or(self.wire)
     }
 
-    /// Number of nodes.
+    /// Number of nodes, with those that were removed.
     pub fn node_count(&self) -> u32 {
         u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
     }
@@ -453,7 +456,7 @@ impl ClusterConfig {
     /// When the cluster has no such node.
     pub fn node(&self, node: NodeId) -> Result<&NodeConfig, ConfigError> {
         let found = usize::try_from(node.0).ok().and_then(|index| self.nodes.get(index));
-        found.ok_or_else(|| {
+        found.filter(|node| !node.removed).ok_or_else(|| {
             ConfigError::Invalid(format!(
                 "there is no node {node}: cluster {} has nodes 0 to {}",
                 self.name,

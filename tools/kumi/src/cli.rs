@@ -26,7 +26,7 @@ pub enum Command {
     /// Make, start, show, change and stop clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Show the cluster's nodes, and give them no new jobs or jobs again
+    /// Show the cluster's nodes, drain them, add and remove them
     #[command(subcommand)]
     Node(crate::node::NodeCommand),
     /// Run a parallel program and follow it

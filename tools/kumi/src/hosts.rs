@@ -145,6 +145,14 @@ pub fn parse(
     }
 }
 
+/// Reads one line of a host file.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn one(line: &str, resolve: &dyn Fn(&str) -> Option<IpAddr>) -> Result<Host, String> {
+    parse_line(line, resolve)
+}
+
 fn parse_line(content: &str, resolve: &dyn Fn(&str) -> Option<IpAddr>) -> Result<Host, String> {
     let mut words = content.split_whitespace();
     let name = words.next().unwrap_or_default();

@@ -20,8 +20,7 @@ pub(super) struct Drains(BTreeMap<NodeId, Drain>);
 
 impl Drains {
     /// Those of an earlier head, as far as the cluster has such nodes.
-    pub(super) fn new(known: &[Drain], nodes: usize) -> Self {
-        let is_node = |node: NodeId| usize::try_from(node.0).is_ok_and(|number| number < nodes);
+    pub(super) fn new(known: &[Drain], is_node: impl Fn(NodeId) -> bool) -> Self {
         let known = known.iter().filter(|drain| is_node(drain.node));
         Self(known.map(|drain| (drain.node, drain.clone())).collect())
     }
@@ -124,7 +123,7 @@ impl Head {
     ///
     /// # Errors
     /// It names none, or one that the cluster does not have.
-    fn known_nodes(&self, nodes: &[NodeId]) -> Result<BTreeSet<NodeId>, Refusal> {
+    pub(super) fn known_nodes(&self, nodes: &[NodeId]) -> Result<BTreeSet<NodeId>, Refusal> {
         let bad = |message: String| Err(refusal(RefusalKind::BadRequest, message));
         if nodes.is_empty() {
             return bad("no node is named; `kumi node list` lists them".to_string());

@@ -52,6 +52,13 @@ impl JobTable {
         }
     }
 
+    /// The cluster has so many numbers of nodes from now on, and no fewer than before.
+    pub(super) fn set_node_count(&mut self, nodes: usize) {
+        if nodes > self.by_node.len() {
+            self.by_node.resize(nodes, BTreeSet::new());
+        }
+    }
+
     /// The number of the next job that is submitted.
     pub(super) fn next_id(&self) -> JobId {
         JobId(self.next)

@@ -1,6 +1,6 @@
 //! Membership of the cluster: its nodes, the links that reach them, their leases, and who is away.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use kumi_sched::{ClusterTime, NodeId};
@@ -36,6 +36,8 @@ pub(super) struct Membership {
     grace: Nanos,
     /// Each configured node's description of itself, from its last attachment.
     descriptions: Vec<Option<NodeDescription>>,
+    /// Numbers of nodes that were removed.
+    removed: BTreeSet<NodeId>,
     away: BTreeMap<NodeId, AbsenceDeadline>,
     /// Until when nodes that are not attached may run jobs.
     lease_ends: BTreeMap<NodeId, Nanos>,
@@ -48,27 +50,57 @@ pub(super) struct Membership {
 
 impl Membership {
     pub(super) fn new(config: &HeadConfig) -> Self {
+        let removed: BTreeSet<NodeId> = config.removed.iter().copied().collect();
+        let is_node = |node: NodeId| {
+            let number = usize::try_from(node.0).unwrap_or(usize::MAX);
+            number < config.nodes.len() && !removed.contains(&node)
+        };
+        let drains = Drains::new(&config.drains, is_node);
         Self {
+            removed,
             lease: config.lease_ns,
             grace: config.detach_grace_ns,
             descriptions: config.nodes.iter().map(|_| None).collect(),
             away: BTreeMap::new(),
             lease_ends: BTreeMap::new(),
             tree: Subtree::default(),
-            drains: Drains::new(&config.drains, config.nodes.len()),
+            drains,
             sizes: NodeSizes::default(),
             lease_due: 0,
         }
     }
 
     pub(super) fn is_configured(&self, node: NodeId) -> bool {
-        usize::try_from(node.0).is_ok_and(|number| number < self.descriptions.len())
+        let known = usize::try_from(node.0).is_ok_and(|number| number < self.descriptions.len());
+        known && !self.removed.contains(&node)
+    }
+
+    /// How many nodes the cluster has.
+    pub(super) fn count(&self) -> u32 {
+        let removed = self.removed.len();
+        u32::try_from(self.descriptions.len().saturating_sub(removed)).unwrap_or(u32::MAX)
+    }
+
+    /// The cluster has so many numbers of nodes from now on, no fewer than before, of which these are of removed nodes.
+    pub(super) fn configure(&mut self, nodes: usize, removed: &[NodeId]) {
+        if nodes > self.descriptions.len() {
+            self.descriptions.resize(nodes, None);
+        }
+        for &node in removed {
+            let place = usize::try_from(node.0).ok();
+            if let Some(said) = place.and_then(|place| self.descriptions.get_mut(place)) {
+                *said = None;
+                self.removed.insert(node);
+                self.drains.remove(node);
+                self.away.remove(&node);
+            }
+        }
+        self.count_sizes();
     }
 
     /// What the nodes have.
     pub(super) fn capacity(&self, starting: bool) -> Capacity<'_> {
-        let nodes = u32::try_from(self.descriptions.len()).unwrap_or(u32::MAX);
-        self.sizes.capacity((nodes, self.drains.count()), starting)
+        self.sizes.capacity((self.count(), self.drains.count()), starting)
     }
 
     /// The nodes that are drained.
@@ -78,7 +110,8 @@ impl Membership {
 
     /// Whether the node may get new jobs.
     pub(super) fn takes_jobs(&self, node: NodeId) -> bool {
-        self.is_attached(node) && !self.drains.contains(node)
+        let takes = !self.drains.contains(node) && !self.removed.contains(&node);
+        takes && self.is_attached(node)
     }
 
     /// The node gets no new jobs.
@@ -103,7 +136,9 @@ impl Membership {
     pub(super) fn descriptions(
         &self,
     ) -> impl Iterator<Item = (NodeId, Option<&NodeDescription>)> + '_ {
-        (0..).zip(&self.descriptions).map(|(number, said)| (NodeId(number), said.as_ref()))
+        let all = (0..).map(NodeId).zip(&self.descriptions);
+        let configured = all.filter(|(node, _)| !self.removed.contains(node));
+        configured.map(|(node, said)| (node, said.as_ref()))
     }
 
     /// All nodes that are attached, with the links that reach them.
@@ -152,8 +187,10 @@ impl Membership {
         link: LinkId,
         nodes: Vec<NodeDescription>,
     ) -> Vec<NodeDescription> {
-        let configured = self.descriptions.len();
-        let acceptable = |node: &NodeDescription| (node.node.0 as usize) < configured;
+        let (configured, removed) = (self.descriptions.len(), &self.removed);
+        let acceptable = |node: &NodeDescription| {
+            (node.node.0 as usize) < configured && !removed.contains(&node.node)
+        };
         let nodes = self.tree.attach(link, nodes, acceptable);
         for node in &nodes {
             self.away.remove(&node.node);

@@ -53,6 +53,7 @@ mod actions;
 mod admission;
 mod capacity;
 mod channels;
+mod configured;
 mod deadlines;
 mod drains;
 mod ending;
@@ -184,6 +185,8 @@ pub struct HeadConfig {
     pub revoked: Vec<Revocation>,
     /// Nodes that are drained already.
     pub drains: Vec<Drain>,
+    /// Nodes that were removed. Their numbers are not given again.
+    pub removed: Vec<NodeId>,
 }
 
 /// A client's connection; given by the driver, never reused.
@@ -216,6 +219,13 @@ pub enum HeadEvent {
         bytes: u64,
         /// Why, for people.
         reason: String,
+    },
+    /// The configuration has other nodes: the answer to [`HeadAction::AddNode`] and [`HeadAction::RemoveNode`].
+    Nodes {
+        /// Names of all nodes, by number. There are never fewer than before.
+        names: Vec<String>,
+        /// Those that were removed.
+        removed: Vec<NodeId>,
     },
     /// The time of [`Head::next_timeout`] has come. The event does no harm at any other time.
     Timeout,
@@ -290,6 +300,21 @@ pub enum HeadAction {
         client: ClientId,
         /// The nodes.
         drains: Vec<Drain>,
+    },
+    /// Add a node to the configuration. Then hand in [`HeadEvent::Nodes`], and answer the client with `NodeAdded`; or refuse,
+    /// and leave all as it was.
+    AddNode {
+        /// Who asked.
+        client: ClientId,
+        /// The node, in TOML. Nothing in it has been checked.
+        definition: String,
+    },
+    /// Remove a node from the configuration. Then hand in [`HeadEvent::Nodes`], and answer the client with `Done`; or refuse.
+    RemoveNode {
+        /// Who asked.
+        client: ClientId,
+        /// The node.
+        node: NodeId,
     },
     /// All jobs are freed and recorded, the daemons are told to stop: send what is queued, stop.
     Shutdown,
@@ -393,6 +418,7 @@ impl Head {
             HeadEvent::Client(client, user, request) => self.request(client, &user, request),
             HeadEvent::ClientGone(client) => self.client_gone(client),
             HeadEvent::Spooled { job } => self.spooled(job),
+            HeadEvent::Nodes { names, removed } => self.nodes_configured(names, &removed),
             HeadEvent::NotKept { job, bytes, reason } => self.not_kept(job, bytes, &reason),
         }
         self.check_lost_nodes();

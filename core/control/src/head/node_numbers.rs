@@ -29,20 +29,18 @@ impl NodeNumbers {
         membership: &Membership,
         placed: impl Iterator<Item = &'a JobRecord>,
     ) -> Self {
-        let mut sizes: Vec<Option<u32>> = membership
+        let sizes: Vec<(NodeId, Option<u32>)> = membership
             .descriptions()
-            .map(|(_, said)| said.map(|said| said.processors.max(1)))
+            .map(|(node, said)| (node, said.map(|said| said.processors.max(1))))
             .collect();
         let in_use = placed.flat_map(|record| &record.spec.layout);
         let in_use =
             in_use.filter_map(|part| Some((part.node.0, part.processors.iter().max()? + 1)));
         let in_use: Vec<(u32, u32)> = in_use.collect();
         let most = in_use.iter().map(|&(_, used)| used);
-        let assumed = sizes.iter().flatten().copied().chain(most).max().unwrap_or(1);
-        for size in sizes.iter_mut().filter(|size| size.is_none()) {
-            *size = Some(assumed);
-        }
-        let sizes = (0..).map(NodeId).zip(sizes.into_iter().flatten());
+        let known = sizes.iter().filter_map(|(_, size)| *size);
+        let assumed = known.chain(most).max().unwrap_or(1);
+        let sizes = sizes.into_iter().map(|(node, size)| (node, size.unwrap_or(assumed)));
         let known = membership.descriptions().filter_map(|(_, said)| said);
         Self { numbering: Numbering::new(arity, sizes), kinds: Kinds::of(known) }
     }

@@ -85,7 +85,7 @@ impl Head {
     }
 
     /// These nodes left or attached anew: what they reported of idle jobs does not count any more.
-    fn forget_idle(&mut self, nodes: &[NodeId]) {
+    pub(super) fn forget_idle(&mut self, nodes: &[NodeId]) {
         let mut affected = Vec::new();
         for &node in nodes {
             self.verdicts.forget_node(node);

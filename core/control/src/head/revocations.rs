@@ -38,11 +38,18 @@ impl Head {
         node: NodeId,
     ) -> Result<(), Refusal> {
         self.owner_only(user, "revoke certificates")?;
-        if usize::try_from(node.0).map_or(true, |number| number >= self.config.nodes.len()) {
+        if !self.membership.is_configured(node) {
             let message =
                 format!("the cluster has no node {node}; `kumi cluster status` lists its nodes");
             return Err(refusal(RefusalKind::BadRequest, message));
         }
+        self.revoke_node(node);
+        self.actions.reply(client, ClientReply::Done);
+        Ok(())
+    }
+
+    /// All certificates of the node that exist now are believed no more.
+    pub(super) fn revoke_node(&mut self, node: NodeId) {
         // To the end of this millisecond.
         let until = self.time.wall_ms().saturating_mul(1_000).saturating_add(999);
         let revoked = self.revocations.0.entry(node).or_default();
@@ -50,8 +57,6 @@ impl Head {
         let list = self.revocations.list();
         self.actions.push(HeadAction::Revoke(list.clone()));
         self.send(&self.membership.attached(), &Command::Revoked(list));
-        self.actions.reply(client, ClientReply::Done);
-        Ok(())
     }
 
     /// Tells nodes that attach.

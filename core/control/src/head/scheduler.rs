@@ -165,7 +165,10 @@ impl Scheduler {
     }
 
     pub(super) fn remove_node(&mut self, node: NodeId) {
-        self.policy.remove_node(self.numbers.first(node));
+        // One that was removed from the cluster has no numbers, and the policy does not know it.
+        if !self.processors(node).is_empty() {
+            self.policy.remove_node(self.numbers.first(node));
+        }
     }
 
     /// Nodes came or went, or are no longer expected: jobs may want another number of them.

@@ -1,10 +1,11 @@
-//! An administrator who drains nodes and has them take jobs again, whatever breaks meanwhile.
+//! An administrator who drains nodes, has them take jobs again, and adds some, whatever breaks meanwhile.
 
 use kumi_control::head::HeadEvent;
 use kumi_control::message::{ClientRequest, Drain, JobRecord, JobState};
 use kumi_sched::NodeId;
 
 use crate::clients::ROOT;
+use crate::nodes::NodeSim;
 use crate::world::{Event, MS, World};
 
 impl World {
@@ -32,6 +33,36 @@ impl World {
     pub fn resume_all(&mut self) {
         let nodes = (0..self.scenario.nodes).map(NodeId).collect();
         self.administrate(ClientRequest::Resume { nodes });
+    }
+
+    /// Nodes are added at random.
+    pub fn plan_additions(&mut self) {
+        for _ in 0..3 {
+            self.soon(0, 4_000 * MS, Event::AddsNode);
+        }
+    }
+
+    /// Asks the head for one more node.
+    pub fn adds_node(&mut self) {
+        self.administrate(ClientRequest::AddNode { definition: "one more".into() });
+    }
+
+    /// The driver writes the configuration; the head hears of it behind what it does now. Then the node's machine starts.
+    pub fn node_is_added(&mut self) {
+        let number = self.scenario.nodes;
+        self.scenario.nodes += 1;
+        self.nodes.push(NodeSim::default());
+        self.head.config.nodes.push(format!("n{number}"));
+        self.at(0, Event::NodesConfigured);
+        self.soon(MS, 300 * MS, Event::NodeStarts(number));
+    }
+
+    /// A head that has started since has read the configuration.
+    pub fn nodes_configured(&mut self) {
+        let names = self.head.config.nodes.clone();
+        if self.head.head.is_some() {
+            self.head_event(HeadEvent::Nodes { names, removed: Vec::new() });
+        }
     }
 
     /// A head that is away hears nothing of it.

@@ -30,7 +30,7 @@ impl Spool {
 }
 
 pub struct HeadSim {
-    config: HeadConfig,
+    pub config: HeadConfig,
     pub head: Option<Head>,
     epoch: u64,
     armed: Option<u64>,
@@ -249,8 +249,9 @@ impl World {
                 self.head.records.remove(&job);
                 self.head.spools.remove(&job);
             }
-            // Nobody revokes anything here.
-            HeadAction::Revoke(_) => {}
+            // Nobody revokes or removes anything here.
+            HeadAction::Revoke(_) | HeadAction::RemoveNode { .. } => {}
+            HeadAction::AddNode { .. } => self.node_is_added(),
             HeadAction::KeepDrains { drains, .. } => self.keep_drains(drains),
             HeadAction::Shutdown => self.head.stopped = true,
         }

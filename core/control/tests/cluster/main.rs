@@ -114,6 +114,13 @@ fn nodes_are_drained() {
     run(RUNS, |seed| small(seed, Faults { ranks: true, drains: true, ..Faults::default() }));
 }
 
+/// Jobs keep their places, and those that wait get what the new nodes have.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn nodes_are_added() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, additions: true, ..Faults::default() }));
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn everything_at_once() {

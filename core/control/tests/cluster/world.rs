@@ -52,6 +52,8 @@ pub struct Faults {
     pub wall_clock: bool,
     /// Nodes are drained, and take jobs again.
     pub drains: bool,
+    /// Nodes are added.
+    pub additions: bool,
 }
 
 impl Faults {
@@ -69,6 +71,7 @@ impl Faults {
             slow_disk: true,
             wall_clock: true,
             drains: true,
+            additions: true,
         }
     }
 
@@ -141,6 +144,8 @@ pub enum Event {
     WallClockJumps,
     Drains,
     Resumes(u32),
+    AddsNode,
+    NodesConfigured,
     LinkBreaks,
     Partition,
     Heal,
@@ -215,6 +220,7 @@ impl World {
             env: Vec::new(),
             revoked: Vec::new(),
             drains: Vec::new(),
+            removed: Vec::new(),
         };
         Self {
             scenario,
@@ -387,6 +393,9 @@ impl World {
         if faults.drains {
             self.plan_drains();
         }
+        if faults.additions {
+            self.plan_additions();
+        }
     }
 
     pub fn advance(&mut self, time: u64) {
@@ -455,6 +464,8 @@ impl World {
             Event::WallClockJumps => self.wall_clock_jumps(),
             Event::Drains => self.drains(),
             Event::Resumes(node) => self.resumes(node),
+            Event::AddsNode => self.adds_node(),
+            Event::NodesConfigured => self.nodes_configured(),
             Event::LinkBreaks => self.break_some_link(),
             Event::Partition => self.partition(),
             Event::Heal => self.cut_off.clear(),

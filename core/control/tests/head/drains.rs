@@ -21,7 +21,7 @@ fn kept(actions: &[HeadAction]) -> Option<Vec<Drain>> {
 }
 
 impl Test {
-    fn nodes(&mut self) -> Vec<NodeStatus> {
+    pub(super) fn nodes(&mut self) -> Vec<NodeStatus> {
         let actions = self.ask(&ALICE, ClientRequest::Cluster);
         let nodes = actions.into_iter().find_map(|action| match action {
             HeadAction::ToClient(_, ClientReply::Cluster(status)) => Some(status.nodes),
@@ -31,7 +31,7 @@ impl Test {
     }
 
     /// The nodes of the job, ascending.
-    fn nodes_of(&self, job: JobId) -> Vec<u32> {
+    pub(super) fn nodes_of(&self, job: JobId) -> Vec<u32> {
         let record = self.head.records().find(|record| record.spec.job == job).expect("known");
         record.spec.layout.iter().map(|part| part.node.0).collect()
     }

@@ -13,6 +13,7 @@ use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 mod admission;
 mod batch;
 mod clients;
+mod configured;
 mod drains;
 mod ending;
 mod exchanges;
@@ -75,6 +76,7 @@ fn config(nodes: u32) -> HeadConfig {
         resources: Resources::default(),
         revoked: Vec::new(),
         drains: Vec::new(),
+        removed: Vec::new(),
     }
 }
 

@@ -38,6 +38,9 @@ pub struct NodeConfig {
     /// machine share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
+    /// It is no node any more. Its number is not given again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
     /// Devices that its ranks may use: for each name their number, or a list of their files.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, DeviceList>,
@@ -105,7 +108,7 @@ fn is_link_local(address: IpAddr) -> bool {
 
 /// Checks the link-local addresses: each with its interface, and all or none, since who has none does not know the link.
 pub(super) fn check_links(config: &ClusterConfig) -> Result<(), ConfigError> {
-    for node in &config.nodes {
+    for (_, node) in config.members() {
         let name = &node.name;
         match (&node.interface, is_link_local(node.address)) {
             (None, true) => {
@@ -125,8 +128,8 @@ pub(super) fn check_links(config: &ClusterConfig) -> Result<(), ConfigError> {
             _ => {}
         }
     }
-    let link_local = config.nodes.iter().filter(|node| is_link_local(node.address)).count();
-    if link_local != 0 && link_local != config.nodes.len() {
+    let link_local = config.members().filter(|(_, node)| is_link_local(node.address)).count();
+    if link_local != 0 && link_local != config.members().count() {
         return invalid("some nodes have link-local addresses and some not: give all or none");
     }
     match config.head {
@@ -147,8 +150,8 @@ impl ClusterConfig {
         if !is_link_local(self.head.ip()) {
             return Ok(None);
         }
-        match self.nodes.iter().find(|node| node.address == self.head.ip()) {
-            Some(node) => Ok(Some(node)),
+        match self.members().find(|(_, node)| node.address == self.head.ip()) {
+            Some((_, node)) => Ok(Some(node)),
             None => invalid(format!(
                 "head {} is link-local and not the address of a node, so its interface is not known",
                 self.head

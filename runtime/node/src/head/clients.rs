@@ -274,7 +274,7 @@ async fn hand_on(
         return true;
     }
     if let Some(job) = request.submission()
-        && let Some(note) = client.peer.limit(job, &shared.config)
+        && let Some(note) = client.peer.limit(job, &shared.config.get())
     {
         notes.answer(ClientReply::Note(note));
     }

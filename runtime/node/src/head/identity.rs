@@ -41,7 +41,7 @@ impl KnownClient {
         shared: &Shared,
     ) -> Result<Self, Refusal> {
         let Origin::Node(node) = origin else { return Ok(Self { peer, doubt: None }) };
-        let config = &shared.config;
+        let config = shared.config.get();
         let name = shared.names.name_of(peer.user.uid).await?;
         let place = config.node(node).map_or_else(|_| node.to_string(), |node| node.name.clone());
         if !config.believes(node, peer.user.uid, name.as_deref()) {

@@ -19,9 +19,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::Shared;
 use super::leases::Leases;
+use super::live_config::LiveConfig;
 use crate::client::refusal;
 use crate::clock::monotonic;
-use crate::config::ClusterConfig;
+use crate::config::MOST_NUMBERS;
 use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
@@ -56,7 +57,7 @@ pub(super) struct RelayedClient {
 /// What the thread of the links has.
 #[derive(Clone)]
 struct LinkThread {
-    config: Arc<ClusterConfig>,
+    config: LiveConfig,
     credentials: Credentials,
     refusals: Refusals,
     traffic: Traffic,
@@ -78,9 +79,9 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// No links yet, of a cluster with so many nodes.
-    pub(super) fn new(nodes: u32, refusals: Refusals, leases: Leases) -> Self {
-        let gossip = Disclosure::new(None, nodes);
+    /// No links yet. Nodes may be added later.
+    pub(super) fn new(refusals: Refusals, leases: Leases) -> Self {
+        let gossip = Disclosure::new(None, MOST_NUMBERS);
         let congestion = watch::Sender::new(false);
         Self { outboxes: BTreeMap::new(), gossip, leases, refusals, congestion }
     }
@@ -172,7 +173,7 @@ pub(super) fn start(
 ) -> Result<mpsc::Receiver<LinkEvent>, Failure> {
     let (events, receiver) = mpsc::channel(256);
     let thread = LinkThread {
-        config: Arc::clone(&shared.config),
+        config: shared.config.clone(),
         credentials: shared.credentials.clone(),
         refusals: shared.refusals.clone(),
         traffic: shared.traffic.clone(),
@@ -234,15 +235,16 @@ async fn serve(listener: TcpListener, thread: LinkThread) {
 }
 
 async fn attend(stream: TcpStream, permit: HandshakePermit, thread: LinkThread) {
+    let config = thread.config.get();
     let agree = |hello: &LinkHello| {
-        thread.config.node(hello.node).map(drop).map_err(|error| {
+        config.node(hello.node).map(drop).map_err(|error| {
             refusal(
                 RefusalKind::BadRequest,
                 format!("{error}; all hosts must have the same cluster.toml"),
             )
         })
     };
-    let answer = link::accept(&thread.credentials, &thread.config.name, stream, agree);
+    let answer = link::accept(&thread.credentials, &config.name, stream, agree);
     match permit.complete(answer).await {
         Ok((hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &thread).await,
@@ -270,8 +272,9 @@ async fn attend_link(hello: &LinkHello, stream: AcceptedStream, thread: &LinkThr
     // The cluster's clock is this machine's.
     let time = || ClusterTime(monotonic());
     let deliver = async |up| thread.events.send(LinkEvent::Child(id, up)).await.is_ok();
-    let below = subtree(hello.node, thread.config.node_count(), thread.config.fan_out);
-    let known = (&below, &thread.traffic, thread.config.silence());
+    let config = thread.config.get();
+    let below = subtree(hello.node, MOST_NUMBERS, config.fan_out);
+    let known = (&below, &thread.traffic, config.silence());
     let error = tokio::select! {
         error = link::serve_child(read, (outbox, writing), known, time, deliver) => error,
         () = revoked => LinkError::Revoked,

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use kumi_control::head::Head;
 use kumi_control::message::JobState;
-use kumi_sched::NodeId;
 
 use super::Shared;
 use crate::metrics::{MetricKind, MetricsPage, MetricsSource, process};
@@ -63,11 +62,11 @@ impl HeadMetrics {
         for (state, count) in STATES.iter().zip(ranks).take(4) {
             page.sample(&[("state", state)], count);
         }
-        let up = (0..).map(NodeId).take(self.shared.config.nodes.len());
-        let up = up.filter(|node| head.is_up(*node)).count();
+        let config = self.shared.config.get();
+        let up = config.members().filter(|(node, _)| head.is_up(*node)).count();
         page.family("head_nodes", MetricKind::Gauge, "Nodes of the cluster.");
         page.sample(&[("state", "up")], up);
-        page.sample(&[("state", "down")], self.shared.config.nodes.len() - up);
+        page.sample(&[("state", "down")], config.members().count() - up);
         let all = head.cluster_use();
         page.family("head_processors", MetricKind::Gauge, "Processors of the nodes that are up.");
         page.sample(&[("state", "taken")], all.processors_taken);
@@ -93,7 +92,7 @@ impl MetricsSource for HeadMetrics {
     fn write(&self, page: &mut MetricsPage) {
         page.family("head_info", MetricKind::Gauge, "The head, 1.");
         let version = env!("CARGO_PKG_VERSION");
-        page.sample(&[("cluster", &self.shared.config.name), ("version", version)], 1);
+        page.sample(&[("cluster", &self.shared.config.get().name), ("version", version)], 1);
         process::write(page, "head_daemon");
         self.jobs(page);
         let counts = &self.counts;

@@ -9,6 +9,7 @@
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table`, `reserve` | records of jobs on the disk, and those that wait for it |
 //! | `drains` | the list of drained nodes on the disk |
+//! | `live_config` | the configuration, whose nodes change |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
@@ -23,6 +24,7 @@ mod identity;
 mod job_table;
 mod leases;
 mod links;
+mod live_config;
 mod metrics;
 mod monitor;
 mod records;
@@ -69,6 +71,7 @@ use identity::Origin;
 pub(crate) use job_table::UsageKeep;
 use leases::Leases;
 use links::{LinkEvent, Links, RelayedClient};
+use live_config::LiveConfig;
 use metrics::{HeadCounters, HeadMetrics};
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, Written};
@@ -116,7 +119,7 @@ async fn next(
 /// State that clients share.
 #[derive(Clone)]
 struct Shared {
-    config: Arc<ClusterConfig>,
+    config: LiveConfig,
     credentials: Credentials,
     events: mpsc::Sender<Event>,
     refusals: Refusals,
@@ -144,14 +147,14 @@ impl Ids {
 
 impl Shared {
     fn new(
-        config: &Arc<ClusterConfig>,
+        (dir, config): (&Path, &Arc<ClusterConfig>),
         credentials: &Credentials,
         events: mpsc::Sender<Event>,
         (refusals, congested): (Refusals, watch::Receiver<bool>),
     ) -> Self {
         let most = config.quota.connections_per_user;
         Self {
-            config: Arc::clone(config),
+            config: LiveConfig::new(dir, config),
             credentials: credentials.clone(),
             events,
             refusals,
@@ -244,9 +247,10 @@ impl HeadDaemon {
         let head = Rc::new(RefCell::new(head));
         let refusals = Refusals::default();
         let leases = Leases::default();
-        let links = Links::new(config.node_count(), refusals.clone(), leases.clone());
+        let links = Links::new(refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
-        let shared = Shared::new(&config, &credentials, sender, (refusals, links.congestion()));
+        let shared =
+            Shared::new((dir, &config), &credentials, sender, (refusals, links.congestion()));
         let socket = paths::head_socket(dir);
         let local = listen_unix(&socket)?;
         if let Some(scrapes) = scrapes {
@@ -260,7 +264,7 @@ impl HeadDaemon {
         let web = WebService::start(dir, &config, &monitor).await?;
         let pid = paths::head_pid(dir);
         write_pid(&pid)?;
-        tracing::info!(cluster = config.name, address = %config.head, nodes = config.nodes.len(), jobs, "ready");
+        tracing::info!(cluster = config.name, address = %config.head, nodes = config.members().count(), jobs, "ready");
         service::status(&format!("the head of {} listens on {}", config.name, config.head));
         let clients = Clients::new(counts);
         let files = [socket, pid, paths::web_socket(dir)];
@@ -520,6 +524,10 @@ impl HeadDaemon {
             HeadAction::KeepDrains { client, drains } => {
                 self.clients.reply(client, self.drains.keep(&drains));
             }
+            HeadAction::AddNode { client, definition } => {
+                return self.add_node(client, &definition);
+            }
+            HeadAction::RemoveNode { client, node } => return self.remove_node(client, node),
             HeadAction::Shutdown => self.done = true,
         }
         Vec::new()
@@ -605,5 +613,6 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         retention: config.retention.of_jobs(),
         revoked: Vec::new(),
         drains: Vec::new(),
+        removed: config.removed(),
     }
 }

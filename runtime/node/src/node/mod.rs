@@ -173,8 +173,11 @@ impl NodeDaemon {
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
         tokio::task::spawn_local(look_at_ranks(Rc::clone(&sampler), Rc::clone(&services)));
-        let publisher =
-            DisclosurePublisher::new(&services, config.node_count(), description.incarnation);
+        let publisher = DisclosurePublisher::new(
+            &services,
+            crate::config::MOST_NUMBERS,
+            description.incarnation,
+        );
         let fill_monitor = FillMonitor::new(slices, services.cpus.len());
         Ok(Self {
             agent: Agent::new(AgentConfig { description }),

@@ -16,7 +16,7 @@ use super::backpressure::{Backpressure, Gate};
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
 use crate::clock::{Slept, monotonic, wall_ms};
-use crate::config::{ClusterConfig, on_link};
+use crate::config::{ClusterConfig, MOST_NUMBERS, on_link};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
 use crate::service;
@@ -87,7 +87,7 @@ impl Tree {
     }
 
     fn candidates(&self, of: NodeId) -> Vec<Parent> {
-        parent_candidates(of, self.config.node_count(), self.config.fan_out)
+        parent_candidates(of, MOST_NUMBERS, self.config.fan_out)
     }
 
     fn address(&self, parent: Parent) -> Option<(Identity, SocketAddr)> {
@@ -296,7 +296,8 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
         gate.clone().pass().await;
         tree.events.send(TreeEvent::Child(id, up)).await.is_ok()
     };
-    let below = subtree(hello.node, tree.config.node_count(), tree.config.fan_out);
+    // Which nodes there are, and whose certificates count, the authority and the head say.
+    let below = subtree(hello.node, MOST_NUMBERS, tree.config.fan_out);
     let known = (&below, &tree.shared.traffic, tree.config.silence());
     let error = tokio::select! {
         error = link::serve_child(read, (outbox, writing), known, time, deliver) => error,

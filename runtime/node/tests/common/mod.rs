@@ -59,6 +59,7 @@ impl Cluster {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let serial = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let node = |index: u8| NodeConfig {
+            removed: false,
             name: format!("node{index}"),
             address: address(index).into(),
             interface: None,

@@ -23,10 +23,10 @@ fn daemon(config: &ClusterConfig, text: &str) -> Result<Daemon, Error> {
     if text == "head" {
         return Ok(Daemon::Head);
     }
-    let place = config.nodes.iter().position(|node| node.name == text);
-    let number = place.or_else(|| text.parse().ok().filter(|&number| number < config.nodes.len()));
-    let number = number.and_then(|number| u32::try_from(number).ok());
-    number.map(|number| Daemon::Node(NodeId(number))).ok_or_else(|| {
+    let named = config.members().find(|(_, node)| node.name == text).map(|(number, _)| number);
+    let number = text.parse().ok().map(NodeId);
+    let numbered = number.filter(|&number| config.node(number).is_ok());
+    named.or(numbered).map(Daemon::Node).ok_or_else(|| {
         Error::Usage(format!(
             "the cluster {} has no node {text}; `kumi cluster status` lists its nodes",
             config.name

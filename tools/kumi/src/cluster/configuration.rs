@@ -148,7 +148,7 @@ fn read_hosts(file: &Path, ipv6: bool) -> Result<Vec<Host>, Error> {
 }
 
 /// An address of a host: of the family asked for; without IPv4 addresses it is IPv6.
-fn look_up(name: &str, ipv6: bool) -> Option<IpAddr> {
+pub fn look_up(name: &str, ipv6: bool) -> Option<IpAddr> {
     // An invalid host name need not be looked up in the network.
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if name.is_empty() || !name.chars().all(good) {
@@ -160,11 +160,15 @@ fn look_up(name: &str, ipv6: bool) -> Option<IpAddr> {
     first(ipv6).or_else(|| first(true))
 }
 
-/// Daemons of a user other than root run that user's jobs only, who may submit on all hosts.
 fn on_hosts(hosts: Vec<Host>, owner_uid: u32) -> (SocketAddr, Vec<NodeConfig>) {
     let head = SocketAddr::new(hosts[0].address, HEAD_PORT);
+    (head, hosts.into_iter().map(|host| on_host(host, owner_uid)).collect())
+}
+
+/// The node of a host. Daemons of a user other than root run that user's jobs only, who may submit on all hosts.
+pub fn on_host(host: Host, owner_uid: u32) -> NodeConfig {
     let usual = (owner_uid != 0).then(|| vec![owner_uid.to_string()]);
-    let node = |host: Host| NodeConfig {
+    NodeConfig {
         name: host.name,
         address: host.address,
         port: host.port,
@@ -172,11 +176,11 @@ fn on_hosts(hosts: Vec<Host>, owner_uid: u32) -> (SocketAddr, Vec<NodeConfig>) {
         cpus: host.cpus,
         netns: None,
         wire: None,
-        users: host.users.or_else(|| usual.clone()),
+        users: host.users.or(usual),
         memory: host.memory,
         devices: host.devices,
-    };
-    (head, hosts.into_iter().map(node).collect())
+        removed: false,
+    }
 }
 
 /// The processors this process may use.
@@ -224,6 +228,7 @@ fn in_namespaces(
 ) -> (SocketAddr, Vec<NodeConfig>) {
     let address = |node| address_in_namespace(cluster, node, ipv6);
     let node = |(index, cpus)| NodeConfig {
+        removed: false,
         name: format!("node{index}"),
         address: address(index),
         port: NODE_PORT,
@@ -254,6 +259,7 @@ fn on_loopback(cpus: Vec<Vec<usize>>, ipv6: bool) -> Result<(SocketAddr, Vec<Nod
         let (interface, netns, wire, users) = (None, None, None, None);
         let (memory, devices) = (None, BTreeMap::new());
         nodes.push(NodeConfig {
+            removed: false,
             name,
             address,
             port,

@@ -24,7 +24,7 @@ pub enum Daemon {
 impl Daemon {
     /// All daemons of a cluster, the head first.
     pub fn all(config: &ClusterConfig) -> Vec<Self> {
-        let nodes = (0..config.node_count()).map(|node| Self::Node(NodeId(node)));
+        let nodes = config.members().map(|(node, _)| Self::Node(node));
         [Self::Head].into_iter().chain(nodes).collect()
     }
 

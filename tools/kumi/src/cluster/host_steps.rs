@@ -98,14 +98,14 @@ impl<'a> HostSteps<'a> {
         format!(
             "cluster {} of {} hosts is made, in {}\n{authority}",
             self.config.name,
-            self.config.nodes.len(),
+            self.config.members().count(),
             dir.display(),
         )
     }
 
     /// The hosts with their numbers.
     fn hosts(&self) -> impl Iterator<Item = (NodeId, &'a NodeConfig)> {
-        (0..).map(NodeId).zip(&self.config.nodes)
+        self.config.members()
     }
 
     /// The hosts other than this machine.
@@ -118,24 +118,13 @@ impl<'a> HostSteps<'a> {
     }
 
     fn there(&self) -> PathBuf {
-        Path::new(UNITS_LOOK_IN).join(&self.context.name)
+        there(self.context)
     }
 
     /// What is to be copied to each other host, and a command that does it.
     fn copies(&self) -> String {
-        let (dir, there) = (self.context.dir().display(), self.there());
-        let there = there.display();
-        let mut text = String::new();
-        for (node, host) in self.others() {
-            let files = files(node, self.has_head(host)).join(" ");
-            text.push_str(&format!(
-                "  {name}, to {there}: {files}\n    tar -C {dir} -c {files} | ssh {address} 'mkdir -p {there} && tar -C \
-                 {there} -xp'\n",
-                name = host.name,
-                address = address_of(host),
-            ));
-        }
-        text
+        let of_host = |(node, host)| copy(self.context, host, &files(node, self.has_head(host)));
+        self.others().map(of_host).collect()
     }
 
     /// The units of each host.
@@ -155,7 +144,7 @@ impl<'a> HostSteps<'a> {
             ));
         }
         let (dir, there) = (self.context.dir(), self.there());
-        if self.others().count() < self.config.nodes.len() && dir != there {
+        if self.others().count() < self.config.members().count() && dir != there {
             text.push_str(&format!(
                 "  The units look in {}, and this machine's files are in {}: copy them there, or start the daemons by hand \
                  with `kumid head --cluster-dir {}` and `kumid node`.\n",
@@ -176,6 +165,47 @@ impl<'a> HostSteps<'a> {
         };
         format!("{head}kumid node --cluster-dir {there} --node {node}")
     }
+}
+
+/// After `kumi node add`: what is left to do for a node whose certificate is on this machine.
+pub fn after_add(
+    context: &Context,
+    (node, host): (NodeId, &NodeConfig),
+    own: &BTreeSet<IpAddr>,
+) -> String {
+    if is_own(host.address, own) {
+        return format!("{}: start it on this machine with `kumi cluster up`\n", host.name);
+    }
+    let there = there(context);
+    let cluster = match context.name.as_str() {
+        UNITS_RUN => String::new(),
+        name => format!("echo KUMI_CLUSTER={name} > {UNITS_READ}; "),
+    };
+    format!(
+        "Copy its files to its host, on which Kumi is installed:\n{}Have systemd start it there, now and whenever the host \
+         starts:\n  {}: {cluster}systemctl enable --now kumid-node@{node}.service\nOr start it by hand:\n  kumid node \
+         --cluster-dir {} --node {node}\n",
+        copy(context, host, &files(node, false)),
+        host.name,
+        there.display(),
+    )
+}
+
+/// The folder of a cluster where the units look for it.
+fn there(context: &Context) -> PathBuf {
+    Path::new(UNITS_LOOK_IN).join(&context.name)
+}
+
+/// The files that are to be copied to a host, and a command that does it.
+fn copy(context: &Context, host: &NodeConfig, files: &[String]) -> String {
+    let (dir, there, files) = (context.dir().display(), there(context), files.join(" "));
+    let there = there.display();
+    format!(
+        "  {name}, to {there}: {files}\n    tar -C {dir} -c {files} | ssh {address} 'mkdir -p {there} && tar -C {there} \
+         -xp'\n",
+        name = host.name,
+        address = address_of(host),
+    )
 }
 
 /// The nodes that are down, by the numbers of those that are up.

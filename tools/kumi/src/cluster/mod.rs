@@ -2,15 +2,15 @@
 
 pub mod certificates;
 mod cgroups;
-mod configuration;
+pub mod configuration;
 mod daemons;
 mod directory;
 mod down;
-mod host_steps;
+pub mod host_steps;
 mod job_defaults;
 mod netns;
 mod processes;
-mod remote_hosts;
+pub mod remote_hosts;
 mod set;
 pub mod status;
 pub mod tree;
@@ -81,7 +81,7 @@ fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
     output::text(&format!(
         "cluster {} of {} nodes is made, in {}\nStart it: kumi cluster up --cluster {}\n",
         named.name,
-        config.nodes.len(),
+        config.members().count(),
         named.dir().display(),
         named.name
     ))

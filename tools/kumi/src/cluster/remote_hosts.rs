@@ -32,7 +32,7 @@ pub(super) fn is_own(address: IpAddr, own: &BTreeSet<IpAddr>) -> bool {
     address.is_loopback() || own.contains(&address)
 }
 
-pub(super) fn own_addresses() -> Result<BTreeSet<IpAddr>, Error> {
+pub fn own_addresses() -> Result<BTreeSet<IpAddr>, Error> {
     let interfaces = getifaddrs().map_err(|error| Error::Machine {
         what: "the addresses of this machine cannot be listed".to_owned(),
         said: error.to_string(),

@@ -174,7 +174,7 @@ async fn bring_up(
     let here = remote_hosts::daemons_here(config)?;
     let mut started = Started::default();
     let result = async {
-        if config.nodes.iter().any(|node| node.netns.is_some()) {
+        if config.members().any(|(_, node)| node.netns.is_some()) {
             netns::create(config, mtu)?;
         }
         start(context, config, kumid, &here, &mut started, interrupts).await

@@ -1,7 +1,8 @@
-//! `kumi node`: shows the nodes of a cluster, drains them, and has them take jobs again.
+//! `kumi node`: shows the nodes of a cluster, drains them, adds and removes them.
 
 mod drain;
 mod list;
+mod members;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -19,6 +20,10 @@ pub enum NodeCommand {
     Drain(drain::DrainArgs),
     /// Give drained nodes jobs again
     Resume(drain::ResumeArgs),
+    /// Add a node to the running cluster
+    Add(members::AddArgs),
+    /// Remove a node from the running cluster
+    Remove(members::RemoveArgs),
 }
 
 /// Runs the command.
@@ -27,6 +32,8 @@ pub async fn run(context: &Context, command: NodeCommand) -> Result<(), Error> {
         NodeCommand::List(args) => list::run(context, &args).await,
         NodeCommand::Drain(args) => drain::drain(context, &args).await,
         NodeCommand::Resume(args) => drain::resume(context, &args).await,
+        NodeCommand::Add(args) => members::add(context, &args).await,
+        NodeCommand::Remove(args) => members::remove(context, &args).await,
     }
 }
 

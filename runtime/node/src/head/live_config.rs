@@ -1,0 +1,97 @@
+//! The configuration that the head goes by. Its nodes change while the head runs.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use kumi_control::head::{ClientId, HeadEvent};
+use kumi_control::message::{ClientReply, RefusalKind};
+use kumi_sched::NodeId;
+
+use super::HeadDaemon;
+use crate::client::refusal;
+use crate::config::{ClusterConfig, ConfigError, NodeConfig};
+
+/// The configuration, which all threads of the head share.
+#[derive(Clone, Debug)]
+pub(super) struct LiveConfig {
+    dir: PathBuf,
+    current: Arc<RwLock<Arc<ClusterConfig>>>,
+}
+
+impl LiveConfig {
+    pub(super) fn new(dir: &Path, config: &Arc<ClusterConfig>) -> Self {
+        Self { dir: dir.to_owned(), current: Arc::new(RwLock::new(Arc::clone(config))) }
+    }
+
+    /// The configuration of now.
+    pub(super) fn get(&self) -> Arc<ClusterConfig> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts another in force that is on the disk.
+    fn set(&self, config: ClusterConfig) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
+
+    fn add(&self, definition: &str) -> Result<NodeId, ConfigError> {
+        let node: NodeConfig = toml::from_str(definition).map_err(|error| {
+            ConfigError::Invalid(format!(
+                "the definition of the node is wrong: {}",
+                error.message()
+            ))
+        })?;
+        let now = self.get();
+        self.set(now.add_node(&self.dir, node)?);
+        Ok(NodeId(now.node_count()))
+    }
+
+    fn remove(&self, node: NodeId) -> Result<(), ConfigError> {
+        self.set(self.get().remove_node(&self.dir, node)?);
+        Ok(())
+    }
+
+    /// What the state machine hears when nodes have changed.
+    fn event(&self) -> HeadEvent {
+        let config = self.get();
+        let names = config.nodes.iter().map(|node| node.name.clone()).collect();
+        HeadEvent::Nodes { names, removed: config.removed() }
+    }
+}
+
+impl HeadDaemon {
+    /// Adds a node to the configuration, and answers the client.
+    pub(super) fn add_node(&mut self, client: ClientId, definition: &str) -> Vec<HeadEvent> {
+        let added = self.shared.config.add(definition);
+        self.configured(client, added.map(|node| ClientReply::NodeAdded { node }))
+    }
+
+    /// Removes a node from the configuration, and answers the client.
+    pub(super) fn remove_node(&mut self, client: ClientId, node: NodeId) -> Vec<HeadEvent> {
+        let removed = self.shared.config.remove(node);
+        self.configured(client, removed.map(|()| ClientReply::Done))
+    }
+
+    fn configured(
+        &mut self,
+        client: ClientId,
+        changed: Result<ClientReply, ConfigError>,
+    ) -> Vec<HeadEvent> {
+        match changed {
+            Ok(reply) => {
+                tracing::info!(?reply, "the nodes of the cluster have changed");
+                self.clients.reply(client, reply);
+                Vec::from([self.shared.config.event()])
+            }
+            Err(error) => {
+                let kind = match error {
+                    ConfigError::Io { .. } => RefusalKind::NoResources,
+                    ConfigError::Encode(_) => RefusalKind::Internal,
+                    _ => RefusalKind::BadRequest,
+                };
+                let refused = refusal(kind, error.to_string());
+                self.clients.reply(client, ClientReply::Refused(refused));
+                Vec::new()
+            }
+        }
+    }
+}
