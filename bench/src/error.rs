@@ -46,6 +46,9 @@ pub enum BenchError {
         /// The reason.
         source: io::Error,
     },
+    /// A head in virtual time does not do what it should.
+    #[error("the head under load: {0}")]
+    HeadLoad(String),
     /// This program is not a release build.
     #[error(
         "this is a debug build, whose figures say nothing; run `make bench`, or target/release/kumi-bench after `make build`"

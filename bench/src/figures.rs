@@ -14,6 +14,7 @@ mod footprint;
 mod gang;
 mod gets;
 mod handler;
+mod head;
 mod launch;
 mod lockstep;
 mod monitor;
@@ -93,7 +94,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 37] = [
+pub const ALL: [Benchmark; 38] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -309,6 +310,12 @@ pub const ALL: [Benchmark; 37] = [
         about: "a notebook's cell on 8 ranks, beside ipyparallel and mpi4py.futures",
         runs: 20,
         measure: engines::measure,
+    },
+    Benchmark {
+        name: "head",
+        about: "the head of 1,000 nodes while many jobs wait, start and end, in virtual time",
+        runs: 3,
+        measure: head::measure,
     },
     Benchmark {
         name: "sched",

@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod dsm_peers;
 pub mod error;
 pub mod figures;
+pub mod head_load;
 pub mod interrupt;
 pub mod machine;
 pub mod meter;

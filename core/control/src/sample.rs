@@ -122,8 +122,8 @@ pub struct SwitchSample {
 pub struct SwitchBegin {
     /// Generation of the timetable.
     pub generation: u64,
-    /// Its tick.
-    pub tick: u64,
+    /// When its tick was due. Nodes that switch together may have timetables of different generations.
+    pub due: ClusterTime,
     /// Cluster time, as the node estimates it: the error of the estimate is part of it.
     pub cluster: ClusterTime,
     /// Time on the machine's clock, which nodes of one machine share.

@@ -62,9 +62,10 @@ impl Subtree {
     }
 }
 
-/// The columns of `nodes` only; nodes know themselves which idle jobs they have.
+/// The columns of `nodes` only; nodes know themselves which idle jobs they have. Takes time for every one of `nodes`, so it is
+/// no set from the wire.
 pub(crate) fn columns_of(timetable: &Timetable, nodes: &NodeSet) -> Timetable {
-    let columns = timetable.columns.iter().filter(|column| nodes.contains(column.node));
+    let columns = nodes.iter().filter_map(|node| timetable.column(node));
     Timetable {
         generation: timetable.generation,
         start: timetable.start,

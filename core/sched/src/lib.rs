@@ -27,7 +27,7 @@ pub use dqt::{
     AllocationPolicy, Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation,
 };
 pub use matrix::MatrixGang;
-pub use numbering::Numbering;
+pub use numbering::{Numbering, RenewedColumns};
 pub use policy::{ArriveError, Obstacle, Placement, Policy, Request, Sharing, UserId};
 pub use round::{Line, Round};
 pub use slice::{LONGEST_CHOSEN, SHORTEST_CHOSEN, SliceChooser, SliceLength, round_slots};

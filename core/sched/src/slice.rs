@@ -3,7 +3,7 @@
 //! A job that comes back to its turn finds less in the caches than it left there, so long slices cost less. A person notices how
 //! long a job waits for its turn: all other slots of a round. The chooser takes the longest slice whose round is still short.
 
-use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
@@ -90,11 +90,12 @@ fn is_near(one: u64, other: u64) -> bool {
     (high - low) * TOLERANCE <= low
 }
 
-/// Slots after which every job has had a turn, as the mean over the cycle for the job with the fewest turns; 0 without jobs.
+/// Slots after which every job has had a turn, as the mean over its column for the job with the fewest turns; 0 without jobs.
 ///
-/// A cycle often has several rounds. Where it is cut, one job may have a turn less than another.
+/// A column often has several rounds. Where it is cut, one job may have a turn less than another.
 pub fn round_slots(columns: &[Column]) -> u64 {
-    let mut fewest: Option<u64> = None;
+    let mut most = 0;
+    let mut jobs: Vec<JobId> = Vec::new();
     let mut before: &[_] = &[];
     for column in columns {
         // Nodes of the same jobs follow one another.
@@ -102,20 +103,20 @@ pub fn round_slots(columns: &[Column]) -> u64 {
             continue;
         }
         before = &column.slots;
-        let mut turns: BTreeMap<JobId, u64> = BTreeMap::new();
-        for &job in column.slots.iter().flatten() {
-            *turns.entry(job).or_default() += 1;
+        jobs.clear();
+        jobs.extend(column.slots.iter().flatten());
+        jobs.sort_unstable();
+        let fewest = jobs.chunk_by(|one, other| one == other).map(<[_]>::len).min();
+        if let Some(turns) = fewest {
+            most = most.max(before.len().div_ceil(turns));
         }
-        fewest = turns.into_values().chain(fewest).min();
     }
-    let cycle = columns.first().map_or(0, |column| column.slots.len() as u64);
-    fewest.map_or(0, |turns| cycle.div_ceil(turns))
+    most as u64
 }
 
 #[cfg(test)]
 mod tests {
     use alloc::vec;
-    use alloc::vec::Vec;
 
     use super::*;
     use crate::timetable::NodeId;

@@ -113,11 +113,34 @@ impl ProcessorColumn {
 pub struct Column {
     /// The node.
     pub node: NodeId,
-    /// As long as every other column's of the timetable. The jobs of a slot ascend.
+    /// They repeat, and are as few as possible: columns of one timetable may have different lengths. The jobs of a slot ascend.
     pub slots: Vec<Vec<JobId>>,
 }
 
 impl Column {
+    /// The place of the slot of this tick.
+    pub(crate) fn place_of(&self, tick: u64) -> usize {
+        let length = self.slots.len().max(1) as u64;
+        usize::try_from(tick % length).unwrap_or(0)
+    }
+
+    /// Begins with the slot of this tick. Nothing else changes.
+    pub(crate) fn pass(&mut self, ticks: u64) {
+        let first = self.place_of(ticks);
+        self.slots.rotate_left(first);
+    }
+
+    /// Leaves out slots that only repeat others.
+    pub(crate) fn shorten(&mut self) {
+        let length = self.slots.len();
+        let repeats = |period: &usize| {
+            length % *period == 0 && self.slots[*period..] == self.slots[..length - *period]
+        };
+        if let Some(period) = (1..length).find(repeats) {
+            self.slots.truncate(period);
+        }
+    }
+
     /// The jobs of its slots, if all slots that have any have the same: such a node needs no switching.
     pub fn constant_jobs(&self) -> Option<&[JobId]> {
         let mut slots = self.slots.iter().filter(|slot| !slot.is_empty());
@@ -127,7 +150,7 @@ impl Column {
 }
 
 /// A cyclic timetable. Tick `k` begins at `start - phase_ns + k * slice_ns` and shows slot
-/// `k % cycle`. It holds from `start` on, so tick 0 may be short.
+/// `k` of each column, which repeats. It holds from `start` on, so tick 0 may be short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timetable {
     /// Rises with each timetable published; a node ignores one that is not newer than its own.
@@ -152,7 +175,8 @@ pub struct Timetable {
 impl Timetable {
     /// The number of slots after which the timetable repeats; 0 when it holds no job.
     pub fn cycle(&self) -> usize {
-        self.columns.first().map_or(0, |column| column.slots.len())
+        let lengths = self.columns.iter().map(|column| column.slots.len());
+        lengths.reduce(least_common_multiple).unwrap_or(0)
     }
 
     /// The part of `node`.
@@ -167,32 +191,30 @@ impl Timetable {
         since.saturating_add(self.phase_ns) / self.slice_ns.max(1)
     }
 
-    /// Whether tick `tick` and those after it show the same slots in the same order as `columns`
-    /// from its first slot on.
-    pub fn continues(&self, tick: u64, columns: &[Column]) -> bool {
-        let shift = |length: usize| (tick % length.max(1) as u64) as usize;
-        self.columns.len() == columns.len()
-            && self.columns.iter().zip(columns).all(|(old, new)| {
-                let (before, after) = old.slots.split_at(shift(old.slots.len()));
-                old.node == new.node
-                    && old.slots.len() == new.slots.len()
-                    && after.iter().chain(before).eq(&new.slots)
-            })
-    }
-
     /// When tick `tick` begins.
     pub fn tick_start(&self, tick: u64) -> ClusterTime {
         let after = tick.saturating_mul(self.slice_ns).saturating_sub(self.phase_ns);
         ClusterTime(self.start.0.saturating_add(after))
     }
 
+    /// The jobs of `node` in each slot until the timetable repeats; nothing if it has none at all.
+    pub fn slots_of(&self, node: NodeId) -> Vec<&[JobId]> {
+        let cycle = self.column(node).map_or(0, |_| self.cycle() as u64);
+        (0..cycle).map(|slot| self.jobs_at(node, slot)).collect()
+    }
+
     /// The jobs that `node` runs in tick `tick`.
     pub fn jobs_at(&self, node: NodeId, tick: u64) -> &[JobId] {
         let Some(column) = self.column(node) else { return &[] };
-        let slot = tick % column.slots.len().max(1) as u64;
-        usize::try_from(slot)
-            .ok()
-            .and_then(|slot| column.slots.get(slot))
-            .map_or(&[], Vec::as_slice)
+        column.slots.get(column.place_of(tick)).map_or(&[], Vec::as_slice)
     }
+}
+
+/// The smallest number that is a multiple of both, or the largest that there is.
+fn least_common_multiple(one: usize, other: usize) -> usize {
+    let (mut divisor, mut rest) = (one, other);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    one.checked_div(divisor).map_or(0, |part| part.saturating_mul(other))
 }

@@ -339,7 +339,12 @@ fn refusals() {
 
 /// The columns of nodes with one processor each.
 fn columns(policy: &MatrixGang) -> Vec<Column> {
-    Numbering::new(2, (0..8).map(|node| (NodeId(node), 1))).columns(&policy.columns())
+    single().columns(&policy.columns())
+}
+
+/// Nodes with one processor each.
+fn single() -> Numbering {
+    Numbering::new(2, (0..8).map(|node| (NodeId(node), 1)))
 }
 
 fn timetable(policy: &MatrixGang, generation: u64, start: u64) -> Timetable {
@@ -379,9 +384,13 @@ fn a_timetable_goes_on_where_another_was() {
     }
     let first = timetable(&policy, 7, 1000);
     policy.advance(4);
-    assert!(first.continues(4, &columns(&policy)) && first.continues(1, &columns(&policy)));
-    assert!(!first.continues(3, &columns(&policy)));
-    assert!(!first.continues(4, &columns(&policy)[..1]));
+    let changed = |columns: &[ProcessorColumn], ticks| {
+        single().renew_columns(columns, first.columns.clone(), ticks).changed.len()
+    };
+    let columns = policy.columns();
+    assert_eq!([4, 1].map(|ticks| changed(&columns, ticks)), [0, 0]);
+    assert_eq!(changed(&columns, 3), 2);
+    assert_eq!(changed(&columns[..1], 4), 1);
     let second = Timetable { start: ClusterTime(1043), phase_ns: 3, ..timetable(&policy, 8, 0) };
     let ticks = [1043, 1049, 1050, 1060].map(|time| second.tick_at(ClusterTime(time)));
     assert_eq!(ticks, [0, 0, 1, 2]);

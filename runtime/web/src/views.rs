@@ -150,8 +150,7 @@ pub(crate) fn cluster(status: &ClusterStatus) -> ClusterView<'_> {
 
 fn node<'a>(node: &'a NodeStatus, status: &ClusterStatus) -> NodeView<'a> {
     let said = node.description.as_ref();
-    let numbers = |slot: &Vec<kumi_sched::JobId>| slot.iter().map(|job| job.0).collect();
-    let column = status.timetable.column(node.node);
+    let numbers = |slot: &[kumi_sched::JobId]| slot.iter().map(|job| job.0).collect();
     NodeView {
         node: node.node.0,
         name: said.map_or("", |said| &said.name),
@@ -162,7 +161,7 @@ fn node<'a>(node: &'a NodeStatus, status: &ClusterStatus) -> NodeView<'a> {
         reserved: node.taken.memory,
         limits: said.map_or(&[], |said| &said.limits),
         jobs: node.jobs.iter().map(|job| job.0).collect(),
-        slots: column.map_or_else(Vec::new, |column| column.slots.iter().map(numbers).collect()),
+        slots: status.timetable.slots_of(node.node).into_iter().map(numbers).collect(),
     }
 }
 

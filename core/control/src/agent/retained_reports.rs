@@ -13,7 +13,7 @@ use crate::message::{
     Report, UseReport,
 };
 
-/// Most jobs of which reports are kept. A head has at most 10,000 that are not over, and forgets others at once.
+/// Most jobs of which reports are kept. A head has at most 16,000 that are not over, and forgets others at once.
 pub(super) const MOST_JOBS: usize = 20_000;
 
 /// From one report on what a job has used to the next.

@@ -7,7 +7,7 @@ use kumi_sched::{JobId, NodeId};
 
 use super::job::Job;
 use super::quota::request_bytes;
-use crate::message::{ContentHash, JobRecord, JobState, Nanos, Outcome};
+use crate::message::{ContentHash, JobRecord, JobState, Nanos, NodeRanks, NodeSet, Outcome};
 
 /// Which ended jobs the head keeps, for `kumi ps --all`, their output and repeated submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +118,22 @@ impl JobTable {
     pub(super) fn on_node(&self, node: NodeId) -> BTreeSet<JobId> {
         let number = usize::try_from(node.0).ok();
         number.and_then(|number| self.by_node.get(number)).cloned().unwrap_or_default()
+    }
+
+    /// Those of some jobs, which ascend, that have places on one of the nodes and are not over.
+    pub(super) fn among(&self, jobs: &[JobId], nodes: &NodeSet) -> Vec<JobId> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        let there = nodes.iter().filter_map(|node| self.by_node.get(node.0 as usize)).flatten();
+        let found: BTreeSet<JobId> =
+            there.copied().filter(|job| jobs.binary_search(job).is_ok()).collect();
+        found.into_iter().collect()
+    }
+
+    /// The places of a job; none if it has none, or is not known.
+    pub(super) fn layout(&self, id: JobId) -> &[NodeRanks] {
+        self.get(id).map_or(&[], |job| &job.record.spec.layout)
     }
 
     /// Nodes with jobs that are not over.

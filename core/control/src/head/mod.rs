@@ -131,7 +131,7 @@ use shutdown::Shutdown;
 use subscribers::Subscribers;
 pub use taken::ClusterUse;
 use time::HeadTime;
-use timetable::TimetablePublisher;
+use timetable::{Concerned, TimetablePublisher};
 use transfers::ProgramTransfers;
 use verdicts::Verdicts;
 use waiting::WaitingJobs;
@@ -476,6 +476,7 @@ impl Head {
             self.next_discard(),
             self.time.next_look(),
             self.lost_parts.next_end(),
+            self.timetable.next_deadline(),
         ];
         times.into_iter().flatten().min()
     }
@@ -504,18 +505,26 @@ impl Head {
         self.actions.send(self.membership.tree().routes(), nodes, command);
     }
 
-    /// Sends a new timetable to all nodes, unless it would say what the last one says.
+    /// Sends a new timetable to the nodes that it concerns, unless it says what the last one says.
     fn publish_timetable(&mut self) {
-        if !self.timetable.take_stale() {
+        if !self.timetable.take_stale(self.time.now()) {
             return;
         }
         let idle = self.idle.running(&self.jobs);
         let interactive = self.idle.is_any_interactive();
-        if self.timetable.renew(&self.time, &mut self.scheduler, idle, interactive) {
-            let attached = self.membership.attached();
-            for (link, below) in self.membership.tree().routes().by_link(&attached) {
-                self.send_timetable(link, below);
+        let (time, scheduler) = (&self.time, &mut self.scheduler);
+        let Some(concerned) = self.timetable.renew(time, scheduler, idle, interactive) else {
+            return;
+        };
+        let nodes = match concerned {
+            Concerned::All => self.membership.attached(),
+            Concerned::Columns { nodes, idle } => {
+                let of_jobs = idle.into_iter().flat_map(|job| self.jobs.layout(job));
+                NodeSet::from_nodes(nodes.into_iter().chain(of_jobs.map(|part| part.node)))
             }
+        };
+        for (link, below) in self.membership.tree().routes().by_link(&nodes) {
+            self.send_timetable(link, below);
         }
     }
 
@@ -523,7 +532,8 @@ impl Head {
     fn send_timetable(&mut self, link: LinkId, nodes: NodeSet) {
         let timetable = self.timetable.published();
         if timetable.generation > 0 {
-            let part = columns_of(timetable, &nodes);
+            let mut part = columns_of(timetable, &nodes);
+            part.idle = self.jobs.among(&timetable.idle, &nodes);
             self.actions.send_on(link, nodes, Command::Timetable(part));
         }
     }

@@ -37,7 +37,8 @@ impl Head {
         self.start_if_prepared(id);
     }
 
-    /// All nodes are prepared: the timetable that has the job goes out, then `Start`.
+    /// All nodes are prepared: the timetable that has the job goes out, then `Start`. A large timetable may go out a little later; the
+    /// ranks wait for their turn then.
     fn start_if_prepared(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(start) = job.start_command() else { return };

@@ -11,7 +11,7 @@ use crate::batch::After;
 use crate::message::{JobRequest, Refusal, RefusalKind};
 
 /// Jobs that are not over; more are refused, so that a runaway script does not fill the head.
-const MOST_LIVE: usize = 10_000;
+const MOST_LIVE: usize = 16_000;
 /// Requests of jobs that are not over and input that waits for them may take so much together, in bytes.
 const MOST_BYTES: usize = 256 << 20;
 /// Users other than the owner and root get at most one of so many parts of the bytes.

@@ -13,7 +13,7 @@ use core::ops::Range;
 use kumi_sched::registry::{Limits, PolicyMaker};
 use kumi_sched::{
     ArriveError, ClusterTime, Column, Demand, DqtNode, JobId, NodeId, Obstacle, Placement, Policy,
-    Request, Sharing,
+    RenewedColumns, Request, Sharing,
 };
 
 use super::capacity::{Capacity, Kinds};
@@ -124,10 +124,12 @@ impl Scheduler {
         self.policy.obstacles()
     }
 
-    /// Slots of every node, to come.
-    pub(super) fn columns(&self) -> Vec<Column> {
+    /// Slots of every node, to come, where `last` were those until now and so many ticks have passed. Also how many slots
+    /// processors have, which is about what this costs.
+    pub(super) fn renew_columns(&self, last: Vec<Column>, ticks: u64) -> (RenewedColumns, u64) {
         let columns = self.policy.columns();
-        self.numbers.numbering().columns(&columns)
+        let slots = columns.iter().map(|column| column.slots.len() as u64).sum();
+        (self.numbers.numbering().renew_columns(&columns, last, ticks), slots)
     }
 
     /// The policy's tree of queues after so many slots, if it has one.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kumi_control::message::{
     JobRecord, JobState, NodeRanks, Outcome, PartUse, RankStatus, RefusalKind, WaitLimit,
 };
-use kumi_sched::{Column, JobId, Timetable};
+use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 
 use crate::nodes::used_by;
 use crate::world::{Faults, GRACE, LEASE, MS, World};
@@ -213,8 +213,9 @@ impl World {
     pub fn check_timetable(&self) {
         let Some(head) = &self.head.head else { return };
         let timetable = head.timetable();
-        let slots_of = |column: &Column, job: JobId| -> Vec<usize> {
-            (0..column.slots.len()).filter(|&slot| column.slots[slot].contains(&job)).collect()
+        let cycle = timetable.cycle() as u64;
+        let slots_of = |node: NodeId, job: JobId| -> Vec<u64> {
+            (0..cycle).filter(|&tick| timetable.jobs_at(node, tick).contains(&job)).collect()
         };
         let mut running = BTreeSet::new();
         let idle: BTreeSet<JobId> = timetable.idle.iter().copied().collect();
@@ -224,18 +225,16 @@ impl World {
                 continue;
             }
             running.insert(job);
-            let mut common: Option<Vec<usize>> = None;
+            let mut common: Option<Vec<u64>> = None;
             for part in &record.spec.layout {
-                let column =
-                    timetable.column(part.node).expect("a running job's node has a column");
-                let slots = slots_of(column, job);
+                let slots = slots_of(part.node, job);
                 assert!(!slots.is_empty(), "job {job} gets no slice on node {}", part.node);
                 assert!(common.as_ref().is_none_or(|common| *common == slots));
                 common = Some(slots);
             }
         }
         for column in &timetable.columns {
-            assert_eq!(column.slots.len(), timetable.cycle());
+            assert_eq!(timetable.cycle() % column.slots.len(), 0);
             assert!(column.slots.iter().flatten().all(|job| running.contains(job)));
         }
     }
@@ -257,11 +256,10 @@ impl World {
             timetable
         };
         for (number, node) in (0..).zip(&self.nodes) {
-            let id = kumi_sched::NodeId(number);
+            let id = NodeId(number);
             assert!(head.is_up(id), "node {number} is not attached");
             let applied = numbers(node.timetable.as_ref().expect("every node has a timetable"));
-            assert_eq!(applied.column(id), head.timetable().column(id), "node {number}");
-            assert_eq!(applied.idle, head.timetable().idle, "node {number}");
+            self.check_applied(&applied, head.timetable(), id);
             for &job in node.jobs.keys() {
                 assert!(live(job), "job {job} is over, and half alive on node {number}");
             }
@@ -282,6 +280,24 @@ impl World {
                 assert!(local.is_some_and(|local| local.started && !local.alive.is_empty()));
             }
         }
+    }
+
+    /// A node does what the head's timetable says, also if it has one from before, which said the same of it.
+    fn check_applied(&self, applied: &Timetable, last: &Timetable, node: NodeId) {
+        assert!(applied.generation <= last.generation, "node {node}");
+        assert_eq!((applied.mode, applied.slice_ns), (last.mode, last.slice_ns), "node {node}");
+        let now = ClusterTime(applied.start.0.max(last.start.0));
+        let (old, new) = (applied.tick_at(now), last.tick_at(now));
+        assert_eq!(applied.tick_start(old + 1), last.tick_start(new + 1), "node {node}");
+        for slot in 0..(applied.cycle() * last.cycle()) as u64 {
+            let [was, is] = [applied.jobs_at(node, old + slot), last.jobs_at(node, new + slot)];
+            assert_eq!(was, is, "node {node} after {slot} slots");
+        }
+        let here = |timetable: &Timetable| -> Vec<JobId> {
+            let jobs = &self.nodes[node.0 as usize].jobs;
+            timetable.idle.iter().copied().filter(|job| jobs.contains_key(job)).collect()
+        };
+        assert_eq!(here(applied), here(last), "node {node}");
     }
 
     /// The end: everything has ended, everywhere, and everybody was told.

@@ -19,6 +19,7 @@ mod ending;
 mod exchanges;
 mod idle;
 mod keys;
+mod large;
 mod life;
 mod listing;
 mod many;

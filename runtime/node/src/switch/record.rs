@@ -32,8 +32,9 @@ pub struct SwitchRecord {
 
 impl SwitchRecord {
     fn begin(&self) -> SwitchBegin {
-        let Self { generation, tick, begin: cluster, machine, .. } = *self;
-        SwitchBegin { generation, tick, cluster, machine }
+        let Self { generation, begin: cluster, machine, late_ns, .. } = *self;
+        let due = ClusterTime(cluster.0.saturating_sub(late_ns));
+        SwitchBegin { generation, due, cluster, machine }
     }
 }
 
@@ -248,8 +249,8 @@ mod tests {
         assert_eq!((sample.count, sample.missed_ticks), (11, 2));
         assert_eq!((sample.total.p50, sample.total.max, sample.freeze.mean), (40, 40, 10));
         assert_eq!(sample.recent, [record(9).begin(), record(10).begin()]);
-        let last =
-            SwitchBegin { generation: 1, tick: 10, cluster: ClusterTime(1_007), machine: 1_000 };
+        let due = ClusterTime(1_000);
+        let last = SwitchBegin { generation: 1, due, cluster: ClusterTime(1_007), machine: 1_000 };
         assert_eq!(sample.recent[1], last);
     }
 
@@ -262,6 +263,7 @@ mod tests {
         digest.drain(&ring);
         let sample = digest.sample(&ring, RING);
         assert_eq!(sample.count, RING as u64 - 16);
-        assert_eq!(sample.recent.last().unwrap().tick, 2 * RING as u64 - 1);
+        let due = ClusterTime((2 * RING as u64 - 1) * 100);
+        assert_eq!(sample.recent.last().unwrap().due, due);
     }
 }

@@ -178,11 +178,8 @@ fn name<'a>(node: &'a NodeStatus, places: &'a [NodeAddress]) -> &'a str {
 }
 
 fn slots(status: &ClusterStatus, node: kumi_sched::NodeId) -> Vec<Vec<u64>> {
-    let column = status.timetable.column(node);
-    column.map_or_else(Vec::new, |c| {
-        let jobs = |slot: &Vec<kumi_sched::JobId>| slot.iter().map(|job| job.0).collect();
-        c.slots.iter().map(jobs).collect()
-    })
+    let jobs = |slot: &[kumi_sched::JobId]| slot.iter().map(|job| job.0).collect();
+    status.timetable.slots_of(node).into_iter().map(jobs).collect()
 }
 
 /// `gang scheduling by dqt in slices of 10ms`, for people.

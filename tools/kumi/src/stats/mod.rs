@@ -365,7 +365,7 @@ mod tests {
                 lateness: p(50_600),
                 recent: vec![SwitchBegin {
                     generation: 1,
-                    tick: 9,
+                    due: ClusterTime(4),
                     cluster: ClusterTime(5),
                     machine: begin,
                 }],

@@ -1,4 +1,4 @@
-//! Skew between nodes: how far apart they switch at the same tick of the same timetable.
+//! Skew between nodes: how far apart they begin ticks that are due at the same time.
 
 use kumi_control::message::{NodeSample, SwitchBegin};
 use serde::Serialize;
@@ -67,10 +67,10 @@ fn skew<'s>(
     group: impl Fn(&'s NodeSample) -> &'s str,
     time: impl Fn(&SwitchBegin) -> u64,
 ) -> Option<Skew> {
-    let mut ticks: BTreeMap<(&str, u64, u64), BTreeMap<u32, u64>> = BTreeMap::new();
+    let mut ticks: BTreeMap<(&str, u64), BTreeMap<u32, u64>> = BTreeMap::new();
     for sample in samples {
         for begin in &sample.switching.recent {
-            let tick = (group(sample), begin.generation, begin.tick);
+            let tick = (group(sample), begin.due.0);
             ticks.entry(tick).or_default().insert(sample.node.0, time(begin));
         }
     }
@@ -102,12 +102,12 @@ mod tests {
     use kumi_control::message::{MessageCounts, SwitchSample};
     use kumi_sched::{ClusterTime, NodeId};
 
-    /// A node of a machine. Its switches are (generation, tick, time on the machine's clock). Its estimate of
+    /// A node of a machine. Its switches are (generation, due time, time on the machine's clock). Its estimate of
     /// cluster time is off by `off`.
     fn node(number: u32, machine: &str, off: u64, recent: &[(u64, u64, u64)]) -> NodeSample {
-        let begin = |&(generation, tick, machine): &(u64, u64, u64)| SwitchBegin {
+        let begin = |&(generation, due, machine): &(u64, u64, u64)| SwitchBegin {
             generation,
-            tick,
+            due: ClusterTime(due),
             cluster: ClusterTime(machine + off),
             machine,
         };
@@ -135,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_tick_of_the_same_timetable_is_compared() {
+    fn ticks_that_are_due_together_are_compared() {
         let samples = [
-            node(0, "one", 0, &[(1, 5, 1000), (1, 6, 2000), (2, 5, 9000)]),
-            node(1, "one", 0, &[(1, 5, 1030), (1, 6, 1990), (1, 7, 3000)]),
-            node(2, "one", 0, &[(1, 5, 990), (3, 5, 5000)]),
+            node(0, "one", 0, &[(1, 5, 1000), (1, 6, 2000), (2, 8, 9000)]),
+            node(1, "one", 0, &[(1, 5, 1030), (3, 6, 1990), (1, 7, 3000)]),
+            node(2, "one", 0, &[(2, 5, 990), (3, 9, 5000)]),
         ];
         let expected = skew(SkewClock::Machine, 2, 3, [10, 40]);
         assert_eq!(between_nodes(&samples), (expected, None));

@@ -136,8 +136,7 @@ impl Snapshot {
 
     /// The slots of a node's column.
     pub fn slots(&self, node: kumi_sched::NodeId) -> Vec<Vec<JobId>> {
-        let column = self.cluster.timetable.column(node);
-        column.map_or_else(Vec::new, |column| column.slots.clone())
+        self.cluster.timetable.slots_of(node).into_iter().map(<[JobId]>::to_vec).collect()
     }
 
     /// How many processors the job has.

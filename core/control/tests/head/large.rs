@@ -1,0 +1,141 @@
+//! Large clusters: an event costs what it concerns.
+
+use super::*;
+
+/// The timetables among these actions, with the nodes that they are for.
+fn timetables(actions: &[HeadAction]) -> Vec<(&NodeSet, &Timetable)> {
+    let mut found = Vec::new();
+    for (nodes, command) in commands(actions) {
+        if let Command::Timetable(timetable) = command {
+            found.push((nodes, timetable));
+        }
+    }
+    found
+}
+
+/// The nodes that have a column in it.
+fn shown(timetable: &Timetable) -> Vec<u32> {
+    timetable.columns.iter().map(|column| column.node.0).collect()
+}
+
+#[test]
+fn only_nodes_whose_column_changes_hear_of_a_timetable() {
+    let mut test = Test::new(4);
+    let (first, _) = test.submit(request(1, 2, Some(2)));
+    let actions = test.prepare(first, [(0, 1), (1, 1)]);
+    let [(nodes, timetable)] = timetables(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((nodes, shown(timetable)), (&set([0, 1]), vec![0, 1]));
+    let (second, _) = test.submit(request(2, 2, Some(2)));
+    let actions = test.prepare(second, [(2, 1), (3, 1)]);
+    let [(nodes, timetable)] = timetables(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((nodes, shown(timetable)), (&set([2, 3]), vec![2, 3]));
+    assert_eq!(shown(test.head.timetable()), [0, 1, 2, 3], "the head has all");
+    test.advance(35 * MS);
+    let actions = test.report(Report::Freed { job: first, nodes: set([0, 1]) });
+    let [(nodes, timetable)] = timetables(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((nodes, shown(timetable)), (&set([0, 1]), vec![]), "they have no column now");
+}
+
+#[test]
+fn a_node_that_attaches_again_hears_of_its_whole_column() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    test.report(Report::Detached(set([1])));
+    let jobs = vec![(job, vec![1])];
+    let again = NodeDescription { jobs, incarnation: 1, ..description(1) };
+    let actions = test.report(Report::Attached(vec![again]));
+    let [(nodes, timetable)] = timetables(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((nodes, shown(timetable)), (&set([1]), vec![1]));
+}
+
+#[test]
+fn all_hear_of_another_slice() {
+    let mut test = Test::new(3);
+    test.running(1, 1);
+    let slice = Some(SliceLength::Fixed(20 * MS));
+    let configure = ClientRequest::Configure { mode: None, slice, policy: None };
+    let actions = test.ask(&OWNER, configure);
+    let [(nodes, timetable)] = timetables(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((nodes, timetable.slice_ns), (&set([0, 1, 2]), 20 * MS));
+}
+
+#[test]
+fn nodes_hear_of_idle_jobs_that_they_have() {
+    let mut test = Test::new(4);
+    let (first, _) = test.submit(request(1, 2, Some(2)));
+    test.prepare(first, [(0, 1), (1, 1)]);
+    let (second, _) = test.submit(request(2, 2, Some(2)));
+    test.prepare(second, [(2, 1), (3, 1)]);
+    let mut idle = |job, nodes, idle| {
+        let actions = test.report(Report::Idle(IdleReport { job, nodes: set(nodes), idle }));
+        let [(nodes, timetable)] = timetables(&actions)[..] else { panic!("{actions:?}") };
+        (nodes.clone(), timetable.idle.clone())
+    };
+    assert_eq!(idle(first, [0, 1], true), (set([0, 1]), vec![first]));
+    assert_eq!(idle(second, [2, 3], true), (set([2, 3]), vec![second]), "not of the first one");
+    assert_eq!(idle(first, [0, 1], false), (set([0, 1]), vec![]));
+}
+
+/// Whole nodes for three jobs that take turns, and one that has none.
+fn wide() -> (Test, [JobId; 3]) {
+    const NODES: u32 = 800;
+    let config = HeadConfig { max_jobs_per_processor: 4, ..config(NODES) };
+    let mut test = Test::with_processors(config, &[8; NODES as usize]);
+    test.advance(5_000 * MS);
+    let jobs = [1, 2, 3].map(|token| {
+        let (job, _) = test.submit(request(token, NODES * 8, Some(NODES)));
+        test.prepare(job, (0..NODES).map(|node| (node, 8)));
+        assert_eq!(test.state(job), JobState::Running);
+        job
+    });
+    test.advance(500 * MS);
+    (test, jobs)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn changes_of_a_large_timetable_go_out_together() {
+    let (mut test, [first, second, third]) = wide();
+    assert_eq!(test.head.timetable().cycle(), 3);
+    let all = || set(0..800);
+    let actions = test.report(Report::Idle(IdleReport { job: first, nodes: all(), idle: true }));
+    let generation = test.head.timetable().generation;
+    assert_eq!(timetables(&actions).len(), 1, "the first change goes out at once");
+    // The timetable of two jobs is small: it takes no pause.
+    let actions = test.report(Report::Idle(IdleReport { job: first, nodes: all(), idle: false }));
+    assert_eq!(timetables(&actions).len(), 1);
+    assert_eq!(test.head.timetable().generation, generation + 1);
+    let changes = [(second, true), (third, true), (second, false)];
+    for (job, idle) in changes {
+        let actions = test.report(Report::Idle(IdleReport { job, nodes: all(), idle }));
+        assert_eq!(timetables(&actions), [], "it has to wait");
+    }
+    let due = test.head.next_timeout().expect("it must go out some time");
+    assert!(due < test.now + 10 * MS, "soon");
+    let actions = test.advance(10 * MS);
+    let [(nodes, timetable)] = timetables(&actions)[..] else { panic!("not one: {actions:?}") };
+    assert_eq!((nodes, &timetable.idle[..]), (&all(), &[third][..]));
+    let columns = &test.head.timetable().columns;
+    assert!(columns.iter().all(|column| column.slots.len() == 2), "two jobs take turns");
+    assert_eq!(timetables(&test.advance(100 * MS)), [], "nothing is left to be told");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn a_job_starts_although_its_timetable_has_to_wait() {
+    let (mut test, [first, second, _]) = wide();
+    let all = || set(0..800);
+    for idle in [true, false] {
+        test.report(Report::Idle(IdleReport { job: first, nodes: all(), idle }));
+    }
+    let (job, _) = test.submit(request(9, 1, Some(1)));
+    let actions = test.prepare(job, [(0, 1)]);
+    position(&actions, |action| matches!(command_of(action), Some((_, Command::Start { .. }))));
+    assert_eq!(timetables(&actions), []);
+    test.report(Report::Freed { job: second, nodes: all() });
+    let actions = test.advance(10 * MS);
+    let sent = timetables(&actions);
+    let node = sent[0].1.column(NodeId(0)).expect("it has a column");
+    assert!(node.slots.iter().flatten().any(|shown| *shown == job), "{node:?}");
+    assert!(!node.slots.iter().flatten().any(|shown| *shown == second), "{node:?}");
+}
