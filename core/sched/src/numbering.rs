@@ -147,7 +147,7 @@ impl NodeSlots {
         let length = of_node.first().map_or(0, |column| column.slots.len());
         let repeats = |period: &usize| {
             let same = |slots: &[Option<JobId>]| slots[*period..] == slots[..length - *period];
-            length % *period == 0 && of_node.iter().all(|column| same(&column.slots))
+            length.is_multiple_of(*period) && of_node.iter().all(|column| same(&column.slots))
         };
         (1..length).find(repeats).unwrap_or(length)
     }
@@ -163,7 +163,7 @@ impl NodeSlots {
         let length = before.slots.len();
         // Whoever goes on has slots that repeat as often, since both are as short as can be. Those of processors may repeat
         // after several times as many.
-        if length == 0 || period % length != 0 {
+        if length == 0 || !period.is_multiple_of(length) {
             return false;
         }
         let first = before.place_of(ticks);
@@ -191,6 +191,8 @@ fn block_of(arity: u32, size: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     fn numbering(arity: u32, sizes: &[u32]) -> Numbering {

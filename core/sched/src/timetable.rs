@@ -134,7 +134,8 @@ impl Column {
     pub(crate) fn shorten(&mut self) {
         let length = self.slots.len();
         let repeats = |period: &usize| {
-            length % *period == 0 && self.slots[*period..] == self.slots[..length - *period]
+            length.is_multiple_of(*period)
+                && self.slots[*period..] == self.slots[..length - *period]
         };
         if let Some(period) = (1..length).find(repeats) {
             self.slots.truncate(period);

@@ -10,7 +10,7 @@
 //! | `timetable` | the timetable in force |
 //! | `transfers` | programs on their way from clients to nodes |
 //! | `subscribers` | clients that wait for news of jobs |
-//! | `sampling` | requests for samples |
+//! | `sampling`, `shared_samples` | requests for samples, and the last of all nodes |
 //! | `idle` | jobs that have nothing to do |
 //! | `lost_parts` | what may still run on nodes that are lost |
 //! | `exchanges` | what the nodes of a job tell each other |
@@ -82,6 +82,7 @@ mod restarting;
 mod revocations;
 mod sampling;
 mod scheduler;
+mod shared_samples;
 mod shutdown;
 mod sizing;
 mod starts;
@@ -127,6 +128,7 @@ use quota::Quota;
 use revocations::Revocations;
 use sampling::SampleRequests;
 use scheduler::Scheduler;
+use shared_samples::SharedSamples;
 use shutdown::Shutdown;
 use subscribers::Subscribers;
 pub use taken::ClusterUse;
@@ -332,6 +334,7 @@ pub struct Head {
     transfers: ProgramTransfers,
     subscribers: Subscribers,
     samples: SampleRequests,
+    shared_samples: SharedSamples,
     idle: IdleJobs,
     lost_parts: LostParts,
     verdicts: Verdicts,
@@ -380,6 +383,7 @@ impl Head {
             transfers: ProgramTransfers::default(),
             subscribers: Subscribers::default(),
             samples: SampleRequests::default(),
+            shared_samples: SharedSamples::default(),
             idle: IdleJobs::default(),
             lost_parts: LostParts::default(),
             verdicts: Verdicts::default(),

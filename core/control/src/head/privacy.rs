@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use kumi_sched::JobId;
 
-use super::Head;
 use super::listing::Viewer;
+use super::{ClientId, Head};
 use crate::message::{ClientReply, ClusterStatus, JobRecord, NodeSample, Refusal, User};
 
 /// What users see of the jobs of others.
@@ -91,12 +91,23 @@ impl Head {
 
     /// Sends the samples that are complete or late.
     pub(super) fn check_samples(&mut self) {
-        for (clients, samples) in self.samples.take_finished(self.time.now()) {
+        let now = self.time.now();
+        for (scope, clients, samples) in self.samples.take_finished(now) {
+            self.shared_samples.keep(scope, &samples, clients.keys().copied(), now);
             for (client, user) in clients {
-                let mut samples = samples.clone();
-                self.hide_in_samples(&user, &mut samples);
-                self.actions.reply(client, ClientReply::Samples(samples));
+                self.give_samples(client, &user, samples.clone());
             }
         }
+    }
+
+    /// Answers with what a user may see of samples.
+    pub(super) fn give_samples(
+        &mut self,
+        client: ClientId,
+        user: &User,
+        mut samples: Vec<NodeSample>,
+    ) {
+        self.hide_in_samples(user, &mut samples);
+        self.actions.reply(client, ClientReply::Samples(samples));
     }
 }

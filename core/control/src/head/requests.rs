@@ -342,6 +342,9 @@ impl Head {
 
     /// Asks these nodes for samples, as far as they are reached.
     fn sample(&mut self, client: (ClientId, &User), scope: SampleScope, nodes: &BTreeSet<NodeId>) {
+        if let Some(samples) = self.shared_samples.take(scope, client.0, self.time.now()) {
+            return self.give_samples(client.0, client.1, samples);
+        }
         if self.samples.join(scope, client) {
             return;
         }
@@ -455,6 +458,7 @@ impl Head {
     /// A client's connection is gone; its jobs go on.
     pub(super) fn client_gone(&mut self, client: ClientId) {
         self.subscribers.forget_client(client);
+        self.shared_samples.forget_client(client);
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.remove_client(client);
         }

@@ -115,11 +115,11 @@ impl SampleRequests {
         }
     }
 
-    /// The answers of the requests that are complete or late, with the clients to send them to.
+    /// The answers of the requests that are complete or late, with what they are about and the clients to send them to.
     pub(super) fn take_finished(
         &mut self,
         now: Nanos,
-    ) -> Vec<(BTreeMap<ClientId, User>, Vec<NodeSample>)> {
+    ) -> Vec<(SampleScope, BTreeMap<ClientId, User>, Vec<NodeSample>)> {
         let done = |request: &SampleRequest| request.awaiting.is_empty() || now >= request.deadline;
         let finished: Vec<SampleScope> = self
             .pending
@@ -127,10 +127,10 @@ impl SampleRequests {
             .filter(|(_, request)| done(request))
             .map(|(&scope, _)| scope)
             .collect();
-        let requests = finished.iter().filter_map(|scope| self.pending.remove(scope));
-        let answer = |mut request: SampleRequest| {
+        let requests = finished.iter().filter_map(|scope| self.pending.remove_entry(scope));
+        let answer = |(scope, mut request): (SampleScope, SampleRequest)| {
             request.samples.sort_by_key(|sample| sample.node);
-            (request.clients, request.samples)
+            (scope, request.clients, request.samples)
         };
         requests.map(answer).collect()
     }

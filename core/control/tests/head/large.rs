@@ -139,3 +139,84 @@ fn a_job_starts_although_its_timetable_has_to_wait() {
     assert!(node.slots.iter().flatten().any(|shown| *shown == job), "{node:?}");
     assert!(!node.slots.iter().flatten().any(|shown| *shown == second), "{node:?}");
 }
+
+/// Three clients that watch all nodes ask each second, each at another time.
+#[test]
+fn clients_that_watch_share_samples() {
+    let mut test = Test::new(2);
+    let mut ask = |client: u64| {
+        let event = HeadEvent::Client(ClientId(client), OWNER, ClientRequest::Sample);
+        let actions = test.event(event);
+        let asked = commands(&actions).into_iter().find_map(|(_, command)| match command {
+            Command::Sample { request } => Some(*request),
+            _ => None,
+        });
+        if let Some(request) = asked {
+            let nodes = (0..2).map(sample).collect();
+            test.report(Report::Samples { request, nodes });
+        }
+        test.advance(10 * MS);
+        let answered = |action: &HeadAction| matches!(action, HeadAction::ToClient(_, ClientReply::Samples(samples)) if samples.len() == 2);
+        (asked.is_some(), actions.iter().any(answered))
+    };
+    assert_eq!([1, 2, 3].map(&mut ask), [(true, false); 3], "each first one is new");
+    assert_eq!([1, 2, 3].map(&mut ask), [(false, true), (false, true), (true, false)]);
+}
+
+fn sample(node: u32) -> NodeSample {
+    NodeSample {
+        node: NodeId(node),
+        machine_clock: String::new(),
+        ranks: Vec::new(),
+        channels: Vec::new(),
+        traces: Vec::new(),
+        load: None,
+        switching: SwitchSample::default(),
+        control_messages: MessageCounts::default(),
+        refused: Vec::new(),
+    }
+}
+
+/// Jobs of five nodes each on all of a thousand nodes, while ten thousand others wait.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn an_end_concerns_its_own_nodes_however_many_jobs_wait() {
+    const NODES: u32 = 1_000;
+    let config = HeadConfig { policy: "fcfs".into(), ..config(NODES) };
+    let mut test = Test::attached(config);
+    test.advance(5_000 * MS);
+    let wanted = |token: u32| request(token.into(), 5, Some(5));
+    let layout = |test: &Test, job: JobId| -> Vec<u32> {
+        let record = test.records.iter().find(|record| record.spec.job == job).expect("known");
+        record.spec.layout.iter().map(|part| part.node.0).collect()
+    };
+    let mut running = Vec::new();
+    for token in 0..NODES / 5 {
+        let (job, _) = test.submit(wanted(token));
+        let nodes = layout(&test, job);
+        test.prepare(job, nodes.iter().map(|&node| (node, 1)));
+        running.push((job, nodes));
+    }
+    test.records.clear();
+    for token in 0..10_000 {
+        let submission = ClientRequest::Submit(Box::new(wanted(NODES + token)));
+        let event = HeadEvent::Client(CLIENT, OWNER, submission);
+        test.now += 1000;
+        test.head.handle(test.now, 1_700_000_000_000, event);
+        while test.head.poll_action().is_some() {}
+    }
+    for (job, nodes) in running.into_iter().step_by(20) {
+        let actions = test.report(Report::Freed { job, nodes: set(nodes.iter().copied()) });
+        let placed = position(&actions, |action| is_state(action, &JobState::Preparing));
+        let HeadAction::Persist(next) = &actions[placed] else { panic!("{:?}", actions[placed]) };
+        let next = next.spec.job;
+        assert_eq!(layout(&test, next), nodes, "the nodes that are free");
+        let started = test.prepare(next, nodes.iter().map(|&node| (node, 1)));
+        for (concerned, _) in commands(&actions).into_iter().chain(commands(&started)) {
+            assert_eq!(concerned, &set(nodes.iter().copied()));
+        }
+        assert_eq!(timetables(&actions).len() + timetables(&started).len(), 2);
+        assert!(actions.len() + started.len() < 20, "{}", actions.len() + started.len());
+        test.records.clear();
+    }
+}

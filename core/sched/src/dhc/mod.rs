@@ -30,7 +30,6 @@
 mod round;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
@@ -288,15 +287,20 @@ impl Policy for Dhc {
 
     fn columns(&self) -> Vec<ProcessorColumn> {
         let slots = self.slots();
-        let mut columns = BTreeMap::new();
+        // By number of the processor; empty without a job.
+        let mut columns: Vec<Vec<Option<JobId>>> = Vec::new();
         for (index, slot) in slots.iter().enumerate() {
             for &job in slot {
                 for node in self.jobs[&job].gang.nodes() {
-                    let column = columns.entry(node).or_insert_with(|| vec![None; slots.len()]);
-                    column[index] = Some(job);
+                    let number = node.0 as usize;
+                    columns.resize(columns.len().max(number + 1), Vec::new());
+                    columns[number].resize(slots.len(), None);
+                    columns[number][index] = Some(job);
                 }
             }
         }
-        columns.into_iter().map(|(processor, slots)| ProcessorColumn { processor, slots }).collect()
+        let busy = (0..).zip(columns).filter(|(_, slots)| !slots.is_empty());
+        busy.map(|(number, slots)| ProcessorColumn { processor: ProcessorId(number), slots })
+            .collect()
     }
 }
