@@ -11,6 +11,7 @@ mod limits;
 mod matrix;
 mod obstacles;
 mod registry;
+mod renewed_columns;
 mod rounds;
 mod scan;
 mod slice;
