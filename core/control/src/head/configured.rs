@@ -40,7 +40,7 @@ impl Head {
     ///
     /// # Errors
     /// The user may not, there is no such node, jobs are there, or the cluster goes down.
-    pub(super) fn remove_node(
+    pub(super) fn drop_node(
         &mut self,
         client: ClientId,
         user: &User,

@@ -83,9 +83,7 @@ impl Head {
             ClientRequest::Shutdown => self.begin_shutdown(client, user),
             ClientRequest::Drain { nodes, reason } => self.drain(client, user, &nodes, &reason),
             ClientRequest::AddNode { definition } => self.add_node(client, user, definition),
-            ClientRequest::RemoveNode { node, force } => {
-                self.remove_node(client, user, node, force)
-            }
+            ClientRequest::RemoveNode { node, force } => self.drop_node(client, user, node, force),
             ClientRequest::Resume { nodes } => self.resume(client, user, &nodes),
         };
         if let Err(refusal) = done {
