@@ -357,6 +357,7 @@ fn config(load: &Load) -> HeadConfig {
         max_priority: 4,
         priority: 1,
         estimate_ns: Some(600 * SECOND),
+        time_limit_ns: None,
         wait: WaitLimit::Forever,
         owner_uid: 1000,
         root_jobs: false,
@@ -368,6 +369,8 @@ fn config(load: &Load) -> HeadConfig {
         resources: Resources::default(),
         retention: Retention { jobs: 4096, age_ms: 30 * 86_400_000 },
         revoked: Vec::new(),
+        drains: Vec::new(),
+        removed: Vec::new(),
     }
 }
 

@@ -35,10 +35,8 @@ pub use crate::trace_sample::{
     MOST_TRACE_EVENTS, TraceAllocation, TraceEvent, TraceKind, TraceSample,
 };
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
-pub use crate::usage::{
-    JobUsage, JobUse, MOST_USAGE_ROWS, PartUse, UsageBy, UsagePage, UsageQuery, UsageRow,
-    UsageSums, UseReport,
-};
+pub use crate::usage::{JobUsage, JobUse, PartUse, UseReport};
+pub use crate::usage::{MOST_USAGE_ROWS, UsageBy, UsagePage, UsageQuery, UsageRow, UsageSums};
 pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 

@@ -73,7 +73,7 @@ impl Agent {
     pub(super) fn used(&mut self, job: JobId, used: PartUse) {
         if self.jobs.has_ranks(job) {
             let nodes = Vec::from([(self.node(), used)]);
-            self.report_used(UseReport { job, nodes });
+            self.report_used(&UseReport { job, nodes });
         }
     }
 
@@ -214,13 +214,15 @@ impl Agent {
             Report::Exchange(report) => self.child_exchange(link, report),
             Report::Relay(relayed) => self.report(Report::Relay(relayed)),
             Report::Standing(report) => self.child_standing(link, report),
-            Report::Used(mut report) => {
-                let routes = self.subtree.routes();
-                report.nodes.retain(|(node, _)| routes.link(*node) == Some(link));
-                if !report.nodes.is_empty() {
-                    self.report_used(report);
-                }
-            }
+            Report::Used(report) => self.child_used(link, report),
+        }
+    }
+
+    fn child_used(&mut self, link: LinkId, mut report: UseReport) {
+        let routes = self.subtree.routes();
+        report.nodes.retain(|(node, _)| routes.link(*node) == Some(link));
+        if !report.nodes.is_empty() {
+            self.report_used(&report);
         }
     }
 
@@ -339,8 +341,8 @@ impl Agent {
         self.report(Report::Abandoned { job, nodes, cause });
     }
 
-    fn report_used(&mut self, report: UseReport) {
-        if self.reports.keep_used(&report, self.now) && self.parent_up {
+    fn report_used(&mut self, report: &UseReport) {
+        if self.reports.keep_used(report, self.now) && self.parent_up {
             self.send_used(report.job);
         }
     }

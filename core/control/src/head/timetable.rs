@@ -178,10 +178,11 @@ impl TimetablePublisher {
         let columns = renewed.columns;
         self.published = Timetable { generation, start, slice_ns, phase_ns, mode, columns, idle };
         self.passed = 0;
-        news.then(|| match everybody {
+        let concerned = match everybody {
             true => Concerned::All,
             false => Concerned::Columns { nodes, idle: idle_changes },
-        })
+        };
+        news.then_some(concerned)
     }
 }
 

@@ -74,12 +74,12 @@ impl World {
     /// A job is started again only because a node was lost or the head was away, and when nothing of it runs.
     fn check_restart(&self, last: &JobRecord, record: &JobRecord) {
         let (job, restarts) = (record.spec.job, record.restarts);
+        // Who recorded that somebody wants it to end recorded that none is left.
         let most = record.spec.request.batch.requeues;
         assert!(restarts == last.restarts + 1 && restarts <= most, "{last:?} then {record:?}");
         assert_eq!(record.state, JobState::Queued);
         assert!(record.spec.layout.is_empty() && record.started_ms.is_none());
         assert_ne!(record.spec.channel_key, last.spec.channel_key, "keys of its own");
-        assert!(!self.ledger.killed.contains(&job), "job {job} was killed and is started again");
         // The disk may not have had what was between.
         if let JobState::Ending(outcome) = &last.state {
             self.check_lost(job.of_start(last.restarts), outcome);

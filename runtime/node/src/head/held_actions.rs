@@ -35,8 +35,12 @@ fn bytes_of(action: &HeadAction) -> usize {
         HeadAction::MarkRestart { reason, .. } => reason.len(),
         HeadAction::EndSpool { outcome, .. } => length_of(outcome),
         HeadAction::KeepDrains { drains, .. } => length_of(drains),
+        HeadAction::AddNode { definition, .. } => definition.len(),
         HeadAction::Revoke(list) => size_of_val(list.as_slice()),
-        HeadAction::Follow { .. } | HeadAction::Discard(_) | HeadAction::Shutdown => 0,
+        HeadAction::Follow { .. }
+        | HeadAction::RemoveNode { .. }
+        | HeadAction::Discard(_)
+        | HeadAction::Shutdown => 0,
     }
 }
 

@@ -45,8 +45,7 @@ use std::time::Duration;
 use kumi_control::disclosure::EXCHANGE;
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up,
-    UsageQuery, User,
+    ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up, User,
 };
 use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
@@ -77,7 +76,7 @@ use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, Written};
 use reserve::ReserveHeld;
 use spool::{SpoolQuota, Spools};
-use usage::{UsageQuestion, UsageReader};
+use usage::UsageReader;
 use web::WebService;
 
 /// Between attempts to write records that could not be written.
@@ -232,12 +231,8 @@ impl HeadDaemon {
         let listener = listening::listen(config.head_here()?, Some(&paths::head_pid(dir))).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
-        let (records, known) = JobRecords::open(
-            &paths::head_db(dir),
-            config.retention.of_usage(),
-            Rc::clone(&counts),
-        )?;
-        let usage = UsageReader::start(paths::head_db(dir))?;
+        let (table, keep) = (paths::head_db(dir), config.retention.of_usage());
+        let (records, known) = JobRecords::open(&table, keep, Rc::clone(&counts))?;
         let reserve = Rc::clone(records.reserve());
         let mut spools = open_spools(dir, (&config, &known), (Rc::clone(&counts), reserve))?;
         let jobs = known.len();
@@ -273,7 +268,7 @@ impl HeadDaemon {
             records,
             held: HeldActions::default(),
             spools,
-            usage,
+            usage: UsageReader::start(table)?,
             links,
             clients,
             monitor,
@@ -321,9 +316,8 @@ impl HeadDaemon {
                 question = self.web.question() => self.question(question),
                 (client, reply) = self.usage.answered() => self.clients.reply(client, reply),
                 () = self.spools.progress() => {
-                    for event in self.spools.release() {
-                        self.handle(event);
-                    }
+                    let events = self.spools.release();
+                    events.into_iter().for_each(|event| self.handle(event));
                 }
                 () = tokio::time::sleep(timeout) => {
                     self.records.write_again();
@@ -373,18 +367,6 @@ impl HeadDaemon {
                 self.clients.disconnected(client);
                 self.handle(HeadEvent::ClientGone(client));
             }
-        }
-    }
-
-    /// A client asks what jobs have used: the thread that reads the table answers.
-    fn usage_question(&mut self, client: ClientId, user: &User, query: UsageQuery) {
-        let head = self.head.borrow();
-        // Those that are over come first: the head may know them, too.
-        let others = self.records.unwritten_usage().chain(head.usage_so_far()).collect();
-        let (viewer, now_ms) = (head.usage_viewer(user), wall_ms());
-        let question = UsageQuestion { client, query, viewer, now_ms, others };
-        if let Err(refused) = self.usage.ask(question) {
-            self.clients.reply(client, ClientReply::Refused(refused));
         }
     }
 

@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use kumi_control::head::ClientId;
-use kumi_control::message::{ClientReply, JobUsage, Refusal, RefusalKind, UsagePage, UsageQuery};
+use kumi_control::message::{
+    ClientReply, JobUsage, Refusal, RefusalKind, UsagePage, UsageQuery, User,
+};
 use kumi_control::usage::{UsageTally, UsageViewer};
 use kumi_sched::JobId;
 use tokio::sync::mpsc;
 
+use super::HeadDaemon;
 use super::job_table::{TableError, read_usage};
 use crate::client::refusal;
+use crate::clock::wall_ms;
 use crate::exit::{ExitCode, Failure};
 
 /// Most questions that wait.
@@ -27,6 +31,20 @@ pub(super) struct UsageQuestion {
     pub(super) now_ms: u64,
     /// Jobs that are not over, and those whose accounts are still on their way to the disk.
     pub(super) others: Vec<JobUsage>,
+}
+
+impl HeadDaemon {
+    /// A client asks what jobs have used: the thread that reads the table answers.
+    pub(super) fn usage_question(&mut self, client: ClientId, user: &User, query: UsageQuery) {
+        let head = self.head.borrow();
+        // Those that are over come first: the head may know them, too.
+        let others = self.records.unwritten_usage().chain(head.usage_so_far()).collect();
+        let (viewer, now_ms) = (head.usage_viewer(user), wall_ms());
+        let question = UsageQuestion { client, query, viewer, now_ms, others };
+        if let Err(refused) = self.usage.ask(question) {
+            self.clients.reply(client, ClientReply::Refused(refused));
+        }
+    }
 }
 
 type Answer = (ClientId, Result<UsagePage, TableError>);

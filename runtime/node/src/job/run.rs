@@ -134,7 +134,6 @@ impl JobTask {
         let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
         let JobResources { control, devices, segment, page, traces, prepared, wires, mpi, .. } =
             resources;
-        let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
         let share = share_of(services, spec, part);
         let name = (spec.request.name.clone(), spec.request.resources.fill, share);
@@ -162,7 +161,7 @@ impl JobTask {
             tell: tell.clone(),
             mpi: None,
             addresses: prepared,
-            wires,
+            wires: JobWires::new(wires.into_iter().flatten().collect()),
             unready: count,
             prepared: false,
             started: false,

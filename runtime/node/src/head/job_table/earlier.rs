@@ -3,8 +3,8 @@
 
 use kumi_control::batch::{After, ArrayTask, BatchOptions};
 use kumi_control::message::{
-    self, CONTROL_VERSION, JobRecord, JobRequest, JobSpec, JobState, JobUse,
-    ProcessLimits, Program, Resources, SealKey, WaitLimit, WindowSize,
+    self, CONTROL_VERSION, JobRecord, JobRequest, JobSpec, JobState, JobUse, ProcessLimits,
+    Program, Resources, SealKey, WaitLimit, WindowSize,
 };
 use kumi_sched::{JobId, NodeId};
 use serde::Deserialize;
