@@ -254,14 +254,14 @@ impl Agent {
             Err(NotKept::OutOfOrder) => return,
             Err(NotKept::TooMuch) => return self.end_below(id.job, first),
         }
-        if !repeated {
-            self.send_exchange_if_complete(id);
-        } else if self.parent_up {
+        if repeated && self.parent_up {
             let again: Option<Report> = self.exchanges.take_repeated(id, &nodes);
             if let Some(report) = again {
                 self.report(report);
             }
         }
+        // Others may have waited for these, also for repeated ones whose first message was lost.
+        self.send_exchange_if_complete(id);
     }
 
     /// Ends a job that exchanges too much, in the name of a node below that has a part of it.

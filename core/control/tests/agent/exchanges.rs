@@ -54,6 +54,17 @@ fn nobody_waits_for_a_node_that_left_or_says_it_again() {
     assert_eq!(test.child(RIGHT, parts([1], true)), []);
 }
 
+/// A link may break before the first message of a node is through, which others wait for.
+#[test]
+fn what_waits_for_a_contribution_that_comes_again_goes_up() {
+    let mut test = Test::running();
+    test.event(contribution());
+    test.child(LEFT, parts([1, 3], false));
+    let actions = test.child(RIGHT, parts([2], true));
+    assert_eq!(actions, [up(parts([2], true)), up(parts([0, 1, 3], false))]);
+    assert_eq!(test.child(RIGHT, parts([2], true)), [up(parts([2], true))], "once");
+}
+
 #[test]
 fn a_new_parent_hears_all_contributions_that_somebody_may_miss() {
     let mut test = Test::running();
