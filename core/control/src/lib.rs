@@ -22,6 +22,7 @@ pub mod exchange;
 pub mod head;
 mod idle_report;
 mod job_names;
+mod job_record;
 mod jobs_page;
 mod key;
 pub mod lease;

@@ -18,6 +18,7 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::drain::Drain;
 pub use crate::exchange::{Contribution, ExchangeId, ExchangeReport, RelayReport};
 pub use crate::idle_report::IdleReport;
+pub use crate::job_record::JobRecord;
 pub use crate::jobs_page::{JobsPage, JobsQuery, MOST_PAGED, StateKind};
 pub use crate::key::SealKey;
 pub use crate::link_frame::{Down, Up};
@@ -268,29 +269,6 @@ pub enum JobState {
     Ending(Outcome),
     /// Over; nothing of it is left on any node.
     Ended(Outcome),
-}
-
-/// A job as the durable table keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobRecord {
-    /// Number, user, request, layout (empty while queued) and key.
-    pub spec: JobSpec,
-    /// State.
-    pub state: JobState,
-    /// Milliseconds since the epoch: when submitted, started and ended.
-    pub submitted_ms: u64,
-    /// When its ranks were started.
-    pub started_ms: Option<u64>,
-    /// When it was over.
-    pub ended_ms: Option<u64>,
-    /// Bytes of its output that are not kept.
-    pub output_not_kept: u64,
-    /// How often it was started again.
-    pub restarts: u32,
-    /// Its ranks were asked to end, and have until then.
-    pub end_request: Option<EndRequest>,
-    /// What it holds, and once it is over what it has used.
-    pub used: JobUse,
 }
 
 /// One of the links between a node and whoever hears of it, named by the daemon below it: its

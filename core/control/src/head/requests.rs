@@ -53,9 +53,7 @@ impl Head {
                 Ok(())
             }
             ClientRequest::Cluster => {
-                let mut status = self.status();
-                self.hide_in_status(user, &mut status);
-                self.actions.reply(client, ClientReply::Cluster(status));
+                self.show_status(client, user);
                 Ok(())
             }
             ClientRequest::WebTicket { .. } => {
@@ -101,6 +99,12 @@ impl Head {
         }
         self.actions.reply(client, ClientReply::Welcome { version: CONTROL_VERSION });
         Ok(())
+    }
+
+    fn show_status(&mut self, client: ClientId, user: &User) {
+        let mut status = self.status();
+        self.hide_in_status(user, &mut status);
+        self.actions.reply(client, ClientReply::Cluster(status));
     }
 
     /// Checks that a user may do something to a job; `action` completes the sentence of the refusal.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use kumi_control::head::Head;
 use kumi_control::message::JobState;
+use tokio::net::TcpListener;
 
 use super::Shared;
 use crate::metrics::{MetricKind, MetricsPage, MetricsSource, process};
@@ -25,11 +26,23 @@ pub(super) struct HeadCounters {
 }
 
 /// Source of the head's metrics.
-pub(super) struct HeadMetrics {
-    pub(super) shared: Shared,
+struct HeadMetrics {
+    shared: Shared,
     /// Borrowed by the main loop while it handles an event, which it does without waiting.
-    pub(super) head: Rc<RefCell<Head>>,
-    pub(super) counts: Rc<HeadCounters>,
+    head: Rc<RefCell<Head>>,
+    counts: Rc<HeadCounters>,
+}
+
+/// Answers Prometheus at this listener.
+pub(super) fn serve_figures(
+    listener: TcpListener,
+    shared: &Shared,
+    head: &Rc<RefCell<Head>>,
+    counts: &Rc<HeadCounters>,
+) {
+    let (shared, head, counts) = (shared.clone(), Rc::clone(head), Rc::clone(counts));
+    let source = HeadMetrics { shared, head, counts };
+    tokio::task::spawn_local(crate::metrics::serve(listener, source));
 }
 
 /// States as `kumi ps` calls them.

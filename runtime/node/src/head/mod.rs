@@ -71,7 +71,7 @@ pub(crate) use job_table::UsageKeep;
 use leases::Leases;
 use links::{LinkEvent, Links, RelayedClient};
 use live_config::LiveConfig;
-use metrics::{HeadCounters, HeadMetrics};
+use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, Written};
 use reserve::ReserveHeld;
@@ -240,8 +240,7 @@ impl HeadDaemon {
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
-        let refusals = Refusals::default();
-        let leases = Leases::default();
+        let (refusals, leases) = (Refusals::default(), Leases::default());
         let links = Links::new(refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
         let shared =
@@ -249,9 +248,7 @@ impl HeadDaemon {
         let socket = paths::head_socket(dir);
         let local = listen_unix(&socket)?;
         if let Some(scrapes) = scrapes {
-            let (head, counts) = (Rc::clone(&head), Rc::clone(&counts));
-            let source = HeadMetrics { shared: shared.clone(), head, counts };
-            tokio::task::spawn_local(crate::metrics::serve(scrapes, source));
+            metrics::serve_figures(scrapes, &shared, &head, &counts);
         }
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
         let link_events = links::start(listener, &shared, leases)?;

@@ -17,7 +17,7 @@ use crate::job_descriptions::{self, NodeNames};
 use crate::output;
 use crate::patience;
 use crate::terminal::JobTerminal;
-use kumi_control::message::{ClientReply, ClientRequest, JobRequest, JobState, Outcome};
+use kumi_control::message::{ClientReply, ClientRequest, JobRequest, JobState, Outcome, Stream};
 use kumi_node::client::{ANSWER, Client, ClientError, Requests};
 use kumi_sched::JobId;
 use kumi_verdict::Explanation;
@@ -344,17 +344,7 @@ impl Session {
             ClientReply::Waits { reason, .. } => self.show_reason(&reason),
             ClientReply::ProgramWanted(hash) => return self.send_program(hash, requests).await,
             ClientReply::Output { rank, stream, data, offset, .. } => {
-                self.confirmed = true;
-                self.now_running()?;
-                // After a repeated submission the head reports the job from its beginning.
-                if offset > self.shown {
-                    self.seen = offset;
-                    self.asked |= !self.current && data.contains(&ESCAPE_BYTE);
-                    let ready = self.lines.take(rank, stream, &data);
-                    if !ready.is_empty() {
-                        self.waiting.push_back(Piece::Output(stream, ready));
-                    }
-                }
+                self.take_output((rank, stream), &data, offset)?;
             }
             ClientReply::Current { .. } => return self.now_current(requests).await,
             ClientReply::OutputLost { bytes, offset, .. } => self.show_missing(bytes, offset),
@@ -376,6 +366,27 @@ impl Session {
             other => return Err(Error::unexpected(&other)),
         }
         Ok(None)
+    }
+
+    /// A piece of a rank's output, with the spool position behind it.
+    fn take_output(
+        &mut self,
+        (rank, stream): (u32, Stream),
+        data: &[u8],
+        offset: u64,
+    ) -> Result<(), Error> {
+        self.confirmed = true;
+        self.now_running()?;
+        // After a repeated submission the head reports the job from its beginning.
+        if offset > self.shown {
+            self.seen = offset;
+            self.asked |= !self.current && data.contains(&ESCAPE_BYTE);
+            let ready = self.lines.take(rank, stream, data);
+            if !ready.is_empty() {
+                self.waiting.push_back(Piece::Output(stream, ready));
+            }
+        }
+        Ok(())
     }
 
     fn only_shows(&self) -> bool {
