@@ -438,7 +438,7 @@ async fn daemons_say_why_they_do_not_start() {
     };
     let (code, text) = ends(&["head"]);
     assert_eq!(code, 73, "{text}");
-    assert!(text.contains("kumid: ") && text.contains("is in use"), "{text}");
+    assert!(text.contains("kumid: ") && text.contains("runs already, as process"), "{text}");
     let (code, text) = ends(&["node", "--node", "5"]);
     assert_eq!(code, 65, "{text}");
     assert!(text.contains("there is no node 5"), "{text}");
