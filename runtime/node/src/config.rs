@@ -47,6 +47,7 @@ pub const MAX_SLICE_US: u64 = 10_000_000;
 pub const MAX_NODES: usize = 4096;
 /// The same as a bound of numbers of nodes, which daemons go by that may not know the newest nodes.
 pub const MOST_NUMBERS: u32 = 4096;
+const _: () = assert!(MOST_NUMBERS as usize == MAX_NODES);
 /// The least that a daemon of a node is given, in bytes.
 const LEAST_DAEMON_MEMORY: u64 = 256 << 20;
 /// Where a port alone is served on real hosts.

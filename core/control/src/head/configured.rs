@@ -36,7 +36,7 @@ impl Head {
         Ok(())
     }
 
-    /// Has the driver remove a node, and answer the client. With `force` the jobs that are there end before.
+    /// Has the driver remove a node, and answer the client. With `force` the jobs that are there end once it has.
     ///
     /// # Errors
     /// The user may not, there is no such node, jobs are there, or the cluster goes down.
@@ -65,9 +65,6 @@ impl Head {
             );
             return Err(refusal(RefusalKind::NotNow, message));
         }
-        for job in jobs {
-            self.end(job, Outcome::NodeLost(node));
-        }
         self.actions.push(HeadAction::RemoveNode { client, node });
         Ok(())
     }
@@ -88,6 +85,10 @@ impl Head {
         self.jobs.set_node_count(self.config.nodes.len());
         self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
         for &node in &gone {
+            // While the node can still be told.
+            for job in self.jobs.on_node(node) {
+                self.end(job, Outcome::NodeLost(node));
+            }
             let until = self.membership.last_lease_end(self.time.now());
             self.scheduler.remove_node(node);
             self.transfers.forget_node(node);

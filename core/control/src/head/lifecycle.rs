@@ -167,14 +167,17 @@ impl Head {
 
     /// The job lost a node, and ends. Something of it may run there until `until`, if that is given.
     pub(super) fn part_lost(&mut self, id: JobId, node: NodeId, until: Option<Nanos>) {
-        let part = self.jobs.get_mut(id).and_then(|job| job.parts.get_mut(&node));
-        let Some(part) = part.filter(|part| part.state == PartState::Live) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        // One that was asked to end, by its limit of time for instance, ends because of that.
+        let asked = job.delayed_end.as_ref().map(|(outcome, _)| outcome.clone());
+        let part = job.parts.get_mut(&node).filter(|part| part.state == PartState::Live);
+        let Some(part) = part else { return };
         part.state = until.map_or(PartState::Freed, |until| PartState::Lost { until });
         part.wanted = None;
         if let Some(until) = until {
             self.lost_parts.add(until, id, node);
         }
-        self.end(id, Outcome::NodeLost(node));
+        self.end(id, asked.unwrap_or(Outcome::NodeLost(node)));
         self.finish_if_freed(id);
     }
 

@@ -69,13 +69,17 @@ fn a_node_with_jobs_is_removed_by_force_only() {
     assert_eq!((refusal(&actions), to_remove(&actions)), (Some(RefusalKind::NotNow), None));
     assert_eq!(test.state(job), JobState::Running);
     let actions = test.ask(&OWNER, remove(1, true));
-    let killed =
-        position(&actions, |action| matches!(command_of(action), Some((_, Command::Kill { .. }))));
-    let removed = position(&actions, |action| matches!(action, HeadAction::RemoveNode { .. }));
-    assert!(killed < removed);
+    assert_eq!(to_remove(&actions), Some(NodeId(1)));
+    assert_eq!(test.state(job), JobState::Running, "cluster.toml may not be writable");
     let ending = JobState::Ending(Outcome::NodeLost(NodeId(1)));
-    assert_eq!(test.state(job), ending);
     let actions = test.configured(3, &[1]);
+    assert_eq!(test.state(job), ending);
+    let killed = position(
+        &actions,
+        |action| matches!(command_of(action), Some((nodes, Command::Kill { .. })) if nodes.contains(NodeId(1))),
+    );
+    let revokes = position(&actions, |action| matches!(action, HeadAction::Revoke(_)));
+    assert!(killed < revokes, "the node can still be told");
     assert_eq!(revoked(&actions), [1]);
     test.report(Report::Freed { job, nodes: set([0]) });
     assert_eq!(test.state(job), ending, "it may run there until its lease is over");

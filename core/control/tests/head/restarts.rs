@@ -190,3 +190,20 @@ fn what_makes_no_sense_is_refused() {
         commands(&actions).into_iter().filter(|(_, it)| matches!(it, Command::Input { .. }));
     assert!(inputs.map(|(_, command)| command).eq([&end]));
 }
+
+/// Whoever is asked to end by its limit of time ends because of that, whatever its nodes do meanwhile.
+#[test]
+fn a_job_over_its_limit_of_time_is_not_started_again() {
+    let mut test = Test::new(2);
+    let mut request = again(1, 1, 2);
+    request.batch.time_limit_ns = Some(60 * SECOND);
+    let (job, _) = test.submit(request);
+    test.prepare_start(job, 0, 2);
+    test.advance(60 * SECOND);
+    assert_eq!(test.state(job), JobState::Running, "it has its grace");
+    test.begins_anew(1);
+    let outcome = Outcome::TimeLimit(60 * SECOND);
+    assert_eq!(test.state(job), JobState::Ending(outcome.clone()));
+    test.report(Report::Freed { job, nodes: set([0]) });
+    assert_eq!((test.state(job), test.restarts(job)), (JobState::Ended(outcome), 0));
+}

@@ -4,6 +4,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
 use kumi_sched::NodeId;
@@ -97,18 +98,25 @@ impl ClusterConfig {
     /// Writes this configuration, in this text if it says the same, in one step.
     fn write_change(&self, dir: &Path, text: &str) -> Result<(), ConfigError> {
         self.validate()?;
+        // A link to the file stays one.
         let path = paths::config(dir);
+        let path = fs::canonicalize(&path).map_err(|source| ConfigError::Io { path, source })?;
         let same = Self::parse(text, &path).is_ok_and(|config| config == *self);
         let text = if same { text.to_owned() } else { toml::to_string_pretty(self)? };
         let draft = path.with_extension("toml.new");
         let write = || {
             let mut file =
                 OpenOptions::new().write(true).create(true).truncate(true).open(&draft)?;
-            file.set_permissions(fs::metadata(&path)?.permissions())?;
+            let (before, now) = (fs::metadata(&path)?, file.metadata()?);
+            file.set_permissions(before.permissions())?;
+            // Whoever could write it still can.
+            if (before.uid(), before.gid()) != (now.uid(), now.gid()) {
+                fchown(&file, Some(before.uid()), Some(before.gid()))?;
+            }
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&draft, &path)?;
-            fs::File::open(dir)?.sync_all()
+            fs::File::open(path.parent().unwrap_or(dir))?.sync_all()
         };
         write().map_err(|source| ConfigError::Io { path: path.clone(), source })
     }

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, RefusalKind};
+use kumi_control::message::{ClientReply, RefusalKind, Revocation};
 use kumi_sched::NodeId;
 
 use super::HeadDaemon;
 use crate::client::refusal;
+use crate::clock::wall_ms;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig};
 
 /// The configuration, which all threads of the head share.
@@ -58,6 +59,17 @@ impl LiveConfig {
     }
 }
 
+/// The list with the nodes that are removed: a head that died right after a removal may not have said so.
+pub(super) fn with_removed(config: &ClusterConfig, mut list: Vec<Revocation>) -> Vec<Revocation> {
+    for node in config.removed() {
+        if list.iter().all(|one| one.node != node) {
+            // Its number is not given again, so no later certificate is meant.
+            list.push(Revocation { node, until_us: wall_ms().saturating_mul(1_000) });
+        }
+    }
+    list
+}
+
 impl HeadDaemon {
     /// Adds a node to the configuration, and answers the client.
     pub(super) fn add_node(&mut self, client: ClientId, definition: &str) -> Vec<HeadEvent> {
@@ -93,5 +105,29 @@ impl HeadDaemon {
                 Vec::new()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_nodes_are_revoked_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = |number: u32, removed: bool| {
+            format!(
+                "[[nodes]]\nname = \"n{number}\"\naddress = \"192.0.2.{number}\"\nport = 7701\nremoved = {removed}\n"
+            )
+        };
+        let nodes = [node(1, false), node(2, true), node(3, true)].concat();
+        let text = format!("name = \"lab\"\nkind = \"hosts\"\nhead = \"192.0.2.1:7700\"\n{nodes}");
+        std::fs::write(crate::paths::config(dir.path()), text).unwrap();
+        let config = ClusterConfig::load(dir.path()).unwrap();
+        let known = Revocation { node: NodeId(2), until_us: 7 };
+        let list = with_removed(&config, vec![known]);
+        assert_eq!(list[0], known);
+        assert_eq!((list.len(), list[1].node), (2, NodeId(1)));
+        assert_eq!(with_removed(&config, list.clone()), list);
     }
 }

@@ -562,6 +562,7 @@ fn make_head(
     drains: Vec<Drain>,
     records: Vec<JobRecord>,
 ) -> Result<Head, Failure> {
+    let revoked = live_config::with_removed(config, revoked);
     let config = HeadConfig { revoked, drains, ..head_config(config) };
     let head = Head::new(config, records, seed()?);
     head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))

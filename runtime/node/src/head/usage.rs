@@ -20,8 +20,10 @@ use crate::client::refusal;
 use crate::clock::wall_ms;
 use crate::exit::{ExitCode, Failure};
 
-/// Most questions that wait.
+/// Most questions that wait, ...
 const MOST_WAITING: usize = 64;
+/// ... and of these most of one user.
+const MOST_OF_USER: usize = 4;
 
 /// What somebody wants to know, and what the table does not say.
 pub(super) struct UsageQuestion {
@@ -36,6 +38,10 @@ pub(super) struct UsageQuestion {
 impl HeadDaemon {
     /// A client asks what jobs have used: the thread that reads the table answers.
     pub(super) fn usage_question(&mut self, client: ClientId, user: &User, query: UsageQuery) {
+        if let Err(refused) = self.usage.begin(client, user.uid) {
+            self.clients.reply(client, ClientReply::Refused(refused));
+            return;
+        }
         let head = self.head.borrow();
         // Those that are over come first: the head may know them, too.
         let others = self.records.unwritten_usage().chain(head.usage_so_far()).collect();
@@ -53,6 +59,8 @@ type Answer = (ClientId, Result<UsagePage, TableError>);
 pub(super) struct UsageReader {
     questions: SyncSender<UsageQuestion>,
     answers: mpsc::UnboundedReceiver<Answer>,
+    /// Who asked what is not answered, by the number of the user.
+    open: Vec<(ClientId, u32)>,
 }
 
 impl UsageReader {
@@ -70,18 +78,41 @@ impl UsageReader {
                 format!("no thread can be made: {error}; raise the limit of processes"),
             )
         })?;
-        Ok(Self { questions, answers })
+        Ok(Self { questions, answers, open: Vec::new() })
     }
 
-    /// Takes a question, which is answered later.
+    /// Gives a question of a user its place. [`Self::ask`] follows.
     ///
     /// # Errors
     /// Too many wait already.
-    pub(super) fn ask(&self, question: UsageQuestion) -> Result<(), Refusal> {
-        self.questions.try_send(question).map_err(|_| {
+    fn begin(&mut self, client: ClientId, uid: u32) -> Result<(), Refusal> {
+        let own = self.open.iter().filter(|(_, asker)| *asker == uid).count();
+        if own >= MOST_OF_USER || self.open.len() >= MOST_WAITING {
             let message = "too many questions wait for the head's disk; try again later";
-            refusal(RefusalKind::NoResources, message)
+            return Err(refusal(RefusalKind::NoResources, message));
+        }
+        self.open.push((client, uid));
+        Ok(())
+    }
+
+    /// Takes a question that has its place, which is answered later.
+    ///
+    /// # Errors
+    /// Nobody reads accounts any more.
+    fn ask(&mut self, question: UsageQuestion) -> Result<(), Refusal> {
+        let client = question.client;
+        self.questions.try_send(question).map_err(|_| {
+            self.leave(client);
+            let message = "the head cannot read what jobs have used any more; start it again";
+            refusal(RefusalKind::Internal, message)
         })
+    }
+
+    /// A question of the client is answered.
+    fn leave(&mut self, client: ClientId) {
+        if let Some(at) = self.open.iter().position(|(asker, _)| *asker == client) {
+            self.open.swap_remove(at);
+        }
     }
 
     /// The next answer.
@@ -89,6 +120,7 @@ impl UsageReader {
         let Some((client, page)) = self.answers.recv().await else {
             return std::future::pending().await;
         };
+        self.leave(client);
         let reply = page.map_or_else(
             |error| {
                 tracing::error!(%error, "accounts cannot be read");
