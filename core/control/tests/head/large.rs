@@ -163,20 +163,6 @@ fn clients_that_watch_share_samples() {
     assert_eq!([1, 2, 3].map(&mut ask), [(false, true), (false, true), (true, false)]);
 }
 
-fn sample(node: u32) -> NodeSample {
-    NodeSample {
-        node: NodeId(node),
-        machine_clock: String::new(),
-        ranks: Vec::new(),
-        channels: Vec::new(),
-        traces: Vec::new(),
-        load: None,
-        switching: SwitchSample::default(),
-        control_messages: MessageCounts::default(),
-        refused: Vec::new(),
-    }
-}
-
 /// Jobs of five nodes each on all of a thousand nodes, while ten thousand others wait.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]

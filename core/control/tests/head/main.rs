@@ -257,3 +257,18 @@ fn position(actions: &[HeadAction], wanted: impl Fn(&HeadAction) -> bool) -> usi
 fn is_state(action: &HeadAction, state: &JobState) -> bool {
     matches!(action, HeadAction::Persist(record) if record.state == *state)
 }
+
+/// A sample of a node on which nothing runs.
+fn sample(node: u32) -> NodeSample {
+    NodeSample {
+        node: NodeId(node),
+        machine_clock: String::new(),
+        ranks: Vec::new(),
+        channels: Vec::new(),
+        traces: Vec::new(),
+        load: None,
+        switching: SwitchSample::default(),
+        control_messages: MessageCounts::default(),
+        refused: Vec::new(),
+    }
+}

@@ -41,17 +41,7 @@ fn sampled(test: &mut Test, user: &User, job: JobId) -> usize {
         peers: Vec::new(),
         peers_left_out: 0,
     };
-    let sample = NodeSample {
-        node: NodeId(0),
-        machine_clock: String::new(),
-        ranks: vec![rank],
-        channels: Vec::new(),
-        traces: Vec::new(),
-        load: None,
-        switching: SwitchSample::default(),
-        control_messages: MessageCounts::default(),
-        refused: Vec::new(),
-    };
+    let sample = NodeSample { ranks: vec![rank], ..sample(0) };
     let nodes = vec![sample];
     let actions = test.report(Report::Samples { request: request.expect("asked"), nodes });
     let samples = actions.iter().find_map(|action| match action {

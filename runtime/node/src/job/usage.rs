@@ -17,14 +17,21 @@ use crate::process_table::process_stat;
 /// From one report to the next of a job that runs.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Processor time of ranks that have ended, in nanoseconds.
-#[derive(Clone, Debug, Default)]
-pub(super) struct EndedTime(Rc<Cell<u64>>);
+/// Processor time of ranks that have ended, in nanoseconds; none if that of one of them is not known.
+#[derive(Clone, Debug)]
+pub(super) struct EndedTime(Rc<Cell<Option<u64>>>);
+
+impl Default for EndedTime {
+    fn default() -> Self {
+        Self(Rc::new(Cell::new(Some(0))))
+    }
+}
 
 impl EndedTime {
     /// One more has ended, and used so much if that is known.
     pub(super) fn add(&self, used: Option<u64>) {
-        self.0.set(self.0.get().saturating_add(used.unwrap_or(0)));
+        let before = self.0.get();
+        self.0.set(before.zip(used).map(|(before, used)| before.saturating_add(used)));
     }
 }
 
@@ -64,6 +71,7 @@ impl JobTask {
         }
     }
 
+    /// None before its start, and if the system does not say what was used: nobody is to take that for nothing.
     fn measured_use(&self) -> Option<PartUse> {
         let live = self.services.live.borrow();
         let live = live.get(&self.job).filter(|_| self.started)?;
@@ -74,18 +82,19 @@ impl JobTask {
                 let used = used.inspect_err(|error| {
                     tracing::warn!(job = %self.job, %error, "the control group does not say what the job has used");
                 });
-                (used.unwrap_or(0), groups.memory_peak())
+                (used.ok()?, groups.memory_peak())
             }
-            None => (self.processor_time_of_ranks(), None),
+            None => (self.processor_time_of_ranks()?, None),
         };
         Some(PartUse { turns_us: turns / 1_000, used_us: used / 1_000, memory })
     }
 
-    /// Nanoseconds that ranks have used, those that have ended too.
-    fn processor_time_of_ranks(&self) -> u64 {
+    /// Nanoseconds that ranks have used, those that have ended too; none if one has ended unseen.
+    fn processor_time_of_ranks(&self) -> Option<u64> {
         let ranks = self.groups.iter().map(|group| group.load(Ordering::Relaxed));
         let used = ranks.filter(|&rank| rank > 0).filter_map(process_stat);
         let used = used.map(|stat| stat.used_with_children());
-        used.fold(self.use_meter.ended.0.get(), u64::saturating_add)
+        let ended = self.use_meter.ended.0.get()?;
+        Some(used.fold(ended, u64::saturating_add))
     }
 }

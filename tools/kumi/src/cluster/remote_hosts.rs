@@ -75,11 +75,11 @@ pub(super) fn address_of(host: &NodeConfig) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use kumi_sched::NodeId;
 
-    fn config() -> ClusterConfig {
+    pub fn config() -> ClusterConfig {
         let text = r#"
 name = "lab"
 kind = "hosts"
@@ -96,7 +96,7 @@ port = 7701
         ClusterConfig::parse(text, Path::new("cluster.toml")).unwrap()
     }
 
-    fn own(last: u8) -> BTreeSet<IpAddr> {
+    pub fn own(last: u8) -> BTreeSet<IpAddr> {
         BTreeSet::from([[127, 0, 0, 1], [192, 0, 2, last]].map(IpAddr::from))
     }
 
