@@ -335,8 +335,10 @@ impl ClusterConfig {
     fn validate_nodes(&self) -> Result<(), ConfigError> {
         if self.members().next().is_none() || self.nodes.len() > MAX_NODES {
             return invalid(format!(
-                "the cluster has {} nodes, which is not between 1 and {MAX_NODES}",
-                self.nodes.len()
+                "the cluster has {} nodes and had {} more, which is not between 1 and {MAX_NODES}: numbers of removed nodes are \
+                 not given again",
+                self.members().count(),
+                self.removed().len()
             ));
         }
         node::check_links(self)?;
@@ -457,13 +459,15 @@ impl ClusterConfig {
     /// When the cluster has no such node.
     pub fn node(&self, node: NodeId) -> Result<&NodeConfig, ConfigError> {
         let found = usize::try_from(node.0).ok().and_then(|index| self.nodes.get(index));
-        found.filter(|node| !node.removed).ok_or_else(|| {
-            ConfigError::Invalid(format!(
-                "there is no node {node}: cluster {} has nodes 0 to {}",
-                self.name,
+        let name = &self.name;
+        match found {
+            Some(found) if !found.removed => Ok(found),
+            Some(_) => invalid(format!("node {node} was removed from cluster {name}")),
+            None => invalid(format!(
+                "there is no node {node}: cluster {name} has nodes 0 to {}",
                 self.nodes.len() - 1
-            ))
-        })
+            )),
+        }
     }
 }
 
