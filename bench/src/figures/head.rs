@@ -2,7 +2,7 @@
 
 use super::Setting;
 use crate::error::BenchError;
-use crate::head_load::{Load, Outcome};
+use crate::head_load::{HeadLoad, HeadLoadOutcome};
 use crate::record::{Goal, Peer, Record};
 
 /// Policies that are measured.
@@ -10,9 +10,9 @@ const POLICIES: [&str; 4] = ["dqt", "matrix", "easy", "scan"];
 /// Most of a processor that the head may take.
 const GOAL: f64 = 0.5;
 
-fn load(policy: &str, quick: bool) -> Load {
+fn load(policy: &str, quick: bool) -> HeadLoad {
     let seconds = if quick { 1 } else { 5 };
-    Load {
+    HeadLoad {
         policy: policy.into(),
         nodes: 1_000,
         processors: 8,
@@ -29,7 +29,8 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     let mut records = Vec::new();
     for policy in POLICIES {
         let load = load(policy, setting.quick);
-        let outcomes: Result<Vec<Outcome>, BenchError> = (0..runs).map(|_| load.run()).collect();
+        let outcomes: Result<Vec<HeadLoadOutcome>, BenchError> =
+            (0..runs).map(|_| load.run()).collect();
         let outcomes = outcomes?;
         if let Some(last) = outcomes.last() {
             print_costs(policy, last);
@@ -39,10 +40,11 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     Ok(records)
 }
 
-fn figures(policy: &str, outcomes: &[Outcome]) -> [Record; 2] {
-    let of = |value: fn(&Outcome) -> f64| outcomes.iter().map(value).collect::<Vec<f64>>();
+fn figures(policy: &str, outcomes: &[HeadLoadOutcome]) -> [Record; 2] {
+    let of = |value: fn(&HeadLoadOutcome) -> f64| outcomes.iter().map(value).collect::<Vec<f64>>();
     let what = format!("head, {policy}, 1,000 nodes, 10,000 jobs wait, 100 start and end a second");
-    let (share, bytes) = (of(Outcome::share), of(|outcome| outcome.timetable_bytes() / 1e3));
+    let (share, bytes) =
+        (of(HeadLoadOutcome::share), of(|outcome| outcome.timetable_bytes() / 1e3));
     let time = format!("{what}: processor time in a second");
     let size = format!("{what}: timetables in a second");
     [
@@ -52,7 +54,7 @@ fn figures(policy: &str, outcomes: &[Outcome]) -> [Record; 2] {
 }
 
 /// Where the time goes.
-fn print_costs(policy: &str, outcome: &Outcome) {
+fn print_costs(policy: &str, outcome: &HeadLoadOutcome) {
     let [waiting, running] = outcome.left;
     let [starts, ends] = outcome.changes;
     println!("{policy}: {waiting} wait, {running} run, {starts} started and {ends} ended");

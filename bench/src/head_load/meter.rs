@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// What an event was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum EventKind {
     /// A job was submitted.
     Submission,
     /// Nodes have prepared a job, which starts.
@@ -20,7 +20,7 @@ pub enum Kind {
 
 /// What events of one kind cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Costs {
+pub struct EventCosts {
     /// Such events.
     pub events: u64,
     /// Processor time in nanoseconds.
@@ -41,8 +41,8 @@ pub struct Costs {
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     begin: u64,
-    current: Costs,
-    kinds: BTreeMap<Kind, Costs>,
+    current: EventCosts,
+    kinds: BTreeMap<EventKind, EventCosts>,
 }
 
 /// Processor time of this thread so far, in nanoseconds.
@@ -54,7 +54,7 @@ fn processor_time() -> u64 {
 impl Meter {
     /// An event begins.
     pub(super) fn begin(&mut self) {
-        self.current = Costs::default();
+        self.current = EventCosts::default();
         self.begin = processor_time();
     }
 
@@ -73,9 +73,9 @@ impl Meter {
     }
 
     /// The event is over.
-    pub(super) fn end(&mut self, kind: Kind) {
+    pub(super) fn end(&mut self, kind: EventKind) {
         let took = processor_time() - self.begin;
-        let Costs { record_bytes, sent_bytes, timetables, timetable_bytes, .. } = self.current;
+        let EventCosts { record_bytes, sent_bytes, timetables, timetable_bytes, .. } = self.current;
         let sum = self.kinds.entry(kind).or_default();
         sum.events += 1;
         sum.nanos += took;
@@ -92,7 +92,7 @@ impl Meter {
     }
 
     /// The sums so far.
-    pub(super) fn take(&mut self) -> BTreeMap<Kind, Costs> {
+    pub(super) fn take(&mut self) -> BTreeMap<EventKind, EventCosts> {
         std::mem::take(&mut self.kinds)
     }
 }

@@ -16,7 +16,7 @@ use kumi_control::message::{
 use kumi_node::frame::{LINK_LIMIT, encode};
 use kumi_sched::{JobId, Mode, Sharing, SliceLength, registry};
 use meter::Meter;
-pub use meter::{Costs, Kind};
+pub use meter::{EventCosts, EventKind};
 use nodes::Nodes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -37,7 +37,7 @@ const WALL_MS: u64 = 1_700_000_000_000;
 
 /// A cluster and what happens on it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Load {
+pub struct HeadLoad {
     /// Name of the scheduling policy.
     pub policy: String,
     /// Nodes, and processors of each.
@@ -60,18 +60,18 @@ pub struct Load {
 
 /// What it did and cost.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct HeadLoadOutcome {
     /// Jobs that waited and ran at the end.
     pub left: [usize; 2],
     /// Jobs that started and ended meanwhile.
     pub changes: [u64; 2],
     /// What it cost, by kind of event.
-    pub costs: BTreeMap<Kind, Costs>,
+    pub costs: BTreeMap<EventKind, EventCosts>,
     /// Virtual seconds.
     pub seconds: f64,
 }
 
-impl Outcome {
+impl HeadLoadOutcome {
     /// Processor seconds in a second.
     #[must_use]
     pub fn share(&self) -> f64 {
@@ -97,12 +97,12 @@ enum Planned {
     Submit,
     End,
     Watch,
-    Up(HeadEvent, Kind),
+    Up(HeadEvent, EventKind),
 }
 
 /// The cluster while it runs.
 struct Cluster {
-    load: Load,
+    load: HeadLoad,
     head: Head,
     nodes: Nodes,
     now: u64,
@@ -119,12 +119,12 @@ struct Cluster {
     meter: Meter,
 }
 
-impl Load {
+impl HeadLoad {
     /// The whole load from an empty cluster on. Only the seconds after it has filled count.
     ///
     /// # Errors
     /// The policy is unknown, or the head refuses a job.
-    pub fn run(&self) -> Result<Outcome, BenchError> {
+    pub fn run(&self) -> Result<HeadLoadOutcome, BenchError> {
         let mut cluster = Cluster::new(self)?;
         cluster.fill()?;
         cluster.meter.clear();
@@ -142,7 +142,7 @@ impl Load {
             cluster.plan(begin + length / looks * look, Planned::Watch);
         }
         cluster.until(begin + length)?;
-        Ok(Outcome {
+        Ok(HeadLoadOutcome {
             left: [cluster.waiting, cluster.running.len()],
             changes: cluster.changes,
             costs: cluster.meter.take(),
@@ -156,7 +156,7 @@ fn failed(what: impl std::fmt::Display) -> BenchError {
 }
 
 impl Cluster {
-    fn new(load: &Load) -> Result<Self, BenchError> {
+    fn new(load: &HeadLoad) -> Result<Self, BenchError> {
         let limits =
             registry::Limits { jobs_per_processor: load.jobs_per_processor, ..Default::default() };
         let policy = registry::by_name(&load.policy, limits).map_err(failed)?;
@@ -180,9 +180,9 @@ impl Cluster {
             changes: [0; 2],
             meter: Meter::default(),
         };
-        cluster.event(HeadEvent::Timeout, Kind::Timer)?;
+        cluster.event(HeadEvent::Timeout, EventKind::Timer)?;
         for event in cluster.nodes.attach() {
-            cluster.event(event, Kind::Timer)?;
+            cluster.event(event, EventKind::Timer)?;
         }
         // Nodes are no longer expected.
         cluster.until(30 * SECOND)?;
@@ -219,7 +219,7 @@ impl Cluster {
             };
             self.now = self.now.max(next);
             if planned.is_none_or(|at| at > next) {
-                self.event(HeadEvent::Timeout, Kind::Timer)?;
+                self.event(HeadEvent::Timeout, EventKind::Timer)?;
                 continue;
             }
             let number = self.plan.pop().map(|Reverse((_, number))| number);
@@ -252,14 +252,14 @@ impl Cluster {
             false => ClientRequest::SubmitBatch { request, array: None },
         };
         self.waiting += 1;
-        self.event(HeadEvent::Client(CLIENT, user(), submission), Kind::Submission)
+        self.event(HeadEvent::Client(CLIENT, user(), submission), EventKind::Submission)
     }
 
     /// Somebody looks at the cluster.
     fn watch(&mut self) -> Result<(), BenchError> {
         let jobs = ClientRequest::Jobs(JobsQuery::first_page(false));
         for request in [ClientRequest::Cluster, jobs] {
-            self.event(HeadEvent::Client(WATCHER, user(), request), Kind::Look)?;
+            self.event(HeadEvent::Client(WATCHER, user(), request), EventKind::Look)?;
         }
         Ok(())
     }
@@ -272,13 +272,13 @@ impl Cluster {
         let index = self.below(self.running.len());
         let job = self.running.swap_remove(index);
         for event in self.nodes.free(job) {
-            self.event(event, Kind::End)?;
+            self.event(event, EventKind::End)?;
         }
         Ok(())
     }
 
     /// Hands an event to the head and does what the driver does with its actions. Then nodes answer.
-    fn event(&mut self, event: HeadEvent, kind: Kind) -> Result<(), BenchError> {
+    fn event(&mut self, event: HeadEvent, kind: EventKind) -> Result<(), BenchError> {
         let mut actions = Vec::new();
         self.meter.begin();
         self.head.handle(self.now, WALL_MS + self.now / MS, event);
@@ -321,7 +321,7 @@ impl Cluster {
             HeadAction::ToChild(link, nodes, Command::Prepare(spec)) => {
                 let report = self.nodes.prepare(link, &nodes, &spec);
                 let event = HeadEvent::Child(link, Up::Report(report));
-                self.plan(self.now + ANSWER, Planned::Up(event, Kind::Start));
+                self.plan(self.now + ANSWER, Planned::Up(event, EventKind::Start));
             }
             HeadAction::Persist(record) => match record.state {
                 JobState::Preparing => self.waiting -= 1,
@@ -345,7 +345,7 @@ fn user() -> User {
     User { uid: 1000, gid: 1000, name: "user".into() }
 }
 
-fn config(load: &Load) -> HeadConfig {
+fn config(load: &HeadLoad) -> HeadConfig {
     HeadConfig {
         cluster_name: "load".into(),
         nodes: (0..load.nodes).map(|node| format!("node{node}")).collect(),
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn jobs_wait_start_and_end() {
-        let load = Load {
+        let load = HeadLoad {
             policy: "dqt".into(),
             nodes: 20,
             processors: 2,
@@ -405,7 +405,7 @@ mod tests {
             seconds: 2,
         };
         for policy in ["dqt", "matrix", "fcfs", "easy"] {
-            let outcome = Load { policy: policy.into(), ..load.clone() }.run().unwrap();
+            let outcome = HeadLoad { policy: policy.into(), ..load.clone() }.run().unwrap();
             let [queued, running] = outcome.left;
             assert!(queued > 0 && running > 5, "{policy}: {outcome:?}");
             assert_eq!(outcome.changes[1], 40, "{policy}: {outcome:?}");
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn an_unknown_policy_is_refused() {
-        let load = Load {
+        let load = HeadLoad {
             policy: "none".into(),
             nodes: 1,
             processors: 1,

@@ -20,9 +20,9 @@ pub fn boottime() -> Nanos {
 
 /// How long the machine has slept since it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slept(Nanos);
+pub struct SuspendedTime(Nanos);
 
-impl Slept {
+impl SuspendedTime {
     /// Until now.
     pub fn now() -> Self {
         let awake = monotonic();
@@ -117,11 +117,11 @@ mod tests {
 
     #[test]
     fn sleep_is_what_only_one_clock_counts() {
-        let before = Slept(5_000_000_000);
-        assert_eq!(Slept(5_000_500_000).since(before), None, "two clocks were read");
-        assert_eq!(Slept(7_000_000_000).since(before), Some(Duration::from_secs(2)));
-        assert_eq!(before.since(Slept(7_000_000_000)), None);
-        assert_eq!(Slept::now().since(Slept::now()), None);
+        let before = SuspendedTime(5_000_000_000);
+        assert_eq!(SuspendedTime(5_000_500_000).since(before), None, "two clocks were read");
+        assert_eq!(SuspendedTime(7_000_000_000).since(before), Some(Duration::from_secs(2)));
+        assert_eq!(before.since(SuspendedTime(7_000_000_000)), None);
+        assert_eq!(SuspendedTime::now().since(SuspendedTime::now()), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Quotas, invalid};
 use crate::durations;
-use crate::head::UsageKeep;
+use crate::head::UsageRetention;
 use crate::job::CacheLimits;
 use kumi_control::usage::DAY_MS;
 
@@ -103,9 +103,9 @@ impl Retention {
     }
 
     /// Which accounts the head keeps.
-    pub(crate) fn of_usage(&self) -> UsageKeep {
+    pub(crate) fn of_usage(&self) -> UsageRetention {
         let age_ms = u64::from(self.usage_keep_days).saturating_mul(DAY_MS);
-        UsageKeep { age_ms, jobs: self.usage_jobs.into() }
+        UsageRetention { age_ms, jobs: self.usage_jobs.into() }
     }
 
     /// What the cache of a node keeps.
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(some.retention.of_programs(), usual);
         let text = "[retention]\nprograms_mib = 5\nprograms_age = \"1d\"\n";
         let keep = parse(&format!("{GOOD}[retention]\nusage_keep_days = 2\nusage_jobs = 7\n"));
-        let two_days = UsageKeep { age_ms: 2 * DAY_MS, jobs: 7 };
+        let two_days = UsageRetention { age_ms: 2 * DAY_MS, jobs: 7 };
         assert_eq!(keep.unwrap().retention.of_usage(), two_days);
         let few = parse(&format!("{GOOD}{text}")).unwrap().retention.of_programs();
         assert_eq!(few, CacheLimits { bytes: 5 << 20, age: day });

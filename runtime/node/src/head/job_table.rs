@@ -18,7 +18,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use crate::exit::{ExitCode, Failure};
 use earlier::{READERS, RecordReader};
 use usage::UsageTrim;
-pub(crate) use usage::{UsageKeep, read as read_usage};
+pub(crate) use usage::{UsageRetention, read as read_usage};
 
 /// Layout of the table. Rows hold records as postcard, of the `CONTROL_VERSION` that the table has.
 const SCHEMA: u32 = 1;
@@ -219,7 +219,11 @@ impl JobTable {
     ///
     /// # Errors
     /// When that cannot be written.
-    pub(crate) fn trim_usage(&mut self, keep: UsageKeep, now_ms: u64) -> Result<(), TableError> {
+    pub(crate) fn trim_usage(
+        &mut self,
+        keep: UsageRetention,
+        now_ms: u64,
+    ) -> Result<(), TableError> {
         usage::trim(&mut self.connection, (&mut self.trimmed, keep), now_ms)
     }
 

@@ -67,7 +67,7 @@ use clients::{ClientOutbox, Clients};
 use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
 use identity::Origin;
-pub(crate) use job_table::UsageKeep;
+pub(crate) use job_table::UsageRetention;
 use leases::Leases;
 use links::{LinkEvent, Links, RelayedClient};
 use live_config::LiveConfig;

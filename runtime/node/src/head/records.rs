@@ -17,7 +17,7 @@ use kumi_sched::JobId;
 use rusqlite::ErrorCode;
 use tokio::sync::mpsc;
 
-use super::job_table::{JobTable, TableError, UsageKeep};
+use super::job_table::{JobTable, TableError, UsageRetention};
 use super::metrics::HeadCounters;
 use super::reserve::{DiskReserve, ReserveHeld};
 use crate::clock::wall_ms;
@@ -75,7 +75,7 @@ pub(super) struct JobRecords {
 
 /// Writes until nobody orders any more.
 fn write(
-    (mut table, keep): (JobTable, UsageKeep),
+    (mut table, keep): (JobTable, UsageRetention),
     orders: &std::sync::mpsc::Receiver<Order>,
     done: &mpsc::UnboundedSender<Written>,
 ) {
@@ -126,7 +126,7 @@ impl JobRecords {
     /// When the table cannot be used or read, or there is no thread.
     pub(super) fn open(
         path: &Path,
-        keep: UsageKeep,
+        keep: UsageRetention,
         counts: Rc<HeadCounters>,
     ) -> Result<(Self, Vec<JobRecord>), Failure> {
         let mut table = JobTable::open(path)?;
@@ -330,7 +330,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
         let (mut records, _) =
-            JobRecords::open(&path, UsageKeep { age_ms: 1, jobs: 1 }, Rc::default()).unwrap();
+            JobRecords::open(&path, UsageRetention { age_ms: 1, jobs: 1 }, Rc::default()).unwrap();
         let is_held = || path.with_extension("reserve").exists();
         for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
             records.take(Written::Records(1, Err(error(code))));

@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::backpressure::{Backpressure, Gate};
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
-use crate::clock::{Slept, monotonic, wall_ms};
+use crate::clock::{SuspendedTime, monotonic, wall_ms};
 use crate::config::{ClusterConfig, MOST_NUMBERS, on_link};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
@@ -196,7 +196,7 @@ async fn attend_parent(
     }
     let filter = std::cell::RefCell::new(filter);
     let (mut gate, silence) = (tree.from_parent.clone(), tree.config.silence());
-    let before = Slept::now();
+    let before = SuspendedTime::now();
     let reading = async {
         loop {
             gate.pass().await;
@@ -205,7 +205,7 @@ async fn attend_parent(
                 Err(error) => return error,
             };
             // A grant that waited meanwhile would last from now on, by a clock that stood still.
-            if let Some(slept) = Slept::now().since(before) {
+            if let Some(slept) = SuspendedTime::now().since(before) {
                 return LinkError::Slept(slept);
             }
             let received = monotonic();

@@ -6,7 +6,7 @@ pub mod configuration;
 mod daemons;
 mod directory;
 mod down;
-pub mod host_steps;
+pub mod host_instructions;
 mod job_defaults;
 mod netns;
 mod processes;
@@ -20,7 +20,7 @@ use crate::cli::{ClusterCommand, InitArgs};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output;
-use host_steps::HostSteps;
+use host_instructions::HostInstructions;
 use kumi_node::config::{ClusterConfig, ClusterKind};
 
 use daemons::Daemon;
@@ -76,7 +76,7 @@ fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
     configuration::write(&named, &config).inspect_err(|_| directory.abandon())?;
     if config.kind == ClusterKind::Hosts {
         let own = remote_hosts::own_addresses()?;
-        return output::text(&HostSteps::new(&named, &config, &own).after_init());
+        return output::text(&HostInstructions::new(&named, &config, &own).after_init());
     }
     output::text(&format!(
         "cluster {} of {} nodes is made, in {}\nStart it: kumi cluster up --cluster {}\n",

@@ -1,7 +1,7 @@
 //! `kumi cluster status`: the nodes of the cluster.
 
 use super::certificates;
-use super::host_steps::{self, HostSteps};
+use super::host_instructions::{self, HostInstructions};
 use crate::cli::StatusArgs;
 use crate::context::{Context, NodeAddress};
 use crate::error::Error;
@@ -109,12 +109,12 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
 fn advice(context: &Context, status: &ClusterStatus) -> String {
     let Ok(config) = context.config() else { return String::new() };
     let up = status.nodes.iter().filter(|node| node.up).map(|node| node.node).collect();
-    let down = host_steps::down(&config, &up);
+    let down = host_instructions::down(&config, &up);
     if config.kind != ClusterKind::Hosts || down.is_empty() {
         return String::new();
     }
     let own = BTreeSet::new();
-    format!("\n{}", HostSteps::new(context, &config, &own).back(&down))
+    format!("\n{}", HostInstructions::new(context, &config, &own).back(&down))
 }
 
 /// `gang` or `os`, whether needless switches are made, and whether jobs have what others leave.

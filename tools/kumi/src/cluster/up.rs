@@ -3,7 +3,7 @@
 
 use super::daemons::{Daemon, Started, kumid};
 use super::directory::{self, DirectoryLock};
-use super::host_steps::{self, HostSteps};
+use super::host_instructions::{self, HostInstructions};
 use super::{cgroups, configuration, down, netns, processes, remote_hosts, status};
 use crate::cli::UpArgs;
 use crate::context::Context;
@@ -114,11 +114,11 @@ async fn up_here(context: &Context, config: &ClusterConfig) -> Error {
         return usual;
     };
     let up = status.nodes.iter().filter(|node| node.up).map(|node| node.node).collect();
-    let down = host_steps::down(config, &up);
+    let down = host_instructions::down(config, &up);
     if down.is_empty() {
         return usual;
     }
-    let advice = HostSteps::new(context, config, &own).back(&down);
+    let advice = HostInstructions::new(context, config, &own).back(&down);
     Error::Exists {
         what: format!("the daemons of cluster {} on this machine are up already", context.name),
         advice: advice.trim_end().to_owned(),
@@ -277,7 +277,7 @@ fn summary(
 ) -> Result<String, Error> {
     let Some(status) = status else {
         let own = remote_hosts::own_addresses()?;
-        return Ok(HostSteps::new(context, config, &own).after_up());
+        return Ok(HostInstructions::new(context, config, &own).after_up());
     };
     let mut text = status::render(&status, &context.places(), output::wall_ms());
     let option = match context.name.as_str() {

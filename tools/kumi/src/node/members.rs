@@ -1,7 +1,7 @@
 //! `kumi node add` and `kumi node remove`.
 
 use super::{find, status};
-use crate::cluster::{configuration, host_steps, remote_hosts};
+use crate::cluster::{configuration, host_instructions, remote_hosts};
 use crate::context::Context;
 use crate::error::Error;
 use crate::{hosts, output};
@@ -102,7 +102,7 @@ fn certificate(context: &Context, node: &NodeConfig, number: NodeId) -> Result<S
     }
     tls::renew(context.dir(), &context.name, &[Identity::Node(number)], DAEMON_DAYS)
         .map_err(|error| Error::Failure(Failure::from(error)))?;
-    Ok(host_steps::after_add(context, (number, node), &remote_hosts::own_addresses()?))
+    Ok(host_instructions::after_add(context, (number, node), &remote_hosts::own_addresses()?))
 }
 
 /// Removes a node from the running cluster.

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::Error;
 use clap::{Args, ValueEnum};
 use kumi_control::message::{MOST_USAGE_ROWS, UsageBy, UsageQuery};
-use period::Moment;
+use period::PeriodBound;
 
 /// `kumi usage`
 #[derive(Clone, Debug, Args)]
@@ -17,13 +17,13 @@ pub struct UsageArgs {
     pub user: Option<String>,
     /// Count from this time on: a time ago, as 12h or 30d, or a time in UTC, as 2026-01-31 or 2026-01-31T12:00
     #[arg(long, value_name = "TIME", value_parser = period::moment, default_value = "30d")]
-    pub since: Moment,
+    pub since: PeriodBound,
     /// Count up to this time, in the same form; up to now if not given
     #[arg(long, value_name = "TIME", value_parser = period::moment)]
-    pub until: Option<Moment>,
+    pub until: Option<PeriodBound>,
     /// What has a line of its own
-    #[arg(long, value_enum, default_value_t = By::User)]
-    pub by: By,
+    #[arg(long, value_enum, default_value_t = UsageGrouping::User)]
+    pub by: UsageGrouping,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -31,7 +31,7 @@ pub struct UsageArgs {
 
 /// What has a line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum UsageGrouping {
     /// Each user
     User,
     /// Each job
@@ -54,9 +54,9 @@ impl UsageArgs {
             return Err(Error::Usage(message.to_owned()));
         }
         let by = match self.by {
-            By::User => UsageBy::User,
-            By::Job => UsageBy::Job,
-            By::Day => UsageBy::Day,
+            UsageGrouping::User => UsageBy::User,
+            UsageGrouping::Job => UsageBy::Job,
+            UsageGrouping::Day => UsageBy::Day,
         };
         let (user, limit) = (self.user.clone(), MOST_USAGE_ROWS);
         Ok(UsageQuery { user, since_ms, until_ms, by, before: None, limit })

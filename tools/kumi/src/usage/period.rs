@@ -6,14 +6,14 @@ use time::{Date, Month, OffsetDateTime, Time};
 
 /// A time that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum PeriodBound {
     /// So long ago.
     Ago(Duration),
     /// Milliseconds since the epoch.
     At(u64),
 }
 
-impl Moment {
+impl PeriodBound {
     /// In milliseconds since the epoch.
     pub fn at(self, now_ms: u64) -> u64 {
         match self {
@@ -26,9 +26,9 @@ impl Moment {
 }
 
 /// Reads a time.
-pub fn moment(text: &str) -> Result<Moment, String> {
-    let ago = durations::estimate(text).map(Moment::Ago);
-    let read = ago.or_else(|| calendar(text).map(Moment::At));
+pub fn moment(text: &str) -> Result<PeriodBound, String> {
+    let ago = durations::estimate(text).map(PeriodBound::Ago);
+    let read = ago.or_else(|| calendar(text).map(PeriodBound::At));
     read.ok_or_else(|| {
         "write how long ago, as 12h or 30d, or a time in UTC, as 2026-01-31 or 2026-01-31T12:00"
             .to_owned()
@@ -77,10 +77,10 @@ mod tests {
 
     #[test]
     fn times_are_read() {
-        assert_eq!(moment("1970-01-01").unwrap(), Moment::At(0));
-        assert_eq!(moment("2026-11-26").unwrap(), Moment::At(1_795_651_200_000));
-        assert_eq!(moment("2026-11-26T10:20").unwrap(), Moment::At(1_795_688_400_000));
-        assert_eq!(moment("2026-11-26T10:20:30").unwrap(), Moment::At(1_795_688_430_000));
+        assert_eq!(moment("1970-01-01").unwrap(), PeriodBound::At(0));
+        assert_eq!(moment("2026-11-26").unwrap(), PeriodBound::At(1_795_651_200_000));
+        assert_eq!(moment("2026-11-26T10:20").unwrap(), PeriodBound::At(1_795_688_400_000));
+        assert_eq!(moment("2026-11-26T10:20:30").unwrap(), PeriodBound::At(1_795_688_430_000));
         assert_eq!(moment("90m").unwrap().at(6_000_000), 600_000);
         assert_eq!(moment("90m").unwrap().at(5), 0);
         for wrong in [

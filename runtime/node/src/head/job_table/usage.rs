@@ -15,7 +15,7 @@ use super::{BUSY, TableError, damaged, number};
 
 /// Which accounts are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UsageKeep {
+pub(crate) struct UsageRetention {
     /// For so many milliseconds after the end of their jobs.
     pub(crate) age_ms: u64,
     /// Most of them.
@@ -105,7 +105,7 @@ pub(super) fn add(transaction: &Transaction<'_>, record: &JobRecord) -> Result<(
 /// Removes accounts that are too old or too many, now and then.
 pub(super) fn trim(
     connection: &mut Connection,
-    (last, keep): (&mut UsageTrim, UsageKeep),
+    (last, keep): (&mut UsageTrim, UsageRetention),
     now_ms: u64,
 ) -> Result<(), TableError> {
     if last.0.is_some_and(|last| last.elapsed() < TRIM) {
@@ -137,10 +137,8 @@ pub(crate) fn read(
     connection.busy_timeout(BUSY)?;
     // Pages of jobs are read from their ends, which for large tables is all that makes them quick.
     let by_job = query.by == UsageBy::Job;
-    let (before, order) = match query.before.filter(|_| by_job) {
-        _ if !by_job => (i64::MAX, ""),
-        before => (before.map_or(i64::MAX, stored), "ORDER BY job DESC"),
-    };
+    let before = query.before.filter(|_| by_job).map_or(i64::MAX, stored);
+    let order = if by_job { "ORDER BY job DESC" } else { "" };
     let mut select = connection.prepare(&format!(
         "SELECT {COLUMNS} FROM usage WHERE max(ended_ms, ifnull(started_ms, 0)) >= ?1 AND submitted_ms < ?2 AND job < ?3 {order}"
     ))?;
@@ -259,10 +257,10 @@ mod tests {
             trim(&mut table.connection, (&mut UsageTrim::default(), keep), 6 * DAY).unwrap();
             rows(&path, UsageBy::Job, &[]).iter().map(|row| row.key).collect()
         };
-        let keep = UsageKeep { age_ms: 4 * DAY, jobs: 9 };
+        let keep = UsageRetention { age_ms: 4 * DAY, jobs: 9 };
         assert_eq!(left(keep, &mut table), [3, 4, 5], "job 2 ended four days ago");
         assert_eq!(rows(&path, UsageBy::User, &[])[0].sums.ended, 4);
-        assert_eq!(left(UsageKeep { jobs: 2, ..keep }, &mut table), [4, 5]);
+        assert_eq!(left(UsageRetention { jobs: 2, ..keep }, &mut table), [4, 5]);
     }
 
     #[test]

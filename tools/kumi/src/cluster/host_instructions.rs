@@ -17,13 +17,13 @@ const UNITS_RUN: &str = "default";
 const UNITS_READ: &str = "/etc/default/kumid";
 
 /// The steps that are left, and the machine that they are told on.
-pub struct HostSteps<'a> {
+pub struct HostInstructions<'a> {
     context: &'a Context,
     config: &'a ClusterConfig,
     own: &'a BTreeSet<IpAddr>,
 }
 
-impl<'a> HostSteps<'a> {
+impl<'a> HostInstructions<'a> {
     /// Of this cluster, on a machine with these addresses.
     pub fn new(context: &'a Context, config: &'a ClusterConfig, own: &'a BTreeSet<IpAddr>) -> Self {
         Self { context, config, own }
@@ -233,32 +233,12 @@ fn files(node: NodeId, with_head: bool) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::remote_hosts::tests::{config, own};
     use super::*;
 
-    fn config() -> ClusterConfig {
-        let text = r#"
-name = "lab"
-kind = "hosts"
-head = "192.0.2.1:7700"
-[[nodes]]
-name = "alpha"
-address = "192.0.2.1"
-port = 7701
-[[nodes]]
-name = "beta"
-address = "192.0.2.2"
-port = 7701
-"#;
-        ClusterConfig::parse(text, Path::new("cluster.toml")).unwrap()
-    }
-
-    fn own(last: u8) -> BTreeSet<IpAddr> {
-        BTreeSet::from([[127, 0, 0, 1], [192, 0, 2, last]].map(IpAddr::from))
-    }
-
-    fn with(name: &str, last: u8, ask: impl FnOnce(&HostSteps<'_>) -> String) -> String {
+    fn with(name: &str, last: u8, ask: impl FnOnce(&HostInstructions<'_>) -> String) -> String {
         let context = Context { name: name.into(), dir: Path::new(UNITS_LOOK_IN).join(name) };
-        ask(&HostSteps::new(&context, &config(), &own(last)))
+        ask(&HostInstructions::new(&context, &config(), &own(last)))
     }
 
     #[test]
@@ -304,7 +284,7 @@ Have systemd start the daemons, now and whenever a host starts:
     fn another_directory_is_not_that_of_the_units() {
         let (config, own) = (config(), own(1));
         let context = Context { name: "default".into(), dir: "/srv/default".into() };
-        let text = HostSteps::new(&context, &config, &own).after_init();
+        let text = HostInstructions::new(&context, &config, &own).after_init();
         assert!(text.contains("The units look in /var/lib/kumi/default, and"), "{text}");
         assert!(text.contains("kumid head --cluster-dir /srv/default"), "{text}");
     }
