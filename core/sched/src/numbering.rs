@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::timetable::{repeats, shortest_period};
 use crate::{Column, JobId, NodeId, ProcessorColumn, ProcessorId};
 
 /// The processors of each node by number.
@@ -145,11 +146,9 @@ impl NodeSlots {
     /// After how many slots those of all processors of a node repeat; whole times that in their length.
     fn period(&self, of_node: &[&ProcessorColumn]) -> usize {
         let length = of_node.first().map_or(0, |column| column.slots.len());
-        let repeats = |period: &usize| {
-            let same = |slots: &[Option<JobId>]| slots[*period..] == slots[..length - *period];
-            length.is_multiple_of(*period) && of_node.iter().all(|column| same(&column.slots))
-        };
-        (1..length).find(repeats).unwrap_or(length)
+        shortest_period(length, |period| {
+            of_node.iter().all(|column| repeats(&column.slots, period))
+        })
     }
 
     /// Whether the slots are those of `before` after so many ticks, for ever.

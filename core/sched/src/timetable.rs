@@ -108,6 +108,17 @@ impl ProcessorColumn {
     }
 }
 
+/// After how few of so many slots they repeat; whole times that many are in all. `repeats` says whether they do after some.
+pub(crate) fn shortest_period(slots: usize, repeats: impl Fn(usize) -> bool) -> usize {
+    let shorter = (1..slots).find(|&period| slots.is_multiple_of(period) && repeats(period));
+    shorter.unwrap_or(slots)
+}
+
+/// Whether the slots repeat after so many, at most all.
+pub(crate) fn repeats<S: PartialEq>(slots: &[S], period: usize) -> bool {
+    slots[period..] == slots[..slots.len() - period]
+}
+
 /// One node's part of a timetable: the jobs of each slot of the cycle, each on processors of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
@@ -132,14 +143,8 @@ impl Column {
 
     /// Leaves out slots that only repeat others.
     pub(crate) fn shorten(&mut self) {
-        let length = self.slots.len();
-        let repeats = |period: &usize| {
-            length.is_multiple_of(*period)
-                && self.slots[*period..] == self.slots[..length - *period]
-        };
-        if let Some(period) = (1..length).find(repeats) {
-            self.slots.truncate(period);
-        }
+        let period = shortest_period(self.slots.len(), |period| repeats(&self.slots, period));
+        self.slots.truncate(period);
     }
 
     /// The jobs of its slots, if all slots that have any have the same: such a node needs no switching.
