@@ -38,15 +38,13 @@ pub fn message(input: &[u8]) -> bool {
 /// Arbitrary bytes as the diff of a page: it is refused or stays inside of the page. Whether it is one.
 pub fn page_diff(input: &[u8]) -> bool {
     let mut page = [0; PAGE];
-    let write = |at: usize, new: &[u8]| page[at..at + new.len()].copy_from_slice(new);
-    if diff::apply(input, PAGE, write).is_err() {
+    if diff::apply(input, PAGE, |change| change.write_to(&mut page)).is_err() {
         return false;
     }
     // What it has written is again a diff, of which the page follows.
     let (twin, mut again, mut copy) = ([0; PAGE], Vec::new(), [0; PAGE]);
     diff::encode(&page, &twin, &mut again);
-    let write = |at: usize, new: &[u8]| copy[at..at + new.len()].copy_from_slice(new);
-    assert_eq!(diff::apply(&again, PAGE, write), Ok(()));
+    assert_eq!(diff::apply(&again, PAGE, |change| change.write_to(&mut copy)), Ok(()));
     assert_eq!(copy, page);
     true
 }

@@ -82,15 +82,60 @@ fn first_difference(now: &[u8], twin: &[u8], mut at: usize) -> Option<usize> {
     None
 }
 
-/// Reads the runs of a diff of a page of `page_bytes` and gives each stretch of bytes that changed, with its offset in the
-/// page, to `write`.
+/// A change of a page. Whoever writes it writes each word at once: others may read the page meanwhile, and a word that they
+/// read is then one that somebody wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'d> {
+    /// These words, from byte `offset` of the page on.
+    Words {
+        /// A multiple of eight.
+        offset: usize,
+        /// Whole words.
+        bytes: &'d [u8],
+    },
+    /// Some bytes of the word at byte `offset` of the page.
+    Bytes {
+        /// A multiple of eight.
+        offset: usize,
+        /// The word; bytes that did not change have any value.
+        word: [u8; WORD],
+        /// Bit *i* says that byte *i* changed.
+        mask: u8,
+    },
+}
+
+impl<'d> Change<'d> {
+    /// The bytes of a word that a mask names.
+    fn masked(offset: usize, word: &[u8], mask: u8) -> Self {
+        let mut bytes = [0; WORD];
+        bytes.copy_from_slice(word);
+        Self::Bytes { offset, word: bytes, mask }
+    }
+
+    /// Each byte that changed, with its offset in the page.
+    pub fn bytes(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
+        let (offset, bytes, mask) = match self {
+            Self::Words { offset, bytes } => (*offset, *bytes, u8::MAX),
+            Self::Bytes { offset, word, mask } => (*offset, &word[..], *mask),
+        };
+        let all = (offset..).zip(bytes.iter().copied()).enumerate();
+        all.filter(move |(at, _)| mask >> (at % WORD) & 1 != 0).map(|(_, byte)| byte)
+    }
+
+    /// Writes it to a page that nobody else reads meanwhile.
+    pub fn write_to(&self, page: &mut [u8]) {
+        self.bytes().for_each(|(at, byte)| page[at] = byte);
+    }
+}
+
+/// Reads the runs of a diff of a page of `page_bytes` and gives each change to `write`.
 ///
 /// # Errors
 /// [`BadMessage`] if it is no diff of such a page; `write` may have been called before.
 pub fn apply(
     mut diff: &[u8],
     page_bytes: usize,
-    mut write: impl FnMut(usize, &[u8]),
+    mut write: impl FnMut(Change<'_>),
 ) -> Result<(), BadMessage> {
     while !diff.is_empty() {
         let (header, rest) = diff.split_at_checked(RUN_HEADER).ok_or(BadMessage::Short)?;
@@ -104,15 +149,10 @@ pub fn apply(
         let (masks, rest) = rest.split_at_checked(masks).ok_or(BadMessage::Short)?;
         let (data, rest) = rest.split_at_checked(words * WORD).ok_or(BadMessage::Short)?;
         if whole {
-            write(first * WORD, data);
+            write(Change::Words { offset: first * WORD, bytes: data });
         } else {
-            for (at, mask) in masks.iter().enumerate() {
-                write_masked(
-                    *mask,
-                    (first + at) * WORD,
-                    &data[at * WORD..(at + 1) * WORD],
-                    &mut write,
-                );
+            for ((at, mask), word) in (first..).zip(masks).zip(data.chunks_exact(WORD)) {
+                write(Change::masked(at * WORD, word, *mask));
             }
         }
         diff = rest;
@@ -120,26 +160,9 @@ pub fn apply(
     Ok(())
 }
 
-/// Gives the stretches of a word that its mask names.
-fn write_masked(mask: u8, offset: usize, word: &[u8], write: &mut impl FnMut(usize, &[u8])) {
-    let mut at = 0;
-    while at < WORD {
-        let start = at + (mask >> at).trailing_zeros() as usize;
-        if start >= WORD {
-            return;
-        }
-        let length = (mask >> start).trailing_ones() as usize;
-        write(offset + start, &word[start..start + length]);
-        at = start + length;
-        if at >= WORD {
-            return;
-        }
-    }
-}
-
-/// Gives each stretch of bytes in which `fetched` differs from `twin` to `write`: what other nodes changed since the twin was
+/// Gives each change from `twin` to `fetched` to `write`: what other nodes changed since the twin was
 /// received. Bytes that only this node changed are equal in both, so they stay (two-way diffing, Cashmere-2L).
-pub fn merge(fetched: &[u8], twin: &[u8], mut write: impl FnMut(usize, &[u8])) {
+pub fn merge(fetched: &[u8], twin: &[u8], mut write: impl FnMut(Change<'_>)) {
     let words = fetched.len() / WORD;
     let mask = |at| changed_bytes(word(fetched, at), word(twin, at));
     let mut at = 0;
@@ -147,11 +170,14 @@ pub fn merge(fetched: &[u8], twin: &[u8], mut write: impl FnMut(usize, &[u8])) {
         // Words that changed wholly come in one stretch.
         let end = (first..words).find(|at| mask(*at) != u8::MAX).unwrap_or(words);
         if end > first {
-            write(first * WORD, &fetched[first * WORD..end * WORD]);
+            write(Change::Words {
+                offset: first * WORD,
+                bytes: &fetched[first * WORD..end * WORD],
+            });
             at = end;
         } else {
             let bytes = &fetched[first * WORD..(first + 1) * WORD];
-            write_masked(mask(first), first * WORD, bytes, &mut write);
+            write(Change::masked(first * WORD, bytes, mask(first)));
             at = first + 1;
         }
     }
@@ -185,9 +211,9 @@ mod tests {
             let mut diff = Vec::new();
             prop_assert_eq!(encode(&now, &twin, &mut diff), now != twin);
             let (mut made, mut named) = (twin.clone(), vec![false; 512]);
-            apply(&diff, 512, |at, bytes| {
-                made[at..at + bytes.len()].copy_from_slice(bytes);
-                named[at..at + bytes.len()].fill(true);
+            apply(&diff, 512, |change| {
+                change.write_to(&mut made);
+                change.bytes().for_each(|(at, _)| named[at] = true);
             }).unwrap();
             prop_assert_eq!(&made, &now);
             for at in 0..512 {
@@ -201,7 +227,7 @@ mod tests {
             let mut copy = twin.clone();
             let free = fetched[own] == twin[own];
             if free { copy[own] = value; }
-            merge(&fetched, &twin, |at, bytes| copy[at..at + bytes.len()].copy_from_slice(bytes));
+            merge(&fetched, &twin, |change| change.write_to(&mut copy));
             let mut wanted = fetched;
             if free { wanted[own] = value; }
             prop_assert_eq!(copy, wanted);
@@ -211,7 +237,14 @@ mod tests {
         #[test]
         fn a_broken_diff_writes_nowhere_else(diff in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut last = 0;
-            let _ = apply(&diff, 512, |at, bytes| last = last.max(at + bytes.len()));
+            let _ = apply(&diff, 512, |change| {
+                // Its word is written as a whole.
+                let end = match change {
+                    Change::Words { offset, bytes } => offset + bytes.len(),
+                    Change::Bytes { offset, .. } => offset + WORD,
+                };
+                last = last.max(end);
+            });
             prop_assert!(last <= 512);
         }
     }

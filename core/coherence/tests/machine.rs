@@ -270,9 +270,7 @@ impl World {
                     for found in diffs(&bytes) {
                         let (page, changed) = found.expect("diffs");
                         let copy = self.node(at).copy(page);
-                        let write =
-                            |at: usize, new: &[u8]| copy[at..at + new.len()].copy_from_slice(new);
-                        diff::apply(changed, PAGE, write).expect("a diff");
+                        diff::apply(changed, PAGE, |change| change.write_to(copy)).expect("a diff");
                     }
                 }
                 Event::Update { diffs, .. } => self.update(at, &diffs),
@@ -308,11 +306,9 @@ impl World {
             let node = self.node(at);
             assert!(node.state(page).lock(), "a twin is used for a moment only");
             let twin = node.twins.entry(page).or_insert_with(|| vec![0; PAGE]);
-            diff::apply(changed, PAGE, |at, new| twin[at..at + new.len()].copy_from_slice(new))
-                .expect("a diff");
+            diff::apply(changed, PAGE, |change| change.write_to(twin)).expect("a diff");
             let copy = node.copy(page);
-            diff::apply(changed, PAGE, |at, new| copy[at..at + new.len()].copy_from_slice(new))
-                .expect("a diff");
+            diff::apply(changed, PAGE, |change| change.write_to(copy)).expect("a diff");
             node.state(page).unlock();
         }
     }
@@ -533,7 +529,7 @@ impl World {
         if node.state(page).twin {
             let twin = node.twins.insert(page, fetched.clone()).expect("a twin");
             let copy = node.copy(page);
-            diff::merge(&fetched, &twin, |at, new| copy[at..at + new.len()].copy_from_slice(new));
+            diff::merge(&fetched, &twin, |change| change.write_to(copy));
             return;
         }
         assert!(!twin, "a twin does not go during a fetch");

@@ -335,10 +335,10 @@ impl NodeCopy {
         let mut scratch = self.scratch();
         self.memory.read_twin(at, &mut scratch.twin)?;
         let mut result = Ok(());
-        diff::merge(fetched, &scratch.twin, |offset, bytes| {
+        diff::merge(fetched, &scratch.twin, |change| {
             result = std::mem::replace(&mut result, Ok(()))
-                .and_then(|()| self.memory.write(at, offset, bytes))
-                .and_then(|()| self.memory.write_twin(at, offset, bytes));
+                .and_then(|()| self.memory.change(at, change))
+                .and_then(|()| self.memory.change_twin(at, change));
         });
         result
     }
@@ -359,9 +359,9 @@ impl NodeCopy {
             return Ok(false);
         }
         let mut result = Ok(());
-        let read = diff::apply(&changed[begin..], self.page_bytes(), |offset, bytes| {
+        let read = diff::apply(&changed[begin..], self.page_bytes(), |change| {
             result = std::mem::replace(&mut result, Ok(()))
-                .and_then(|()| self.memory.write_twin(at, offset, bytes));
+                .and_then(|()| self.memory.change_twin(at, change));
         });
         debug_assert!(read.is_ok(), "the own diff is one");
         result.map(|()| true)
@@ -384,10 +384,10 @@ impl NodeCopy {
             let (page, changed) = found?;
             let read = self.locked(page, || {
                 let mut result = Ok(());
-                let read = diff::apply(changed, self.page_bytes(), |offset, bytes| {
+                let read = diff::apply(changed, self.page_bytes(), |change| {
                     result = std::mem::replace(&mut result, Ok(()))
-                        .and_then(|()| self.memory.write_twin(page.into(), offset, bytes))
-                        .and_then(|()| self.memory.write(page.into(), offset, bytes));
+                        .and_then(|()| self.memory.change_twin(page.into(), change))
+                        .and_then(|()| self.memory.change(page.into(), change));
                 });
                 result.map(|()| read)
             })?;
@@ -411,12 +411,9 @@ impl NodeCopy {
         for found in diffs(bytes) {
             let (page, changed) = found?;
             let mut result = Ok(());
-            diff::apply(changed, self.page_bytes(), |offset, bytes| {
-                result = std::mem::replace(&mut result, Ok(())).and(self.memory.write(
-                    page.into(),
-                    offset,
-                    bytes,
-                ));
+            diff::apply(changed, self.page_bytes(), |change| {
+                result = std::mem::replace(&mut result, Ok(()))
+                    .and_then(|()| self.memory.change(page.into(), change));
             })?;
             result?;
         }

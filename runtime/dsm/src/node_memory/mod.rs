@@ -19,7 +19,9 @@ mod region;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
+use kumi_coherence::diff::Change;
 use kumi_net::{ForkCheck, SharedBytesMut};
 
 pub use offer::{Offer, OfferError};
@@ -299,6 +301,14 @@ impl NodeMemory {
         Ok(())
     }
 
+    /// Changes the node's copy of a page, each word at once: ranks may read and write it meanwhile.
+    ///
+    /// # Errors
+    /// As [`NodeMemory::page`].
+    pub fn change(&self, page: u64, change: Change<'_>) -> Result<(), MemoryError> {
+        self.change_in(&self.copy, page, change)
+    }
+
     /// As [`NodeMemory::read_page`], of the twin.
     ///
     /// # Errors
@@ -315,6 +325,14 @@ impl NodeMemory {
     pub fn write_twin(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<(), MemoryError> {
         self.part(&self.twin, page, offset, bytes.len())?.copy_from(bytes);
         Ok(())
+    }
+
+    /// As [`NodeMemory::change`], of the twin.
+    ///
+    /// # Errors
+    /// As [`NodeMemory::page`].
+    pub fn change_twin(&self, page: u64, change: Change<'_>) -> Result<(), MemoryError> {
+        self.change_in(&self.twin, page, change)
     }
 
     /// Copies whole pages to the copy and to their twins, from page `first` on. This is the fast way for pages that have no
@@ -387,6 +405,24 @@ impl NodeMemory {
     ) -> Result<SharedBytesMut<'m>, MemoryError> {
         self.check(page, offset, length)?;
         Ok(region.bytes(page * self.geometry.unit() + offset as u64, length))
+    }
+
+    fn change_in(&self, region: &Region, page: u64, change: Change<'_>) -> Result<(), MemoryError> {
+        match change {
+            Change::Words { offset, bytes } => {
+                self.part(region, page, offset, bytes.len())?.copy_from(bytes);
+            }
+            Change::Bytes { offset, word, mask } => {
+                let place = self.part(region, page, offset, word.len())?.atomic_u64();
+                let place = place.expect("words of a page are aligned, since its mapping is");
+                let bits = [0, 1, 2, 3, 4, 5, 6, 7]
+                    .map(|at| if mask >> at & 1 == 0 { 0 } else { u8::MAX });
+                let (bits, new) = (u64::from_ne_bytes(bits), u64::from_ne_bytes(word));
+                // A rank may write the other bytes meanwhile: then it is tried again.
+                let _ = place.fetch_update(Relaxed, Relaxed, |old| Some(old & !bits | new & bits));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, page: u64, offset: usize, length: usize) -> Result<(), MemoryError> {
