@@ -211,7 +211,11 @@ fn frame(from: SocketAddrV4, to: SocketAddrV4, body: &[u8]) -> Vec<u8> {
     frame.extend([from.port().to_be_bytes(), to.port().to_be_bytes()].concat());
     frame.extend([length.to_be_bytes(), [0; 2]].concat());
     let pseudo = [0, 17, (length >> 8) as u8, length as u8];
-    let sum = checksum(&[&frame[26..34], &pseudo, &frame[34..42], body]);
+    // Zero would say that there is no checksum (RFC 768).
+    let sum = match checksum(&[&frame[26..34], &pseudo, &frame[34..42], body]) {
+        0 => 0xffff,
+        sum => sum,
+    };
     frame[40..42].copy_from_slice(&sum.to_be_bytes());
     frame.extend(body);
     frame
