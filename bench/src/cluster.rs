@@ -37,6 +37,25 @@ impl Node {
     }
 }
 
+/// A daemon of the cluster.
+#[derive(Clone, Copy, Debug)]
+pub enum Daemon {
+    /// The head.
+    Head,
+    /// That of a node, by the node's number.
+    Node(u32),
+}
+
+impl Daemon {
+    /// The file in the cluster's directory that has its process number.
+    fn pid_file(self) -> String {
+        match self {
+            Self::Head => "head.pid".to_owned(),
+            Self::Node(number) => format!("node-{number}.pid"),
+        }
+    }
+}
+
 /// The cluster; taken down when dropped.
 pub struct Cluster {
     kumi: PathBuf,
@@ -88,6 +107,28 @@ impl Cluster {
     /// Its directory.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join(&self.name)
+    }
+
+    /// Nanoseconds of processor time that a daemon has used, in all its threads.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn processor_time(&self, daemon: Daemon) -> Result<u64, BenchError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| BenchError::File { path, source }
+        };
+        let file = self.path().join(daemon.pid_file());
+        let number = std::fs::read_to_string(&file).map_err(failed(&file))?;
+        let tasks = Path::new("/proc").join(number.trim()).join("task");
+        let mut sum = 0;
+        for task in std::fs::read_dir(&tasks).map_err(failed(&tasks))?.flatten() {
+            // A thread may just have ended.
+            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            let nanos = text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+            sum += nanos.unwrap_or(0);
+        }
+        Ok(sum)
     }
 
     fn file(&self) -> PathBuf {

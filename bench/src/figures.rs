@@ -22,6 +22,7 @@ mod mpi;
 mod pages;
 mod pingpong;
 mod put;
+mod queue;
 mod rate;
 mod sched;
 mod settle;
@@ -94,7 +95,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 38] = [
+pub const ALL: [Benchmark; 39] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -316,6 +317,12 @@ pub const ALL: [Benchmark; 38] = [
         about: "the head of 1,000 nodes while many jobs wait, start and end, in virtual time",
         runs: 3,
         measure: head::measure,
+    },
+    Benchmark {
+        name: "queue",
+        about: "1,000 short jobs that wait for 64 nodes, with real daemons",
+        runs: 3,
+        measure: queue::measure,
     },
     Benchmark {
         name: "sched",

@@ -2,12 +2,11 @@
 //! windows of one run that alternate, and how many pictures come.
 
 use super::Setting;
-use crate::cluster::{self, Cluster};
+use crate::cluster::{self, Cluster, Daemon};
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,26 +89,8 @@ fn share(cluster: &Cluster, window: Duration) -> Result<f64, BenchError> {
 
 /// Nanoseconds of processor time that all daemons have used.
 fn used(cluster: &Cluster) -> Result<u64, BenchError> {
-    let daemons = (0..NODES).map(|node| format!("node-{node}.pid")).chain(["head.pid".to_owned()]);
-    daemons.map(|file| used_by(&cluster.path().join(file))).sum()
-}
-
-/// The same of the daemon that wrote this file, in all its threads.
-fn used_by(pid: &Path) -> Result<u64, BenchError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| BenchError::File { path, source }
-    };
-    let number = std::fs::read_to_string(pid).map_err(failed(pid))?;
-    let tasks = Path::new("/proc").join(number.trim()).join("task");
-    let mut sum = 0;
-    for task in std::fs::read_dir(&tasks).map_err(failed(&tasks))?.flatten() {
-        // A thread may just have ended.
-        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        let nanos = text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
-        sum += nanos.unwrap_or(0);
-    }
-    Ok(sum)
+    let nodes = (0..NODES).map(Daemon::Node);
+    nodes.chain([Daemon::Head]).map(|daemon| cluster.processor_time(daemon)).sum()
 }
 
 /// Somebody who watches, as a browser does.
