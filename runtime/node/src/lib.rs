@@ -21,6 +21,7 @@ pub mod idle;
 pub mod job;
 pub mod limits;
 pub mod link;
+mod link_thread;
 mod listening;
 pub mod log;
 mod metrics;

@@ -1,7 +1,6 @@
 //! Links of the head: connections of nodes' daemons, and the gossip that travels on them.
 //!
-//! A thread of its own carries the connections: it accepts, reads and writes, answers clock probes and renews leases. It touches
-//! no disk. So links live while the main loop stands still.
+//! The [thread of the links](link_thread) accepts, reads and writes, answers clock probes and renews leases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +22,10 @@ use super::live_config::LiveConfig;
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::config::MOST_NUMBERS;
-use crate::event_loop;
-use crate::exit::{ExitCode, Failure};
+use crate::exit::Failure;
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals, Traffic};
+use crate::link_thread;
 use crate::peer::ClientPeer;
 use crate::tls::Credentials;
 
@@ -181,32 +180,8 @@ pub(super) fn start(
         events,
         last: Arc::default(),
     };
-    run(listener, thread).map(|()| receiver)
-}
-
-fn run(listener: TcpListener, thread: LinkThread) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::new(
-            ExitCode::MachineLimits,
-            format!(
-                "the links have no thread: {error}; raise the limits of processes and open files"
-            ),
-        )
-    };
-    let (listener, runtime) = (listener.into_std().map_err(failed)?, event_loop::make()?);
-    let builder = std::thread::Builder::new().name("links".to_owned());
-    let run = move || {
-        if let Err(error) = kumi_net::priority::prefer_this_thread() {
-            tracing::info!(%error, "no preference: links wait for their turn on a busy machine");
-        }
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            match TcpListener::from_std(listener) {
-                Ok(listener) => serve(listener, thread).await,
-                Err(error) => tracing::error!(%error, "no link can be accepted"),
-            }
-        });
-    };
-    builder.spawn(run).map(drop).map_err(failed)
+    link_thread::start(listener, async move |listener| serve(listener, thread).await)
+        .map(|()| receiver)
 }
 
 async fn serve(listener: TcpListener, thread: LinkThread) {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use kumi_sched::JobId;
 use tokio::task::AbortHandle;
 
-use super::kill_descendants;
 use super::run::JobTask;
+use super::slow_calls::elsewhere;
+use super::{NodeServices, kill_descendants};
 use crate::cgroup::JobGroups;
 
 /// Ends what was started in the groups of a job that is refused, and removes them.
@@ -19,10 +20,23 @@ pub(super) fn destroy(job: JobId, groups: Option<&JobGroups>) {
     }
 }
 
+/// Kills every process in a job's groups, soon: that may have to wait for others who change groups.
+pub(super) fn kill_groups(job: JobId, groups: JobGroups) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = groups.kill() {
+            tracing::error!(%job, %error, "the control group could not be killed");
+        }
+    });
+}
+
 /// Removes the groups of a job whose processes have ended.
-pub(super) async fn remove_groups(groups: &JobGroups) {
+pub(super) async fn remove_groups(services: &NodeServices, groups: &JobGroups) {
     for pause in 0..100 {
-        match groups.remove() {
+        let turn = services.slow_calls.turn().await;
+        let removed = groups.clone();
+        let removed = elsewhere(move || removed.remove()).await;
+        drop(turn);
+        match removed {
             Ok(()) => return,
             // The last process is dead, but its group counts it for a moment more.
             Err(_) if pause < 99 => tokio::time::sleep(Duration::from_millis(pause.min(10))).await,

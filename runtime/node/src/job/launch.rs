@@ -19,16 +19,18 @@ use kumi_net::trace::RING;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
+use super::cleanup::destroy;
 use super::devices::JobDevices;
 use super::mpi::environment::is_foreign;
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::process::{self, Process};
 use super::processors::RankProcessors;
 use super::shim::ShimSpec;
+use super::slow_calls::elsewhere;
 use super::terminal::Terminal;
 use super::traces::JobTraces;
 use super::{NodeServices, limits};
-use crate::cgroup::{JobGroups, NodeGroups};
+use crate::cgroup::{JobGroups, JobLimits, NodeGroups};
 use crate::client::refusal;
 use crate::wire::{RankWire, hops_of};
 
@@ -105,7 +107,7 @@ pub(super) fn resources(what: &str, error: &dyn std::fmt::Display) -> Refusal {
 
 impl JobResources {
     /// Makes all of it, or nothing.
-    pub(super) fn make(
+    async fn make(
         services: &NodeServices,
         spec: &JobSpec,
         part: &NodeRanks,
@@ -139,9 +141,10 @@ impl JobResources {
         let devices = JobDevices::take(&services.devices, spec.job, devices, part.count)?;
         // Last, since they are what would stay if something else failed.
         let limits = limits::of_groups(services, spec, part, (&processors, &devices));
-        let make = |node: &NodeGroups| node.job(&format!("job-{}", spec.job), &limits);
-        let control = services.groups.as_ref().map(make).transpose();
-        let control = control.map_err(|error| resources("the job's control groups", &error))?;
+        let control = match services.groups.clone() {
+            Some(node) => Some(groups(node, format!("job-{}", spec.job), limits).await?),
+            None => None,
+        };
         let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
         Ok(Self {
             control,
@@ -211,7 +214,7 @@ impl JobResources {
 
     /// Starts the shims. On failure those that were started are killed; the group stays. Between them the
     /// daemon's other tasks have their turn: hundreds of processes take seconds, and its links must not fall silent.
-    pub(super) async fn spawn(
+    async fn spawn(
         &self,
         services: &NodeServices,
         spec: &JobSpec,
@@ -369,6 +372,26 @@ impl JobResources {
         let process = start.start()?;
         Ok(RankProcess { process, streams })
     }
+}
+
+/// Makes what a job needs here and starts its ranks as shims, when it is its turn.
+pub(super) async fn launch(
+    services: &NodeServices,
+    spec: &JobSpec,
+    part: &NodeRanks,
+    program: std::path::PathBuf,
+) -> Result<(JobResources, ShimProcesses), Refusal> {
+    let _turn = services.slow_calls.turn().await;
+    let resources = JobResources::make(services, spec, part).await?;
+    let shims = resources.spawn(services, spec, part, program).await;
+    let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
+    Ok((resources, shims))
+}
+
+/// Makes the job's control groups.
+async fn groups(node: NodeGroups, name: String, limits: JobLimits) -> Result<JobGroups, Refusal> {
+    let made = elsewhere(move || node.job(&name, &limits)).await;
+    made.map_err(|error| resources("the job's control groups", &error))
 }
 
 /// Size of the terminal of the first rank here, if it is rank 0 and has one.

@@ -17,6 +17,7 @@ mod process;
 pub mod processors;
 mod rank_looks;
 mod run;
+mod slow_calls;
 mod streams;
 mod terminal;
 pub mod traces;
@@ -54,6 +55,7 @@ use processors::NumaPlaces;
 use program::Programs;
 pub use program_cache::CacheLimits;
 pub use rank_looks::RankLooks;
+pub use slow_calls::SlowCalls;
 use traces::{JobTraces, KeptTraces};
 
 pub use orphans::{ProcessTable, kill_descendants};
@@ -199,6 +201,8 @@ pub struct NodeServices {
     pub numa: NumaPlaces,
     /// The node's control groups, if there may be some.
     pub groups: Option<NodeGroups>,
+    /// Whose turn it is to start or remove processes.
+    pub slow_calls: SlowCalls,
     /// The node's devices.
     pub devices: Rc<RefCell<DeviceLedger>>,
     /// Defaults of jobs.

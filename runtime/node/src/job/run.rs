@@ -19,9 +19,9 @@ use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::admission::{LaunchAborted, find_program};
-use super::cleanup::destroy;
+use super::cleanup::kill_groups;
 use super::devices::JobDevices;
-use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses};
+use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses, launch};
 use super::limits::{not_enforced, share_of};
 use super::memory_kills::{self, LOOK, MemoryKills};
 use super::mpi::{MpiLaunch, ServerProcess};
@@ -129,9 +129,7 @@ impl JobTask {
         part: &NodeRanks,
         program: std::path::PathBuf,
     ) -> Result<Self, Refusal> {
-        let resources = JobResources::make(services, spec, part)?;
-        let shims = resources.spawn(services, spec, part, program).await;
-        let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
+        let (resources, shims) = launch(services, spec, part, program).await?;
         let JobResources { control, devices, segment, page, traces, prepared, wires, mpi, .. } =
             resources;
         let count = shims.ranks.len();
@@ -541,10 +539,8 @@ impl JobTask {
         self.go = None;
         self.kill_watch.killed();
         self.services.switcher.let_end(self.job);
-        if let Some(groups) = &self.control
-            && let Err(error) = groups.kill()
-        {
-            tracing::error!(job = %self.job, %error, "the control group could not be killed");
+        if let Some(groups) = self.control.clone() {
+            kill_groups(self.job, groups);
         }
         self.signal(Signal::SIGKILL as u8);
         self.kill_server();

@@ -3,6 +3,7 @@
 //! A process that waits in the kernel, as for a disk or a file service that does not answer, ends only when that wait does. It
 //! runs nothing of its program any more. So the job ends without it, and its user is told.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -79,12 +80,12 @@ impl JobTask {
     pub(super) async fn remove_what_it_had(&mut self) {
         let (control, devices) = (self.control.take(), self.devices.take());
         let Some(groups) = control else { return };
-        let gave_up = self.kill_watch.gave_up;
+        let (gave_up, services) = (self.kill_watch.gave_up, Rc::clone(&self.services));
         let removed = async move {
             if gave_up && let Err(error) = groups.wait_empty().await {
                 tracing::error!(%error, "cannot wait for a control group");
             }
-            remove_groups(&groups).await;
+            remove_groups(&services, &groups).await;
             drop(devices);
         };
         if gave_up {

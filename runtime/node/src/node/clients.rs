@@ -12,18 +12,23 @@ use super::tree::Tree;
 use crate::client::refusal;
 use crate::frame;
 use crate::link::{self, LinkError, Purpose};
+use crate::names::NameService;
 use crate::peer::ClientPeer;
 use crate::tls::Identity;
 use crate::user_connections::UserConnections;
 
 /// Accepts clients.
-pub(super) async fn serve(listener: UnixListener, tree: Tree) {
+pub(super) async fn serve(listener: UnixListener, tree: Tree, names: NameService) {
     let quota = &tree.config.quota;
     let connections = UserConnections::new(quota.connections_per_user, tree.config.owner_uid);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::task::spawn_local(relay(stream, tree.clone(), connections.clone()));
+                tokio::task::spawn_local(relay(
+                    stream,
+                    (tree.clone(), names.clone()),
+                    connections.clone(),
+                ));
             }
             Err(error) => {
                 tracing::warn!(%error, "a client could not be accepted");
@@ -33,8 +38,12 @@ pub(super) async fn serve(listener: UnixListener, tree: Tree) {
     }
 }
 
-async fn relay(mut stream: UnixStream, tree: Tree, connections: UserConnections) {
-    if let Err(refused) = try_relay(&mut stream, &tree, &connections).await {
+async fn relay(
+    mut stream: UnixStream,
+    (tree, names): (Tree, NameService),
+    connections: UserConnections,
+) {
+    if let Err(refused) = try_relay(&mut stream, (&tree, &names), &connections).await {
         tree.shared.refusals.count("client refused");
         let reply = ClientReply::Refused(refused);
         if let Err(error) = frame::write(&mut stream, &reply, frame::LINK_LIMIT).await {
@@ -45,7 +54,7 @@ async fn relay(mut stream: UnixStream, tree: Tree, connections: UserConnections)
 
 async fn try_relay(
     stream: &mut UnixStream,
-    tree: &Tree,
+    (tree, names): (&Tree, &NameService),
     connections: &UserConnections,
 ) -> Result<(), Refusal> {
     let unknown = |error: io::Error| {
@@ -57,7 +66,7 @@ async fn try_relay(
         tree.shared.refusals.count("client refused");
         return Ok(());
     };
-    let peer = peer.with_name(&tree.shared.names).await?;
+    let peer = peer.with_name(names).await?;
     let hello = tree.hello(Purpose::Client(Box::new(peer)));
     let called = link::connect(&tree.credentials, Identity::Head, tree.head(), &hello).await;
     let mut head = called.map_err(|error| match error {

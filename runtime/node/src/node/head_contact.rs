@@ -1,7 +1,6 @@
 //! When this node heard of the head last, for those who ask while the head is away.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use kumi_control::message::Down;
@@ -9,14 +8,18 @@ use kumi_control::tree::Parent;
 
 /// The last sign of the head, shared by the link and those who tell users of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HeadContact(Rc<Cell<Option<Instant>>>);
+pub(super) struct HeadContact(Arc<Mutex<Option<Instant>>>);
 
 impl HeadContact {
     /// Something came from the parent. A parent that is a node lives without the head, but only the head commands.
     pub(super) fn hear(&self, parent: Parent, down: &Down) {
         if parent == Parent::Head || matches!(down, Down::Command(..)) {
-            self.0.set(Some(Instant::now()));
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
+    }
+
+    fn last(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For the end of a sentence.
@@ -25,7 +28,7 @@ impl HeadContact {
     }
 
     fn words_at(&self, now: Instant) -> String {
-        match self.0.get() {
+        match self.last() {
             Some(last) => {
                 let ago = now.saturating_duration_since(last).as_secs();
                 format!("this node last heard of it {ago} s ago")
@@ -49,7 +52,7 @@ mod tests {
         contact.hear(Parent::Node(NodeId(0)), &clock);
         assert!(contact.words().contains("has not heard"));
         contact.hear(Parent::Head, &clock);
-        let heard = contact.0.get().unwrap();
+        let heard = contact.last().unwrap();
         let words = contact.words_at(heard + Duration::from_secs(40));
         assert!(words.ends_with(" 40 s ago"), "{words}");
         let contact = HeadContact::default();

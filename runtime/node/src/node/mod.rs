@@ -1,7 +1,7 @@
 //! `kumid node`: the daemon of one node.
 //!
-//! One thread runs everything but the switching: the links of the tree, the clients of this
-//! machine, the tasks of the jobs, and the agent that decides.
+//! One thread runs the clients of this machine, the tasks of the jobs, and the agent that decides. The links of the tree and the
+//! switching have threads of their own.
 
 mod backpressure;
 mod channels;
@@ -41,7 +41,6 @@ use crate::fill::FillMonitor;
 use crate::idle::IdleMonitor;
 use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals, Traffic};
-use crate::names::NameService;
 use crate::service::{self, Signals};
 use crate::tls::Credentials;
 use crate::verdict::VerdictMonitor;
@@ -73,15 +72,13 @@ enum TreeEvent {
     Child(LinkId, Up),
 }
 
-/// State that links and clients share.
+/// State that the links and the main loop share.
 #[derive(Debug, Clone, Default)]
 struct Shared {
     clock: SharedClock,
     refusals: Refusals,
     /// Control messages sent and received.
     traffic: Traffic,
-    /// Who users are on this machine.
-    names: NameService,
     head: head_contact::HeadContact,
 }
 

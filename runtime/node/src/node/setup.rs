@@ -33,9 +33,11 @@ use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
-use crate::job::{JobEvent, NodeServices};
+use crate::job::{JobEvent, NodeServices, SlowCalls};
 use crate::limits;
+use crate::link_thread;
 use crate::listening;
+use crate::names::NameService;
 use crate::paths;
 use crate::service;
 use crate::switch::{SliceMeasure, Switcher};
@@ -164,7 +166,7 @@ impl Started {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let (own, shared) = (config.node(node)?.clone(), Shared::default());
         let credentials = Credentials::load(dir, Identity::Node(node))?;
-        let pid = paths::node_pid(dir, node);
+        let (pid, socket) = (paths::node_pid(dir, node), paths::node_socket(dir, node));
         let (scope, listener) = listen(&own, &pid).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let share = MachineShare::take(&config, &own, node, &shared.clock)?;
@@ -182,10 +184,11 @@ impl Started {
             cpus: share.cpus,
             numa: NumaPlaces::read(),
             groups: groups.clone(),
+            slow_calls: SlowCalls::default(),
             devices: Rc::new(RefCell::new(share.devices)),
             job_defaults: config.job.clone(),
             executable: share.executable,
-            names: shared.names.clone(),
+            names: NameService::default(),
             root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
             may_lower: fill::permitted(),
@@ -201,8 +204,7 @@ impl Started {
         let events = (tree_sender, &backpressure);
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
-        let socket = paths::node_socket(dir, node);
-        begin(&socket, &pid, listener, tree)?;
+        begin((&socket, &pid), listener, tree, services.names.clone())?;
         say_ready(&services, &own, &description);
         Ok(Self {
             services,
@@ -327,17 +329,16 @@ fn programs(dir: &Path, node: NodeId, config: &ClusterConfig) -> Result<Programs
         .map_err(failure(ExitCode::Io, "the program cache cannot be made"))
 }
 
-/// Starts the tasks of the links and of this machine's clients, and says that the daemon is ready.
+/// Starts the thread of the links and the task of this machine's clients, and says that the daemon is ready.
 fn begin(
-    socket: &Path,
-    pid: &Path,
+    (socket, pid): (&Path, &Path),
     listener: TcpListener,
     tree: tree::Tree,
+    names: NameService,
 ) -> Result<(), Failure> {
     let clients = listen_unix(socket)?;
-    tokio::task::spawn_local(clients::serve(clients, tree.clone()));
-    tokio::task::spawn_local(tree::serve_children(listener, tree.clone()));
-    tokio::task::spawn_local(tree::keep_parent(tree));
+    tokio::task::spawn_local(clients::serve(clients, tree.clone(), names));
+    link_thread::start(listener, async move |listener| tree::serve(listener, tree).await)?;
     write_pid(pid)
 }
 

@@ -126,8 +126,18 @@ impl Tree {
     }
 }
 
+/// Keeps the links until the main loop is over.
+pub(super) async fn serve(listener: TcpListener, tree: Tree) {
+    let events = tree.events.clone();
+    tokio::select! {
+        () = serve_children(listener, tree.clone()) => {}
+        () = keep_parent(tree) => {}
+        () = events.closed() => {}
+    }
+}
+
 /// Keeps a link to a parent: the configured one, or the nearest ancestor that answers.
-pub(super) async fn keep_parent(tree: Tree) {
+async fn keep_parent(tree: Tree) {
     let candidates = tree.candidates(tree.node);
     let mut filter = ClockFilter::new();
     let mut patience = PATIENCE_AT_START;
@@ -245,7 +255,7 @@ async fn attend_parent(
 }
 
 /// Accepts the links of children.
-pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
+async fn serve_children(listener: TcpListener, tree: Tree) {
     let mut next = 0;
     let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
     loop {
