@@ -85,7 +85,9 @@ impl Head {
         let nodes = self.membership.tree().routes().among(link, &report.nodes);
         let nodes: Vec<NodeId> = {
             let Some(job) = self.jobs.get(report.job) else { return };
-            let runs = job.record.state == JobState::Running;
+            // Ranks that were told to end do so one after the other, and those that are left wait for them.
+            let told_to_end = job.record.end_request.is_some();
+            let runs = job.record.state == JobState::Running && !told_to_end;
             if !runs || on_deadlock(&job.record.spec.request.env) == OnDeadlock::Ignore {
                 return;
             }

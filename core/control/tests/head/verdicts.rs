@@ -98,6 +98,17 @@ fn a_stopped_job_is_ended_after_its_grace_time() {
 }
 
 #[test]
+fn ranks_that_are_told_to_end_get_no_verdict() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 10_000 * MS });
+    assert_eq!(test.state(job), JobState::Running, "they have time to end");
+    test.stands(job, [0], settled(0, 3, 1));
+    assert!(test.stands(job, [1], settled(0, 0, 2)).is_empty(), "nobody asks them again");
+    assert_eq!(test.verdict(job), Some(Verdict::Running));
+}
+
+#[test]
 fn a_stopped_job_that_acts_in_time_goes_on() {
     let mut test = Test::new(2);
     let job = test.running_with(&[(ON_DEADLOCK, "kill"), (DEADLOCK_GRACE_MS, "500")]);
