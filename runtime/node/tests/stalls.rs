@@ -7,9 +7,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, PATIENCE, collect, request, start};
+use common::{Cluster, ModeName, PATIENCE, collect, request, start};
 use kumi_control::message::{ClientReply, ClientRequest, JobRequest, JobState, JobsQuery, Outcome};
-use kumi_node::config::ModeName;
 use kumi_node::paths;
 use kumi_sched::{JobId, NodeId};
 use nix::sys::signal::Signal;

@@ -574,7 +574,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         nodes: config.nodes.iter().map(|node| node.name.clone()).collect(),
         mode: config.mode(),
         slice: config.slice(),
-        policy: config.policy.clone(),
+        policy: config.scheduling_policy(),
         max_jobs_per_processor: config.max_jobs_per_processor,
         max_jobs_per_user: config.quota.jobs_per_user,
         max_priority: config.max_priority,
