@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use kumi_control::drain::{Drain, check_reason};
+use kumi_control::drain::{Drain, check_drainer, check_reason};
 use kumi_control::message::{ClientReply, RefusalKind};
 use kumi_sched::NodeId;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ impl From<Entry> for Drain {
 }
 
 /// Keeps the list of drained nodes in the cluster's directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DrainFile(PathBuf);
 
 impl DrainFile {
@@ -78,7 +78,7 @@ impl DrainFile {
         let content: Content =
             toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?;
         for entry in &content.drained {
-            check_reason(&entry.reason).map_err(wrong)?;
+            check_reason(&entry.reason).and_then(|()| check_drainer(&entry.by)).map_err(wrong)?;
         }
         let drains = content.drained.into_iter().map(Drain::from).collect();
         Ok((Self(path), drains))
@@ -148,6 +148,7 @@ mod tests {
             "drained = 3",
             "[[drained]]\nnode = 1",
             "[[drained]]\nnode = 1\nreason = \"a\\nb\"\nby = \"x\"\nsince_ms = 1",
+            "[[drained]]\nnode = 1\nreason = \"a\"\nby = \"x\\u001b[2J\"\nsince_ms = 1",
         ] {
             fs::write(paths::drains(dir.path()), text).unwrap();
             let error = DrainFile::open(dir.path()).unwrap_err();

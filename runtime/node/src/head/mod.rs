@@ -8,6 +8,7 @@
 //! | `links`, `leases` | connections of nodes' daemons, gossip; a thread of its own |
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table`, `reserve` | records of jobs on the disk, and those that wait for it |
+//! | `documents` | small files on their way to the disk |
 //! | `drains` | the list of drained nodes on the disk |
 //! | `live_config` | the configuration, whose nodes change |
 //! | `held_actions` | what waits until records are on the disk |
@@ -18,6 +19,7 @@
 //! | `web` | the web server: questions of browsers, tickets |
 
 mod clients;
+mod documents;
 mod drains;
 mod held_actions;
 mod identity;
@@ -64,6 +66,7 @@ use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
+use documents::Documents;
 use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
 use identity::Origin;
@@ -202,6 +205,7 @@ struct HeadDaemon {
     shared: Shared,
     credentials: Credentials,
     drains: DrainFile,
+    documents: Documents,
     events: mpsc::Receiver<Event>,
     link_events: mpsc::Receiver<LinkEvent>,
     files: [PathBuf; 3],
@@ -273,6 +277,7 @@ impl HeadDaemon {
             shared,
             credentials,
             drains,
+            documents: Documents::start()?,
             events,
             link_events,
             files,
@@ -296,8 +301,12 @@ impl HeadDaemon {
                 // head takes over.
                 _ = signals.terminate.recv() => self.done = true,
                 _ = signals.interrupt.recv() => self.done = true,
-                _ = signals.hangup.recv() => self.credentials.reload_or_warn(),
+                _ = signals.hangup.recv() => self.reload_certificates(),
                 written = self.records.written() => self.written(written),
+                written = self.documents.written() => {
+                    let events = self.document_written(written);
+                    events.into_iter().for_each(|event| self.handle(event));
+                }
                 incoming = next(&mut self.link_events, &mut self.events), if !self.held.is_full() => {
                     match incoming {
                         Incoming::Link(event) => self.link_event(event),
@@ -325,6 +334,7 @@ impl HeadDaemon {
         }
         service::stopping();
         self.write_rest().await;
+        self.write_rest_of_documents().await;
         // Clients' answers are written by their tasks, which get their turn here too.
         tokio::time::sleep(Duration::from_millis(20)).await;
         self.links.flush().await;
@@ -431,7 +441,9 @@ impl HeadDaemon {
     /// Carries out what need not wait for the disk any more. Returns what comes of it.
     fn act_on_settled(&mut self) -> Vec<HeadEvent> {
         let mut events = Vec::new();
-        while let Some(action) = self.held.pop(|write| self.records.is_settled(write)) {
+        while !self.documents.holds_actions()
+            && let Some(action) = self.held.pop(|write| self.records.is_settled(write))
+        {
             events.extend(self.act(action));
         }
         events
@@ -499,14 +511,10 @@ impl HeadDaemon {
                 self.records.discard(job);
                 self.spools.discard(job);
             }
-            HeadAction::Revoke(list) => self.credentials.revoke(&list),
-            HeadAction::KeepDrains { client, drains } => {
-                self.clients.reply(client, self.drains.keep(&drains));
-            }
-            HeadAction::AddNode { client, definition } => {
-                return self.add_node(client, &definition);
-            }
-            HeadAction::RemoveNode { client, node } => return self.remove_node(client, node),
+            HeadAction::Revoke(list) => self.keep_revocations(list),
+            HeadAction::KeepDrains { client, drains } => self.keep_drains(client, drains),
+            HeadAction::AddNode { client, definition } => self.add_node(client, definition),
+            HeadAction::RemoveNode { client, node } => self.remove_node(client, node),
             HeadAction::Shutdown => self.done = true,
         }
         Vec::new()
