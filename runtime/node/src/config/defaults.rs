@@ -5,8 +5,6 @@ pub fn slice_us() -> u64 {
     0
 }
 
-/// Gang scheduling.
-
 /// Best between 8 and 16 where SCore-D was measured.
 pub fn fan_out() -> u32 {
     16

@@ -143,10 +143,10 @@ impl HeadDaemon {
     }
 
     /// Revokes certificates: at once for the head, and then on the disk. Actions behind this wait for that.
-    pub(super) fn keep_revocations(&mut self, list: Vec<Revocation>) {
+    pub(super) fn keep_revocations(&mut self, list: &[Revocation]) {
         tracing::warn!(?list, "certificates are revoked");
         let revocations = self.credentials.revocations().clone();
-        revocations.add_unwritten(&list);
+        revocations.add_unwritten(list);
         let kept = self.documents.order(move || {
             revocations.keep_or_warn();
             DocumentWritten::Revocations
@@ -155,7 +155,7 @@ impl HeadDaemon {
             Ok(()) => self.documents.revoking += 1,
             // The list that is written next has them, too.
             Err(_) => {
-                tracing::error!("revoked certificates are not on the disk: it does not answer")
+                tracing::error!("revoked certificates are not on the disk: it does not answer");
             }
         }
     }

@@ -511,7 +511,7 @@ impl HeadDaemon {
                 self.records.discard(job);
                 self.spools.discard(job);
             }
-            HeadAction::Revoke(list) => self.keep_revocations(list),
+            HeadAction::Revoke(list) => self.keep_revocations(&list),
             HeadAction::KeepDrains { client, drains } => self.keep_drains(client, drains),
             HeadAction::AddNode { client, definition } => self.add_node(client, definition),
             HeadAction::RemoveNode { client, node } => self.remove_node(client, node),
