@@ -9,6 +9,9 @@ use kumi_control::message::JobState;
 use super::segment::{MAX_PIECE, frame};
 use super::*;
 use crate::config::Quotas;
+use crate::head::reserve;
+
+mod hanging_disk;
 
 const JOB: JobId = JobId(4);
 
