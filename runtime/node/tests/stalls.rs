@@ -333,3 +333,63 @@ async fn a_rank_that_cannot_be_killed_is_told_and_does_not_keep_its_job() {
     assert!(inside(), "it is still there");
     drop(icebox);
 }
+
+/// Output of a job on a disk that hangs: who follows it gets it, and nobody else waits for it.
+#[tokio::test(flavor = "current_thread")]
+async fn output_on_a_disk_that_hangs_is_shown_and_holds_up_nobody() {
+    let cluster = Cluster::up(2, ModeName::Gang).await;
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["0", "1"].map(|rank| folder.path().join(rank));
+    // The first segment of the first job.
+    let pipe = cluster.path().join("spool/1.0");
+    let _hung = HungFile::new(pipe.clone());
+    let script = format!(
+        "cd {} && i=0; while :; do i=$((i+1)); [ $KUMI_RANK = 1 ] || echo $i; echo >> $KUMI_RANK; sleep 0.01; done",
+        folder.path().display()
+    );
+    let counts = JobRequest { nodes: Some(2), ..request(&["/bin/sh", "-c", &script], 2) };
+    let (job, mut follower) = start(&cluster, counts).await;
+    assert_eq!(job, JobId(1), "the pipe is for it");
+    let mut shown = Vec::new();
+    for round in 0..10 {
+        counts_on(&cluster, &files, 100).await;
+        assert_eq!(state_of(&cluster, job).await, JobState::Running, "who looks is answered");
+        while shown.len() < 10 * (round + 1) {
+            let reply = follower.next().await.unwrap().expect("output");
+            if let ClientReply::Output { data, .. } = reply {
+                shown.extend(data);
+            }
+        }
+        if round == 5 {
+            let (_, mut other) = start(&cluster, request(&["/bin/true"], 1)).await;
+            assert_eq!(collect(&cluster, &mut other, |_| {}).await.outcome, Outcome::Success);
+        }
+    }
+    // It goes on. A pipe cannot be written at a place, so the head makes a file.
+    let released = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let spool = pipe.parent().unwrap();
+    until(&cluster, "there is a file", || {
+        std::fs::read_dir(spool).unwrap().any(|entry| {
+            let found = entry.and_then(|entry| entry.metadata());
+            found.is_ok_and(|found| found.is_file() && found.len() > 0)
+        })
+    })
+    .await;
+    drop(released);
+    counts_on(&cluster, &files, 10).await;
+    let mut client = cluster.client().await;
+    client.send(&ClientRequest::Kill { job, grace_ns: 0 }).await.unwrap();
+    let mut not_kept = None;
+    let ran = collect(&cluster, &mut follower, |reply| {
+        if let ClientReply::Ended { not_kept: bytes, .. } = reply {
+            not_kept = Some(*bytes);
+        }
+    })
+    .await;
+    assert_eq!((ran.outcome, not_kept), (Outcome::Killed, Some(0)), "{}", cluster.logs());
+    shown.extend(ran.out.into_bytes());
+    let lines = String::from_utf8(shown).unwrap();
+    let last = lines.lines().count();
+    assert!(lines.lines().eq((1..=last).map(|line| line.to_string())), "each line once, in order");
+    assert!(!cluster.logs().contains("the link to the parent is gone"), "{}", cluster.logs());
+}
