@@ -115,6 +115,7 @@ impl DrainFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_disk::{fill, on_a_small_disk};
 
     fn drain(node: u32) -> Drain {
         let reason = "disk \"b\" # fails".to_owned();
@@ -154,5 +155,21 @@ mod tests {
             let error = DrainFile::open(dir.path()).unwrap_err();
             assert_eq!(error.code, ExitCode::BadConfig, "{text}");
         }
+    }
+    #[test]
+    fn a_full_disk_is_told_and_keeps_the_list_of_before() {
+        on_a_small_disk(64 << 10, |disk| {
+            let (file, _) = DrainFile::open(disk).unwrap();
+            assert_eq!(file.keep(&[drain(1)]), ClientReply::Done);
+            fill(disk);
+            let reply = file.keep(&[drain(1), drain(2)]);
+            let ClientReply::Refused(refused) = reply else { panic!("{reply:?}") };
+            let says = ["the change is in force", "No space left", "make room there"];
+            assert!(says.iter().all(|text| refused.message.contains(text)), "{}", refused.message);
+            assert_eq!(DrainFile::open(disk).unwrap().1, [drain(1)]);
+            fs::remove_file(disk.join("others")).unwrap();
+            assert_eq!(file.keep(&[drain(2)]), ClientReply::Done);
+            assert_eq!(DrainFile::open(disk).unwrap().1, [drain(2)]);
+        });
     }
 }
