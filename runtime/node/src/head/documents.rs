@@ -178,8 +178,15 @@ impl HeadDaemon {
         }
     }
 
-    /// A file is on the disk, or could not be written. Returns what comes of it.
-    pub(super) fn document_written(&mut self, written: DocumentWritten) -> Vec<HeadEvent> {
+    /// A file is on the disk, or could not be written.
+    pub(super) fn document_written(&mut self, written: DocumentWritten) {
+        for event in self.settle(written) {
+            self.handle(event);
+        }
+    }
+
+    /// Answers who waits for a file. Returns what comes of it.
+    fn settle(&mut self, written: DocumentWritten) -> Vec<HeadEvent> {
         self.documents.take(&written);
         match written {
             DocumentWritten::Drains(client, reply) => self.clients.reply(client, reply),
@@ -195,11 +202,7 @@ impl HeadDaemon {
         let end = tokio::time::Instant::now() + REST;
         while self.documents.waiting > 0 {
             match tokio::time::timeout_at(end, self.documents.written()).await {
-                Ok(written) => {
-                    for event in self.document_written(written) {
-                        self.handle(event);
-                    }
-                }
+                Ok(written) => self.document_written(written),
                 Err(_) => {
                     tracing::error!(
                         "the last changes of files are not on the disk: it does not answer"

@@ -8,8 +8,7 @@
 //! | `links`, `leases` | connections of nodes' daemons, gossip; a thread of its own |
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table`, `reserve` | records of jobs on the disk, and those that wait for it |
-//! | `documents` | small files on their way to the disk |
-//! | `drains` | the list of drained nodes on the disk |
+//! | `documents`, `drains` | small files on their way to the disk, such as the list of drained nodes |
 //! | `live_config` | the configuration, whose nodes change |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
@@ -262,8 +261,6 @@ impl HeadDaemon {
         write_pid(&pid)?;
         tracing::info!(cluster = config.name, address = %config.head, nodes = config.members().count(), jobs, "ready");
         service::status(&format!("the head of {} listens on {}", config.name, config.head));
-        let clients = Clients::new(counts);
-        let files = [socket, pid, paths::web_socket(dir)];
         Ok(Self {
             head,
             records,
@@ -271,7 +268,7 @@ impl HeadDaemon {
             spools,
             usage: UsageReader::start(table)?,
             links,
-            clients,
+            clients: Clients::new(counts),
             monitor,
             web,
             shared,
@@ -280,7 +277,7 @@ impl HeadDaemon {
             documents: Documents::start()?,
             events,
             link_events,
-            files,
+            files: [socket, pid, paths::web_socket(dir)],
             done: false,
         })
     }
@@ -303,10 +300,7 @@ impl HeadDaemon {
                 _ = signals.interrupt.recv() => self.done = true,
                 _ = signals.hangup.recv() => self.reload_certificates(),
                 written = self.records.written() => self.written(written),
-                written = self.documents.written() => {
-                    let events = self.document_written(written);
-                    events.into_iter().for_each(|event| self.handle(event));
-                }
+                written = self.documents.written() => self.document_written(written),
                 incoming = next(&mut self.link_events, &mut self.events), if !self.held.is_full() => {
                     match incoming {
                         Incoming::Link(event) => self.link_event(event),
@@ -334,7 +328,6 @@ impl HeadDaemon {
         }
         service::stopping();
         self.write_rest().await;
-        self.write_rest_of_documents().await;
         // Clients' answers are written by their tasks, which get their turn here too.
         tokio::time::sleep(Duration::from_millis(20)).await;
         self.links.flush().await;
@@ -459,6 +452,7 @@ impl HeadDaemon {
 
     /// Gives the disk a little time for the last records, and carries out what waits for them.
     async fn write_rest(&mut self) {
+        self.write_rest_of_documents().await;
         let end = tokio::time::Instant::now() + WRITE_REST;
         while !self.records.all_written() && !self.records.has_failed() {
             match tokio::time::timeout_at(end, self.records.written()).await {

@@ -549,6 +549,8 @@ fn no_file_stays_open_of_a_job_that_is_over() {
     spools.reserve.set_held();
     spools.write_again();
     assert!(path.exists());
+    // Its thread closes it before it does the next thing.
+    spools.disk.perform(DiskOperation::NeedRoom(dir.path().to_owned())).unwrap();
     assert_eq!(open_files(&path), 0);
     put_of(&mut spools, JobId(5), 0, b"one");
     assert_eq!(open_files(&path.with_file_name("5.0")), 1, "of one that runs");
