@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use kumi_control::head::HeadEvent;
 use kumi_control::tree::Parent;
 
-use crate::world::{Event, SILENCE, World};
+use crate::world::{Event, LEASE, LONGEST_STALL, MS, SILENCE, World};
 
 /// The state of the head's machine.
 #[derive(Default)]
@@ -25,6 +25,14 @@ impl HeadMachine {
 }
 
 impl World {
+    /// For how long is drawn.
+    pub fn head_stalls_for_some_time(&mut self) {
+        let long = self.scenario.faults.long_stalls;
+        let longest = if long { LONGEST_STALL } else { 2 * LEASE };
+        let time = self.random.within(500 * MS, longest);
+        self.head_stalls(time);
+    }
+
     /// Stops the head's process for a while: what comes meanwhile waits in its sockets.
     pub fn head_stalls(&mut self, time: u64) {
         if time >= self.scenario.lease() / 2 {
