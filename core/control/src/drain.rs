@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// The longest reason, in bytes. It is shown to everybody.
 pub const LONGEST_REASON: usize = 256;
+/// The longest name of who drained a node, in bytes.
+pub const LONGEST_DRAINER: usize = 256;
 
 /// A node that gets no new jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +44,26 @@ pub fn check_reason(reason: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the name of who drained a node, as a file has it.
+///
+/// # Errors
+/// It is empty, too long, or cannot be shown in a line. The sentence says which.
+pub fn check_drainer(by: &str) -> Result<(), String> {
+    if by.trim().is_empty() {
+        return Err("nobody is named who drained a node".to_string());
+    }
+    if by.len() > LONGEST_DRAINER {
+        let length = by.len();
+        return Err(format!(
+            "the name of who drained a node has at most {LONGEST_DRAINER} bytes, not {length}"
+        ));
+    }
+    if by.contains(char::is_control) {
+        return Err("the name of who drained a node has control characters".to_string());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +80,20 @@ mod tests {
         ] {
             let error = check_reason(reason).unwrap_err();
             assert!(error.contains(says), "{reason:?}: {error}");
+        }
+    }
+    #[test]
+    fn who_drained_a_node_is_a_name_of_one_line() {
+        assert_eq!(check_drainer("ada"), Ok(()));
+        assert_eq!(check_drainer(&"x".repeat(LONGEST_DRAINER)), Ok(()));
+        for (by, says) in [
+            ("", "nobody"),
+            (&*"x".repeat(LONGEST_DRAINER + 1), "257"),
+            ("ada\n", "control characters"),
+            ("\u{1b}[2J", "control characters"),
+        ] {
+            let error = check_drainer(by).unwrap_err();
+            assert!(error.contains(says), "{by:?}: {error}");
         }
     }
 }

@@ -70,6 +70,8 @@ pub struct JobUse {
     pub measured: PartUse,
     /// How many of the nodes of its last start have measured.
     pub nodes: u32,
+    /// Processors that its earlier starts held, times how long, in microseconds.
+    pub held_before_us: u64,
 }
 
 /// The account of one job.
@@ -129,10 +131,15 @@ impl JobUsage {
     }
 
     /// From when until when it had its ranks; the end of one that is not over is `now_ms`. A clock that was set back in between
-    /// leaves no time.
+    /// leaves no time. What earlier starts have used counts in that time, too, or if it was not started again, at the end.
     fn span(&self, now_ms: u64) -> Option<(u64, u64)> {
-        let begin = self.started_ms?;
-        Some((begin, self.ended_ms.unwrap_or(now_ms).max(begin)))
+        let end = self.ended_ms.unwrap_or(now_ms);
+        let begin = match self.started_ms {
+            Some(begin) => begin,
+            None if self.used.held_before_us > 0 => end,
+            None => return None,
+        };
+        Some((begin, end.max(begin)))
     }
 
     /// Whether all of its nodes have measured what it used.

@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use kumi_control::head::check_policy;
 use kumi_control::message::MOST_PRIORITY;
-use kumi_sched::{Mode, NodeId, SliceLength};
+use kumi_sched::{NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
@@ -24,6 +23,7 @@ mod limits;
 mod members;
 mod metrics;
 mod node;
+mod policy;
 mod privacy;
 mod quotas;
 mod retention;
@@ -32,9 +32,10 @@ mod users;
 mod web;
 pub use devices::{DeviceList, check_devices};
 pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
-pub use kinds::{ClusterKind, ModeName, WireSetting};
+pub use kinds::{ClusterKind, WireSetting};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
+pub use policy::OS;
 pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
 pub use retention::Retention;
@@ -77,9 +78,6 @@ pub struct ClusterConfig {
     /// Slice in microseconds; 0: the head chooses one of 1 to 100 ms, by the jobs that take turns.
     #[serde(default = "defaults::slice_us")]
     pub slice_us: u64,
-    /// Gang scheduling or plain.
-    #[serde(default = "defaults::mode")]
-    pub mode: ModeName,
     /// Switch even where one job is alone, to measure.
     #[serde(default)]
     pub force_switch: bool,
@@ -89,7 +87,8 @@ pub struct ClusterConfig {
     /// Children of each inner node of the control tree.
     #[serde(default = "defaults::fan_out")]
     pub fan_out: u32,
-    /// Name of the scheduling policy, by which `mode = "gang"` schedules; see `docs/guide/scheduling.md`.
+    /// Name of the scheduling policy, or `os`: processors are shared as the operating systems like. See
+    /// `docs/guide/scheduling.md`.
     #[serde(default = "defaults::policy")]
     pub policy: String,
     /// The highest priority that jobs of others than the owner and root may ask for.
@@ -258,10 +257,14 @@ impl ClusterConfig {
     /// # Errors
     /// When it is malformed or cannot work.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| ConfigError::Syntax {
-            path: path.to_owned(),
-            message: error.to_string().trim_end().to_owned(),
-        })?;
+        let config: Self =
+            toml::from_str(text).map_err(|error| match policy::in_place_of_mode(text) {
+                Some(write) => ConfigError::Invalid(write),
+                None => ConfigError::Syntax {
+                    path: path.to_owned(),
+                    message: error.to_string().trim_end().to_owned(),
+                },
+            })?;
         config.validate()?;
         Ok(config)
     }
@@ -304,7 +307,7 @@ impl ClusterConfig {
         }
         self.check_absence()?;
         idle::check_ms(self.idle_after_ms).or_else(invalid)?;
-        check_policy(&self.policy).map_err(|error| ConfigError::Invalid(error.to_string()))?;
+        policy::check(&self.policy)?;
         if self.head.port() == 0 || !node::can_be_reached(self.head.ip()) {
             return invalid(format!("head {} is not an address others can reach", self.head));
         }
@@ -385,14 +388,6 @@ impl ClusterConfig {
         Ok(())
     }
 
-    /// The mode as the scheduler says it.
-    pub fn mode(&self) -> Mode {
-        match self.mode {
-            ModeName::Gang => Mode::Gang { force_switch: self.force_switch, fill: self.fill },
-            ModeName::Os => Mode::OperatingSystem,
-        }
-    }
-
     /// How long slices are.
     pub fn slice(&self) -> SliceLength {
         match self.slice_us {
@@ -449,7 +444,7 @@ name = "default"
 kind = "local"
 head = "10.77.3.1:7700"
 slice_us = 1000
-mode = "os"
+policy = "os"
 owner_uid = 1000
 [[nodes]]
 name = "node0"
@@ -470,14 +465,13 @@ port = 7701
     #[test]
     fn reads_what_it_writes() {
         let config = parse(GOOD).unwrap();
-        assert_eq!(config.mode(), Mode::OperatingSystem);
         assert_eq!(config.slice(), SliceLength::Fixed(1_000_000));
         let unset = parse(&GOOD.replace("slice_us = 1000\n", "")).unwrap();
         assert_eq!(unset.slice(), SliceLength::Auto);
         assert_eq!(parse(&GOOD.replace("slice_us = 1000", "slice_us = 0")).unwrap(), unset);
         assert_eq!((config.fan_out, config.encrypt), (16, false));
-        assert_eq!((&*config.policy, config.max_priority), ("dqt", 4));
-        let easy = parse(&format!("policy = \"easy\"{GOOD}")).unwrap();
+        assert_eq!((&*config.policy, config.max_priority), ("os", 4));
+        let easy = parse(&GOOD.replace("\"os\"", "\"easy\"")).unwrap();
         assert_eq!(easy.policy, "easy");
         let older = parse(&format!("max_jobs_per_node = 5{GOOD}")).unwrap();
         assert_eq!(older.max_jobs_per_processor, 5);
@@ -547,8 +541,8 @@ port = 7701
             ("cpus = [0]", "cpus = [0, 0]", "cpus of node"),
             ("owner_uid = 1000", "owner = 1000", "unknown field"),
             ("address = \"10.77.3.2\"", "address = \"0.0.0.0\"", "not an address"),
-            ("owner_uid = 1000", "policy = \"esy\"", "did you mean easy?"),
-            ("owner_uid = 1000", "policy = \"dqt+migrate\"", "needs checkpoints"),
+            ("policy = \"os\"", "policy = \"esy\"", "did you mean easy?"),
+            ("policy = \"os\"", "policy = \"dqt+migrate\"", "needs checkpoints"),
             ("owner_uid = 1000", "max_priority = 101", "max_priority is 101"),
             ("owner_uid = 1000", "wire = \"fast\"", "unknown variant `fast`"),
             ("owner_uid = 1000", "metrics = \"everywhere\"", "neither a port"),

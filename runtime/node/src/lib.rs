@@ -32,6 +32,8 @@ pub mod process_limits;
 mod process_table;
 mod service;
 pub mod sizes;
+#[cfg(test)]
+mod small_disk;
 pub mod switch;
 mod tcp;
 pub mod tls;

@@ -6,9 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Cluster, PATIENCE, collect, request, run, start};
+use common::{Cluster, ModeName, PATIENCE, collect, request, run, start};
 use kumi_control::message::{CONTROL_VERSION, ClientReply, ClientRequest, Outcome};
-use kumi_node::config::ModeName;
 use kumi_node::frame::{self, LINK_LIMIT};
 use kumi_node::link::{self, LinkError, LinkHello, Purpose};
 use kumi_node::tls::{self, Credentials, Identity};

@@ -4,9 +4,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Cluster, PATIENCE, request, run};
+use common::{Cluster, ModeName, PATIENCE, request, run};
 use kumi_control::message::{ClientReply, ClientRequest, Outcome};
-use kumi_node::config::ModeName;
 use kumi_node::tls::{self, Identity};
 use kumi_sched::NodeId;
 use nix::sys::signal::Signal;

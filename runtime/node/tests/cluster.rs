@@ -5,12 +5,11 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Cluster, PATIENCE, collect, request, run, start};
+use common::{Cluster, ModeName, PATIENCE, collect, request, run, start};
 use kumi_control::message::{
     ClientReply, ClientRequest, JobsPage, JobsQuery, Outcome, RankStatus, Refusal, RefusalKind,
     Stream,
 };
-use kumi_node::config::ModeName;
 use kumi_node::paths;
 use kumi_sched::NodeId;
 use nix::sys::signal::Signal;

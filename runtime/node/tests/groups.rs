@@ -4,13 +4,12 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Ran, collect, request, run, start};
+use common::{Cluster, ModeName, Ran, collect, request, run, start};
 use kumi_control::message::{
     Binding, ClientReply, DeviceCount, JobRequest, Outcome, RankStatus, Resources, Stream,
 };
 use kumi_node::cgroup::{Controller, DaemonGroup, NodeGroups};
 use kumi_node::client::Client;
-use kumi_node::config::ModeName;
 use kumi_sched::NodeId;
 use nix::sys::signal::Signal;
 

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, PATIENCE, request};
+use common::{Cluster, ModeName, PATIENCE, request};
 use etcd::{Certificates, Members};
 use kumi_control::message::{
     ClientReply, ClientRequest, JobRecord, JobRequest, JobState, JobsQuery, Outcome,
 };
 use kumi_node::client::Client;
-use kumi_node::config::{ClusterConfig, EtcdAccess, ModeName};
+use kumi_node::config::{ClusterConfig, EtcdAccess};
 use kumi_node::paths;
 use kumi_sched::{JobId, NodeId};
 use nix::sys::signal::Signal;

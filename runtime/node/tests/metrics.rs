@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
-use common::{Cluster, PATIENCE, free_port, request, run, start};
+use common::{Cluster, ModeName, PATIENCE, free_port, request, run, start};
 use kumi_control::message::ClientRequest;
-use kumi_node::config::{ModeName, ShowOthers};
+use kumi_node::config::ShowOthers;
 use kumi_node::paths;
 use kumi_sched::NodeId;
 

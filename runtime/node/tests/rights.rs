@@ -2,12 +2,11 @@
 
 mod common;
 
-use common::{Cluster, collect, request, run};
+use common::{Cluster, ModeName, collect, request, run};
 use kumi_control::message::{
     ClientReply, ClientRequest, JobRequest, Limit, Outcome, ProcessLimits, Resource, UNLIMITED,
 };
 use kumi_node::client::Client;
-use kumi_node::config::ModeName;
 use kumi_node::{paths, process_limits};
 use kumi_sched::NodeId;
 

@@ -4,12 +4,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Cluster, PATIENCE, request};
+use common::{Cluster, ModeName, PATIENCE, request};
 use kumi_control::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, JobsQuery, NodeSet, Outcome, Refusal, RefusalKind,
     Report, Up, User,
 };
-use kumi_node::config::{ClusterKind, ModeName};
+use kumi_node::config::ClusterKind;
 use kumi_node::frame::{self, LINK_LIMIT};
 use kumi_node::link::{self, ConnectedStream, LinkHello, Purpose};
 use kumi_node::peer::ClientPeer;

@@ -177,6 +177,7 @@ impl Head {
         if let Some(until) = until {
             self.lost_parts.add(until, id, node);
         }
+        self.blame_lost_node(id, node);
         self.end(id, asked.unwrap_or(Outcome::NodeLost(node)));
         self.finish_if_freed(id);
     }

@@ -66,13 +66,21 @@ impl Head {
 
     /// Nodes attached through `link`: for the first time, again, or by another way.
     pub(super) fn attached(&mut self, link: LinkId, nodes: Vec<NodeDescription>) {
+        let began_anew: BTreeSet<NodeId> = nodes
+            .iter()
+            .filter(|now| {
+                let before = self.membership.description(now.node);
+                before.is_some_and(|before| before.incarnation != now.incarnation)
+            })
+            .map(|node| node.node)
+            .collect();
         let nodes = self.membership.attach(link, nodes);
         let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
         self.forget_idle(&numbers);
         if self.scheduler.is_outdated(&self.jobs, &self.membership) {
             self.renew_policy();
         }
-        self.reconcile(link, &nodes);
+        self.reconcile(link, &nodes, &began_anew);
         self.scheduler.set_nodes_changed();
     }
 
@@ -96,7 +104,12 @@ impl Head {
         }
     }
 
-    fn reconcile(&mut self, link: LinkId, nodes: &[NodeDescription]) {
+    fn reconcile(
+        &mut self,
+        link: LinkId,
+        nodes: &[NodeDescription],
+        began_anew: &BTreeSet<NodeId>,
+    ) {
         let set = NodeSet::from_nodes(nodes.iter().map(|node| node.node));
         if set.is_empty() {
             return;
@@ -113,7 +126,7 @@ impl Head {
                 self.scheduler.add_node(node);
             }
             self.transfers.forget_node(node.node);
-            self.compare(node, &mut repairs);
+            self.compare(node, began_anew.contains(&node.node), &mut repairs);
         }
         self.repair(repairs);
         if self.shutdown.is_some() {
@@ -121,8 +134,8 @@ impl Head {
         }
     }
 
-    /// Compares what a node has with what it should have.
-    fn compare(&self, node: &NodeDescription, repairs: &mut Repairs) {
+    /// Compares what a node has with what it should have. A daemon that began anew has lost what it had.
+    fn compare(&self, node: &NodeDescription, began_anew: bool, repairs: &mut Repairs) {
         let listed: BTreeSet<JobId> = node.jobs.iter().map(|&(job, _)| job).collect();
         let state = |id| Some(self.jobs.get(id)?.part(node.node)?.state);
         for &id in &listed {
@@ -150,6 +163,10 @@ impl Head {
                 (JobState::Preparing, false) => &mut repairs.prepare,
                 (JobState::Running, true) if job.start_command().is_some() => &mut repairs.start,
                 (JobState::Ending(_), true) => &mut repairs.kill,
+                (JobState::Running, false) | (JobState::Ending(_), false) if began_anew => {
+                    repairs.vanished.push((id, node.node));
+                    continue;
+                }
                 (JobState::Running, false) => {
                     repairs.vanished.push((id, node.node));
                     continue;

@@ -42,6 +42,18 @@ impl Head {
             && cause(outcome, &self.config.nodes).is_some()
     }
 
+    /// A node with ranks of the job is lost. If a rank elsewhere has failed before, that may be for the loss, which ranks see
+    /// before the head does: so that is why the job ends, if it is to be started again then. A node that still ran would have
+    /// said that nothing of the job is left there.
+    pub(super) fn blame_lost_node(&mut self, id: JobId, lost: NodeId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let JobState::Ending(Outcome::RankFailed { node, .. }) = job.record.state else { return };
+        let outcome = Outcome::NodeLost(lost);
+        if node != lost && self.may_start_again(job, &outcome) {
+            self.enter(id, &JobState::Ending(outcome));
+        }
+    }
+
     /// Somebody wants the job to end: it is not started again, by a new head neither.
     pub(super) fn give_up_restarts(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
@@ -79,8 +91,11 @@ impl Head {
         let used = job.used_so_far();
         job.used.clear();
         let record = &mut job.record;
+        let held_ms = record.started_ms.map_or(0, |start| wall_ms.saturating_sub(start));
+        let held_us = held_ms.saturating_mul(1_000).saturating_mul(used.processors.into());
+        let held_before_us = used.held_before_us.saturating_add(held_us);
         // It holds nothing until it has nodes again.
-        record.used = JobUse { processors: 0, nodes: 0, ..used };
+        record.used = JobUse { processors: 0, nodes: 0, held_before_us, ..used };
         record.restarts += 1;
         record.started_ms = None;
         record.spec.layout = Vec::new();

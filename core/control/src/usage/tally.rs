@@ -146,7 +146,8 @@ fn sums_of(job: &JobUsage, (since, until): (u64, u64), now_ms: u64) -> UsageSums
         let begin = span.0.clamp(since, until);
         let held_ms = span.1.clamp(since, until) - begin;
         let held_us = held_ms.saturating_mul(1_000);
-        sums.held_us = held_us.saturating_mul(job.used.processors.into());
+        let before_us = share(job.used.held_before_us, span, (since, until));
+        sums.held_us = held_us.saturating_mul(job.used.processors.into()).saturating_add(before_us);
         let measured = &job.used.measured;
         sums.turns_us = share(measured.turns_us, span, (since, until));
         sums.used_us = share(measured.used_us, span, (since, until));
@@ -227,6 +228,7 @@ mod tests {
                 processors: 2,
                 measured: PartUse { turns_us: 1_000_003, used_us: 77_777, memory: Some(9 << 20) },
                 nodes: 1,
+                held_before_us: 0,
             },
             outcome: end.map_or("", |_| "success").to_owned(),
         }
@@ -366,5 +368,21 @@ mod tests {
         assert_eq!(keys(ShowOthers::All, &asked), [8]);
         let number = UsageQuery { user: Some("9".into()), ..ALL };
         assert_eq!(keys(ShowOthers::All, &number), [9]);
+    }
+    /// What starts held before the last one counts, also if there was no further one.
+    #[test]
+    fn earlier_starts_count() {
+        let mut again = job(1, 7, (2_000, Some(3_000)));
+        again.used.held_before_us = 5_000_000;
+        let query = || (ALL.since_ms, ALL.until_ms);
+        assert_eq!(sums_of(&again, query(), 9_000).held_us, 7_000_000);
+        let halves = [(0, 2_500), (2_500, u64::MAX)];
+        let held = halves.map(|period| sums_of(&again, period, 9_000).held_us);
+        assert_eq!(held, [3_500_000, 3_500_000]);
+        again.started_ms = None;
+        assert_eq!(sums_of(&again, query(), 9_000).held_us, 5_000_000);
+        assert_eq!(sums_of(&again, (0, 3_000), 9_000).held_us, 0);
+        again.ended_ms = None;
+        assert_eq!(sums_of(&again, (0, 10_000), 9_000).held_us, 5_000_000);
     }
 }

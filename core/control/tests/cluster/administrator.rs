@@ -84,7 +84,7 @@ impl World {
             return;
         }
         for part in &record.spec.layout {
-            let drained = self.head.drains.iter().any(|drain| drain.node == part.node);
+            let drained = self.head.drains_now.iter().any(|drain| drain.node == part.node);
             assert!(!drained, "job {} was placed on drained node {}", record.spec.job, part.node);
         }
     }

@@ -26,6 +26,8 @@ pub struct Ledger {
     pub refused: BTreeSet<JobId>,
     pub killed: BTreeSet<JobId>,
     pub exits: BTreeMap<(JobId, u32), RankStatus>,
+    /// Ranks that failed, or will, because a peer's node died. Jobs have here the names of their starts.
+    pub failed_for_loss: BTreeSet<(JobId, u32)>,
     started: BTreeSet<(JobId, u32)>,
     causes: BTreeMap<JobId, u64>,
 }
@@ -51,7 +53,7 @@ impl World {
             JobState::Ending(_) => 3,
             JobState::Ended(_) => 4,
         };
-        if let Some(last) = self.head.records.get(&record.spec.job) {
+        if let Some(last) = self.record_of(record.spec.job) {
             let again = record.restarts > last.restarts;
             // Somebody who wants it to end takes its restarts, whatever state it is in.
             let given_up = last.state == record.state
@@ -59,9 +61,17 @@ impl World {
                 && record.spec.request.batch.requeues == 0
                 && self.ledger.killed.contains(&record.spec.job);
             let asked = last.state == record.state && record.end_request.is_some();
+            // A rank failed, and then it turned out that a node was lost.
+            let blamed = matches!(
+                (&last.state, &record.state),
+                (
+                    JobState::Ending(Outcome::RankFailed { node, .. }),
+                    JobState::Ending(Outcome::NodeLost(lost)),
+                ) if node != lost && record.restarts < record.spec.request.batch.requeues
+            );
             if again {
                 self.check_restart(last, record);
-            } else if !given_up && !asked {
+            } else if !given_up && !asked && !blamed {
                 assert!(place(&last.state) < place(&record.state), "{last:?} then {record:?}");
             }
             if let (JobState::Ending(ending), JobState::Ended(ended)) = (&last.state, &record.state)
@@ -148,6 +158,7 @@ impl World {
                 assert_eq!(self.ledger.exits.get(&(job, *rank)), Some(status));
                 let part = record.spec.layout.iter().find(|part| part.node == *node).unwrap();
                 assert!((part.first..part.first + part.count).contains(rank));
+                self.check_own_failure(record, (job, *rank));
             }
             Outcome::Refused(refusal) => {
                 let token = record.spec.request.token;
@@ -181,6 +192,17 @@ impl World {
             let took = self.now - at;
             assert!(took <= most, "job {job} took {took} ns to end: {outcome:?}");
         }
+    }
+
+    /// A job that may be started again does not end because a rank failed whose peer's node was lost.
+    fn check_own_failure(&self, record: &JobRecord, failed: (JobId, u32)) {
+        // A new head may have seen neither the node nor its loss.
+        if self.scenario.faults.head || !self.ledger.failed_for_loss.contains(&failed) {
+            return;
+        }
+        let left = record.spec.request.batch.requeues.saturating_sub(record.restarts);
+        let ends = self.ledger.killed.contains(&record.spec.job);
+        assert!(left == 0 || ends, "{failed:?} failed because a node was lost: {record:?}");
     }
 
     /// What a job has used on each of its nodes is counted once, whatever broke meanwhile.

@@ -116,8 +116,7 @@ pub const ROOT: User = User { uid: 0, gid: 0, name: String::new() };
 impl World {
     pub fn plan_of(&self, job: JobId) -> Plan {
         let job = job.number();
-        let record = self.head.records.get(&job).or_else(|| self.head.machine.unwritten.get(&job));
-        let token = record.expect("a record of every job").spec.request.token;
+        let token = self.record_of(job).expect("a record of every job").spec.request.token;
         let client = self.clients.iter().find(|client| client.token == token);
         client.expect("every job has a client").plan.clone()
     }
@@ -164,7 +163,7 @@ impl World {
                 client.job = Some(job);
                 let recorded = self.head.records.contains_key(&job);
                 // The disk may have become full with this very record: the head keeps it in memory then.
-                let kept = self.head.machine.unwritten.contains_key(&job);
+                let kept = self.head.writer.unwritten(job).is_some();
                 assert!(recorded || kept, "answered before it was recorded");
             }
             ClientReply::ProgramWanted(_) => {

@@ -9,6 +9,7 @@ use kumi_sched::JobId;
 
 use crate::storage::HeadMachine;
 use crate::world::{Event, MS, World};
+use crate::writer::Writer;
 
 /// Policies that heads go by; none that needs estimates.
 const POLICIES: [&str; 7] =
@@ -47,6 +48,9 @@ pub struct HeadSim {
     /// It said that it may stop.
     pub stopped: bool,
     pub machine: HeadMachine,
+    pub writer: Writer,
+    /// The nodes that are drained, as the head that runs knows them.
+    pub drains_now: Vec<Drain>,
 }
 
 impl HeadSim {
@@ -64,6 +68,8 @@ impl HeadSim {
             messages: BTreeMap::new(),
             stopped: false,
             machine: HeadMachine::default(),
+            writer: Writer::default(),
+            drains_now: Vec::new(),
         }
     }
 
@@ -127,6 +133,8 @@ impl World {
         let turn = self.scenario.seed + self.head.epoch;
         self.head.config.policy = POLICIES[(turn % POLICIES.len() as u64) as usize].into();
         self.head.config.drains = self.head.drains.clone();
+        self.head.drains_now = self.head.drains.clone();
+        self.head.writer.begin();
         let head = Head::new(self.head.config.clone(), records, seed);
         let mut head = head.expect("a policy");
         for (&job, spool) in &mut self.head.spools {
@@ -179,16 +187,17 @@ impl World {
             self.head.generation = head.timetable().generation;
             self.check_timetable();
         }
+        let epoch = self.head.epoch;
         for action in actions {
-            if let Some(fuse) = &mut self.head.fuse {
-                if *fuse == 0 && !self.calm {
-                    self.head_dies();
-                    return;
-                }
-                *fuse = fuse.saturating_sub(1);
+            self.head_says(action);
+            if !self.head.alive(epoch) {
+                return;
             }
-            self.trace("head", &action);
-            self.head_acts(action);
+        }
+        self.write_records();
+        self.act_on_settled();
+        if !self.head.alive(epoch) {
+            return;
         }
         if let Some(at) = timeout
             && self.head.armed.is_none_or(|armed| at < armed)
@@ -214,7 +223,8 @@ impl World {
         }
     }
 
-    fn head_acts(&mut self, action: HeadAction) {
+    /// What the head decides is checked at once, and done when its records are on the disk.
+    fn head_says(&mut self, action: HeadAction) {
         match action {
             HeadAction::Persist(record) => {
                 if matches!(record.state, JobState::Ended(_)) {
@@ -222,8 +232,37 @@ impl World {
                 }
                 self.check_step(&record);
                 self.check_placement(&record);
-                self.write_record(*record);
+                self.add_record(*record);
             }
+            action => {
+                if let HeadAction::KeepDrains { drains, .. } = &action {
+                    self.head.drains_now.clone_from(drains);
+                }
+                self.hold(action);
+            }
+        }
+    }
+
+    /// Acts, unless the head is dead or dies just before that.
+    pub fn act_unless_dead(&mut self, action: HeadAction) {
+        if self.head.head.is_none() {
+            return;
+        }
+        if let Some(fuse) = &mut self.head.fuse {
+            if *fuse == 0 && !self.calm {
+                self.head_dies();
+                return;
+            }
+            *fuse = fuse.saturating_sub(1);
+        }
+        self.trace("head", &action);
+        self.head_acts(action);
+    }
+
+    fn head_acts(&mut self, action: HeadAction) {
+        match action {
+            // Written before anything that needs it.
+            HeadAction::Persist(_) => {}
             HeadAction::ToChild(link, nodes, command) => {
                 *self.head.messages.entry(command_kind(&command)).or_default() += 1;
                 self.send_down(link.0, nodes, command);
@@ -245,8 +284,11 @@ impl World {
             HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
             HeadAction::EndSpool { job, outcome, .. } => self.clients_hear_end(job, &outcome),
             HeadAction::Discard(job) => {
-                assert!(self.head.ended(job).is_some(), "job {job} is not over");
+                let over =
+                    self.record_of(job).is_some_and(|it| matches!(it.state, JobState::Ended(_)));
+                assert!(over, "job {job} is not over");
                 self.head.records.remove(&job);
+                self.head.writer.unwritten.remove(&job);
                 self.head.spools.remove(&job);
             }
             // Nobody revokes or removes anything here.

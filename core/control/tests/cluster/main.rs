@@ -15,6 +15,7 @@ mod nodes;
 mod random;
 mod storage;
 mod world;
+mod writer;
 
 use world::{Faults, Scenario, World};
 
@@ -99,6 +100,13 @@ fn nodes_that_sleep() {
 fn a_full_and_a_slow_disk() {
     let faults = Faults { ranks: true, full_disk: true, slow_disk: true, ..Faults::default() };
     run(RUNS, |seed| small(seed, faults));
+}
+
+/// It holds up its writer only: no lease runs out, and nobody takes the head for one that is away.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn a_disk_that_hangs_for_several_leases() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, slow_disk: true, ..Faults::default() }));
 }
 
 #[test]

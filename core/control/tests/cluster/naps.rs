@@ -70,7 +70,7 @@ impl World {
     pub fn node_is_awake(&mut self, node: u32) {
         self.disturb(node);
         for (job, local) in &self.nodes[node as usize].jobs {
-            let record = &self.head.records[&job.number()];
+            let record = self.record_of(job.number()).expect("a record of every job");
             let over =
                 matches!(record.state, JobState::Ended(_)) || record.restarts > job.restarts();
             assert!(!(over && local.runs()), "job {job} has ended, and runs on node {node}");

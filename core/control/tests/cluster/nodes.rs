@@ -107,6 +107,7 @@ impl World {
             self.ledger.must_end(job, self.now);
         }
         self.ledger.died.insert(number);
+        self.peers_fail(number);
         let node = self.node(number);
         node.agent = None;
         node.parent = None;
@@ -117,6 +118,25 @@ impl World {
         node.asleep_until = 0;
         self.break_links_of(Parent::Node(NodeId(number)));
         self.soon(100 * MS, 2_500 * MS, Event::NodeStarts(number));
+    }
+
+    /// Ranks whose peers were on this node may see that before the head does, and fail.
+    fn peers_fail(&mut self, number: u32) {
+        let lost = self.nodes[number as usize].jobs.iter().filter(|(_, local)| local.runs());
+        for job in lost.map(|(&job, _)| job).collect::<Vec<JobId>>() {
+            for other in (0..self.scenario.nodes).filter(|&other| other != number) {
+                let node = &self.nodes[other as usize];
+                let local = node.jobs.get(&job).filter(|local| local.runs());
+                let (Some(local), incarnation) = (local, node.incarnation) else { continue };
+                let Some(&rank) = local.alive.first() else { continue };
+                if self.random.chance(50) {
+                    self.ledger.failed_for_loss.insert((job, rank));
+                    let fails = true;
+                    let exits = Event::RankExits { node: other, incarnation, job, rank, fails };
+                    self.soon(0, 200 * MS, exits);
+                }
+            }
+        }
     }
 
     /// As it was told to: nothing runs any more.

@@ -1,16 +1,11 @@
-//! Faults of the head's machine: a disk that is full or slow, a wall clock that jumps, a process that stalls.
+//! Faults of the head's machine: a wall clock that jumps, a process that stalls. Those of its disk are the writer's.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use kumi_control::head::HeadEvent;
-use kumi_control::message::JobRecord;
 use kumi_control::tree::Parent;
-use kumi_sched::JobId;
 
-use crate::world::{Event, MS, SILENCE, World};
-
-/// Between attempts to write what the disk did not take.
-const RETRY: u64 = 1_000 * MS;
+use crate::world::{Event, LEASE, LONGEST_STALL, MS, SILENCE, World};
 
 /// The state of the head's machine.
 #[derive(Default)]
@@ -18,11 +13,6 @@ pub struct HeadMachine {
     /// What happened while the head stood still, in order.
     deferred: VecDeque<HeadEvent>,
     stalled_until: u64,
-    disk_full: bool,
-    /// Each write takes up to this long, and the head waits for it.
-    slowest_write: u64,
-    /// Records that the disk did not take; the head has them in memory.
-    pub unwritten: BTreeMap<JobId, JobRecord>,
     /// By how much the wall clock is wrong, in milliseconds.
     pub wall_error_ms: i64,
 }
@@ -35,6 +25,14 @@ impl HeadMachine {
 }
 
 impl World {
+    /// For how long is drawn.
+    pub fn head_stalls_for_some_time(&mut self) {
+        let long = self.scenario.faults.long_stalls;
+        let longest = if long { LONGEST_STALL } else { 2 * LEASE };
+        let time = self.random.within(500 * MS, longest);
+        self.head_stalls(time);
+    }
+
     /// Stops the head's process for a while: what comes meanwhile waits in its sockets.
     pub fn head_stalls(&mut self, time: u64) {
         if time >= self.scenario.lease() / 2 {
@@ -82,57 +80,12 @@ impl World {
         }
     }
 
-    /// The process is gone, and with it what waited for it and what the disk had not taken.
+    /// The process is gone, and with it what waited for it.
     pub fn head_machine_restarts(&mut self) {
         let machine = &mut self.head.machine;
         machine.deferred.clear();
-        machine.unwritten.clear();
         machine.stalled_until = 0;
-    }
-
-    /// Writes a record, or keeps it until the disk takes it.
-    pub fn write_record(&mut self, record: JobRecord) {
-        let slowest = self.head.machine.slowest_write;
-        if slowest > 0 {
-            let time = self.random.within(0, slowest);
-            self.head_stalls(time);
-        }
-        let machine = &mut self.head.machine;
-        if machine.disk_full && machine.unwritten.is_empty() {
-            self.at(RETRY, Event::WriteAgain);
-        }
-        let machine = &mut self.head.machine;
-        machine.unwritten.insert(record.spec.job, record);
-        if !machine.disk_full {
-            self.head.records.append(&mut self.head.machine.unwritten);
-        }
-    }
-
-    /// Tries again to write what the disk did not take.
-    pub fn write_again(&mut self) {
-        if self.head.machine.disk_full {
-            self.at(RETRY, Event::WriteAgain);
-        } else {
-            self.head.records.append(&mut self.head.machine.unwritten);
-        }
-    }
-
-    /// Whether the driver of the head refuses new jobs because it could lose them.
-    pub fn refuses_jobs(&self) -> bool {
-        !self.head.machine.unwritten.is_empty()
-    }
-
-    pub fn disk_fills(&mut self) {
-        self.head.machine.disk_full = true;
-        self.soon(500 * MS, 2_500 * MS, Event::DiskHasRoom);
-    }
-
-    pub fn disk_has_room(&mut self) {
-        self.head.machine.disk_full = false;
-    }
-
-    pub fn disk_slows(&mut self) {
-        self.head.machine.slowest_write = 100 * MS;
+        self.writer_dies();
     }
 
     /// Sets the wall clock wrong by up to an hour, forward or back.
@@ -146,9 +99,8 @@ impl World {
     /// No more faults of the machine.
     pub fn head_machine_recovers(&mut self) {
         let machine = &mut self.head.machine;
-        machine.disk_full = false;
-        machine.slowest_write = 0;
         machine.stalled_until = machine.stalled_until.min(self.now);
+        self.disk_recovers();
         self.head_wakes();
     }
 }

@@ -22,7 +22,7 @@ pub const LEASE: u64 = 3_000 * MS;
 pub const GRACE: u64 = 1_000 * MS;
 /// The same where the head stands still for longer.
 pub const LONG_LEASE: u64 = 300_000 * MS;
-const LONGEST_STALL: u64 = 120_000 * MS;
+pub const LONGEST_STALL: u64 = 120_000 * MS;
 /// A link on which nothing comes for so long is given up.
 pub const SILENCE: u64 = 1_000 * MS;
 
@@ -140,6 +140,7 @@ pub enum Event {
     DiskFills,
     DiskHasRoom,
     DiskSlows,
+    Written { epoch: u64, number: u64 },
     WriteAgain,
     WallClockJumps,
     Drains,
@@ -446,12 +447,7 @@ impl World {
                 }
             }
             Event::HeadStarts => self.start_head(),
-            Event::HeadStalls => {
-                let long = self.scenario.faults.long_stalls;
-                let longest = if long { LONGEST_STALL } else { 2 * LEASE };
-                let time = self.random.within(500 * MS, longest);
-                self.head_stalls(time);
-            }
+            Event::HeadStalls => self.head_stalls_for_some_time(),
             Event::HeadWakes => self.head_wakes(),
             Event::HeadIsSilent => self.head_is_silent(),
             Event::NodeSleeps => self.some_node_sleeps(),
@@ -460,6 +456,7 @@ impl World {
             Event::DiskFills => self.disk_fills(),
             Event::DiskHasRoom => self.disk_has_room(),
             Event::DiskSlows => self.disk_slows(),
+            Event::Written { epoch, number } => self.written(epoch, number),
             Event::WriteAgain => self.write_again(),
             Event::WallClockJumps => self.wall_clock_jumps(),
             Event::Drains => self.drains(),

@@ -207,3 +207,84 @@ fn a_job_over_its_limit_of_time_is_not_started_again() {
     test.report(Report::Freed { job, nodes: set([0]) });
     assert_eq!((test.state(job), test.restarts(job)), (JobState::Ended(outcome), 0));
 }
+
+impl Test {
+    /// Rank 0 says that it cannot go on.
+    fn first_rank_fails(&mut self, job: JobId) {
+        let status = RankStatus::Exited(1);
+        self.report(Report::RankFailed { job, rank: 0, node: NodeId(0), status });
+        assert!(matches!(self.state(job), JobState::Ending(Outcome::RankFailed { .. })));
+    }
+}
+
+/// A rank sees before the head that its peer's node is gone.
+#[test]
+fn a_rank_that_fails_for_a_lost_node_is_no_reason_of_its_own() {
+    for comes_back in [true, false] {
+        let mut test = Test::new(2);
+        let job = test.running_again(1, 2);
+        test.first_rank_fails(job);
+        test.report(Report::Freed { job, nodes: set([0]) });
+        assert!(matches!(test.state(job), JobState::Ending(_)), "nothing is known of node 1");
+        if comes_back {
+            test.begins_anew(1);
+        } else {
+            test.report(Report::Detached(set([1])));
+            test.advance(SECOND + 100 * MS);
+            assert_eq!(test.state(job), JobState::Ending(Outcome::NodeLost(NodeId(1))));
+            test.advance(10 * SECOND);
+        }
+        assert_eq!(test.restarts(job), 1, "comes back: {comes_back}");
+    }
+}
+
+#[test]
+fn a_rank_that_fails_by_itself_is_the_end() {
+    // Its peer's node lives, and says so.
+    let mut test = Test::new(2);
+    let job = test.running_again(1, 2);
+    test.first_rank_fails(job);
+    test.report(Report::Freed { job, nodes: set([1]) });
+    test.begins_anew(1);
+    test.report(Report::Freed { job, nodes: set([0]) });
+    assert!(matches!(test.state(job), JobState::Ended(Outcome::RankFailed { .. })));
+    // Its own node is lost afterwards.
+    let mut test = Test::new(2);
+    let job = test.running_again(1, 2);
+    test.first_rank_fails(job);
+    test.report(Report::Freed { job, nodes: set([1]) });
+    test.begins_anew(0);
+    assert!(matches!(test.state(job), JobState::Ended(Outcome::RankFailed { .. })));
+    // It is not to be started again: the first thing that was seen is what is told.
+    let mut test = Test::new(2);
+    let job = test.running_again(0, 2);
+    test.first_rank_fails(job);
+    test.report(Report::Freed { job, nodes: set([0]) });
+    test.begins_anew(1);
+    assert!(matches!(test.state(job), JobState::Ended(Outcome::RankFailed { .. })));
+}
+
+/// The account has what each start held.
+#[test]
+fn what_earlier_starts_held_counts() {
+    let mut test = Test::new(2);
+    let job = test.running_again(1, 2);
+    test.advance(5 * SECOND);
+    test.begins_anew(1);
+    test.report(Report::Freed { job, nodes: set([0]) });
+    let held = |test: &Test| {
+        test.head
+            .records()
+            .find(|record| record.spec.job == job)
+            .expect("known")
+            .used
+            .held_before_us
+    };
+    // Two processors for a little over five seconds.
+    let before = held(&test);
+    assert!((10_000_000..10_100_000).contains(&before), "{before}");
+    test.prepare_start(job, 1, 2);
+    test.report(Report::Freed { job: job.of_start(1), nodes: set([0, 1]) });
+    assert_eq!(test.state(job), JobState::Ended(Outcome::Success));
+    assert_eq!(held(&test), before, "the last start has its own times");
+}

@@ -1,15 +1,8 @@
 //! Values of keys that the file leaves out.
 
-use super::ModeName;
-
 /// Chosen by the head.
 pub fn slice_us() -> u64 {
     0
-}
-
-/// Gang scheduling.
-pub fn mode() -> ModeName {
-    ModeName::Gang
 }
 
 /// Best between 8 and 16 where SCore-D was measured.

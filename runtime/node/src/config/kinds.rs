@@ -12,16 +12,6 @@ pub enum ClusterKind {
     Hosts,
 }
 
-/// How processors are shared, as the file says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ModeName {
-    /// All ranks of a job together, slice by slice.
-    Gang,
-    /// As the operating systems like.
-    Os,
-}
-
 /// How ranks send packets to other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -33,13 +33,13 @@ mod defaults {
     pub(super) fn connections_per_user() -> u32 {
         4_096
     }
-    /// 4 GiB.
+    /// 1 GiB: a disk of 20 GiB has room for a dozen such jobs.
     pub(super) fn spool_mib_per_job() -> u64 {
-        4_096
+        1_024
     }
-    /// 16 GiB.
+    /// 4 GiB.
     pub(super) fn spool_mib_per_user() -> u64 {
-        16_384
+        4_096
     }
 }
 

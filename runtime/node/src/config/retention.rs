@@ -56,9 +56,9 @@ mod defaults {
     pub(super) fn age() -> String {
         "30d".to_owned()
     }
-    /// 64 GiB.
+    /// 16 GiB.
     pub(super) fn spool_mib() -> u64 {
-        65_536
+        16_384
     }
     /// A year and a month: a year can be compared with the one before.
     pub(super) fn usage_keep_days() -> u32 {
@@ -189,7 +189,7 @@ mod tests {
                 "programs_age under [retention] is \"0s\", which is not a time",
             ),
             ("programs_mib = 0", "programs_mib under [retention] is 0"),
-            ("spool_mib = 4095", "less than spool_mib_per_job, 4096"),
+            ("spool_mib = 1023", "less than spool_mib_per_job, 1024"),
             ("days = 3", "unknown field"),
             (
                 "usage_keep_days = 0",

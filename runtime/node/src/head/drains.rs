@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use kumi_control::drain::{Drain, check_reason};
+use kumi_control::drain::{Drain, check_drainer, check_reason};
 use kumi_control::message::{ClientReply, RefusalKind};
 use kumi_sched::NodeId;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ impl From<Entry> for Drain {
 }
 
 /// Keeps the list of drained nodes in the cluster's directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DrainFile(PathBuf);
 
 impl DrainFile {
@@ -78,7 +78,7 @@ impl DrainFile {
         let content: Content =
             toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?;
         for entry in &content.drained {
-            check_reason(&entry.reason).map_err(wrong)?;
+            check_reason(&entry.reason).and_then(|()| check_drainer(&entry.by)).map_err(wrong)?;
         }
         let drains = content.drained.into_iter().map(Drain::from).collect();
         Ok((Self(path), drains))
@@ -115,6 +115,7 @@ impl DrainFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_disk::{fill, on_a_small_disk};
 
     fn drain(node: u32) -> Drain {
         let reason = "disk \"b\" # fails".to_owned();
@@ -148,10 +149,27 @@ mod tests {
             "drained = 3",
             "[[drained]]\nnode = 1",
             "[[drained]]\nnode = 1\nreason = \"a\\nb\"\nby = \"x\"\nsince_ms = 1",
+            "[[drained]]\nnode = 1\nreason = \"a\"\nby = \"x\\u001b[2J\"\nsince_ms = 1",
         ] {
             fs::write(paths::drains(dir.path()), text).unwrap();
             let error = DrainFile::open(dir.path()).unwrap_err();
             assert_eq!(error.code, ExitCode::BadConfig, "{text}");
         }
+    }
+    #[test]
+    fn a_full_disk_is_told_and_keeps_the_list_of_before() {
+        on_a_small_disk(64 << 10, |disk| {
+            let (file, _) = DrainFile::open(disk).unwrap();
+            assert_eq!(file.keep(&[drain(1)]), ClientReply::Done);
+            fill(disk);
+            let reply = file.keep(&[drain(1), drain(2)]);
+            let ClientReply::Refused(refused) = reply else { panic!("{reply:?}") };
+            let says = ["the change is in force", "No space left", "make room there"];
+            assert!(says.iter().all(|text| refused.message.contains(text)), "{}", refused.message);
+            assert_eq!(DrainFile::open(disk).unwrap().1, [drain(1)]);
+            fs::remove_file(disk.join("others")).unwrap();
+            assert_eq!(file.keep(&[drain(2)]), ClientReply::Done);
+            assert_eq!(DrainFile::open(disk).unwrap().1, [drain(2)]);
+        });
     }
 }

@@ -154,6 +154,7 @@ impl HeadDaemon {
         }
         self.note_written();
         self.write_rest().await;
+        self.write_rest_of_documents().await;
         // Clients' answers are written by their tasks, which get their turn here too.
         tokio::time::sleep(Duration::from_millis(20)).await;
         self.links.flush().await;
@@ -166,6 +167,7 @@ impl HeadDaemon {
 
     /// Gives the disk a little time for the last records, and carries out what waits for them.
     async fn write_rest(&mut self) {
+        self.write_rest_of_documents().await;
         let end = tokio::time::Instant::now() + WRITE_REST;
         while !self.records.all_written() && !self.records.has_failed() && !self.deposed {
             match tokio::time::timeout_at(end, self.records.written()).await {

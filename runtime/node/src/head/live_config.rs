@@ -91,18 +91,21 @@ pub(super) fn with_removed(config: &ClusterConfig, mut list: Vec<Revocation>) ->
 
 impl HeadDaemon {
     /// Adds a node to the configuration, and answers the client.
-    pub(super) fn add_node(&mut self, client: ClientId, definition: &str) -> Vec<HeadEvent> {
-        let added = self.shared.config.add(definition);
-        self.configured(client, added.map(|node| ClientReply::NodeAdded { node }))
+    pub(super) fn add_node(&mut self, client: ClientId, definition: String) {
+        let config = self.shared.config.clone();
+        self.change_nodes(client, move || {
+            config.add(&definition).map(|node| ClientReply::NodeAdded { node })
+        });
     }
 
     /// Removes a node from the configuration, and answers the client.
-    pub(super) fn remove_node(&mut self, client: ClientId, node: NodeId) -> Vec<HeadEvent> {
-        let removed = self.shared.config.remove(node);
-        self.configured(client, removed.map(|()| ClientReply::Done))
+    pub(super) fn remove_node(&mut self, client: ClientId, node: NodeId) {
+        let config = self.shared.config.clone();
+        self.change_nodes(client, move || config.remove(node).map(|()| ClientReply::Done));
     }
 
-    fn configured(
+    /// The nodes have changed on the disk, or could not.
+    pub(super) fn configured(
         &mut self,
         client: ClientId,
         changed: Result<ClientReply, ConfigError>,

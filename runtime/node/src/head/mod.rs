@@ -8,7 +8,7 @@
 //! | `links`, `leases` | connections of nodes' daemons, gossip; a thread of its own |
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table`, `reserve`, `state` | records of jobs on the disk or in etcd, and those that wait for it; who leads |
-//! | `drains` | the list of drained nodes on the disk |
+//! | `documents`, `drains` | small files on their way to the disk, such as the list of drained nodes |
 //! | `live_config` | the configuration, whose nodes change |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
@@ -18,6 +18,7 @@
 //! | `web` | the web server: questions of browsers, tickets |
 
 mod clients;
+mod documents;
 mod drains;
 mod held_actions;
 mod identity;
@@ -64,6 +65,7 @@ use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
+use documents::Documents;
 use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
 use identity::Origin;
@@ -191,6 +193,7 @@ struct HeadDaemon {
     credentials: Credentials,
     drains: DrainFile,
     term: LeaderTerm,
+    documents: Documents,
     events: mpsc::Receiver<Event>,
     link_events: mpsc::Receiver<LinkEvent>,
     files: [PathBuf; 3],
@@ -248,8 +251,6 @@ impl HeadDaemon {
         write_pid(&pid)?;
         tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
         service::status(&format!("the head of {} listens on {address}", config.name));
-        let clients = Clients::new(counts);
-        let files = [socket, pid, paths::web_socket(dir)];
         Ok(Self {
             head,
             records,
@@ -257,16 +258,17 @@ impl HeadDaemon {
             spools,
             usage: UsageReader::start(paths::head_db(dir))?,
             links,
-            clients,
+            clients: Clients::new(counts),
             monitor,
             web,
             shared,
             credentials,
             drains,
             term,
+            documents: Documents::start()?,
             events,
             link_events,
-            files,
+            files: [socket, pid, paths::web_socket(dir)],
             done: false,
             deposed: false,
         })
@@ -288,9 +290,10 @@ impl HeadDaemon {
                 // head takes over.
                 _ = signals.terminate.recv() => self.done = true,
                 _ = signals.interrupt.recv() => self.done = true,
-                _ = signals.hangup.recv() => self.credentials.reload_or_warn(),
+                _ = signals.hangup.recv() => self.reload_certificates(),
                 () = self.term.over() => self.depose(),
                 written = self.records.written() => self.written(written),
+                written = self.documents.written() => self.document_written(written),
                 incoming = next(&mut self.link_events, &mut self.events), if !self.held.is_full() => {
                     match incoming {
                         Incoming::Link(event) => self.link_event(event),
@@ -430,6 +433,7 @@ impl HeadDaemon {
     fn act_on_settled(&mut self) -> Vec<HeadEvent> {
         let mut events = Vec::new();
         while self.term.leads()
+            && !self.documents.holds_actions()
             && let Some(action) = self.held.pop(|write| self.records.is_settled(write))
         {
             events.extend(self.act(action));
@@ -488,14 +492,10 @@ impl HeadDaemon {
                 self.records.discard(job);
                 self.spools.discard(job);
             }
-            HeadAction::Revoke(list) => self.credentials.revoke(&list),
-            HeadAction::KeepDrains { client, drains } => {
-                self.clients.reply(client, self.drains.keep(&drains));
-            }
-            HeadAction::AddNode { client, definition } => {
-                return self.add_node(client, &definition);
-            }
-            HeadAction::RemoveNode { client, node } => return self.remove_node(client, node),
+            HeadAction::Revoke(list) => self.keep_revocations(&list),
+            HeadAction::KeepDrains { client, drains } => self.keep_drains(client, drains),
+            HeadAction::AddNode { client, definition } => self.add_node(client, definition),
+            HeadAction::RemoveNode { client, node } => self.remove_node(client, node),
             HeadAction::Shutdown => self.done = true,
         }
         Vec::new()
@@ -563,7 +563,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         nodes: config.nodes.iter().map(|node| node.name.clone()).collect(),
         mode: config.mode(),
         slice: config.slice(),
-        policy: config.policy.clone(),
+        policy: config.scheduling_policy(),
         max_jobs_per_processor: config.max_jobs_per_processor,
         max_jobs_per_user: config.quota.jobs_per_user,
         max_priority: config.max_priority,

@@ -189,10 +189,9 @@ impl DiskReserve {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use nix::mount::{MsFlags, mount};
-    use nix::sched::{CloneFlags, unshare};
+    use crate::small_disk::on_a_small_disk;
 
     fn free(folder: &Path) -> u64 {
         let disk = statvfs(folder).unwrap();
@@ -218,24 +217,6 @@ pub(super) mod tests {
         let says = none.held().reason().unwrap_or_default();
         assert!(says.contains("No such file"), "{says}");
         assert!(!none.held().set_missing(&says) && none.held().set_missing("another reason"));
-    }
-
-    /// Runs this on a thread with a disk of its own, of so many bytes. Skipped, visibly, where that is not permitted.
-    pub(in crate::head) fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
-        let dir = tempfile::tempdir().unwrap();
-        let own = || {
-            unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
-            let none = None::<&str>;
-            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-            let size = format!("size={bytes}");
-            mount(Some("none"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some(&*size))
-        };
-        std::thread::scope(|threads| {
-            threads.spawn(|| match own() {
-                Ok(()) => test(dir.path()),
-                Err(error) => kumi_skip::skip("a small disk", &format!("no mount: {error}")),
-            });
-        });
     }
 
     #[test]

@@ -226,7 +226,10 @@ impl Programs {
         if incoming.offset != offset || incoming.total != total || end > total {
             return Err(broken("a gap"));
         }
-        incoming.file.write_all(data).map_err(|error| cache_failed(&error))?;
+        if let Err(error) = incoming.file.write_all(data) {
+            self.give_up(hash);
+            return Err(cache_failed(&error));
+        }
         incoming.hasher.update(data);
         incoming.offset = end;
         if end < total {
@@ -240,6 +243,16 @@ impl Programs {
         drop(finished.file);
         fs::rename(&finished.path, &place).map_err(|error| cache_failed(&error))?;
         Ok(true)
+    }
+}
+
+impl Programs {
+    /// What has come of a program goes: a full disk has its room back at once.
+    fn give_up(&mut self, hash: ContentHash) {
+        let Some(incoming) = self.incoming.remove(&hash) else { return };
+        if let Err(error) = fs::remove_file(&incoming.path) {
+            tracing::error!(path = %incoming.path.display(), %error, "a part of a program is left in the cache");
+        }
     }
 }
 
@@ -395,6 +408,7 @@ fn hash_file(path: &Path, size: u64) -> io::Result<(Version, ContentHash)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_disk::on_a_small_disk;
 
     const LIMITS: CacheLimits =
         CacheLimits { bytes: MAX_PROGRAM, age: std::time::Duration::from_secs(3_600) };
@@ -417,6 +431,29 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// The user reads it, and the disk has its room back.
+    #[test]
+    fn a_full_disk_keeps_no_part_of_a_program() {
+        on_a_small_disk(1 << 20, |disk| {
+            let mut programs = Programs::new(disk.to_owned(), LIMITS).unwrap();
+            let (large, part) = (vec![7; 4 << 20], 256 << 10);
+            let hash = ContentHash(*blake3::hash(&large).as_bytes());
+            let total = large.len() as u64;
+            let stored: Result<Vec<bool>, Refusal> = (0..)
+                .zip(large.chunks(part))
+                .map(|(index, data)| programs.store(hash, index * part as u64, total, data))
+                .collect();
+            let refused = stored.unwrap_err();
+            assert_eq!(refused.kind, RefusalKind::NoResources);
+            let says = ["No space left", "free some space"];
+            assert!(says.iter().all(|text| refused.message.contains(text)), "{}", refused.message);
+            assert_eq!(fs::read_dir(disk).unwrap().count(), 0, "nothing is left");
+            let small = vec![8; 512 << 10];
+            let hash = ContentHash(*blake3::hash(&small).as_bytes());
+            assert_eq!(programs.store(hash, 0, small.len() as u64, &small), Ok(true));
+        });
     }
 
     /// Of two users who run the same program, each has a file that the other cannot read.

@@ -57,23 +57,41 @@ impl Revocations {
         list.iter().map(|(&node, &until_us)| Revocation { node, until_us }).collect()
     }
 
+    /// The list with these, if that makes it another one.
+    fn with(&self, more: &[Revocation]) -> Option<BTreeMap<NodeId, u64>> {
+        let mut list = self.list.borrow().clone();
+        for &Revocation { node, until_us } in more {
+            let until = list.entry(node).or_default();
+            *until = until_us.max(*until);
+        }
+        (list != *self.list.borrow()).then_some(list)
+    }
+
     /// Adds these, on the disk first. Links of certificates that are revoked by it end.
     ///
     /// # Errors
     /// The file cannot be written; then the list counts until the daemon ends.
     pub fn add(&self, more: &[Revocation]) -> io::Result<()> {
-        let mut list = self.list.borrow().clone();
-        let before = list.clone();
-        for &Revocation { node, until_us } in more {
-            let until = list.entry(node).or_default();
-            *until = until_us.max(*until);
-        }
-        if list == before {
-            return Ok(());
-        }
+        let Some(list) = self.with(more) else { return Ok(()) };
         let written = write(&self.path, &list);
         self.list.send_replace(list);
         written
+    }
+
+    /// Adds these, in memory only. Links of certificates that are revoked by it end.
+    pub(crate) fn add_unwritten(&self, more: &[Revocation]) {
+        if let Some(list) = self.with(more) {
+            self.list.send_replace(list);
+        }
+    }
+
+    /// Writes the list as it is now, or tells the log that this cannot be.
+    pub(crate) fn keep_or_warn(&self) {
+        // No lock is held while the disk takes its time.
+        let list = self.list.borrow().clone();
+        if let Err(error) = write(&self.path, &list) {
+            tracing::error!(path = %self.path.display(), %error, "the list of revoked certificates is lost when this daemon ends");
+        }
     }
 
     /// Whether a certificate of a node that was issued then is revoked.
@@ -127,6 +145,18 @@ mod tests {
         assert!(!again.is_revoked(NODE, 8) && !again.is_revoked(NodeId(4), 7));
         fs::write(&path, "three\n").unwrap();
         assert!(matches!(Revocations::load(path), Err(TlsError::Content { .. })));
+    }
+
+    #[test]
+    fn what_is_in_memory_goes_to_the_disk_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.revoked");
+        let list = Revocations::load(path.clone()).unwrap();
+        let revoked = [Revocation { node: NODE, until_us: 9 }];
+        list.add_unwritten(&revoked);
+        assert!(list.is_revoked(NODE, 9) && !path.exists());
+        list.keep_or_warn();
+        assert_eq!(Revocations::load(path).unwrap().list(), revoked);
     }
 
     #[test]

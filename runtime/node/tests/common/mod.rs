@@ -12,8 +12,7 @@ use kumi_control::message::{
 };
 use kumi_node::client::Client;
 use kumi_node::config::{
-    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Quotas, Retention,
-    defaults,
+    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, NodeConfig, Quotas, Retention, defaults,
 };
 use kumi_node::{cgroup, paths, tls};
 use kumi_sched::{JobId, NodeId};
@@ -48,6 +47,24 @@ fn address(node: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, high.max(1), low, node + 1)
 }
 
+/// How a cluster shares its processors.
+#[derive(Clone, Copy)]
+pub enum ModeName {
+    /// By the default policy.
+    Gang,
+    /// As the operating system likes.
+    Os,
+}
+
+impl ModeName {
+    fn policy(self) -> String {
+        match self {
+            Self::Gang => defaults::policy(),
+            Self::Os => kumi_node::config::OS.to_owned(),
+        }
+    }
+}
+
 static CLUSTERS: AtomicU32 = AtomicU32::new(0);
 
 impl Cluster {
@@ -79,7 +96,6 @@ impl Cluster {
             etcd: Default::default(),
             head: SocketAddr::from((address(0), free_port(address(0)))),
             slice_us: 1_000,
-            mode,
             force_switch: false,
             fill: true,
             fan_out: 16,
@@ -94,7 +110,7 @@ impl Cluster {
             head_metrics: None,
             encrypt: false,
             wire: kumi_node::config::WireSetting::Udp,
-            policy: defaults::policy(),
+            policy: mode.policy(),
             max_priority: defaults::max_priority(),
             idle_after_ms: 0,
             memory_reserve: None,

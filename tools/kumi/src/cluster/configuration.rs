@@ -6,8 +6,8 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
 use kumi_node::config::{
-    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Privacy, Quotas,
-    Retention, WireSetting, defaults,
+    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, NodeConfig, OS, Privacy, Quotas, Retention,
+    WireSetting, defaults,
 };
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
@@ -49,7 +49,6 @@ pub fn config(
         state: None,
         etcd: Default::default(),
         slice_us: slice_us(sharing.slice),
-        mode: mode(&sharing.policy),
         policy: policy_name(&sharing.policy),
         max_priority: defaults::max_priority(),
         force_switch: sharing.force_switch,
@@ -103,7 +102,7 @@ pub fn slice_us(slice: SliceLength) -> u64 {
 fn policy_name(policy: &Policy) -> String {
     match policy {
         Policy::Named(name) => name.clone(),
-        Policy::Os => defaults::policy(),
+        Policy::Os => OS.to_owned(),
     }
 }
 
@@ -115,13 +114,6 @@ fn job_defaults(sharing: &SharingArgs) -> JobDefaults {
         wait: sharing.wait.clone(),
         ..JobDefaults::default()
     })
-}
-
-fn mode(policy: &Policy) -> ModeName {
-    match policy {
-        Policy::Named(_) => ModeName::Gang,
-        Policy::Os => ModeName::Os,
-    }
 }
 
 fn wire(asked: Wire) -> WireSetting {

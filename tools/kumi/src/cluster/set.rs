@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::output;
 use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus};
 use kumi_node::client::Client;
-use kumi_node::config::ModeName;
+use kumi_node::config::OS;
 use kumi_sched::Mode;
 
 /// Runs the command.
@@ -68,11 +68,13 @@ fn remember(context: &Context, status: &ClusterStatus) -> Result<(), Error> {
     }
     let mut config = context.config()?;
     config.slice_us = slice_us(status.slice);
-    (config.mode, config.force_switch, config.fill) = match status.mode {
-        Mode::Gang { force_switch, fill } => (ModeName::Gang, force_switch, fill),
-        Mode::OperatingSystem => (ModeName::Os, config.force_switch, config.fill),
-    };
-    config.policy.clone_from(&status.policy);
+    match status.mode {
+        Mode::Gang { force_switch, fill } => {
+            config.policy.clone_from(&status.policy);
+            (config.force_switch, config.fill) = (force_switch, fill);
+        }
+        Mode::OperatingSystem => OS.clone_into(&mut config.policy),
+    }
     config.save(context.dir())?;
     Ok(())
 }

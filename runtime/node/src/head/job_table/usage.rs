@@ -44,11 +44,12 @@ const CREATE: &str = "CREATE TABLE usage (
          used_us INTEGER NOT NULL,
          memory INTEGER,
          measured_nodes INTEGER NOT NULL,
-         outcome TEXT NOT NULL
+         outcome TEXT NOT NULL,
+         held_before_us INTEGER NOT NULL DEFAULT 0
      ) STRICT;
      CREATE INDEX usage_ended ON usage (ended_ms);";
 
-const COLUMNS: &str = "job, uid, user, name, ranks, nodes, processors, submitted_ms, started_ms, ended_ms, turns_us, used_us, memory, measured_nodes, outcome";
+const COLUMNS: &str = "job, uid, user, name, ranks, nodes, processors, submitted_ms, started_ms, ended_ms, turns_us, used_us, memory, measured_nodes, outcome, held_before_us";
 
 /// What SQLite has of a count; more than it can hold is as much as it can hold.
 fn stored(value: u64) -> i64 {
@@ -58,6 +59,12 @@ fn stored(value: u64) -> i64 {
 /// Makes the table if there is none, with the jobs that are over already. Nobody has measured what those used.
 pub(super) fn open(connection: &mut Connection) -> Result<(), TableError> {
     if connection.table_exists(None, "usage")? {
+        // Tables of earlier builds do not say what earlier starts held.
+        if !connection.column_exists(None, "usage", "held_before_us")? {
+            connection.execute_batch(
+                "ALTER TABLE usage ADD COLUMN held_before_us INTEGER NOT NULL DEFAULT 0",
+            )?;
+        }
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -78,9 +85,9 @@ pub(super) fn open(connection: &mut Connection) -> Result<(), TableError> {
 pub(super) fn add(transaction: &Transaction<'_>, record: &JobRecord) -> Result<(), TableError> {
     let (JobState::Ended(_), Some(ended)) = (&record.state, record.ended_ms) else { return Ok(()) };
     let usage = JobUsage::of(record, record.used);
-    let JobUse { processors, measured, nodes } = usage.used;
+    let JobUse { processors, measured, nodes, held_before_us } = usage.used;
     let mut insert = transaction.prepare_cached(&format!(
-        "INSERT OR REPLACE INTO usage ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
+        "INSERT OR REPLACE INTO usage ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
     ))?;
     insert.execute(params![
         number(usage.job),
@@ -98,6 +105,7 @@ pub(super) fn add(transaction: &Transaction<'_>, record: &JobRecord) -> Result<(
         measured.memory.map(stored),
         nodes,
         usage.outcome,
+        stored(held_before_us),
     ])?;
     Ok(())
 }
@@ -180,6 +188,7 @@ fn usage_of(row: &Row<'_>) -> Result<JobUsage, TableError> {
                 memory: some(row.get(12)?)?,
             },
             nodes: row.get(13)?,
+            held_before_us: count(row.get(15)?)?,
         },
         outcome: row.get(14)?,
     })
@@ -203,7 +212,7 @@ mod tests {
         record.started_ms = Some(ended_ms - 1_000);
         record.ended_ms = Some(ended_ms);
         let measured = PartUse { turns_us: 7, used_us: job, memory: Some(9) };
-        record.used = JobUse { processors: 2, measured, nodes: 0 };
+        record.used = JobUse { processors: 2, measured, nodes: 0, held_before_us: 500_000 };
         record
     }
 
@@ -228,7 +237,7 @@ mod tests {
         drop(table);
         let table = JobTable::open(&path).unwrap();
         let [user] = &rows(&path, UsageBy::User, &[])[..] else { panic!() };
-        assert_eq!((user.sums.ended, user.sums.used_us, user.sums.held_us), (2, 4, 4_000_000));
+        assert_eq!((user.sums.ended, user.sums.used_us, user.sums.held_us), (2, 4, 5_000_000));
         let [job] = &rows(&path, UsageBy::Job, &[3])[..] else { panic!() };
         let expected = JobUsage::of(&over(1, DAY), over(1, DAY).used);
         assert_eq!(job.job.as_ref(), Some(&expected), "all of it comes back");

@@ -74,6 +74,7 @@ impl HistoryKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_disk::{fill, on_a_small_disk};
     use kumi_monitor::JobRow;
     use kumi_web::history::HistoryReader;
 
@@ -105,5 +106,26 @@ mod tests {
         keeper.finish();
         assert_eq!(read(0).len(), 65);
         assert_eq!(read(2), [(start, 2), (start + 60, 0)]);
+    }
+    /// The log says it once, and the head goes on.
+    #[test]
+    fn a_full_disk_is_a_gap() {
+        on_a_small_disk(1 << 20, |disk| {
+            let path = disk.join("history");
+            let mut keeper = HistoryKeeper::open(&path, 1).unwrap();
+            let start = 1_700_000_040;
+            (start..start + 5).for_each(|second| keeper.add(&row(second, 1)));
+            assert!(!keeper.failing);
+            fill(disk);
+            (start + 5..start + 300).for_each(|second| keeper.add(&row(second, 1)));
+            assert!(keeper.failing);
+            std::fs::remove_file(disk.join("others")).unwrap();
+            (start + 300..start + 310).for_each(|second| keeper.add(&row(second, 1)));
+            assert!(!keeper.failing);
+            let reader = HistoryReader::new(&path, 1);
+            let read = reader.read(0, start + 310, |row| Some(row.at_s)).unwrap();
+            assert!(read.contains(&start) && read.contains(&(start + 308)), "{read:?}");
+            assert!(!read.contains(&(start + 290)), "{read:?}");
+        });
     }
 }

@@ -3,6 +3,7 @@
 //! It asks several times a second while somebody watches, each second while jobs run, and otherwise every ten seconds. One
 //! request is under way at a time, and a slow node makes pictures rare, not many.
 
+mod history;
 mod keeper;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
-use keeper::HistoryKeeper;
+use history::HistoryWriter;
 
 /// The monitor among the clients of the state machine: no connection has this number.
 pub(super) const MONITOR: ClientId = ClientId(0);
@@ -54,7 +55,7 @@ pub(super) struct Monitor {
     switches: BTreeMap<NodeId, Switches>,
     pictures: watch::Sender<Arc<Picture>>,
     watchers: Arc<Watchers>,
-    history: Option<HistoryKeeper>,
+    history: Option<HistoryWriter>,
     number: u64,
     queued: (Instant, usize),
     /// When the last request went out, and whether it is under way.
@@ -72,7 +73,7 @@ impl Monitor {
             switches: BTreeMap::new(),
             pictures: watch::Sender::new(Arc::default()),
             watchers: Arc::default(),
-            history: HistoryKeeper::open(history, config.node_count()),
+            history: HistoryWriter::start(history, config.node_count()),
             number: 0,
             queued: (now, 0),
             asked: (now, false),
@@ -138,7 +139,7 @@ impl Monitor {
             .map(|number| self.node(NodeId(number), samples, head))
             .collect();
         if let Some(history) = &mut self.history {
-            history.add(&row(&nodes, &running, &self.tracker));
+            history.add(row(&nodes, &running, &self.tracker));
         }
         if self.watchers.any() {
             self.publish(nodes, &running, head);
@@ -235,7 +236,7 @@ impl Monitor {
 
     /// Keeps what has come since the last row.
     pub(super) fn finish(&mut self) {
-        if let Some(history) = &mut self.history {
+        if let Some(history) = self.history.take() {
             history.finish();
         }
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use kumi_sched::JobId;
 use nix::errno::Errno;
 
+use super::disk::DiskOperation;
 use super::segment::HEADER;
 use super::writer::path;
 
@@ -68,13 +69,7 @@ pub(super) fn known(folder: &Path, job: JobId, start: u64) -> AsideSegment {
     AsideSegment { start, length }
 }
 
-/// Removes it. That there is none is no error.
-///
-/// # Errors
-/// As the system says.
-pub(super) fn remove(folder: &Path, job: JobId, start: u64) -> io::Result<()> {
-    match fs::remove_file(aside_path(folder, job, start)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+/// What removes it.
+pub(super) fn removal(folder: &Path, job: JobId, start: u64) -> DiskOperation {
+    DiskOperation::Remove(aside_path(folder, job, start))
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use kumi_control::message::{ClientReply, Outcome, Refusal, RefusalKind};
 use kumi_sched::JobId;
-use tokio::sync::{mpsc, watch};
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::pace::Pacer;
 use super::reader::{Reader, Step};
@@ -19,7 +20,10 @@ pub(in crate::head) struct Progress {
 }
 
 pub(super) struct Follower {
-    pub(super) reader: Reader,
+    /// None while a thread reads for it.
+    pub(super) reader: Option<Reader>,
+    /// As many followers as may read the disk at a time.
+    pub(super) readers: Arc<Semaphore>,
     pub(super) folder: PathBuf,
     pub(super) job: JobId,
     pub(super) wait: bool,
@@ -72,12 +76,33 @@ impl Follower {
         }
     }
 
+    /// The next step, and where it ends. The head's main loop does not wait for the disk: a thread does.
+    async fn step(&mut self) -> io::Result<(Step, u64)> {
+        let Some(mut reader) = self.reader.take() else {
+            return Err(io::Error::other("the thread that read it is gone"));
+        };
+        let step = if reader.needs_disk() {
+            let permit = self.readers.acquire().await.map_err(io::Error::other)?;
+            let read = tokio::task::spawn_blocking(move || (reader.next(), reader));
+            let step;
+            (step, reader) = read.await.map_err(io::Error::other)?;
+            drop(permit);
+            step
+        } else {
+            reader.next()
+        };
+        let offset = reader.offset();
+        self.reader = Some(reader);
+        Ok((step?, offset))
+    }
+
     /// Sends all that is there; whether the client still listens.
     async fn send_all(&mut self) -> Result<bool, Refusal> {
         loop {
-            let step = self.reader.next();
-            let step = step.map_err(|error| unreadable(&self.folder, self.job, &error))?;
-            let (job, offset) = (self.job, self.reader.offset());
+            let step = self.step().await;
+            let (step, offset) =
+                step.map_err(|error| unreadable(&self.folder, self.job, &error))?;
+            let job = self.job;
             let reply = match step {
                 Step::End => return Ok(true),
                 Step::Passed => {

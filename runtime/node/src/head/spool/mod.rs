@@ -4,6 +4,7 @@
 //! frames.
 
 mod aside;
+mod disk;
 mod follower;
 mod log;
 mod pace;
@@ -26,11 +27,12 @@ use kumi_control::head::{Head, HeadEvent};
 use kumi_control::message::{ClientReply, JobRecord, Outcome, Refusal, Stream};
 use kumi_sched::JobId;
 use kumi_web::Output;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use super::metrics::HeadCounters;
-use super::reserve::{self, ReserveHeld};
+use super::reserve::ReserveHeld;
 use super::state::TermOutput;
+use disk::{DiskOperation, SpoolDisk, is_unanswered};
 use follower::{Follower, Progress, unreadable};
 pub(super) use log::WrittenOutput;
 use pace::Pace;
@@ -40,6 +42,8 @@ use writer::{JobFiles, LogWriter};
 
 /// Spools that are over and whose state is remembered.
 const REMEMBERED: usize = 256;
+/// Followers that read the disk at a time.
+const READERS: usize = 4;
 /// A job waits for a follower that sets its pace and is further behind, in bytes.
 const MOST_BEHIND: u64 = 1 << 20;
 
@@ -54,6 +58,8 @@ struct Spool {
     pace: Pace,
     /// Why the disk takes nothing now.
     failing: Option<String>,
+    /// The disk has not answered yet, and the job waits for it.
+    hangs: bool,
     /// Output that is not kept, as the state machine knows it.
     told: u64,
 }
@@ -75,6 +81,9 @@ pub(super) struct Spools {
     progress: Arc<Notify>,
     /// Where offsets of this term begin, and what jobs had written before it; none if there is only one head.
     term: Option<(u64, BTreeMap<JobId, WrittenOutput>)>,
+    disk: SpoolDisk,
+    /// As many followers as may read the disk at a time: other threads are for other things.
+    readers: Arc<Semaphore>,
 }
 
 /// The job and offset in the name of a segment.
@@ -129,8 +138,21 @@ impl Spools {
             quota.set(job, length);
         }
         let (spools, waiting, progress) = Default::default();
+        let (disk, readers) = (SpoolDisk::start(&progress)?, Arc::new(Semaphore::new(READERS)));
         let term = None;
-        Ok(Self { folder, found, spools, quota, counts, reserve, waiting, progress, term })
+        Ok(Self {
+            folder,
+            found,
+            spools,
+            quota,
+            counts,
+            reserve,
+            waiting,
+            progress,
+            term,
+            disk,
+            readers,
+        })
     }
 
     /// Heads on other machines may have led before this one.
@@ -205,20 +227,21 @@ impl Spools {
     /// As the system says. That there is none is no error.
     fn remove(&mut self, job: JobId) -> io::Result<()> {
         let removed = match self.spools.get_mut(&job) {
-            Some(spool) => spool.writer.remove_all(),
+            Some(spool) => spool.writer.remove_all(&mut self.disk),
             None => {
                 let files = self.found.get(&job).cloned().unwrap_or_default();
-                let (folder, mut segments, mut aside) =
-                    (&self.folder, files.segments.into_iter(), files.aside.into_iter());
-                segments
-                    .try_for_each(|start| writer::remove(folder, job, start))
-                    .and_then(|()| aside.try_for_each(|start| aside::remove(folder, job, start)))
+                let (folder, disk) = (&self.folder, &mut self.disk);
+                let segments = files.segments.into_iter();
+                let segments =
+                    segments.map(|start| DiskOperation::Remove(writer::path(folder, job, start)));
+                let aside = files.aside.into_iter().map(|start| aside::removal(folder, job, start));
+                segments.chain(aside).try_for_each(|removal| disk.perform(removal))
             }
         };
         removed?;
         if let Some(spool) = self.spools.get_mut(&job) {
             // Nothing waits for the disk any more.
-            spool.failing = None;
+            (spool.failing, spool.hangs) = (None, false);
             if spool.progress.borrow().outcome.is_some() {
                 self.spools.remove(&job);
             }
@@ -249,7 +272,8 @@ impl Spools {
                 writer.begin_term(*base, written.get(&job).copied().unwrap_or_default());
             }
             let progress = watch::Sender::new(Progress::default());
-            Spool { writer, progress, pace: Pace::default(), failing: None, told: 0 }
+            let (pace, failing, hangs, told) = Default::default();
+            Spool { writer, progress, pace, failing, hangs, told }
         })
     }
 
@@ -327,11 +351,15 @@ impl Spools {
         if spool.failing.is_none() {
             self.write(job);
         }
+        self.spool(job);
+        let Some(spool) = self.spools.get_mut(&job) else { return Vec::new() };
+        let (slowest, hangs) = (spool.pace.slowest(), spool.hangs);
+        let writer = &mut spool.writer;
+        writer.bound_waiting(slowest, hangs, &self.disk);
         let spool = self.spool(job);
-        spool.writer.bound_waiting(spool.pace.slowest());
         // Followers look for themselves how far the log has come.
         spool.progress.send_modify(|_| ());
-        let spooled = if self.is_ahead(job) {
+        let spooled = if self.is_held(job) {
             self.waiting.insert(job);
             None
         } else {
@@ -347,34 +375,56 @@ impl Spools {
         spool.pace.slowest().is_some_and(|slowest| end.saturating_sub(slowest) > MOST_BEHIND)
     }
 
-    /// Waits until a follower that sets the pace of a job has come further.
+    /// Whether a job waits, for a follower or for the disk.
+    fn is_held(&self, job: JobId) -> bool {
+        self.is_ahead(job) || self.hangs(job)
+    }
+
+    fn hangs(&self, job: JobId) -> bool {
+        self.spools.get(&job).is_some_and(|spool| spool.hangs)
+    }
+
+    /// Waits until a follower that sets the pace of a job has come further, or the disk has answered late.
     pub(super) async fn progress(&self) {
         loop {
             self.progress.notified().await;
-            if self.waiting.iter().any(|&job| !self.is_ahead(job)) {
+            let free = |&job: &JobId| self.hangs(job) || !self.is_ahead(job);
+            if self.waiting.iter().any(free) || self.spools.values().any(|spool| spool.hangs) {
                 return;
             }
         }
     }
 
-    /// The jobs that need not wait for a follower any more may write on.
+    /// The jobs that need not wait any more may write on.
     pub(super) fn release(&mut self) -> Vec<HeadEvent> {
+        let mut events = Vec::new();
+        let hanging = self.spools.iter().filter(|(_, spool)| spool.hangs);
+        for job in hanging.map(|(&job, _)| job).collect::<Vec<JobId>>() {
+            self.write(job);
+            events.extend(self.news(job));
+        }
         let waiting = std::mem::take(&mut self.waiting);
-        let (ahead, free) = waiting.into_iter().partition(|&job| self.is_ahead(job));
-        self.waiting = ahead;
+        let (held, free) = waiting.into_iter().partition(|&job| self.is_held(job));
+        self.waiting = held;
         let free: BTreeSet<JobId> = free;
-        free.into_iter().map(|job| HeadEvent::Spooled { job }).collect()
+        events.extend(free.into_iter().map(|job| HeadEvent::Spooled { job }));
+        events
     }
 
     /// Writes what waits for the disk, and remembers whether that takes it.
     fn write(&mut self, job: JobId) {
         let written = self.try_write(job);
         self.count(job);
-        let spool = self.spool(job);
-        if spool.progress.borrow().outcome.is_some() {
-            spool.writer.close();
+        let hangs_for_long = self.disk.hangs_for_long();
+        self.spool(job);
+        let Some(spool) = self.spools.get_mut(&job) else { return };
+        if spool.progress.borrow().outcome.is_some() && spool.writer.needs().is_none() {
+            spool.writer.close(&self.disk);
         }
+        // The job waits for a disk that is late. After a while the disk counts as one that fails.
+        spool.hangs = matches!(&written, Err(error) if is_unanswered(error) && !hangs_for_long);
         match written {
+            Err(_) if spool.hangs => {}
             Ok(()) if spool.failing.take().is_some() => {
                 tracing::info!(%job, "output is kept again");
             }
@@ -397,15 +447,18 @@ impl Spools {
                 "the job table has no reserve on the disk of the head ({reason}), and the rest of it is for the job table"
             ));
         }
-        if reserve::is_nearly_full(&self.folder)? {
-            return full(
-                "the disk of the head is nearly full, and the rest of it is for the job table"
-                    .into(),
-            );
+        let Some(first) = self.spool(job).writer.needs() else { return Ok(()) };
+        // What is under way has passed this: its answer comes first.
+        if !self.hangs(job) {
+            self.disk.perform(DiskOperation::NeedRoom(self.folder.clone()))?;
         }
-        while let Some(needs) = self.spool(job).writer.needs() {
-            self.make_room(job, needs, ring)?;
-            self.spool(job).writer.write(ring)?;
+        let mut needs = Some(first);
+        while let Some(bytes) = needs {
+            self.make_room(job, bytes, ring)?;
+            self.spool(job);
+            let Some(spool) = self.spools.get_mut(&job) else { return Ok(()) };
+            spool.writer.write(ring, &mut self.disk)?;
+            needs = spool.writer.needs();
             self.count(job);
         }
         Ok(())
@@ -417,9 +470,11 @@ impl Spools {
     /// Its user has too much, or the system says no.
     fn make_room(&mut self, job: JobId, needs: u64, ring: u64) -> io::Result<()> {
         loop {
-            let writer = &mut self.spool(job).writer;
+            self.spool(job);
+            let Some(spool) = self.spools.get_mut(&job) else { return Ok(()) };
+            let writer = &mut spool.writer;
             let bytes = writer.bytes() + needs;
-            if (bytes > ring || writer.has_too_many()) && writer.drop_oldest()? {
+            if (bytes > ring || writer.has_too_many()) && writer.drop_oldest(&mut self.disk)? {
                 continue;
             }
             let full = match self.quota.admit(job, bytes) {
@@ -432,7 +487,9 @@ impl Spools {
                 }
                 Err(full) => full,
             };
-            if !self.spool(job).writer.drop_oldest()? {
+            let spool = self.spools.get_mut(&job);
+            let dropped = spool.map_or(Ok(false), |it| it.writer.drop_oldest(&mut self.disk));
+            if !dropped? {
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, full));
             }
         }
@@ -442,6 +499,10 @@ impl Spools {
     fn news(&mut self, job: JobId) -> Option<HeadEvent> {
         let ring_is_full = self.quota.ring_is_full();
         let spool = self.spool(job);
+        if spool.hangs {
+            // What waits for a disk that is late is not lost.
+            return None;
+        }
         let bytes = spool.writer.not_kept();
         if std::mem::replace(&mut spool.told, bytes) == bytes {
             return None;
@@ -460,19 +521,24 @@ impl Spools {
         };
         let these = self.spools.iter().filter(|(_, spool)| failing(spool) || untold(spool));
         let these: Vec<JobId> = these.map(|(&job, _)| job).collect();
+        let mut events = self.release();
         let again = |job| {
             if self.spools.get(&job).is_some_and(failing) {
                 self.write(job);
             }
             self.news(job)
         };
-        these.into_iter().filter_map(again).collect()
+        events.extend(these.into_iter().filter_map(again));
+        events
     }
 
     /// No more will come. So much output of the job is not kept.
     pub(super) fn finish(&mut self, job: JobId, outcome: Outcome, not_kept: u64) {
-        let spool = self.spool(job);
-        spool.writer.close();
+        self.spool(job);
+        let Some(spool) = self.spools.get_mut(&job) else { return };
+        if !spool.hangs {
+            spool.writer.close(&self.disk);
+        }
         spool.progress.send_modify(|progress| progress.outcome = Some((outcome, not_kept)));
     }
 
@@ -503,6 +569,7 @@ impl Spools {
         let progress = spool.progress.subscribe();
         let reader = Reader::new(&folder, job, spool.writer.log().clone(), offset);
         let pacer = paces.then(|| spool.pace.join(offset, told));
-        Follower { reader, folder, job, wait, pacer, progress, client }.run()
+        let (reader, readers) = (Some(reader), Arc::clone(&self.readers));
+        Follower { reader, readers, folder, job, wait, pacer, progress, client }.run()
     }
 }

@@ -88,6 +88,19 @@ impl Reader {
         self.offset
     }
 
+    /// Whether the next step may have to wait for the disk.
+    pub(super) fn needs_disk(&self) -> bool {
+        let place = self.log.lock().place(self.offset);
+        match place {
+            Place::Memory(_) | Place::End => false,
+            Place::Hole { .. } => true,
+            Place::Disk(segment) => {
+                let is_open = self.file.as_ref().is_some_and(|(start, _)| *start == segment.start);
+                !(is_open && matches!(parse(&self.buffer[self.used..]), Ok(Some(_))))
+            }
+        }
+    }
+
     /// The next step.
     ///
     /// # Errors

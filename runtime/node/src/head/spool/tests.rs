@@ -9,6 +9,9 @@ use kumi_control::message::JobState;
 use super::segment::{MAX_PIECE, frame};
 use super::*;
 use crate::config::Quotas;
+use crate::head::reserve;
+
+mod hanging_disk;
 
 mod terms;
 
@@ -548,6 +551,8 @@ fn no_file_stays_open_of_a_job_that_is_over() {
     spools.reserve.set_held();
     spools.write_again();
     assert!(path.exists());
+    // Its thread closes it before it does the next thing.
+    spools.disk.perform(DiskOperation::NeedRoom(dir.path().to_owned())).unwrap();
     assert_eq!(open_files(&path), 0);
     put_of(&mut spools, JobId(5), 0, b"one");
     assert_eq!(open_files(&path.with_file_name("5.0")), 1, "of one that runs");
@@ -556,7 +561,7 @@ fn no_file_stays_open_of_a_job_that_is_over() {
 /// Output leaves so much free that the reserve comes back when others have freed the disk, also with the next head.
 #[test]
 fn a_disk_full_of_output_has_room_for_the_reserve() {
-    reserve::tests::on_a_small_disk(64 << 20, |disk| {
+    crate::small_disk::on_a_small_disk(64 << 20, |disk| {
         let path = disk.join("reserve");
         let owner = reserve::DiskReserve::open(path.clone());
         let owners = (Rc::default(), Rc::clone(owner.held()));

@@ -1,8 +1,7 @@
 //! Writer of one job's log: pieces go from memory to the segment that is written, or are dropped.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +9,7 @@ use kumi_control::message::Stream;
 use kumi_sched::JobId;
 
 use super::aside::{self, AsideSegment};
+use super::disk::{DiskOperation, SpoolDisk, is_unanswered};
 use super::log::{Log, Segment, WrittenOutput};
 use super::segment::{self, FrameContent, Positions, SegmentHeader};
 
@@ -51,7 +51,7 @@ pub(super) struct LogWriter {
     job: JobId,
     log: SharedLog,
     /// The segment that is written.
-    current: Option<(File, Segment)>,
+    current: Option<Segment>,
     /// How far the streams have come, waiting pieces included.
     accepted: StreamsState,
     /// The same without these.
@@ -230,21 +230,29 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Drops the oldest waiting pieces beyond what may wait. Who sets the pace has come to `slowest`.
-    pub(super) fn bound_waiting(&mut self, slowest: Option<u64>) {
+    /// Drops the oldest waiting pieces beyond what may wait. Who sets the pace has come to `slowest`. The job waits for a disk
+    /// that `hangs`, and as much comes as nodes have sent already.
+    pub(super) fn bound_waiting(&mut self, slowest: Option<u64>, hangs: bool, disk: &SpoolDisk) {
         let excess = |log: &Log| {
             let is_read = |slowest| log.first_waiting().is_some_and(|piece| piece.offset < slowest);
-            let most = if slowest.is_none_or(is_read) { MOST_WAITING } else { MOST_UNREAD };
+            let bounded = !hangs && slowest.is_none_or(is_read);
+            let most = if bounded { MOST_WAITING } else { MOST_UNREAD };
             log.waiting_bytes() > most
         };
         while excess(&self.log.lock()) {
-            self.drop_waiting();
+            self.drop_waiting(disk);
         }
     }
 
     /// Drops the oldest waiting piece.
-    fn drop_waiting(&mut self) {
+    fn drop_waiting(&mut self, disk: &SpoolDisk) {
         let Some(piece) = self.log.lock().pop_waiting() else { return };
+        let file = path(&self.folder, self.job, piece.offset);
+        let begun = self.current.take_if(|segment| segment.start == piece.offset);
+        if begun.is_some() || disk.may_begin(&file) {
+            // A segment that was to begin with it.
+            disk.perform_later(DiskOperation::Remove(file));
+        }
         self.lost = self.lost.saturating_add(piece.output);
         self.behind.pass(piece.content, piece.at + piece.output);
     }
@@ -264,20 +272,20 @@ impl LogWriter {
     ///
     /// # Errors
     /// As the system says.
-    pub(super) fn drop_oldest(&mut self) -> io::Result<bool> {
+    pub(super) fn drop_oldest(&mut self, disk: &mut SpoolDisk) -> io::Result<bool> {
         let oldest = self.log.lock().segments().next();
         if let Some(aside) = self.aside.first().copied()
             && oldest.is_none_or(|oldest| aside.start < oldest.start)
         {
-            aside::remove(&self.folder, self.job, aside.start)?;
+            disk.perform(aside::removal(&self.folder, self.job, aside.start))?;
             self.aside.remove(0);
             return Ok(true);
         }
-        let written = self.current.as_ref().map(|(_, segment)| segment.start);
+        let written = self.current.as_ref().map(|segment| segment.start);
         let Some(oldest) = oldest.filter(|segment| Some(segment.start) != written) else {
             return Ok(false);
         };
-        remove(&self.folder, self.job, oldest.start)?;
+        disk.perform(DiskOperation::Remove(path(&self.folder, self.job, oldest.start)))?;
         self.log.lock().pop_segment();
         self.lost = self.lost.saturating_add(oldest.output);
         Ok(true)
@@ -286,28 +294,30 @@ impl LogWriter {
     /// Writes the first waiting piece to a ring of this many bytes.
     ///
     /// # Errors
-    /// As the system says. The piece waits on.
-    pub(super) fn write(&mut self, ring: u64) -> io::Result<()> {
+    /// As the system says, or the disk does not answer yet. The piece waits on.
+    pub(super) fn write(&mut self, ring: u64, disk: &mut SpoolDisk) -> io::Result<()> {
         let Some(piece) = self.log.lock().first_waiting().cloned() else { return Ok(()) };
         let usual = (ring / SEGMENTS).min(LONG_SEGMENT.max(ring / (MOST_SEGMENTS as u64 / 2)));
         let longest = |segment: &Segment| usual.max(LEAST_SEGMENT).max(4 * segment.body);
-        let goes_on = self.current.as_ref().is_some_and(|(_, segment)| {
+        let goes_on = self.current.as_ref().is_some_and(|segment| {
             segment.end == piece.offset && segment.length() < longest(segment)
         });
         if !goes_on {
-            self.current = None;
+            self.close(disk);
             if let FrameContent::Piece { .. } = piece.content {
                 self.behind.pass(piece.content, piece.at);
             }
-            self.current = Some(self.begin_segment(piece.offset, piece.before)?);
+            self.current = Some(self.begin_segment(piece.offset, piece.before, disk)?);
         }
-        let Some((file, segment)) = &mut self.current else { return Ok(()) };
-        if let Err(error) = file.write_all_at(&piece.frame, segment.length()) {
+        let Some(segment) = &mut self.current else { return Ok(()) };
+        let file = path(&self.folder, self.job, segment.start);
+        let place = segment.length();
+        let write = DiskOperation::Write(file.clone(), place, Arc::clone(&piece.frame));
+        if let Err(error) = disk.perform(write) {
             // Whatever was written of it is behind the end. A reader never looks there, and the next piece overwrites it.
-            if segment.start == segment.end {
-                let start = segment.start;
+            if segment.start == segment.end && !is_unanswered(&error) {
                 self.current = None;
-                remove(&self.folder, self.job, start)?;
+                disk.perform(DiskOperation::Remove(file))?;
             }
             return Err(error);
         }
@@ -320,35 +330,43 @@ impl LogWriter {
         Ok(())
     }
 
-    fn begin_segment(&self, start: u64, before: u64) -> io::Result<(File, Segment)> {
+    fn begin_segment(&self, start: u64, before: u64, disk: &mut SpoolDisk) -> io::Result<Segment> {
         let path = path(&self.folder, self.job, start);
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
         let header = SegmentHeader::encode(before, &self.behind.positions, self.behind.restarts);
-        if let Err(error) = file.write_all_at(&header, 0) {
-            remove(&self.folder, self.job, start)?;
+        let body = header.len() as u64;
+        if let Err(error) = disk.perform(DiskOperation::Begin(path.clone(), header.into())) {
+            // One that is under way is begun again, or removed when its first piece is dropped.
+            if !is_unanswered(&error) {
+                disk.perform(DiskOperation::Remove(path))?;
+            }
             return Err(error);
         }
-        let body = header.len() as u64;
-        Ok((file, Segment { start, end: start, before, output: 0, body }))
+        Ok(Segment { start, end: start, before, output: 0, body })
     }
 
     /// No more will come: nothing is left open.
-    pub(super) fn close(&mut self) {
-        self.current = None;
+    pub(super) fn close(&mut self, disk: &SpoolDisk) {
+        if let Some(segment) = self.current.take() {
+            let file = path(&self.folder, self.job, segment.start);
+            // A segment in which nothing came is none.
+            let empty = segment.start == segment.end;
+            let last = if empty { DiskOperation::Remove } else { DiskOperation::Close };
+            disk.perform_later(last(file));
+        }
     }
 
     /// Removes everything of the log. Who reads it finds a hole.
     ///
     /// # Errors
     /// As the system says.
-    pub(super) fn remove_all(&mut self) -> io::Result<()> {
-        self.current = None;
+    pub(super) fn remove_all(&mut self, disk: &mut SpoolDisk) -> io::Result<()> {
+        self.close(disk);
         let starts: Vec<u64> = self.log.lock().segments().map(|segment| segment.start).collect();
         for start in starts {
-            remove(&self.folder, self.job, start)?;
+            disk.perform(DiskOperation::Remove(path(&self.folder, self.job, start)))?;
         }
         while let Some(segment) = self.aside.last() {
-            aside::remove(&self.folder, self.job, segment.start)?;
+            disk.perform(aside::removal(&self.folder, self.job, segment.start))?;
             self.aside.pop();
         }
         self.log.lock().clear();
@@ -425,17 +443,6 @@ impl Unreadable {
     fn output_behind(&self, newest: Option<u64>) -> u64 {
         let behind = self.aside.iter().filter(|one| newest.is_none_or(|newest| one.start > newest));
         behind.map(AsideSegment::output).sum()
-    }
-}
-
-/// Removes a segment. That there is none is no error.
-///
-/// # Errors
-/// As the system says.
-pub(super) fn remove(folder: &Path, job: JobId, start: u64) -> io::Result<()> {
-    match fs::remove_file(path(folder, job, start)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
     }
 }
 

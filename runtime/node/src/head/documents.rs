@@ -1,0 +1,267 @@
+//! Writer of the head's small files: the list of drained nodes, cluster.toml, revoked certificates.
+//!
+//! A disk may take any time over a file, so a thread of its own writes them, one after the other. Whoever asked for a change is
+//! answered when it is on the disk, or could not be written. Meanwhile the main loop goes on.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use kumi_control::head::{ClientId, HeadEvent};
+use kumi_control::message::{ClientReply, Drain, Refusal, RefusalKind, Revocation};
+use tokio::sync::mpsc;
+
+use super::HeadDaemon;
+use crate::client::refusal;
+use crate::config::ConfigError;
+use crate::exit::{ExitCode, Failure};
+
+/// Most files that wait for the disk. More are refused: each is of a client that waits.
+const MOST_WAITING: usize = 64;
+/// How long the head waits for the disk when it ends.
+const REST: Duration = Duration::from_secs(3);
+
+/// What the thread is to do. It says what came of it.
+type Work = Box<dyn FnOnce() -> DocumentWritten + Send>;
+
+/// What the thread has done.
+#[derive(Debug)]
+pub(super) enum DocumentWritten {
+    /// The list of drained nodes; this is what the client that changed it reads.
+    Drains(ClientId, ClientReply),
+    /// The nodes in cluster.toml, which this client changed, or why not.
+    Nodes(ClientId, Result<ClientReply, ConfigError>),
+    /// Revoked certificates.
+    Revocations,
+    /// Certificates are read anew.
+    Certificates,
+    /// Nothing any more: its thread has ended.
+    Gone,
+}
+
+/// Files on their way to the disk.
+pub(super) struct Documents {
+    work: SyncSender<Work>,
+    done: mpsc::UnboundedReceiver<DocumentWritten>,
+    /// How many are not done.
+    waiting: usize,
+    /// Revoked certificates that the disk does not have yet, in how many pieces of work.
+    revoking: usize,
+    /// The thread has ended.
+    gone: bool,
+}
+
+/// Works until nobody wants anything any more.
+fn work(queue: &Receiver<Work>, done: &mpsc::UnboundedSender<DocumentWritten>) {
+    for one in queue {
+        if done.send(one()).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a client reads whose file cannot even wait.
+fn too_many() -> Refusal {
+    let message = "the disk with the cluster's directory does not answer the head; repeat the command when it does";
+    refusal(RefusalKind::NoResources, message)
+}
+
+impl Documents {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let (work_to_do, queue) = sync_channel(MOST_WAITING);
+        let (sender, done) = mpsc::unbounded_channel();
+        let thread = std::thread::Builder::new().name("documents".to_owned());
+        thread.spawn(move || work(&queue, &sender)).map_err(|error| {
+            Failure::new(
+                ExitCode::MachineLimits,
+                format!("no thread can be made: {error}; raise the limit of processes"),
+            )
+        })?;
+        Ok(Self { work: work_to_do, done, waiting: 0, revoking: 0, gone: false })
+    }
+
+    /// Has the thread do this, after all that it was asked before.
+    ///
+    /// # Errors
+    /// Too much waits already.
+    fn order(
+        &mut self,
+        work: impl FnOnce() -> DocumentWritten + Send + 'static,
+    ) -> Result<(), Refusal> {
+        self.work.try_send(Box::new(work)).map_err(|_| too_many())?;
+        self.waiting += 1;
+        Ok(())
+    }
+
+    /// Whether actions are to wait: those behind a revocation say that it is kept.
+    pub(super) fn holds_actions(&self) -> bool {
+        self.revoking > 0
+    }
+
+    /// What the thread does next; to be handed to [`HeadDaemon::document_written`].
+    pub(super) async fn written(&mut self) -> DocumentWritten {
+        if self.gone {
+            return std::future::pending().await;
+        }
+        self.done.recv().await.unwrap_or(DocumentWritten::Gone)
+    }
+
+    /// Takes note of it.
+    fn take(&mut self, written: &DocumentWritten) {
+        self.waiting = self.waiting.saturating_sub(1);
+        match written {
+            DocumentWritten::Revocations => self.revoking = self.revoking.saturating_sub(1),
+            DocumentWritten::Gone => {
+                tracing::error!("the writer of the head's files is gone: changes are not kept");
+                (self.gone, self.waiting, self.revoking) = (true, 0, 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl HeadDaemon {
+    /// Keeps the list of drained nodes, and then answers the client.
+    pub(super) fn keep_drains(&mut self, client: ClientId, drains: Vec<Drain>) {
+        let file = self.drains.clone();
+        let kept =
+            self.documents.order(move || DocumentWritten::Drains(client, file.keep(&drains)));
+        self.refuse_if(client, kept);
+    }
+
+    /// Changes the nodes in cluster.toml, and then answers the client.
+    pub(super) fn change_nodes(
+        &mut self,
+        client: ClientId,
+        change: impl FnOnce() -> Result<ClientReply, ConfigError> + Send + 'static,
+    ) {
+        let changed = self.documents.order(move || DocumentWritten::Nodes(client, change()));
+        self.refuse_if(client, changed);
+    }
+
+    /// Revokes certificates: at once for the head, and then on the disk. Actions behind this wait for that.
+    pub(super) fn keep_revocations(&mut self, list: &[Revocation]) {
+        tracing::warn!(?list, "certificates are revoked");
+        let revocations = self.credentials.revocations().clone();
+        revocations.add_unwritten(list);
+        let kept = self.documents.order(move || {
+            revocations.keep_or_warn();
+            DocumentWritten::Revocations
+        });
+        match kept {
+            Ok(()) => self.documents.revoking += 1,
+            // The list that is written next has them, too.
+            Err(_) => {
+                tracing::error!("revoked certificates are not on the disk: it does not answer");
+            }
+        }
+    }
+
+    /// Reads the head's certificate anew.
+    pub(super) fn reload_certificates(&mut self) {
+        let credentials = self.credentials.clone();
+        let read = self.documents.order(move || {
+            credentials.reload_or_warn();
+            DocumentWritten::Certificates
+        });
+        if read.is_err() {
+            tracing::error!("certificates stay as they were: the disk does not answer");
+        }
+    }
+
+    fn refuse_if(&mut self, client: ClientId, taken: Result<(), Refusal>) {
+        if let Err(refused) = taken {
+            self.clients.reply(client, ClientReply::Refused(refused));
+        }
+    }
+
+    /// A file is on the disk, or could not be written.
+    pub(super) fn document_written(&mut self, written: DocumentWritten) {
+        for event in self.settle(written) {
+            self.handle(event);
+        }
+    }
+
+    /// Answers who waits for a file. Returns what comes of it.
+    fn settle(&mut self, written: DocumentWritten) -> Vec<HeadEvent> {
+        self.documents.take(&written);
+        match written {
+            DocumentWritten::Drains(client, reply) => self.clients.reply(client, reply),
+            DocumentWritten::Nodes(client, changed) => return self.configured(client, changed),
+            DocumentWritten::Revocations | DocumentWritten::Gone => return self.act_on_settled(),
+            DocumentWritten::Certificates => {}
+        }
+        Vec::new()
+    }
+
+    /// Gives the disk a little time for the last files.
+    pub(super) async fn write_rest_of_documents(&mut self) {
+        let end = tokio::time::Instant::now() + REST;
+        while self.documents.waiting > 0 {
+            match tokio::time::timeout_at(end, self.documents.written()).await {
+                Ok(written) => self.document_written(written),
+                Err(_) => {
+                    tracing::error!(
+                        "the last changes of files are not on the disk: it does not answer"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The disk hangs in one of them: others wait, a bounded number, and all are done in order when it goes on.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_disk_that_hangs_holds_up_its_thread_only() {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let mut documents = Documents::start().unwrap();
+        let (begun, begins) = std::sync::mpsc::channel();
+        documents
+            .order(move || {
+                begun.send(()).unwrap();
+                let _ = held.recv();
+                DocumentWritten::Certificates
+            })
+            .unwrap();
+        begins.recv().unwrap();
+        let answered =
+            |client| move || DocumentWritten::Drains(ClientId(client), ClientReply::Done);
+        for client in 0..MOST_WAITING as u64 {
+            documents.order(answered(client)).unwrap();
+        }
+        let refused = documents.order(answered(99)).unwrap_err();
+        assert!(refused.message.contains("does not answer"), "{}", refused.message);
+        drop(hold);
+        assert!(matches!(documents.written().await, DocumentWritten::Certificates));
+        for client in 0..MOST_WAITING as u64 {
+            let written = documents.written().await;
+            let DocumentWritten::Drains(ClientId(done), ClientReply::Done) = written else {
+                panic!("{written:?}")
+            };
+            assert_eq!(done, client);
+            documents.take(&written);
+        }
+        documents.order(answered(99)).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_thread_that_is_gone_is_told_once_and_holds_nothing() {
+        let mut documents = Documents::start().unwrap();
+        documents.revoking = 1;
+        let panics = documents.order(|| panic!("a test"));
+        panics.unwrap();
+        let written = documents.written().await;
+        assert!(matches!(written, DocumentWritten::Gone), "{written:?}");
+        documents.take(&written);
+        assert!(!documents.holds_actions());
+        assert!(documents.order(|| DocumentWritten::Certificates).is_err());
+    }
+}

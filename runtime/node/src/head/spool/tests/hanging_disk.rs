@@ -1,0 +1,82 @@
+//! Tests of spools on a disk that does not answer.
+
+use super::*;
+
+/// What stands for a disk that hangs: whoever opens it for writing waits for a reader.
+fn hang(dir: &Path) {
+    nix::unistd::mkfifo(&dir.join("4.0"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+}
+
+/// Until everything is on the disk.
+async fn settle(spools: &mut Spools) -> Vec<HeadEvent> {
+    let mut events = Vec::new();
+    while spools.spool(JOB).writer.needs().is_some() {
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(20), spools.progress()).await;
+        events.extend(spools.write_again());
+    }
+    events
+}
+
+/// The job waits for the disk, and nobody else does: followers get what has come, and nothing is lost.
+#[tokio::test(flavor = "current_thread")]
+async fn a_disk_that_does_not_answer_holds_up_its_job_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    spools.disk.set_moment(std::time::Duration::from_millis(1));
+    hang(dir.path());
+    let (client, mut live) = mpsc::channel(1);
+    tokio::spawn(spools.follow(JOB, 0, (true, false), client));
+    assert!(put(&mut spools, 0, b"one").is_empty(), "neither taken nor lost");
+    assert!(put_of(&mut spools, JobId(5), 0, b"another").is_empty());
+    assert_eq!(live.recv().await, Some(output(0, b"one", 12)));
+    assert!(spools.release().is_empty());
+    // It goes on. A pipe cannot be written at a place, so a file is made then.
+    let pipe = dir.path().join("4.0");
+    let other_end = OpenOptions::new().read(true).write(true).open(pipe).unwrap();
+    let events = settle(&mut spools).await;
+    drop(other_end);
+    let taken = |events: &[HeadEvent], job| {
+        events.iter().any(|event| matches!(event, HeadEvent::Spooled { job: it } if *it == job))
+    };
+    let events = [events, spools.write_again()].concat();
+    assert!(taken(&events, JOB) && taken(&events, JobId(5)), "{events:?}");
+    assert_eq!(spools.spool(JOB).writer.not_kept(), 0);
+    let got = all(&mut spools, 0, false).await;
+    assert_eq!(got, [output(0, b"one", 12), ClientReply::Done]);
+    let mut spools = open(dir.path(), quota());
+    assert_eq!(all(&mut spools, 0, false).await, got, "it is on the disk");
+}
+
+/// Then the job goes on as with a disk that takes nothing.
+#[tokio::test(flavor = "current_thread")]
+async fn a_disk_that_does_not_answer_for_long_takes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    spools.disk.set_moment(std::time::Duration::from_millis(1));
+    hang(dir.path());
+    let piece = vec![b'x'; MAX_PIECE];
+    for _ in 0..6 {
+        assert!(put(&mut spools, 0, &piece).is_empty(), "all is in memory");
+    }
+    spools.disk.age();
+    let events = spools.write_again();
+    assert!(events.iter().any(|event| matches!(event, HeadEvent::Spooled { .. })), "{events:?}");
+    let (bytes, reason) = not_kept(events);
+    assert!(
+        bytes == 6 * MAX_PIECE as u64 && reason.contains("does not answer"),
+        "{bytes} {reason}"
+    );
+    // It is bounded now, and what is dropped is marked.
+    put(&mut spools, 0, b"more");
+    let (shown, lost) = sums(&all(&mut spools, 0, false).await);
+    assert_eq!(shown + lost, 6 * MAX_PIECE as u64 + 4);
+    assert!(lost > 0, "{lost}");
+    let pipe = dir.path().join("4.0");
+    let other_end = OpenOptions::new().read(true).write(true).open(pipe).unwrap();
+    settle(&mut spools).await;
+    drop(other_end);
+    assert_eq!(spools.spool(JOB).writer.not_kept(), lost);
+    assert_eq!(sums(&all(&mut spools, 0, false).await), (shown, lost));
+    let mut spools = open(dir.path(), quota());
+    assert_eq!(sums(&all(&mut spools, 0, false).await), (shown, lost), "nothing else is left");
+}
