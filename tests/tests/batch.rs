@@ -95,6 +95,43 @@ fn kill_takes_several_jobs_and_large_ranges() {
     cluster.kumi(&["wait", &last]).fails(137, &["it was killed"]);
 }
 
+/// A rank sees before the head that its peer is gone with its node, and fails.
+#[test]
+fn a_job_with_requeue_is_started_again_when_a_rank_fails_for_a_lost_node() {
+    let mut cluster = TestCluster::up(2);
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "cd {}; test $KUMI_RESTARTS = 0 || exit 0; \
+         if test $KUMI_RANK = 1; then echo $$ > new; mv new peer; echo up; exec sleep 600; fi; \
+         until test -e peer; do sleep 0.01; done; echo up; \
+         while kill -0 $(cat peer) 2> /dev/null; do sleep 0.01; done; exit 7",
+        folder.path().display()
+    );
+    let run = cluster.start(&[
+        "run",
+        "-n",
+        "2",
+        "--nodes",
+        "2",
+        "--requeue",
+        "--name",
+        "peers",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    let job = cluster.wait_state("peers", "running");
+    cluster.wait_lines(&job, 2);
+    let peer = job["nodes"][1].as_u64().expect("the node of rank 1");
+    machine::signal(cluster.pid(&format!("node-{peer}")), Signal::SIGKILL);
+    cluster.kumi(&["cluster", "up"]).ok();
+    let done = run.finish().ok();
+    assert_eq!(done.out, "up\nup\n");
+    let said = format!("was started again (1): node node{peer} was lost");
+    assert!(done.err.contains(&said), "{}", done.err);
+    cluster.down().ok();
+}
+
 #[test]
 fn a_job_with_requeue_is_started_again_when_its_node_is_lost() {
     let mut cluster = TestCluster::up(2);

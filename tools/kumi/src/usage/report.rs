@@ -185,7 +185,7 @@ fn sum_cells(sums: &UsageSums) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::{JobUse, PartUse};
+    use kumi_control::message::JobUse;
     use kumi_sched::JobId;
     use serde_json::{Value, json};
 
