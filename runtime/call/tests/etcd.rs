@@ -58,6 +58,7 @@ fn of_set(url: &str, lease: u64, address: SocketAddr) -> Config {
         endpoints: vec![url.to_owned()],
         lease: Duration::from_secs(lease),
         advertise: address.to_string(),
+        prefix: "/kumi/call".to_owned(),
         ..Etcd::default()
     });
     config
