@@ -191,28 +191,6 @@ pub(crate) fn begin(host: &str, ca: Option<&Path>) -> Result<TlsSession, TlsErro
     Authorities::load(ca)?.begin(host)
 }
 
-/// A client configuration for other protocols: trusted authorities, and a client certificate if needed.
-pub(crate) fn of_client(
-    ca: Option<&Path>,
-    identity: Option<(&Path, &Path)>,
-) -> Result<ClientConfig, TlsError> {
-    let wrong = |what: &Path, reason: String| TlsError::Content {
-        what: what.display().to_string(),
-        reason,
-    };
-    let config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| wrong(Path::new("TLS"), error.to_string()))?
-        .with_root_certificates(trusted(ca)?);
-    let Some((certificate, key)) = identity else { return Ok(config.with_no_client_auth()) };
-    let chain = certificates(&certificate.display().to_string(), &read(certificate)?)?;
-    let secret = PrivateKeyDer::from_pem_slice(&read(key)?);
-    let secret = secret.map_err(|error| wrong(key, error.to_string()))?;
-    config
-        .with_client_auth_cert(chain, secret)
-        .map_err(|error| wrong(certificate, error.to_string()))
-}
-
 /// What went wrong, and what to do, for the user of a client.
 pub(crate) fn advice(error: &io::Error) -> String {
     advice_with(error, "--ca FILE or KUMI_CALL_CA")

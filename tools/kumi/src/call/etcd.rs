@@ -80,6 +80,7 @@ impl EtcdArgs {
             identity: self.etcd_cert.clone().zip(self.etcd_key.clone()),
             lease: self.etcd_lease,
             advertise,
+            ..Etcd::default()
         }))
     }
 }

@@ -99,7 +99,7 @@ fn lead(
     listener: &Listener,
     mut stop: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<TermEnd, MetaError> {
-    let mut dispatcher = Dispatcher::new(config.clone(), broker(config)?, session.first_call());
+    let mut dispatcher = Dispatcher::new(config.clone(), broker(config)?, session.number() << 32);
     dispatcher.leadership = Some(Rc::clone(session.leadership()));
     let listener = listener.again()?;
     within(runtime, async {
@@ -151,7 +151,7 @@ fn lead(
 async fn open(session: &Session) -> Result<(EtcdStore, Writer), EtcdError> {
     let until = session.given_up();
     loop {
-        match session.open().await {
+        match EtcdStore::open(session).await {
             Err(error @ EtcdError::NoAnswer { .. }) if Instant::now() < until => {
                 tracing::warn!(%error, "the state cannot be read yet");
                 sleep(AGAIN).await;

@@ -7,14 +7,12 @@ use std::future::pending;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use kumi_etcd::api::{self, Change};
+use kumi_etcd::{EtcdError, Gateway, Leadership, Session};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::api::{self, Change};
-use super::http::Gateway;
-use super::leadership::Leadership;
-use super::{EtcdError, Session};
 use crate::meta::paths::Estimate;
 use crate::meta::store::{MOST_WINDOWS, PlacedCall, Store, StoreError, WINDOW};
 
@@ -114,21 +112,21 @@ fn named(one: &str, other: &str) -> String {
     hash.finalize().to_hex()[..32].to_owned()
 }
 
-impl Session {
+impl EtcdStore {
     /// Reads the state. Earlier leaders can no longer write.
     ///
     /// # Errors
     /// [`EtcdError`].
-    pub async fn open(&self) -> Result<(EtcdStore, Writer), EtcdError> {
-        let mut gateway = self.gateway()?;
-        let prefix = self.prefix().to_owned();
+    pub async fn open(session: &Session) -> Result<(EtcdStore, Writer), EtcdError> {
+        let mut gateway = session.gateway()?;
+        let prefix = session.prefix().to_owned();
         let mut calls = Vec::new();
         for pair in api::all(&mut gateway, &format!("{prefix}/calls/")).await? {
             let call = serde_json::from_slice(&pair.value);
             // Without this call's record, the call might run twice.
             calls.push(call.map_err(|_| EtcdError::Content(pair.key))?);
         }
-        let (shared, leadership) = (Rc::<Shared>::default(), Rc::clone(self.leadership()));
+        let (shared, leadership) = (Rc::<Shared>::default(), Rc::clone(session.leadership()));
         let mut kept = EtcdStore {
             shared: Rc::clone(&shared),
             leadership: Rc::clone(&leadership),
@@ -140,11 +138,9 @@ impl Session {
             changes: 0,
         };
         kept.read_rest(&mut gateway).await?;
-        Ok((kept, Writer { shared, leadership, gateway, guard: self.guard.clone() }))
+        Ok((kept, Writer { shared, leadership, gateway, guard: session.guard.clone() }))
     }
-}
 
-impl EtcdStore {
     async fn read_rest(&mut self, gateway: &mut Gateway) -> Result<(), EtcdError> {
         let mut windows = api::all(gateway, &format!("{}/times/", self.prefix)).await?;
         windows.sort_by_key(|pair| pair.changed);

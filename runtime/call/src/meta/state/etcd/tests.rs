@@ -10,8 +10,9 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tokio::task::LocalSet;
 
-use super::http::Gateway;
-use super::{Candidate, Etcd, EtcdError, Session, api};
+use kumi_etcd::api;
+use kumi_etcd::Gateway;
+use super::{Candidate, Etcd, EtcdError, EtcdStore, Session};
 use crate::meta::store::Store as _;
 use crate::meta::store::tests::{Model, Step, call, histories};
 
@@ -81,10 +82,10 @@ fn run<T>(part: impl Future<Output = T>) -> T {
 /// Replays a history in which each opening is by another leader.
 async fn follow(server: &Server, set: &str, history: &[Step]) {
     let mut session = server.session(set).await;
-    let (mut store, writer) = session.open().await.expect("the state");
+    let (mut store, writer) = EtcdStore::open(&session).await.expect("the state");
     let mut writing = tokio::task::spawn_local(writer.run());
     let mut model = Model::default();
-    let mut first = session.first_call();
+    let mut first = session.number();
     for step in history.iter().chain([&Step::Reopen]) {
         model.step(&mut store, step);
         if matches!(step, Step::Reopen) {
@@ -93,9 +94,9 @@ async fn follow(server: &Server, set: &str, history: &[Step]) {
             writing.abort();
             session.release().await;
             session = server.session(set).await;
-            assert!(session.first_call() > first, "no number is used twice");
-            first = session.first_call();
-            let opened = session.open().await.expect("the state");
+            assert!(session.number() > first, "no number is used twice");
+            first = session.number();
+            let opened = EtcdStore::open(&session).await.expect("the state");
             (store, writing) = (opened.0, tokio::task::spawn_local(opened.1.run()));
             model.check(&store);
         }
@@ -117,7 +118,7 @@ fn more_than_fits_into_a_transaction_and_a_page_is_kept() {
     let Some(server) = Server::start() else { return };
     run(async {
         let session = server.session("many").await;
-        let (mut store, writer) = session.open().await.expect("the state");
+        let (mut store, writer) = EtcdStore::open(&session).await.expect("the state");
         (0..2500).for_each(|number| store.placed(&call(number, 1)));
         let noted = store.noted();
         assert_eq!((noted, store.kept()), (2500, 0), "nothing is kept before it is written");
@@ -128,7 +129,7 @@ fn more_than_fits_into_a_transaction_and_a_page_is_kept() {
         }
         session.release().await;
         let session = server.session("many").await;
-        let (store, _) = session.open().await.expect("the state");
+        let (store, _) = EtcdStore::open(&session).await.expect("the state");
         assert_eq!(store.calls().expect("calls").len(), 2500);
     });
 }
@@ -138,7 +139,7 @@ fn one_leads_and_one_that_led_writes_nothing() {
     let Some(server) = Server::start() else { return };
     run(async {
         let session = server.session("s").await;
-        let (mut store, writer) = session.open().await.expect("the state");
+        let (mut store, writer) = EtcdStore::open(&session).await.expect("the state");
         let mut other = Candidate::new(&server.settings("s"), "other").expect("a candidate");
         assert!(tokio::time::timeout(Duration::from_secs(2), other.win()).await.is_err());
         assert!(!other.leadership().leads());
@@ -155,7 +156,7 @@ fn one_leads_and_one_that_led_writes_nothing() {
         writing.await.expect("it ends by itself");
         assert_eq!((store.noted(), store.kept()), (noted_before + 1, noted_before));
         session.hold().await;
-        let (store, _) = next.open().await.expect("the state");
+        let (store, _) = EtcdStore::open(&next).await.expect("the state");
         assert_eq!(store.calls().expect("calls"), []);
     });
 }
@@ -171,7 +172,7 @@ fn what_is_no_state_and_no_etcd_is_told() {
         let change = ("/bad/calls/x".to_owned(), Some(b"{}".to_vec()));
         let guard = (session.guard.0.as_str(), session.guard.1);
         api::guarded(&mut gateway, guard, &[change]).await.expect("written");
-        match session.open().await.map(drop) {
+        match EtcdStore::open(&session).await.map(drop) {
             Err(EtcdError::Content(key)) => assert_eq!(key, "/bad/calls/x"),
             other => panic!("{other:?}"),
         }

@@ -1,9 +1,9 @@
-//! Leadership of this metaserver, and metrics of etcd.
+//! Leadership of this process, and metrics of etcd.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-/// How long etcd may delay writes before new calls are refused.
+/// How long etcd may delay writes before new work is refused.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// Metrics of requests to etcd.
@@ -62,7 +62,7 @@ impl EtcdMetrics {
     }
 }
 
-/// Leadership of this metaserver.
+/// Leadership of this process.
 #[derive(Debug, Default)]
 pub struct Leadership {
     /// Until when its lease certainly lasts. `None`: it follows.

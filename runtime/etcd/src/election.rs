@@ -1,4 +1,4 @@
-//! Election of the leading metaserver.
+//! Election of the leader.
 
 use std::hash::{BuildHasher, Hasher};
 use std::rc::Rc;
@@ -18,14 +18,14 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The value of the leader's key.
 #[derive(Debug, Serialize, Deserialize)]
 struct Leader {
-    /// The leader's address for clients and servers.
+    /// The leader's address for those who look for it.
     address: String,
     name: String,
     /// Random identity of the process.
     id: u64,
 }
 
-/// A metaserver that wants to lead.
+/// A process that wants to lead.
 pub struct Candidate {
     settings: Rc<Etcd>,
     leadership: Rc<Leadership>,
@@ -164,7 +164,7 @@ impl Candidate {
     }
 }
 
-/// The stored number with which a leader began to number calls.
+/// The stored number of the last leader.
 fn number(value: Option<Vec<u8>>, key: &str) -> Result<u64, EtcdError> {
     let Some(value) = value else { return Ok(0) };
     let text = String::from_utf8(value).ok();

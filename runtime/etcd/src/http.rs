@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -19,11 +19,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::leadership::Leadership;
-use super::{Etcd, EtcdError, code};
-use crate::tls;
+use super::{Etcd, EtcdError, code, tls};
 
-/// Time limit for connecting, and for a request.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// Most bytes of an answer.
 const MOST_ANSWER: usize = 64 << 20;
 
@@ -79,7 +76,7 @@ impl Gateway {
             let identity = settings.identity.as_ref();
             let identity =
                 identity.map(|(certificate, key)| (Path::new(certificate), Path::new(key)));
-            let config = tls::of_client(settings.ca.as_deref(), identity)?;
+            let config = tls::config(settings.ca.as_deref(), identity)?;
             Some(TlsConnector::from(Arc::new(config)))
         } else {
             None
@@ -160,7 +157,7 @@ impl Gateway {
     async fn post_once(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
         let begin = Instant::now();
         self.leadership.figures.asked();
-        let answer = match timeout(PATIENCE, self.exchange(path, body)).await {
+        let answer = match timeout(self.settings.patience, self.exchange(path, body)).await {
             Ok(answer) => answer?,
             Err(_) => return Err(self.away(&"no answer in time")),
         };

@@ -1,4 +1,4 @@
-//! Term of a leading metaserver: its key and its lease.
+//! Term of a leader: its key and its lease.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,8 +24,8 @@ pub struct Session {
     lease: i64,
     /// When it asked for the latest renewal that etcd granted.
     sure: Cell<Instant>,
-    /// The high bits of its call numbers.
-    first: u64,
+    /// Its number among leaders.
+    number: u64,
 }
 
 impl Session {
@@ -35,19 +35,19 @@ impl Session {
         leadership: &Rc<Leadership>,
         guard: (String, i64),
         (lease, begun): (i64, Instant),
-        first: u64,
+        number: u64,
     ) -> Result<Session, EtcdError> {
         let gateway = Mutex::new(Gateway::new(settings, leadership)?);
         let (settings, leadership) = (Rc::clone(settings), Rc::clone(leadership));
         let sure = Cell::new(begun);
-        let session = Session { settings, leadership, gateway, guard, lease, sure, first };
+        let session = Session { settings, leadership, gateway, guard, lease, sure, number };
         session.lasts(begun);
         Ok(session)
     }
 
-    /// The first call number: no other leader has used it or a higher one before.
-    pub fn first_call(&self) -> u64 {
-        self.first << 32
+    /// Its number: no other leader has had it or a higher one before.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// A connection of its own.
@@ -92,7 +92,7 @@ impl Session {
                 timeout_at(self.given_up().into(), api::keep_alive(&mut gateway, self.lease));
             let Ok(kept) = kept.await else {
                 tracing::error!(
-                    "etcd was out of reach for two leases; another metaserver may lead"
+                    "etcd was out of reach for two leases; another may lead"
                 );
                 return;
             };

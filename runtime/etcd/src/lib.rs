@@ -1,0 +1,125 @@
+//! Several processes with their state in etcd, of which one leads: heads of a cluster, or metaservers.
+//!
+//! This crate must never know what the state is. The leader has created the key `PREFIX/leader`, which disappears with its lease. Each write is a
+//! transaction on the condition that this very key still exists. So a deposed leader writes nothing.
+
+pub mod api;
+mod election;
+mod http;
+mod leadership;
+mod session;
+mod tls;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use election::Candidate;
+pub use http::Gateway;
+pub use leadership::{EtcdMetrics, Leadership};
+pub use session::Session;
+
+/// Settings of a process that is one of several.
+#[derive(Clone)]
+pub struct Etcd {
+    /// `http://HOST:PORT` or `https://HOST:PORT`; any of them may be down.
+    pub endpoints: Vec<String>,
+    /// Prefix of all keys. Processes with the same prefix are one set.
+    pub prefix: String,
+    /// The user at etcd; empty: anonymous.
+    pub user: String,
+    /// The user's password.
+    pub password: String,
+    /// A PEM file with the trusted authorities for `https://`. `None`: the authorities that the system
+    /// trusts.
+    pub ca: Option<PathBuf>,
+    /// Client certificate and its key (PEM).
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Time after which another takes over from a leader that has gone. Whole seconds, at least 2.
+    pub lease: Duration,
+    /// Time limit for connecting, and for a request.
+    pub patience: Duration,
+    /// The address of this process for those who look for the leader.
+    pub advertise: String,
+}
+
+impl fmt::Debug for Etcd {
+    /// Without the password: it is a secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Etcd { endpoints, prefix, user, lease, advertise, .. } = self;
+        let mut shown = out.debug_struct("Etcd");
+        shown.field("endpoints", endpoints).field("prefix", prefix).field("user", user);
+        shown.field("lease", lease).field("advertise", advertise).finish_non_exhaustive()
+    }
+}
+
+/// Errors of etcd.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum EtcdError {
+    /// Nothing answers at the endpoint, or not in time.
+    #[error("etcd at {endpoint} does not answer: {why}; check its address, and that etcd runs")]
+    NoAnswer {
+        /// The endpoint.
+        endpoint: String,
+        /// The reason.
+        why: String,
+    },
+    /// The text is not an address of etcd.
+    #[error("{0} is not an address of etcd: use http://HOST:PORT or https://HOST:PORT")]
+    Address(String),
+    /// etcd refuses a request.
+    #[error("etcd refuses: {text} (code {code}){}", advice(*code))]
+    Refused {
+        /// The gRPC code.
+        code: u64,
+        /// etcd's message.
+        text: String,
+    },
+    /// This version does not understand etcd's answer.
+    #[error("etcd sent something other than {0}; is it etcd 3.4 or newer?")]
+    Answer(String),
+    /// This version does not understand the value of this key.
+    #[error("the value of `{0}` in etcd is invalid; does something else use the prefix?")]
+    Content(String),
+    /// Another process leads.
+    #[error("another leads now")]
+    Deposed,
+    /// The files cannot be used for TLS.
+    #[error("{0}")]
+    Tls(String),
+}
+
+/// gRPC codes, as the gateway reports them.
+mod code {
+    pub const INVALID: u64 = 3;
+    pub const DENIED: u64 = 7;
+    pub const EXHAUSTED: u64 = 8;
+    pub const NOBODY: u64 = 16;
+}
+
+fn advice(code: u64) -> &'static str {
+    match code {
+        code::EXHAUSTED => {
+            "; its space is used up: compact and defragment it, then disarm its alarm"
+        }
+        code::DENIED => "; grant its user reading and writing of the prefix",
+        code::NOBODY | code::INVALID => "; check the user of etcd and its password",
+        _ => "",
+    }
+}
+
+impl Default for Etcd {
+    fn default() -> Etcd {
+        Etcd {
+            endpoints: Vec::new(),
+            prefix: "/kumi".to_owned(),
+            user: String::new(),
+            password: String::new(),
+            ca: None,
+            identity: None,
+            lease: Duration::from_secs(5),
+            patience: Duration::from_secs(3),
+            advertise: String::new(),
+        }
+    }
+}
