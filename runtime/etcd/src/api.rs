@@ -7,16 +7,23 @@ use serde_json::{Value, json};
 use super::EtcdError;
 use super::http::Gateway;
 
-/// Most pairs in one answer.
-const PAGE: u32 = 1000;
+/// Pairs that the first answer may have, and most pairs of any.
+const PAGES: (usize, usize) = (64, 1024);
+/// Bytes of values that an answer should have at most. The next one has fewer pairs if it had more.
+const PAGE_BYTES: usize = 8 << 20;
 
 /// A key with its value in etcd.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
+    /// The key.
     pub key: String,
+    /// Its value.
     pub value: Vec<u8>,
+    /// The revision that created it.
     pub created: i64,
+    /// The revision that changed it last.
     pub changed: i64,
+    /// The lease with which it goes; 0: none.
     pub lease: i64,
 }
 
@@ -74,17 +81,25 @@ pub async fn get(gateway: &mut Gateway, key: &str) -> Result<Option<Pair>, EtcdE
 /// All pairs whose keys have this prefix, in order.
 pub async fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<Pair>, EtcdError> {
     let (mut from, end) = (prefix.as_bytes().to_vec(), behind(prefix));
-    let mut found = Vec::new();
+    let (mut found, mut page) = (Vec::new(), PAGES.0);
     loop {
-        let body = json!({ "key": coded(&from), "range_end": coded(&end), "limit": PAGE });
-        let some = pairs(&gateway.post("/v3/kv/range", &body).await?)?;
-        let count = some.len();
+        let body = json!({ "key": coded(&from), "range_end": coded(&end), "limit": page });
+        let some = match gateway.post("/v3/kv/range", &body).await {
+            Err(EtcdError::LongAnswer { .. }) if page > 1 => {
+                page /= 2;
+                continue;
+            }
+            answer => pairs(&answer?)?,
+        };
+        let (count, asked) = (some.len(), page);
+        let bytes: usize = some.iter().map(|pair| pair.value.len()).sum();
+        page = (page * 2).min(PAGES.1).min(PAGE_BYTES * count.max(1) / bytes.max(1)).max(1);
         if let Some(last) = some.last() {
             from = last.key.as_bytes().to_vec();
             from.push(0);
         }
         found.extend(some);
-        if count < PAGE as usize {
+        if count < asked {
             return Ok(found);
         }
     }

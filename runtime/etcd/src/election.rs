@@ -4,13 +4,15 @@ use std::hash::{BuildHasher, Hasher};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
+use kumi_leadership::{Claim, LeaderKey, Step, next_step};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+use super::api::Pair;
 use super::http::Gateway;
 use super::leadership::Leadership;
 use super::session::Session;
-use super::{Etcd, EtcdError, api};
+use super::{Etcd, EtcdError, api, clock};
 
 /// How often a follower checks whether there is a leader.
 const LOOK: Duration = Duration::from_millis(500);
@@ -32,8 +34,8 @@ pub struct Candidate {
     gateway: Gateway,
     name: String,
     id: u64,
-    /// The lease of its latest attempt, and when it asked for that.
-    lease: Option<(i64, Instant)>,
+    /// Its latest attempt.
+    claim: Option<Claim>,
     /// Until when it leaves leadership to others, and why.
     rest: Option<(Instant, EtcdError)>,
 }
@@ -54,7 +56,7 @@ impl Candidate {
             gateway,
             name: name.to_owned(),
             id,
-            lease: None,
+            claim: None,
             rest: None,
         })
     }
@@ -100,68 +102,81 @@ impl Candidate {
         let leads = api::get(&mut self.gateway, &leader).await?;
         // Not earlier: if this one leads already, that number is in use.
         let numbered = api::get(&mut self.gateway, &numbers).await?;
-        if let Some(pair) = leads {
-            let found: Leader = serde_json::from_slice(&pair.value)
-                .map_err(|_| EtcdError::Content(leader.clone()))?;
-            // The answer to the claim may have been lost.
-            if let Some((lease, begun)) = self.lease
-                && (found.id, pair.lease) == (self.id, lease)
-            {
-                let first = number(numbered.map(|pair| pair.value), &numbers)?;
-                return self.lead((lease, begun), pair.created, first).map(Some);
+        let found = leads.map(|pair| known_leader(&leader, &pair)).transpose()?;
+        let own = |address: &str| self.settings.exclusive && address == self.settings.advertise;
+        let key = found.as_ref().map(|(key, _, address)| LeaderKey {
+            maker: if own(address) { self.id } else { key.maker },
+            lease: key.lease,
+        });
+        match (next_step(self.id, self.claim, key), found) {
+            (Step::Follow, found) => {
+                let address = found.map(|(.., address)| address).unwrap_or_default();
+                self.leadership.follow(&address);
+                Ok(None)
             }
-            if found.id == self.id {
-                // A lease of an earlier term. Nobody else waits for its end.
+            (Step::EndEarlier(lease), _) => {
                 self.leadership.follow("");
-                api::revoke(&mut self.gateway, pair.lease).await?;
-                return Ok(None);
+                api::revoke(&mut self.gateway, lease).await?;
+                Ok(None)
             }
-            self.leadership.follow(&found.address);
-            return Ok(None);
+            // The answer to the claim was lost.
+            (Step::Lead(claim), found) => {
+                let number = number(numbered.map(|pair| pair.value), &numbers)?;
+                let created = found.map_or(0, |(_, created, _)| created);
+                self.lead(claim, created, number).map(Some)
+            }
+            (Step::Claim, _) => self.claim(numbered).await,
         }
+    }
+
+    /// Nobody leads: makes the leader's key.
+    async fn claim(&mut self, numbered: Option<Pair>) -> Result<Option<Session>, EtcdError> {
         if let Some((_, why)) = self.rest.as_ref().filter(|(until, _)| Instant::now() < *until) {
             return Err(why.clone());
         }
         self.rest = None;
         self.leadership.follow("");
+        let (leader, numbers) = (self.key("leader"), self.key("numbers"));
         let was = numbered.as_ref().map_or(0, |pair| pair.changed);
-        let before = number(numbered.map(|pair| pair.value), &numbers)?;
-        let first = after(before);
-        let begun = Instant::now();
+        let number = after(number(numbered.map(|pair| pair.value), &numbers)?);
+        let asked = clock::now();
         let lease = api::grant(&mut self.gateway, self.settings.lease.as_secs()).await?;
-        self.lease = Some((lease, begun));
+        let claim = Claim { lease, asked };
+        self.claim = Some(claim);
         let address = self.settings.advertise.clone();
         let value = Leader { address, name: self.name.clone(), id: self.id };
         // Numbers and texts always serialise.
         let value = serde_json::to_vec(&value).unwrap_or_default();
-        let first_text = first.to_string();
+        let number_text = number.to_string();
         let claimed = api::claim(
             &mut self.gateway,
             (&leader, &value, lease),
-            (&numbers, was, first_text.as_bytes()),
+            (&numbers, was, number_text.as_bytes()),
         )
         .await?;
         match claimed {
-            Some(created) => self.lead((lease, begun), created, first).map(Some),
+            Some(created) => self.lead(claim, created, number).map(Some),
             None => {
-                self.lease = None;
+                self.claim = None;
                 api::revoke(&mut self.gateway, lease).await?;
                 Ok(None)
             }
         }
     }
 
-    fn lead(
-        &mut self,
-        (lease, begun): (i64, Instant),
-        created: i64,
-        first: u64,
-    ) -> Result<Session, EtcdError> {
-        self.lease = None;
+    fn lead(&mut self, claim: Claim, created: i64, number: u64) -> Result<Session, EtcdError> {
+        self.claim = None;
         let guard = (self.key("leader"), created);
         let (settings, leadership) = (&self.settings, &self.leadership);
-        Session::new(settings, leadership, guard, (lease, begun), first)
+        Session::new(settings, leadership, guard, (claim.lease, claim.asked), number)
     }
+}
+
+/// Who leads by the key `key`, in which revision it was made, and the leader's address.
+fn known_leader(key: &str, pair: &Pair) -> Result<(LeaderKey, i64, String), EtcdError> {
+    let found: Leader =
+        serde_json::from_slice(&pair.value).map_err(|_| EtcdError::Content(key.to_owned()))?;
+    Ok((LeaderKey { maker: found.id, lease: pair.lease }, pair.created, found.address))
 }
 
 /// The stored number of the last leader.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -203,7 +203,13 @@ impl Gateway {
         let answer = sender.send_request(request).await.map_err(|error| self.away(&error))?;
         let status = answer.status();
         let whole = Limited::new(answer.into_body(), MOST_ANSWER).collect().await;
-        let whole = whole.map_err(|error| self.away(&error))?;
+        let whole = whole.map_err(|error| {
+            if error.downcast_ref::<LengthLimitError>().is_some() {
+                EtcdError::LongAnswer { endpoint: self.place().to_owned() }
+            } else {
+                self.away(&error)
+            }
+        })?;
         self.sender = Some(sender);
         Ok((status, whole.to_bytes()))
     }

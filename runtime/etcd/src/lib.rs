@@ -4,6 +4,7 @@
 //! transaction on the condition that this very key still exists. So a deposed leader writes nothing.
 
 pub mod api;
+mod clock;
 mod election;
 mod http;
 mod leadership;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 pub use election::Candidate;
 pub use http::Gateway;
-pub use leadership::{EtcdMetrics, Leadership};
+pub use leadership::{Certainty, EtcdMetrics, Leadership};
 pub use session::Session;
 
 /// Settings of a process that is one of several.
@@ -39,6 +40,11 @@ pub struct Etcd {
     pub lease: Duration,
     /// Time limit for connecting, and for a request.
     pub patience: Duration,
+    /// Only one process at a time can be at the address `advertise`. So a leader's key with that address is of a process that
+    /// is dead, and its lease is ended at once.
+    pub exclusive: bool,
+    /// No other process wants to lead: while etcd is away, a leader waits for it as long as it takes.
+    pub alone: bool,
     /// The address of this process for those who look for the leader.
     pub advertise: String,
 }
@@ -74,6 +80,14 @@ pub enum EtcdError {
         code: u64,
         /// etcd's message.
         text: String,
+    },
+    /// An answer is longer than any that should come.
+    #[error(
+        "etcd at {endpoint} sends more than 64 MiB at once; does something else use the prefix?"
+    )]
+    LongAnswer {
+        /// The endpoint.
+        endpoint: String,
     },
     /// This version does not understand etcd's answer.
     #[error("etcd sent something other than {0}; is it etcd 3.4 or newer?")]
@@ -119,6 +133,8 @@ impl Default for Etcd {
             identity: None,
             lease: Duration::from_secs(5),
             patience: Duration::from_secs(3),
+            exclusive: false,
+            alone: false,
             advertise: String::new(),
         }
     }

@@ -2,14 +2,15 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use kumi_leadership::{Nanos, Term};
 use tokio::sync::Mutex;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use super::http::Gateway;
 use super::leadership::Leadership;
-use super::{Etcd, EtcdError, api};
+use super::{Etcd, EtcdError, api, clock};
 
 /// Pause before the next attempt to renew a lease.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -22,8 +23,7 @@ pub struct Session {
     /// The leader's key, and the revision that created it.
     pub guard: (String, i64),
     lease: i64,
-    /// When it asked for the latest renewal that etcd granted.
-    sure: Cell<Instant>,
+    term: Cell<Term>,
     /// Its number among leaders.
     number: u64,
 }
@@ -34,15 +34,15 @@ impl Session {
         settings: &Rc<Etcd>,
         leadership: &Rc<Leadership>,
         guard: (String, i64),
-        (lease, begun): (i64, Instant),
+        (lease, asked): (i64, Nanos),
         number: u64,
     ) -> Result<Session, EtcdError> {
         let gateway = Mutex::new(Gateway::new(settings, leadership)?);
         let (settings, leadership) = (Rc::clone(settings), Rc::clone(leadership));
-        let sure = Cell::new(begun);
-        let session = Session { settings, leadership, gateway, guard, lease, sure, number };
-        session.lasts(begun);
-        Ok(session)
+        let term = Term::new(clock::nanos(settings.lease), asked);
+        leadership.lead(&term, &settings.advertise);
+        let term = Cell::new(term);
+        Ok(Session { settings, leadership, gateway, guard, lease, term, number })
     }
 
     /// Its number: no other leader has had it or a higher one before.
@@ -68,16 +68,16 @@ impl Session {
         &self.settings.prefix
     }
 
-    /// etcd counts the lease from later than this, so this process stops a little earlier.
-    fn lasts(&self, asked: Instant) {
-        let lease = self.settings.lease;
-        self.sure.set(asked);
-        self.leadership.lead_until(asked + lease - lease / 5, &self.settings.advertise);
+    /// How long to wait for etcd at most. Its lease has ended then, and whoever reaches etcd leads.
+    pub fn patience(&self) -> Duration {
+        clock::left(self.term.get().given_up())
     }
 
-    /// When to stop waiting for etcd. Its lease has ended then, and whoever reaches etcd leads.
-    pub fn given_up(&self) -> Instant {
-        self.sure.get() + 2 * self.settings.lease
+    fn renewed(&self, asked: Nanos) {
+        let mut term = self.term.get();
+        term.renewed(asked);
+        self.term.set(term);
+        self.leadership.lead(&term, &self.settings.advertise);
     }
 
     /// Renews the lease until it has ended, or until etcd has been out of reach for two leases. While etcd
@@ -86,21 +86,22 @@ impl Session {
         let mut pause = Duration::ZERO;
         loop {
             sleep(pause).await;
-            let asked = Instant::now();
+            let asked = clock::now();
             let mut gateway = self.gateway.lock().await;
-            let kept =
-                timeout_at(self.given_up().into(), api::keep_alive(&mut gateway, self.lease));
-            let Ok(kept) = kept.await else {
-                tracing::error!(
-                    "etcd was out of reach for two leases; another may lead"
-                );
+            let kept = api::keep_alive(&mut gateway, self.lease);
+            let kept = if self.settings.alone {
+                kept.await
+            } else if let Ok(kept) = timeout(self.patience(), kept).await {
+                kept
+            } else {
+                tracing::error!("etcd was out of reach for two leases; another may lead");
                 return;
             };
             drop(gateway);
             match kept {
                 Ok(true) => {
-                    self.lasts(asked);
-                    pause = self.settings.lease / 3;
+                    self.renewed(asked);
+                    pause = clock::left(self.term.get().renewal());
                 }
                 Ok(false) => return,
                 Err(error) => {

@@ -149,7 +149,7 @@ fn lead(
 
 /// Reads the state as soon as etcd allows it. After two leases without success another may try.
 async fn open(session: &Session) -> Result<(EtcdStore, Writer), EtcdError> {
-    let until = session.given_up();
+    let until = Instant::now() + session.patience();
     loop {
         match EtcdStore::open(session).await {
             Err(error @ EtcdError::NoAnswer { .. }) if Instant::now() < until => {

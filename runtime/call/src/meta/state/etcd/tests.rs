@@ -10,11 +10,11 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tokio::task::LocalSet;
 
-use kumi_etcd::api;
-use kumi_etcd::Gateway;
 use super::{Candidate, Etcd, EtcdError, EtcdStore, Session};
 use crate::meta::store::Store as _;
 use crate::meta::store::tests::{Model, Step, call, histories};
+use kumi_etcd::Gateway;
+use kumi_etcd::api;
 
 const LONG: Duration = Duration::from_secs(30);
 
