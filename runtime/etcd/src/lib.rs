@@ -2,6 +2,7 @@
 //!
 //! This crate must never know what the state is. The leader has created the key `PREFIX/leader`, which disappears with its lease. Each write is a
 //! transaction on the condition that this very key still exists. So a deposed leader writes nothing.
+#![forbid(unsafe_code)]
 
 pub mod api;
 mod clock;

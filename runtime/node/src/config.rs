@@ -4,7 +4,7 @@
 //! that is read is checked as a whole, so that nothing later has to doubt it.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use kumi_control::head::check_policy;
@@ -22,10 +22,12 @@ mod job;
 mod kinds;
 mod limits;
 mod members;
+mod metrics;
 mod node;
 mod privacy;
 mod quotas;
 mod retention;
+mod state;
 mod users;
 mod web;
 pub use devices::{DeviceList, check_devices};
@@ -36,8 +38,11 @@ pub use node::{NodeConfig, on_link};
 pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
 pub use retention::Retention;
+pub use state::EtcdAccess;
 pub use users::check_users;
 pub use web::Web;
+
+use metrics::{LOCALHOST, listening_address};
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
 pub const MIN_SLICE_US: u64 = 250;
@@ -50,8 +55,6 @@ pub const MOST_NUMBERS: u32 = 4096;
 const _: () = assert!(MOST_NUMBERS as usize == MAX_NODES);
 /// The least that a daemon of a node is given, in bytes.
 const LEAST_DAEMON_MEMORY: u64 = 256 << 20;
-/// Where a port alone is served on real hosts.
-const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Longest cluster name, so that names of namespaces and control groups stay within their limits.
 pub const MAX_NAME: usize = 24;
 
@@ -65,6 +68,12 @@ pub struct ClusterConfig {
     pub kind: ClusterKind,
     /// Where the head listens (TLS).
     pub head: SocketAddr,
+    /// Where heads listen, if there are several, the first of them at `head`. One leads, the others wait for it to be gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heads: Vec<SocketAddr>,
+    /// Where the head's state is: `etcd://HOST:PORT,HOST:PORT`. Without it a file in the cluster's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// Slice in microseconds; 0: the head chooses one of 1 to 100 ms, by the jobs that take turns.
     #[serde(default = "defaults::slice_us")]
     pub slice_us: u64,
@@ -152,6 +161,9 @@ pub struct ClusterConfig {
     /// Where browsers see the cluster.
     #[serde(default, skip_serializing_if = "Web::says_nothing")]
     pub web: Web,
+    /// How heads use etcd.
+    #[serde(default, skip_serializing_if = "EtcdAccess::says_nothing")]
+    pub etcd: EtcdAccess,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -221,17 +233,6 @@ pub fn check_name(name: &str) -> Result<(), ConfigError> {
         invalid(format!(
             "the cluster name {name:?} is not 1 to {MAX_NAME} of a-z, 0-9 and - (not first or last)"
         ))
-    }
-}
-
-/// `PORT` with the address that goes with it, or `ADDRESS:PORT`.
-fn listening_address(text: &str, address: IpAddr) -> Result<SocketAddr, ConfigError> {
-    let port = text.parse().ok().map(|port| SocketAddr::new(address, port));
-    match port.or_else(|| text.parse().ok()) {
-        Some(found) if found.port() != 0 => Ok(found),
-        _ => invalid(format!(
-            "metrics is {text:?}, which is neither a port from 1 to 65535 nor an address with one, as 127.0.0.1:9464 or [::1]:9464"
-        )),
     }
 }
 
@@ -329,6 +330,7 @@ impl ClusterConfig {
         self.quota.validate()?;
         self.retention.validate(&self.quota)?;
         self.web.validate()?;
+        self.check_state()?;
         self.validate_nodes()
     }
 
@@ -344,7 +346,7 @@ impl ClusterConfig {
         node::check_links(self)?;
         devices::check_names(self.members().map(|(_, node)| &node.devices))?;
         let mut names = BTreeSet::new();
-        let mut endpoints = BTreeSet::from([self.head]);
+        let mut endpoints: BTreeSet<_> = self.heads().into_iter().collect();
         for (_, node) in self.members() {
             if node.name.is_empty() || node.name.len() > 64 || node.name.contains(char::is_control)
             {
@@ -381,39 +383,6 @@ impl ClusterConfig {
             }
         }
         Ok(())
-    }
-
-    /// Where `node` serves its figures, if it is to. `told`, from the command line, replaces what the
-    /// file says. A port alone is for this machine only: it goes with 127.0.0.1, or in a local cluster
-    /// with the node's own address, so that each of its nodes has one.
-    ///
-    /// # Errors
-    /// When it is neither a port nor an address with a port, or there is no such node.
-    pub fn metrics_of(
-        &self,
-        node: NodeId,
-        told: Option<&str>,
-    ) -> Result<Option<SocketAddr>, ConfigError> {
-        let Some(text) = told.or(self.metrics.as_deref()) else { return Ok(None) };
-        let own = match self.kind {
-            ClusterKind::Local => self.node(node)?.address,
-            ClusterKind::Hosts => LOCALHOST,
-        };
-        listening_address(text, own).map(Some)
-    }
-
-    /// Where the head serves its figures, if it is to; as [`ClusterConfig::metrics_of`], with the head's
-    /// own address.
-    ///
-    /// # Errors
-    /// When it is neither a port nor an address with a port.
-    pub fn metrics_of_head(&self, told: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
-        let Some(text) = told.or(self.head_metrics.as_deref()) else { return Ok(None) };
-        let own = match self.kind {
-            ClusterKind::Local => self.head.ip(),
-            ClusterKind::Hosts => LOCALHOST,
-        };
-        listening_address(text, own).map(Some)
     }
 
     /// The mode as the scheduler says it.

@@ -16,17 +16,19 @@ const ATTEMPTS: Duration = Duration::from_millis(500);
 const REMINDER: Duration = Duration::from_secs(60);
 
 /// Tells what is waited for: at once, and now and then.
-struct Patience<'a> {
+pub(crate) struct Patience<'a> {
     what: &'a str,
     told: Option<tokio::time::Instant>,
 }
 
 impl<'a> Patience<'a> {
-    fn new(what: &'a str) -> Self {
+    /// Waits for this.
+    pub(crate) fn new(what: &'a str) -> Self {
         Self { what, told: None }
     }
 
-    async fn wait(&mut self) {
+    /// Until it is worth another look.
+    pub(crate) async fn wait(&mut self) {
         let due = self.told.is_none_or(|told| told.elapsed() >= REMINDER);
         if due {
             self.told = Some(tokio::time::Instant::now());
@@ -67,15 +69,7 @@ pub(crate) async fn listen(
         match bind(address).await {
             Ok(listener) => return Ok(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => patience.wait().await,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                return Err(in_use(address, pid));
-            }
-            Err(error) => {
-                return Err(Failure::new(
-                    ExitCode::MachineLimits,
-                    format!("{address} cannot be listened on: {error}"),
-                ));
-            }
+            Err(error) => return Err(failure(address, &error, pid)),
         }
     }
 }
@@ -83,6 +77,14 @@ pub(crate) async fn listen(
 async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address).await?;
     tcp::prepare(&listener).map(|()| listener)
+}
+
+/// Why an address of this machine cannot be listened on, and what to do.
+pub(crate) fn failure(address: SocketAddr, error: &io::Error, pid: Option<&Path>) -> Failure {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        return in_use(address, pid);
+    }
+    Failure::new(ExitCode::MachineLimits, format!("{address} cannot be listened on: {error}"))
 }
 
 fn in_use(address: SocketAddr, pid: Option<&Path>) -> Failure {

@@ -50,6 +50,11 @@ pub fn drains(dir: &Path) -> PathBuf {
     dir.join("head.drained")
 }
 
+/// Room on the disk that is kept for the job table.
+pub fn head_reserve(dir: &Path) -> PathBuf {
+    dir.join("head.reserve")
+}
+
 /// Where the head listens for clients of its machine.
 pub fn head_socket(dir: &Path) -> PathBuf {
     dir.join("head.sock")

@@ -53,6 +53,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         ("retention", &node, "Retention", &retention),
         ("privacy", &node, "Privacy", &privacy),
         ("web", &node, "Web", &Value::Null),
+        ("etcd", &node, "EtcdAccess", &Value::Null),
         ("nodes", &node, "NodeConfig", &cluster["nodes"][0]),
         ("user", &users, "UserEntry", &Value::Null),
         ("token", &users, "Token", &Value::Null),
@@ -108,7 +109,7 @@ fn kind(source: &Source, ty: &str) -> String {
         return format!("list of {}", kind(source, inner));
     }
     match ty {
-        "String" => "text".to_owned(),
+        "String" | "PathBuf" => "text".to_owned(),
         "bool" => "`true` or `false`".to_owned(),
         "f32" | "f64" => "number".to_owned(),
         "u8" | "u16" | "u32" | "u64" | "usize" => "whole number".to_owned(),

@@ -1,6 +1,6 @@
 //! Command line of `kumi`.
 
-use crate::cluster::JobDefaultArgs;
+use crate::cluster::{JobDefaultArgs, StateArgs};
 use crate::parse;
 use crate::terminal::TerminalArgs;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -111,9 +111,11 @@ pub struct AddressArgs {
     pub ipv6: bool,
 }
 
-/// Sharing of processors, and the shape of the control tree.
+/// Sharing of processors, the shape of the control tree, and where its state is.
 #[derive(Clone, Debug, Args)]
 pub struct SharingArgs {
+    #[command(flatten)]
+    pub state: StateArgs,
     /// Length of a time slice, 250us to 10s; auto: 1ms to 100ms, the fewer jobs take turns the longer
     #[arg(long, value_name = "TIME", value_parser = parse::slice, default_value = "auto")]
     pub slice: SliceLength,

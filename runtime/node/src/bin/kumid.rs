@@ -13,8 +13,9 @@ use kumi_sched::NodeId;
 const HELP: &str = "\
 kumid: daemon of a Kumi cluster; started by `kumi cluster up`, or by hand on real hosts:
 
-    kumid head --cluster-dir DIR [--metrics [ADDRESS:]PORT]
-                                           the head of the cluster
+    kumid head --cluster-dir DIR [--head I] [--metrics [ADDRESS:]PORT]
+                                           the head of the cluster, or one of several: number I, or
+                                           the first whose address is of this machine
     kumid node --cluster-dir DIR --node I [--metrics [ADDRESS:]PORT]
                                            the daemon of node I; with --metrics each serves figures
                                            to Prometheus there, whatever cluster.toml says
@@ -27,7 +28,7 @@ head leaves them running.
 ";
 
 enum Invocation {
-    Head(PathBuf, Option<String>),
+    Head(PathBuf, Option<usize>, Option<String>),
     Node(PathBuf, NodeId, Option<String>),
     Rank(i32, u32),
     Watch(Vec<PathBuf>),
@@ -37,6 +38,19 @@ enum Invocation {
 
 fn usage(message: &str) -> Failure {
     Failure::new(Code::Usage, format!("{message}; see `kumid --help`"))
+}
+
+/// Takes `--head I` out of the words for a head.
+fn take_head(words: &mut Vec<&str>) -> Result<Option<usize>, Failure> {
+    let Some(at) = words.iter().position(|word| *word == "--head") else { return Ok(None) };
+    if words.first() != Some(&"head") {
+        return Err(usage("--head is for `kumid head`"));
+    }
+    let Some(number) = words.get(at + 1).and_then(|word| word.parse().ok()) else {
+        return Err(usage("--head needs the number of a head"));
+    };
+    words.drain(at..at + 2);
+    Ok(Some(number))
 }
 
 fn parse(arguments: &[String]) -> Result<Invocation, Failure> {
@@ -51,6 +65,7 @@ fn parse(arguments: &[String]) -> Result<Invocation, Failure> {
         metrics = Some((*address).to_owned());
         words.drain(at..at + 2);
     }
+    let head = take_head(&mut words)?;
     match words[..] {
         ["rank", spec, local] => {
             let parsed = spec.parse().ok().zip(local.parse().ok());
@@ -61,7 +76,7 @@ fn parse(arguments: &[String]) -> Result<Invocation, Failure> {
         ["watch", ref groups @ ..] => {
             Ok(Invocation::Watch(groups.iter().map(PathBuf::from).collect()))
         }
-        ["head", "--cluster-dir", dir] => Ok(Invocation::Head(dir.into(), metrics)),
+        ["head", "--cluster-dir", dir] => Ok(Invocation::Head(dir.into(), head, metrics)),
         ["node", "--cluster-dir", dir, "--node", node]
         | ["node", "--node", node, "--cluster-dir", dir] => {
             let node =
@@ -97,10 +112,10 @@ fn main() -> ExitCode {
     let result = parse(&arguments).and_then(|call| match call {
         Invocation::Rank(spec, local) => Ok(job::shim::main(spec, local)),
         Invocation::Watch(groups) => Ok(watch::main(groups)),
-        Invocation::Head(dir, metrics) => {
+        Invocation::Head(dir, number, metrics) => {
             close_inherited();
             kumi_node::log::start(kumi_node::log::LevelFilter::INFO);
-            head::run(&dir, metrics.as_deref()).map(|()| Code::Ok)
+            head::run(&dir, number, metrics.as_deref()).map(|()| Code::Ok)
         }
         Invocation::Node(dir, number, metrics) => {
             close_inherited();

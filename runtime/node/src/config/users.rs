@@ -36,10 +36,10 @@ pub(super) fn validate(node: &NodeConfig) -> Result<(), ConfigError> {
 }
 
 impl ClusterConfig {
-    /// Whether a node is on the machine of the head.
+    /// Whether a node is on the machine of a head.
     #[must_use]
     pub fn is_with_head(&self, node: NodeId) -> bool {
-        let at_head = |node: &NodeConfig| node.address == self.head.ip();
+        let at_head = |node: &NodeConfig| self.has_head_at(node.address);
         self.kind == ClusterKind::Local || self.node(node).is_ok_and(at_head)
     }
 

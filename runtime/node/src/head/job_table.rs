@@ -2,7 +2,7 @@
 //!
 //! A table of one of the seven versions before is brought up to date when it is opened.
 
-mod earlier;
+pub(super) mod earlier;
 mod usage;
 
 use std::collections::BTreeSet;
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kumi_control::message::{CONTROL_VERSION, JobRecord, JobState};
+use kumi_etcd::EtcdError;
 use kumi_sched::JobId;
 use rusqlite::{Connection, TransactionBehavior, params};
 
@@ -56,6 +57,20 @@ pub enum TableError {
         /// The error.
         reason: String,
     },
+    /// A record in etcd was written by another version of Kumi.
+    #[error(
+        "the job table in etcd was written by another version ({found}, this is {CONTROL_VERSION}); let heads of that version lead, or remove its keys"
+    )]
+    EtcdVersion {
+        /// Its version.
+        found: u32,
+    },
+    /// etcd says no, or cannot be used.
+    #[error("the job table in etcd cannot be used: {0}")]
+    Etcd(#[from] kumi_etcd::EtcdError),
+    /// Another head leads.
+    #[error("another head leads")]
+    Deposed,
     /// A record does not encode.
     #[error("a record cannot be encoded: {0}")]
     Encode(#[from] postcard::Error),
@@ -64,7 +79,9 @@ pub enum TableError {
 impl From<TableError> for Failure {
     fn from(error: TableError) -> Self {
         let code = match error {
-            TableError::Version { .. } => ExitCode::Version,
+            TableError::Version { .. } | TableError::EtcdVersion { .. } => ExitCode::Version,
+            TableError::Etcd(EtcdError::Address(_) | EtcdError::Tls(_)) => ExitCode::BadConfig,
+            TableError::Etcd(EtcdError::NoAnswer { .. }) => ExitCode::Unavailable,
             _ => ExitCode::Io,
         };
         Self::new(code, error.to_string())
@@ -92,7 +109,7 @@ fn version(control: u32) -> u32 {
     SCHEMA << 16 | (control & 0xffff)
 }
 
-fn damaged(job: i64, reason: &dyn std::fmt::Display) -> TableError {
+pub(super) fn damaged(job: i64, reason: &dyn std::fmt::Display) -> TableError {
     TableError::Damaged { job, reason: reason.to_string() }
 }
 
@@ -211,6 +228,27 @@ impl JobTable {
             for &job in jobs {
                 statement.execute(params![number(job)])?;
             }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    /// Makes durable what jobs have used that are over, of records that are kept elsewhere.
+    ///
+    /// # Errors
+    /// When that cannot be written; then nothing is.
+    pub(super) fn account_for<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a JobRecord>,
+    ) -> Result<(), TableError> {
+        let is_over = |record: &&JobRecord| matches!(record.state, JobState::Ended(_));
+        let mut over = records.into_iter().filter(is_over).peekable();
+        if over.peek().is_none() {
+            return Ok(());
+        }
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for record in over {
+            usage::add(&transaction, record)?;
         }
         Ok(transaction.commit()?)
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kumi_control::head::LinkId;
 use kumi_control::message::{Command, Down, Nanos, NodeSet};
+use kumi_etcd::Certainty;
 use kumi_sched::{ClusterTime, NodeId};
 
 use crate::link::Outbox;
@@ -24,8 +25,12 @@ struct Grant {
 }
 
 /// The last grants of all links that are up.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Leases(Arc<Mutex<BTreeMap<LinkId, Grant>>>);
+#[derive(Clone, Debug)]
+pub(super) struct Leases {
+    grants: Arc<Mutex<BTreeMap<LinkId, Grant>>>,
+    /// A head that may not lead any more grants nothing.
+    certainty: Certainty,
+}
 
 /// After this part of a lease the thread of the links renews it. The main loop does so after a third.
 const LATE: (Nanos, Nanos) = (1, 2);
@@ -35,8 +40,13 @@ fn covers(nodes: &NodeSet, others: &NodeSet) -> bool {
 }
 
 impl Leases {
+    /// None yet, of a head that leads as long as it is certain of that.
+    pub(super) fn new(certainty: Certainty) -> Self {
+        Self { grants: Arc::default(), certainty }
+    }
+
     fn grants(&self) -> MutexGuard<'_, BTreeMap<LinkId, Grant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The main loop grants a lease to nodes below a link.
@@ -75,6 +85,9 @@ impl Leases {
 
     /// Renews what the main loop is late with.
     pub(super) fn renew(&self, now: Nanos) {
+        if !self.certainty.leads() {
+            return;
+        }
         for grant in self.grants().values_mut() {
             let age = now.saturating_sub(grant.sent);
             if age >= grant.nanos.saturating_mul(LATE.0) / LATE.1 {
@@ -115,7 +128,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn what_the_main_loop_is_late_with_is_renewed() {
         let lease = |until| Command::Lease { until: ClusterTime(until), nanos: 100 };
-        let sent = carried(&Leases::default(), |leases, outbox| {
+        let sent = carried(&Leases::new(Certainty::for_ever()), |leases, outbox| {
             let link = (LinkId(1), outbox);
             leases.granted(link, &set(&[0, 1]), 100, 1_000);
             leases.granted(link, &set(&[2]), 100, 1_010);
@@ -133,5 +146,15 @@ mod tests {
         .await;
         let expected = [(set(&[0, 1, 2]), 1_150), (set(&[0, 2]), 1_200)];
         assert_eq!(sent, expected.map(|(nodes, until)| Down::Command(nodes, lease(until))));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_head_that_may_not_lead_any_more_renews_nothing() {
+        let sent = carried(&Leases::new(Certainty::default()), |leases, outbox| {
+            leases.granted((LinkId(1), outbox), &set(&[0]), 100, 1_000);
+            leases.renew(2_000);
+        })
+        .await;
+        assert_eq!(sent, []);
     }
 }

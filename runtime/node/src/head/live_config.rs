@@ -4,13 +4,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, RefusalKind, Revocation};
+use kumi_control::message::{ClientReply, ClientRequest, RefusalKind, Revocation};
 use kumi_sched::NodeId;
 
 use super::HeadDaemon;
 use crate::client::refusal;
 use crate::clock::wall_ms;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig};
+
+/// What a user reads who would change nodes of a cluster with several heads.
+pub(super) const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list of nodes of its own; change cluster.toml on all hosts instead, and start all heads again";
+
+/// Whether the request changes files about nodes that only one head has.
+pub(super) fn changes_nodes(request: &ClientRequest) -> bool {
+    matches!(
+        request,
+        ClientRequest::AddNode { .. }
+            | ClientRequest::RemoveNode { .. }
+            | ClientRequest::Drain { .. }
+            | ClientRequest::Resume { .. }
+    )
+}
 
 /// The configuration, which all threads of the head share.
 #[derive(Clone, Debug)]
@@ -27,6 +41,11 @@ impl LiveConfig {
     /// The configuration of now.
     pub(super) fn get(&self) -> Arc<ClusterConfig> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether other heads stand in for this one.
+    pub(super) fn has_several_heads(&self) -> bool {
+        self.get().heads().len() > 1
     }
 
     /// Puts another in force that is on the disk.

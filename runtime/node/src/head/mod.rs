@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `links`, `leases` | connections of nodes' daemons, gossip; a thread of its own |
 //! | `clients`, `identity` | connections of clients, and who they are |
-//! | `records`, `job_table`, `reserve` | records of jobs on the disk, and those that wait for it |
+//! | `records`, `job_table`, `reserve`, `state` | records of jobs on the disk or in etcd, and those that wait for it; who leads |
 //! | `drains` | the list of drained nodes on the disk |
 //! | `live_config` | the configuration, whose nodes change |
 //! | `held_actions` | what waits until records are on the disk |
@@ -23,6 +23,7 @@ mod held_actions;
 mod identity;
 mod job_table;
 mod leases;
+mod life;
 mod links;
 mod live_config;
 mod metrics;
@@ -30,6 +31,7 @@ mod monitor;
 mod records;
 mod reserve;
 mod spool;
+mod state;
 mod usage;
 mod web;
 
@@ -53,12 +55,10 @@ use tokio::sync::{mpsc, watch};
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
-use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::link::{Refusals, Traffic};
-use crate::listening;
 use crate::names::NameService;
-use crate::node::setup::{listen_for_scrapes, listen_unix, raise_open_files, write_pid};
+use crate::node::setup::{listen_for_scrapes, listen_unix, write_pid};
 use crate::paths;
 use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
@@ -69,6 +69,8 @@ use held_actions::{HeldActions, needs_no_record};
 use identity::Origin;
 pub(crate) use job_table::UsageRetention;
 use leases::Leases;
+pub use life::run;
+use life::{HeadEnd, open_state};
 use links::{LinkEvent, Links, RelayedClient};
 use live_config::LiveConfig;
 use metrics::HeadCounters;
@@ -76,15 +78,17 @@ use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, Written};
 use reserve::ReserveHeld;
 use spool::{SpoolQuota, Spools};
+use state::{LeaderTerm, OwnAddress, StatePlace};
 use usage::UsageReader;
 use web::WebService;
 
 /// Between attempts to write records that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the head waits for the disk when it ends.
-const WRITE_REST: Duration = Duration::from_secs(3);
 /// Between looks for what is still on the disk of ended jobs: keys and environments, and records that are not kept.
 const FORGET: Duration = Duration::from_secs(1);
+
+/// What a user reads whose job is refused since this head may not lead any more.
+const IN_DOUBT: &str = "etcd, which has the job table, does not answer the head; jobs that run go on, try again when it does";
 
 /// Between looks whether the bytes that wait for a link have gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
@@ -171,22 +175,6 @@ impl Shared {
     }
 }
 
-/// Runs the head of the cluster in `dir` until it is told to stop. `metrics` replaces what cluster.toml says of
-/// where figures are served.
-///
-/// # Errors
-/// The head could not start, or failed.
-pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
-    let runtime = event_loop::make()?;
-    let tasks = tokio::task::LocalSet::new();
-    let result =
-        tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await });
-    drop(tasks);
-    // A name service that hangs must not keep it from ending.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    result
-}
-
 /// The state machine of the cluster, and the owners of what it acts on.
 struct HeadDaemon {
     /// Never borrowed across an await: the task that serves metrics runs then.
@@ -202,10 +190,13 @@ struct HeadDaemon {
     shared: Shared,
     credentials: Credentials,
     drains: DrainFile,
+    term: LeaderTerm,
     events: mpsc::Receiver<Event>,
     link_events: mpsc::Receiver<LinkEvent>,
     files: [PathBuf; 3],
     done: bool,
+    /// Another head leads.
+    deposed: bool,
 }
 
 fn seed() -> Result<[u8; 32], Failure> {
@@ -219,28 +210,27 @@ fn seed() -> Result<[u8; 32], Failure> {
 }
 
 impl HeadDaemon {
-    async fn start(dir: &Path, at: Option<&str>) -> Result<Self, Failure> {
-        let config = Arc::new(ClusterConfig::load(dir)?);
+    async fn start(
+        (dir, config): (&Path, Arc<ClusterConfig>),
+        own: OwnAddress,
+        (term, place): (LeaderTerm, StatePlace),
+        at: Option<&str>,
+    ) -> Result<Self, Failure> {
         let credentials = Credentials::load(dir, Identity::Head)?;
-        raise_open_files();
-        if let Err(error) = kumi_net::priority::prefer_this_thread() {
-            tracing::info!(%error, "no preference: the head waits for its turn on a busy machine");
-        }
-        // First, since it makes sure that there is only one head.
-        listening::await_interface(config.head_interface()).await;
-        let listener = listening::listen(config.head_here()?, Some(&paths::head_pid(dir))).await?;
+        life::prepare_process();
+        let address = own.address();
+        // Before anything is read or changed: a file has one head.
+        let listener = own.listen()?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
-        let (table, keep) = (paths::head_db(dir), config.retention.of_usage());
-        let (records, known) = JobRecords::open(&table, keep, Rc::clone(&counts))?;
-        let reserve = Rc::clone(records.reserve());
-        let mut spools = open_spools(dir, (&config, &known), (Rc::clone(&counts), reserve))?;
+        let (records, mut spools, known) =
+            open_state(dir, (&config, &credentials), place, &counts)?;
         let jobs = known.len();
         let (drains, drained) = DrainFile::open(dir)?;
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
-        let (refusals, leases) = (Refusals::default(), Leases::default());
+        let (refusals, leases) = (Refusals::default(), Leases::new(term.certainty().clone()));
         let links = Links::new(refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
         let shared =
@@ -253,11 +243,11 @@ impl HeadDaemon {
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
         let link_events = links::start(listener, &shared, leases)?;
         let monitor = Monitor::new(&config, &paths::history(dir));
-        let web = WebService::start(dir, &config, &monitor).await?;
+        let web = WebService::start(dir, (&config, address.ip()), &monitor).await?;
         let pid = paths::head_pid(dir);
         write_pid(&pid)?;
-        tracing::info!(cluster = config.name, address = %config.head, nodes = config.members().count(), jobs, "ready");
-        service::status(&format!("the head of {} listens on {}", config.name, config.head));
+        tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
+        service::status(&format!("the head of {} listens on {address}", config.name));
         let clients = Clients::new(counts);
         let files = [socket, pid, paths::web_socket(dir)];
         Ok(Self {
@@ -265,7 +255,7 @@ impl HeadDaemon {
             records,
             held: HeldActions::default(),
             spools,
-            usage: UsageReader::start(table)?,
+            usage: UsageReader::start(paths::head_db(dir))?,
             links,
             clients,
             monitor,
@@ -273,14 +263,16 @@ impl HeadDaemon {
             shared,
             credentials,
             drains,
+            term,
             events,
             link_events,
             files,
             done: false,
+            deposed: false,
         })
     }
 
-    async fn run(&mut self) -> Result<(), Failure> {
+    async fn run(&mut self) -> Result<HeadEnd, Failure> {
         let mut signals = Signals::listen()?;
         service::ready();
         let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
@@ -297,6 +289,7 @@ impl HeadDaemon {
                 _ = signals.terminate.recv() => self.done = true,
                 _ = signals.interrupt.recv() => self.done = true,
                 _ = signals.hangup.recv() => self.credentials.reload_or_warn(),
+                () = self.term.over() => self.depose(),
                 written = self.records.written() => self.written(written),
                 incoming = next(&mut self.link_events, &mut self.events), if !self.held.is_full() => {
                     match incoming {
@@ -324,18 +317,7 @@ impl HeadDaemon {
             self.links.update_congestion();
         }
         service::stopping();
-        self.write_rest().await;
-        // Clients' answers are written by their tasks, which get their turn here too.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        self.links.flush().await;
-        self.monitor.finish();
-        tracing::info!("stopped");
-        for path in &self.files {
-            if let Err(error) = fs::remove_file(path) {
-                tracing::warn!(path = %path.display(), %error, "a file is left");
-            }
-        }
-        Ok(())
+        Ok(self.finish().await)
     }
 
     fn next_timeout(&self) -> Duration {
@@ -343,7 +325,8 @@ impl HeadDaemon {
         let head = self.head.borrow().next_timeout();
         let head = head
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
-        let head = if self.links.is_congested() { head.min(DRAIN_LOOK) } else { head };
+        let soon = self.links.is_congested() || !self.term.leads();
+        let head = if soon { head.min(DRAIN_LOOK) } else { head };
         if self.records.has_failed() { head.min(RETRY) } else { head }
     }
 
@@ -357,6 +340,13 @@ impl HeadDaemon {
             }
             Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
                 self.usage_question(client, &user, query);
+            }
+            Event::Head(HeadEvent::Client(client, _, request))
+                if live_config::changes_nodes(&request)
+                    && self.shared.config.has_several_heads() =>
+            {
+                let refused = refusal(RefusalKind::BadRequest, live_config::SEVERAL_HEADS);
+                self.clients.reply(client, ClientReply::Refused(refused));
             }
             Event::Head(event) => self.handle(event),
             Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
@@ -390,6 +380,7 @@ impl HeadDaemon {
 
     /// What is to be done each second: old things leave the disk, and what it did not take is tried again.
     fn clean_up(&mut self) {
+        self.note_written();
         self.records.clean_up();
         for event in self.spools.write_again() {
             self.handle(event);
@@ -399,7 +390,8 @@ impl HeadDaemon {
     /// A client submits a job. While records cannot be written no new job is taken: it could be lost.
     fn submission(&mut self, client: ClientId, user: User, request: ClientRequest) {
         self.clients.set_submitting(Some(client));
-        match self.records.trouble() {
+        let doubt = (!self.term.leads()).then_some(IN_DOUBT);
+        match self.records.trouble().or(doubt) {
             None => self.handle(HeadEvent::Client(client, user, request)),
             Some(message) => {
                 let refused = refusal(RefusalKind::NoResources, message);
@@ -419,7 +411,13 @@ impl HeadDaemon {
                         self.records.add(JobRecord::clone(&record));
                         self.held.push(self.records.needed(), HeadAction::Persist(record));
                     }
-                    action if needs_no_record(&action) => events.extend(self.act(action)),
+                    HeadAction::Revoke(list) => {
+                        self.records.revoke(list.clone());
+                        self.held.push(self.records.needed(), HeadAction::Revoke(list));
+                    }
+                    action if needs_no_record(&action) && self.term.leads() => {
+                        events.extend(self.act(action));
+                    }
                     action => self.held.push(self.records.needed(), action),
                 }
             }
@@ -428,10 +426,12 @@ impl HeadDaemon {
         }
     }
 
-    /// Carries out what need not wait for the disk any more. Returns what comes of it.
+    /// Carries out what need not wait for the disk any more, while this head leads for certain. Returns what comes of it.
     fn act_on_settled(&mut self) -> Vec<HeadEvent> {
         let mut events = Vec::new();
-        while let Some(action) = self.held.pop(|write| self.records.is_settled(write)) {
+        while self.term.leads()
+            && let Some(action) = self.held.pop(|write| self.records.is_settled(write))
+        {
             events.extend(self.act(action));
         }
         events
@@ -440,22 +440,11 @@ impl HeadDaemon {
     /// Records are on the disk, or could not be written.
     fn written(&mut self, written: Written) {
         self.records.take(written);
+        if self.records.is_deposed() {
+            return self.depose();
+        }
         for event in self.act_on_settled() {
             self.handle(event);
-        }
-    }
-
-    /// Gives the disk a little time for the last records, and carries out what waits for them.
-    async fn write_rest(&mut self) {
-        let end = tokio::time::Instant::now() + WRITE_REST;
-        while !self.records.all_written() && !self.records.has_failed() {
-            match tokio::time::timeout_at(end, self.records.written()).await {
-                Ok(written) => self.written(written),
-                Err(_) => {
-                    tracing::error!("the last records are not on the disk: it does not answer");
-                    return;
-                }
-            }
         }
     }
 

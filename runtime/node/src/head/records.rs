@@ -6,20 +6,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use kumi_control::message::{JobRecord, JobUsage};
+use kumi_control::message::{JobRecord, JobUsage, Revocation};
 use kumi_sched::JobId;
 use rusqlite::ErrorCode;
 use tokio::sync::mpsc;
 
-use super::job_table::{JobTable, TableError, UsageRetention};
+use super::job_table::{TableError, UsageRetention};
 use super::metrics::HeadCounters;
 use super::reserve::{DiskReserve, ReserveHeld};
+use super::spool::WrittenOutput;
+use super::state::{Batch, KnownState, StatePlace, StateStore};
 use crate::clock::wall_ms;
 use crate::exit::{ExitCode, Failure};
 
@@ -31,7 +33,7 @@ pub(super) type WriteNumber = u64;
 
 /// What the writer is to do. At most one of each is under way.
 enum Order {
-    Write(WriteNumber, Vec<Arc<JobRecord>>),
+    Write(WriteNumber, Batch),
     /// Remove the records of these jobs, and keys and environments of jobs that are over.
     CleanUp(BTreeSet<JobId>),
 }
@@ -53,6 +55,14 @@ pub(super) struct JobRecords {
     done: mpsc::UnboundedReceiver<Written>,
     /// The latest of each job, and the write that it is in.
     unwritten: BTreeMap<JobId, (WriteNumber, Arc<JobRecord>)>,
+    /// The latest list of revoked certificates, and the write that it is in.
+    revoked: Option<(WriteNumber, Vec<Revocation>)>,
+    /// How much jobs have written, for heads of later terms, and the write that it is in. Nothing waits for it.
+    written: BTreeMap<JobId, (WriteNumber, WrittenOutput)>,
+    /// What users read when the state does not answer.
+    silent: &'static str,
+    /// Another head leads: nothing is written any more, and nothing that waits for a write may be done.
+    deposed: bool,
     /// The next write.
     next: WriteNumber,
     /// The last write that is over.
@@ -73,17 +83,33 @@ pub(super) struct JobRecords {
     counts: Rc<HeadCounters>,
 }
 
-/// Writes until nobody orders any more.
+/// Opens the state and says what it holds, then writes until nobody orders any more.
+fn serve(
+    (place, keep): (StatePlace, UsageRetention),
+    known: &SyncSender<Result<KnownState, TableError>>,
+    orders: &std::sync::mpsc::Receiver<Order>,
+    done: &mpsc::UnboundedSender<Written>,
+) {
+    let opened = place.open().and_then(|mut table| Ok((table.load()?, table)));
+    // Who asked waits for it.
+    match opened {
+        Ok((state, table)) => {
+            if known.send(Ok(state)).is_ok() {
+                write((table, keep), orders, done);
+            }
+        }
+        Err(error) => drop(known.send(Err(error))),
+    }
+}
+
 fn write(
-    (mut table, keep): (JobTable, UsageRetention),
+    (mut table, keep): (Box<dyn StateStore>, UsageRetention),
     orders: &std::sync::mpsc::Receiver<Order>,
     done: &mpsc::UnboundedSender<Written>,
 ) {
     for order in orders {
         let written = match order {
-            Order::Write(number, records) => {
-                Written::Records(number, table.persist(records.iter().map(AsRef::as_ref)))
-            }
+            Order::Write(number, batch) => Written::Records(number, table.persist(&batch)),
             Order::CleanUp(jobs) => {
                 let removed = table.remove(&jobs);
                 if let Err(error) = table.forget_secrets() {
@@ -119,33 +145,40 @@ impl TableError {
 }
 
 impl JobRecords {
-    /// Opens the table at `path`, or makes it, and starts its writer, which keeps so many accounts. Returns the records that it
-    /// holds, too.
+    /// Opens the state, and starts its writer, which keeps so many accounts. `reserve` is the file that keeps room for tables
+    /// on its disk. Returns what the state holds, too.
     ///
     /// # Errors
-    /// When the table cannot be used or read, or there is no thread.
+    /// When the state cannot be used or read, or there is no thread.
     pub(super) fn open(
-        path: &Path,
+        place: StatePlace,
         keep: UsageRetention,
+        reserve: PathBuf,
         counts: Rc<HeadCounters>,
-    ) -> Result<(Self, Vec<JobRecord>), Failure> {
-        let mut table = JobTable::open(path)?;
-        let records = table.load()?;
+    ) -> Result<(Self, KnownState), Failure> {
+        let silent = place.silent();
         // One write and one removal may be under way.
         let (orders, queue) = sync_channel(2);
         let (sender, done) = mpsc::unbounded_channel();
         let writer = std::thread::Builder::new().name("job-table".to_owned());
-        writer.spawn(move || write((table, keep), &queue, &sender)).map_err(|error| {
+        let (known, state) = sync_channel(1);
+        writer.spawn(move || serve((place, keep), &known, &queue, &sender)).map_err(|error| {
             Failure::new(
                 ExitCode::MachineLimits,
                 format!("no thread can be made: {error}; raise the limit of processes"),
             )
         })?;
-        let reserve = DiskReserve::open(path.with_extension("reserve"));
+        let gone = || Failure::new(ExitCode::Internal, "the thread of the job table is gone");
+        let state = state.recv().map_err(|_| gone())??;
+        let reserve = DiskReserve::open(reserve);
         let opened = Self {
             orders,
             done,
             unwritten: BTreeMap::new(),
+            revoked: None,
+            written: BTreeMap::new(),
+            silent,
+            deposed: false,
             next: 1,
             settled: 0,
             needed: 0,
@@ -157,7 +190,7 @@ impl JobRecords {
             reserve,
             counts,
         };
-        Ok((opened, records))
+        Ok((opened, state))
     }
 
     /// Whether the disk has room for others than the table.
@@ -169,6 +202,23 @@ impl JobRecords {
     pub(super) fn add(&mut self, record: JobRecord) {
         self.needed = self.next;
         self.unwritten.insert(record.spec.job, (self.next, Arc::new(record)));
+    }
+
+    /// All certificates that are revoked are to be made durable, with the next write.
+    pub(super) fn revoke(&mut self, list: Vec<Revocation>) {
+        self.needed = self.next;
+        self.revoked = Some((self.next, list));
+    }
+
+    /// How much jobs have written is to be known to heads of later terms.
+    pub(super) fn note_written(&mut self, jobs: Vec<(JobId, WrittenOutput)>) {
+        self.written.extend(jobs.into_iter().map(|(job, written)| (job, (self.next, written))));
+        self.begin_write();
+    }
+
+    /// Whether another head leads: then this one's term is over.
+    pub(super) fn is_deposed(&self) -> bool {
+        self.deposed
     }
 
     /// The write for which an action has to wait that comes now.
@@ -190,7 +240,7 @@ impl JobRecords {
 
     /// Whether the table has all records.
     pub(super) fn all_written(&self) -> bool {
-        self.unwritten.is_empty()
+        self.unwritten.is_empty() && self.revoked.is_none() && self.written.is_empty()
     }
 
     /// Whether the last write failed, so that it is to be tried again.
@@ -206,9 +256,7 @@ impl JobRecords {
                 "the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can",
             )
         } else if slow {
-            Some(
-                "the disk with the job table does not answer the head; jobs that run go on, try again when it does",
-            )
+            Some(self.silent)
         } else {
             None
         }
@@ -229,13 +277,15 @@ impl JobRecords {
     }
 
     fn begin_write(&mut self) {
-        if self.writing_since.is_some() || self.unwritten.is_empty() {
+        if self.writing_since.is_some() || self.all_written() || self.deposed {
             return;
         }
         let number = self.next;
         self.next += 1;
         let records = self.unwritten.values().map(|(_, record)| Arc::clone(record)).collect();
-        match self.orders.try_send(Order::Write(number, records)) {
+        let revoked = self.revoked.as_ref().map(|(_, list)| list.clone());
+        let written = self.written.iter().map(|(&job, &(_, written))| (job, written)).collect();
+        match self.orders.try_send(Order::Write(number, Batch { records, revoked, written })) {
             Ok(()) => self.writing_since = Some(Instant::now()),
             Err(_) => self.take(Written::Gone),
         }
@@ -257,6 +307,8 @@ impl JobRecords {
     /// Takes note of what the writer has done, and begins the next write.
     pub(super) fn take(&mut self, written: Written) {
         match written {
+            // What waits for the write stays undone.
+            Written::Records(_, Err(TableError::Deposed)) => self.deposed = true,
             // The disk is full, and there is room for the table now.
             Written::Records(_, Err(error)) if self.is_full(&error) && self.reserve.release() => {
                 tracing::warn!(%error, "the records are written again");
@@ -268,7 +320,11 @@ impl JobRecords {
                 self.writing_since = None;
                 self.failed = result.is_err();
                 match result {
-                    Ok(()) => self.unwritten.retain(|_, (write, _)| *write > number),
+                    Ok(()) => {
+                        self.unwritten.retain(|_, (write, _)| *write > number);
+                        self.revoked.take_if(|(write, _)| *write <= number);
+                        self.written.retain(|_, (write, _)| *write > number);
+                    }
                     Err(error) => {
                         tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory");
                     }
@@ -297,6 +353,7 @@ impl JobRecords {
     /// The record of the job is to be removed, soon: several at once cost one write.
     pub(super) fn discard(&mut self, job: JobId) {
         self.unwritten.remove(&job);
+        self.written.remove(&job);
         self.discarded.insert(job);
     }
 
@@ -305,7 +362,7 @@ impl JobRecords {
         if self.all_written() {
             self.reserve.renew();
         }
-        if self.cleaning || self.gone {
+        if self.cleaning || self.gone || self.deposed {
             return;
         }
         let jobs = std::mem::take(&mut self.discarded);
@@ -329,8 +386,10 @@ mod tests {
     fn only_a_full_disk_takes_the_reserve() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
-        let (mut records, _) =
-            JobRecords::open(&path, UsageRetention { age_ms: 1, jobs: 1 }, Rc::default()).unwrap();
+        let reserve = path.with_extension("reserve");
+        let place = StatePlace::File(path.clone());
+        let keep = UsageRetention { age_ms: 1, jobs: 1 };
+        let (mut records, _) = JobRecords::open(place, keep, reserve, Rc::default()).unwrap();
         let is_held = || path.with_extension("reserve").exists();
         for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
             records.take(Written::Records(1, Err(error(code))));

@@ -1,6 +1,7 @@
 //! The head's side of the web server: questions of browsers, tickets, and where it listens.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,14 +56,14 @@ impl WebService {
     /// It cannot listen where it should, or has no certificate.
     pub(super) async fn start(
         dir: &Path,
-        config: &ClusterConfig,
+        (config, own): (&ClusterConfig, IpAddr),
         monitor: &Monitor,
     ) -> Result<Self, Failure> {
         let socket =
             listen_unix(&paths::web_socket(dir))?.into_std().map_err(|error| failed(&error))?;
         let mut listeners = vec![Listener::Local(socket)];
         let mut url = None;
-        if let Some(address) = config.web.address(config.head.ip())? {
+        if let Some(address) = config.web.address(own)? {
             let scheme = if address.ip().is_loopback() { "http" } else { "https" };
             url = Some(format!("{scheme}://{address}"));
             listeners.push(network(dir, address).await?);

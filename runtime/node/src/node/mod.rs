@@ -9,6 +9,7 @@ mod clients;
 mod disclosure;
 mod groups;
 mod head_contact;
+mod heads;
 mod machine_load;
 mod memory;
 mod metrics;

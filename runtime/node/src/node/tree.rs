@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::backpressure::{Backpressure, Gate};
+use super::heads::Heads;
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
 use crate::clock::{SuspendedTime, monotonic, wall_ms};
@@ -41,6 +42,7 @@ pub(super) struct Tree {
     pub(super) node: NodeId,
     /// The interface to the others, where addresses need one.
     pub(super) scope: u32,
+    pub(super) heads: Heads,
     pub(super) incarnation: u64,
     pub(super) credentials: Credentials,
     pub(super) shared: Shared,
@@ -59,6 +61,7 @@ impl Tree {
         (events, backpressure): (mpsc::Sender<TreeEvent>, &Backpressure),
     ) -> Tree {
         let incarnation = wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
+        let heads = Heads::new(config.heads_on(scope));
         let (config, shared) = (Arc::clone(config), shared.clone());
         let credentials = credentials.clone();
         let (from_parent, from_children) =
@@ -67,6 +70,7 @@ impl Tree {
             config,
             node,
             scope,
+            heads,
             incarnation,
             credentials,
             shared,
@@ -92,7 +96,7 @@ impl Tree {
 
     fn address(&self, parent: Parent) -> Option<(Identity, SocketAddr)> {
         match parent {
-            Parent::Head => Some((Identity::Head, self.head())),
+            Parent::Head => Some((Identity::Head, self.heads.likely())),
             Parent::Node(node) => {
                 let address = self.config.node(node).ok()?.endpoint();
                 Some((Identity::Node(node), on_link(address, self.scope)))
@@ -118,11 +122,6 @@ impl Tree {
     fn heard(&self, parent: Parent, down: &Down) {
         self.shared.traffic.count(down.kind());
         self.shared.head.hear(parent, down);
-    }
-
-    /// Where the head listens, as seen from here.
-    pub(super) fn head(&self) -> SocketAddr {
-        on_link(self.config.head, self.scope)
     }
 }
 
@@ -155,6 +154,9 @@ async fn keep_parent(tree: Tree) {
             () = revoked => LinkError::Revoked,
         };
         tracing::warn!(?parent, %error, "the link to the parent is gone");
+        if parent == Parent::Head {
+            tree.heads.leave();
+        }
         service::status(&format!("node {} looks for the head", tree.node));
         tree.shared.refusals.count_end(&error);
         if tree.events.send(TreeEvent::ParentDown).await.is_err() {
@@ -176,14 +178,22 @@ async fn find_parent(
             if index > 0 && start.elapsed() < patience {
                 break;
             }
-            let Some((identity, address)) = tree.address(parent) else { continue };
-            let hello = tree.hello(Purpose::Tree);
-            match link::connect(&tree.credentials, identity, address, &hello).await {
-                Ok(stream) => return (parent, stream),
-                Err(error) if complained => {
-                    tracing::debug!(?parent, %address, %error, "no link");
+            let addresses = if parent == Parent::Head { tree.heads.count() } else { 1 };
+            for _ in 0..addresses {
+                let Some((identity, address)) = tree.address(parent) else { continue };
+                let hello = tree.hello(Purpose::Tree);
+                match link::connect(&tree.credentials, identity, address, &hello).await {
+                    Ok(stream) => return (parent, stream),
+                    Err(error) if complained => {
+                        tracing::debug!(?parent, %address, %error, "no link");
+                    }
+                    Err(error) => {
+                        tracing::info!(?parent, %address, %error, "no link yet; trying on");
+                    }
                 }
-                Err(error) => tracing::info!(?parent, %address, %error, "no link yet; trying on"),
+                if parent == Parent::Head {
+                    tree.heads.leave();
+                }
             }
         }
         complained |= start.elapsed() > patience;

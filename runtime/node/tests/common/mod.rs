@@ -74,6 +74,9 @@ impl Cluster {
         let config = ClusterConfig {
             name: format!("t{}-{serial}", std::process::id()),
             kind: ClusterKind::Local,
+            heads: Vec::new(),
+            state: None,
+            etcd: Default::default(),
             head: SocketAddr::from((address(0), free_port(address(0)))),
             slice_us: 1_000,
             mode,

@@ -45,6 +45,9 @@ pub fn config(
         name: context.name.clone(),
         kind,
         head,
+        heads: Vec::new(),
+        state: None,
+        etcd: Default::default(),
         slice_us: slice_us(sharing.slice),
         mode: mode(&sharing.policy),
         policy: policy_name(&sharing.policy),
@@ -75,8 +78,7 @@ pub fn config(
         job: job_defaults(sharing),
         nodes,
     };
-    config.validate()?;
-    Ok(config)
+    sharing.state.fill(config)
 }
 
 fn milliseconds(time: Duration) -> u64 {

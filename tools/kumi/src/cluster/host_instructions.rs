@@ -114,7 +114,7 @@ impl<'a> HostInstructions<'a> {
     }
 
     fn has_head(&self, host: &NodeConfig) -> bool {
-        host.address == self.config.head.ip()
+        self.config.has_head_at(host.address)
     }
 
     fn there(&self) -> PathBuf {
@@ -123,7 +123,14 @@ impl<'a> HostInstructions<'a> {
 
     /// What is to be copied to each other host, and a command that does it.
     fn copies(&self) -> String {
-        let of_host = |(node, host)| copy(self.context, host, &files(node, self.has_head(host)));
+        let of_host = |(node, host): (NodeId, &NodeConfig)| {
+            let with_head = self.has_head(host);
+            let mut text = copy(self.context, host, &files(node, with_head));
+            if with_head {
+                text.push_str(&files_of_etcd(self.config, &host.name));
+            }
+            text
+        };
         self.others().map(of_host).collect()
     }
 
@@ -165,6 +172,18 @@ impl<'a> HostInstructions<'a> {
         };
         format!("{head}kumid node --cluster-dir {there} --node {node}")
     }
+}
+
+/// Files for etcd that the head of a host reads, beside those of the cluster.
+fn files_of_etcd(config: &ClusterConfig, host: &str) -> String {
+    let etcd = &config.etcd;
+    let files = [&etcd.ca, &etcd.certificate, &etcd.key, &etcd.password_file];
+    let files: Vec<String> =
+        files.into_iter().flatten().map(|file| file.display().to_string()).collect();
+    if files.is_empty() {
+        return String::new();
+    }
+    format!("  {host}: copy also what its head needs for etcd: {}\n", files.join(" "))
 }
 
 /// After `kumi node add`: what is left to do for a node whose certificate is on this machine.
@@ -261,6 +280,17 @@ Have systemd start the daemons, now and whenever a host starts:
         assert_eq!(text, expected);
         let usual = with("default", 1, |steps| steps.after_init());
         assert!(!usual.contains(UNITS_READ), "{usual}");
+    }
+
+    #[test]
+    fn several_heads_get_what_they_need_for_etcd() {
+        let mut config = config();
+        config.heads = vec![config.head, ([192, 0, 2, 2], 7700).into()];
+        config.etcd.ca = Some("/etc/ca.pem".into());
+        let context = Context { name: "lab".into(), dir: Path::new(UNITS_LOOK_IN).join("lab") };
+        let text = HostInstructions::new(&context, &config, &own(1)).after_init();
+        assert!(text.contains("  beta: copy also what its head needs for etcd: /etc/ca.pem\n"));
+        assert!(text.contains("beta: systemctl enable --now kumid-head.service"), "{text}");
     }
 
     #[test]

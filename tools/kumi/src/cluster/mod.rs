@@ -12,6 +12,7 @@ mod netns;
 mod processes;
 pub mod remote_hosts;
 mod set;
+mod state_args;
 pub mod status;
 pub mod tree;
 mod up;
@@ -26,6 +27,7 @@ use kumi_node::config::{ClusterConfig, ClusterKind};
 use daemons::Daemon;
 pub use daemons::{beside, kumid, on_search_path};
 pub use job_defaults::JobDefaultArgs;
+pub use state_args::StateArgs;
 
 /// Runs the command.
 pub async fn run(context: &Context, command: ClusterCommand) -> Result<(), Error> {

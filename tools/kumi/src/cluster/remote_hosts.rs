@@ -22,7 +22,7 @@ pub fn daemons_here(config: &ClusterConfig) -> Result<Vec<Daemon>, Error> {
 
 pub(super) fn here(config: &ClusterConfig, own: &BTreeSet<IpAddr>) -> Vec<Daemon> {
     let is_here = |daemon: &Daemon| match daemon {
-        Daemon::Head => is_own(config.head.ip(), own),
+        Daemon::Head => config.heads().iter().any(|head| is_own(head.ip(), own)),
         Daemon::Node(node) => config.node(*node).is_ok_and(|part| is_own(part.address, own)),
     };
     Daemon::all(config).into_iter().filter(is_here).collect()
@@ -47,23 +47,29 @@ pub fn own_addresses() -> Result<BTreeSet<IpAddr>, Error> {
 
 /// Instructions for a daemon of another host that has a new certificate.
 pub fn for_new_certificate(context: &Context, config: &ClusterConfig, daemon: Daemon) -> String {
-    let (stem, host, unit) = match daemon {
-        Daemon::Head => ("head".to_owned(), config.head.ip().to_string(), "kumid-head".to_owned()),
+    let (stem, hosts, unit) = match daemon {
+        Daemon::Head => {
+            let hosts = config.heads().iter().map(|head| head.ip().to_string()).collect();
+            ("head".to_owned(), hosts, "kumid-head".to_owned())
+        }
         Daemon::Node(node) => (
             format!("node-{node}"),
-            config.node(node).map(address_of).unwrap_or_default(),
+            vec![config.node(node).map(address_of).unwrap_or_default()],
             format!("kumid-node@{node}"),
         ),
     };
     let there = Path::new("/var/lib/kumi").join(&context.name);
     let there = there.display();
-    format!(
-        "{title} ({host}): copy its new certificate, and have its daemon read it\n\
-         \x20 tar -C {dir} -c tls/{stem}.pem tls/{stem}.key | ssh {host} 'tar -C {there} -xp && \
-         systemctl reload {unit}'\n",
-        title = daemon.title(config),
-        dir = context.dir().display(),
-    )
+    let for_host = |host: String| {
+        format!(
+            "{title} ({host}): copy its new certificate, and have its daemon read it\n\
+             \x20 tar -C {dir} -c tls/{stem}.pem tls/{stem}.key | ssh {host} 'tar -C {there} -xp && \
+             systemctl reload {unit}'\n",
+            title = daemon.title(config),
+            dir = context.dir().display(),
+        )
+    };
+    hosts.into_iter().map(for_host).collect()
 }
 
 /// The address of a host, as other programs want it.
@@ -106,5 +112,15 @@ port = 7701
         assert_eq!(here(&config(), &own(1)), first);
         assert_eq!(here(&config(), &own(2)), [Daemon::Node(NodeId(1))]);
         assert_eq!(here(&config(), &own(3)), []);
+    }
+
+    #[test]
+    fn several_heads_have_machines_of_their_own() {
+        let mut config = config();
+        config.heads = vec![config.head, ([192, 0, 2, 2], 7700).into()];
+        assert_eq!(here(&config, &own(2)), [Daemon::Head, Daemon::Node(NodeId(1))]);
+        let context = Context { name: "lab".into(), dir: "/tmp/k/lab".into() };
+        let new = for_new_certificate(&context, &config, Daemon::Head);
+        assert_eq!(new.matches("ssh 192.0.2.").count(), 2, "{new}");
     }
 }

@@ -29,6 +29,11 @@ pub(super) const READERS: [(u32, RecordReader); 7] = [
     (14, read_14),
 ];
 
+/// What reads records of this earlier version, if it is known.
+pub(in crate::head) fn reader(control: u32) -> Option<RecordReader> {
+    READERS.into_iter().find(|&(known, _)| known == control).map(|(_, read)| read)
+}
+
 /// A request of version 8.
 #[derive(Deserialize)]
 struct Request8 {

@@ -78,6 +78,15 @@ pub(super) struct Log {
     end: u64,
     /// Bytes of output up to there.
     total: u64,
+    /// How far it had come in earlier terms.
+    earlier: WrittenOutput,
+}
+
+/// How far a log had come: its end, and the bytes of output before that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::head) struct WrittenOutput {
+    pub(in crate::head) end: u64,
+    pub(in crate::head) bytes: u64,
 }
 
 impl Log {
@@ -130,6 +139,30 @@ impl Log {
     /// What comes next stands this far behind, without a loss.
     pub(super) fn begin_anew(&mut self, distance: u64) {
         self.end += distance;
+    }
+
+    /// How far it has come.
+    pub(super) fn written(&self) -> WrittenOutput {
+        WrittenOutput { end: self.end, bytes: self.total }
+    }
+
+    /// What comes next stands at `offset` or behind it, without a loss. In earlier terms, perhaps on other machines, the log had
+    /// come as far as `earlier`. Returns how many bytes of that are missing here.
+    pub(super) fn begin_term(&mut self, offset: u64, earlier: WrittenOutput) -> u64 {
+        self.earlier = earlier;
+        self.end = self.end.max(offset);
+        let missing = earlier.bytes.saturating_sub(self.total);
+        if missing > 0 {
+            self.skip(missing);
+        }
+        missing
+    }
+
+    /// Output before `offset` that whoever has come there has seen; none if that is not known.
+    pub(super) fn seen_at(&self, offset: u64) -> Option<u64> {
+        let WrittenOutput { end, bytes } = self.earlier;
+        let here = self.segments.range(..=offset).next_back();
+        (end > 0 && offset >= end && here.is_none()).then_some(bytes)
     }
 
     /// A piece has come.
@@ -190,6 +223,10 @@ impl Log {
         let segment = self.segments.range(offset..).next();
         let segment = segment.map(|(_, segment)| (segment.start, segment.before));
         let next = segment.or(waiting.map(|piece| (piece.offset, piece.before)));
+        let WrittenOutput { end, bytes } = self.earlier;
+        if offset < end && next.is_none_or(|(start, _)| start >= end) {
+            return Place::Hole { until: end, before: bytes };
+        }
         match next.or((offset < self.end).then_some((self.end, self.total))) {
             Some((until, before)) => Place::Hole { until, before },
             None => Place::End,

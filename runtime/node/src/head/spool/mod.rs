@@ -30,7 +30,9 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::metrics::HeadCounters;
 use super::reserve::{self, ReserveHeld};
+use super::state::TermOutput;
 use follower::{Follower, Progress, unreadable};
+pub(super) use log::WrittenOutput;
 use pace::Pace;
 pub(super) use quota::SpoolQuota;
 use reader::{Reader, read_part};
@@ -40,6 +42,9 @@ use writer::{JobFiles, LogWriter};
 const REMEMBERED: usize = 256;
 /// A job waits for a follower that sets its pace and is further behind, in bytes.
 const MOST_BEHIND: u64 = 1 << 20;
+
+/// Offsets of a log in a term: no job writes as many bytes in one.
+const TERM: u64 = 1 << 40;
 
 /// The log of a job, and who follows it.
 #[derive(Debug)]
@@ -68,6 +73,8 @@ pub(super) struct Spools {
     /// Jobs that wait for a follower, and what tells that one has come further.
     waiting: BTreeSet<JobId>,
     progress: Arc<Notify>,
+    /// Where offsets of this term begin, and what jobs had written before it; none if there is only one head.
+    term: Option<(u64, BTreeMap<JobId, WrittenOutput>)>,
 }
 
 /// The job and offset in the name of a segment.
@@ -122,7 +129,27 @@ impl Spools {
             quota.set(job, length);
         }
         let (spools, waiting, progress) = Default::default();
-        Ok(Self { folder, found, spools, quota, counts, reserve, waiting, progress })
+        let term = None;
+        Ok(Self { folder, found, spools, quota, counts, reserve, waiting, progress, term })
+    }
+
+    /// Heads on other machines may have led before this one.
+    pub(super) fn begin_term(&mut self, TermOutput { number, written }: TermOutput) {
+        self.term = Some((number.saturating_mul(TERM), written));
+    }
+
+    /// What jobs have written by now, if heads of later terms are to know it and do not yet.
+    pub(super) fn written(&mut self) -> Vec<(JobId, WrittenOutput)> {
+        let Some((_, known)) = &mut self.term else { return Vec::new() };
+        let mut news = Vec::new();
+        for (&job, spool) in &self.spools {
+            let now = spool.writer.log().lock().written();
+            if now.bytes > known.get(&job).map_or(0, |known| known.bytes) {
+                known.insert(job, now);
+                news.push((job, now));
+            }
+        }
+        news
     }
 
     /// These jobs are recorded, and each user counts for what theirs have written before.
@@ -154,6 +181,9 @@ impl Spools {
         if self.remove_or_warn(job, "output of the job is not kept any longer") {
             self.spools.remove(&job);
             self.quota.discard(job);
+            if let Some((_, written)) = &mut self.term {
+                written.remove(&job);
+            }
         }
     }
 
@@ -211,10 +241,13 @@ impl Spools {
         if self.spools.len() > REMEMBERED && !self.spools.contains_key(&job) {
             self.forget_some();
         }
-        let (folder, found) = (&self.folder, &mut self.found);
+        let (folder, found, term) = (&self.folder, &mut self.found, &self.term);
         self.spools.entry(job).or_insert_with(|| {
             let files = found.remove(&job).unwrap_or_default();
-            let writer = LogWriter::open(folder, job, &files);
+            let mut writer = LogWriter::open(folder, job, &files);
+            if let Some((base, written)) = term {
+                writer.begin_term(*base, written.get(&job).copied().unwrap_or_default());
+            }
             let progress = watch::Sender::new(Progress::default());
             Spool { writer, progress, pace: Pace::default(), failing: None, told: 0 }
         })

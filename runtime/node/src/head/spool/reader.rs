@@ -58,14 +58,18 @@ pub(super) struct Reader {
 impl Reader {
     /// A reader from `offset` on.
     pub(super) fn new(folder: &Path, job: JobId, log: SharedLog, begin: u64) -> Self {
-        let offset = log.lock().begin_of(begin).min(begin);
+        let (offset, seen) = {
+            let log = log.lock();
+            let offset = log.begin_of(begin).min(begin);
+            (offset, log.seen_at(offset))
+        };
         Self {
             folder: folder.to_owned(),
             job,
             log,
             offset,
-            seen: 0,
-            knows_seen: begin == 0,
+            seen: seen.unwrap_or(0),
+            knows_seen: begin == 0 || seen.is_some(),
             at: offset,
             begin,
             file: None,

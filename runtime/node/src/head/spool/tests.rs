@@ -10,6 +10,8 @@ use super::segment::{MAX_PIECE, frame};
 use super::*;
 use crate::config::Quotas;
 
+mod terms;
+
 const JOB: JobId = JobId(4);
 
 fn held_reserve() -> ReserveHeld {

@@ -10,7 +10,7 @@ use kumi_control::message::Stream;
 use kumi_sched::JobId;
 
 use super::aside::{self, AsideSegment};
-use super::log::{Log, Segment};
+use super::log::{Log, Segment, WrittenOutput};
 use super::segment::{self, FrameContent, Positions, SegmentHeader};
 
 /// Least length of a segment.
@@ -58,6 +58,8 @@ pub(super) struct LogWriter {
     behind: StreamsState,
     /// Output that is gone, in bytes.
     lost: u64,
+    /// Output of earlier terms that was marked as lost before it is known which bytes these are.
+    presumed: u64,
     /// Nothing was appended yet.
     fresh: bool,
     /// Segments that could not be read, oldest first.
@@ -118,6 +120,7 @@ impl LogWriter {
             behind: state.clone(),
             accepted: state,
             lost,
+            presumed: 0,
             fresh: true,
             aside,
             unread,
@@ -159,6 +162,8 @@ impl LogWriter {
         let frame = segment::restart_frame(restarts, reason).ok_or(io::ErrorKind::InvalidInput)?;
         let content = FrameContent::Restart(restarts);
         self.begin_behind_earlier_heads();
+        // Streams that begin anew are not those of which something is missing.
+        self.presumed = 0;
         self.log.lock().push(content, 0, frame, 0);
         self.accepted.pass(content, 0);
         Ok(())
@@ -184,6 +189,14 @@ impl LogWriter {
         self.log.lock().segments().map(|segment| segment.length()).sum::<u64>() + aside
     }
 
+    /// A new term of a head begins. The heads before it, on whatever machine, have given out no offset from `base` on, and had
+    /// come as far as `earlier`: what is not here of that is lost.
+    pub(super) fn begin_term(&mut self, base: u64, earlier: WrittenOutput) {
+        self.fresh = false;
+        self.presumed = self.log.lock().begin_term(base, earlier);
+        self.lost = self.lost.saturating_add(self.presumed);
+    }
+
     /// Takes a piece whose bytes begin at `at` in their stream. What is missing before it is lost.
     ///
     /// # Errors
@@ -199,13 +212,17 @@ impl LogWriter {
         self.begin_behind_earlier_heads();
         let mut log = self.log.lock();
         let position = self.accepted.positions.entry((rank, stream)).or_default();
-        let missing = at.saturating_sub(*position);
+        let gap = at.saturating_sub(*position);
         // What could not be read is marked already, though nobody knows of which streams it was.
-        let marked = missing.min(self.unread);
+        let marked = gap.min(self.unread);
         self.unread -= marked;
-        self.lost = self.lost.saturating_add(missing);
-        if missing > marked {
-            log.skip(missing - marked);
+        // So is what heads of earlier terms had, and it counts as lost already.
+        let presumed = (gap - marked).min(self.presumed);
+        self.presumed -= presumed;
+        self.lost = self.lost.saturating_add(gap - presumed);
+        let missing = gap - marked - presumed;
+        if missing > 0 {
+            log.skip(missing);
         }
         let output = data.len() as u64;
         *position = at.saturating_add(output);

@@ -1,0 +1,170 @@
+//! A head from its start to its end: it waits until it leads, leads, and begins again if it leads no more.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kumi_control::message::JobRecord;
+
+use super::metrics::HeadCounters;
+use super::records::JobRecords;
+use super::spool::Spools;
+use super::state::{self, KnownState, OwnAddress, StatePlace};
+use super::{HeadDaemon, open_spools};
+use crate::config::ClusterConfig;
+use crate::event_loop;
+use crate::exit::Failure;
+use crate::node::setup::{raise_open_files, write_pid};
+use crate::paths;
+use crate::service;
+use crate::tls::Credentials;
+
+/// How long the head waits for the disk when it ends.
+const WRITE_REST: Duration = Duration::from_secs(3);
+
+/// How a head ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadEnd {
+    /// It was told to stop.
+    Stopped,
+    /// It leads no more.
+    Deposed,
+}
+
+/// Runs the head of the cluster in `dir` until it is told to stop. `number` says which head it is; without it, the first whose
+/// address is of this machine. `metrics` replaces what cluster.toml says of where figures are served.
+///
+/// A head that leads no more begins again as a new process: nothing of what it believed is left.
+///
+/// # Errors
+/// The head could not start, or failed.
+pub fn run(dir: &Path, number: Option<usize>, metrics: Option<&str>) -> Result<(), Failure> {
+    let runtime = event_loop::make()?;
+    let tasks = tokio::task::LocalSet::new();
+    let result = tasks.block_on(&runtime, lead(dir, number, metrics));
+    drop(tasks);
+    // A name service that hangs must not keep it from ending.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match result? {
+        HeadEnd::Stopped => Ok(()),
+        HeadEnd::Deposed => Err(state::begin_again()),
+    }
+}
+
+/// Waits until this head leads, and leads.
+async fn lead(
+    dir: &Path,
+    number: Option<usize>,
+    metrics: Option<&str>,
+) -> Result<HeadEnd, Failure> {
+    let config = Arc::new(ClusterConfig::load(dir)?);
+    // First, since it makes sure that this head runs only once.
+    let own = OwnAddress::take(dir, &config, number).await?;
+    // Whoever started it waits for this, and for no term.
+    let pid = paths::head_pid(dir);
+    if config.state.is_some() {
+        write_pid(&pid)?;
+        service::ready();
+        service::status(&format!("a head of {} waits until it leads", config.name));
+    }
+    let Some((term, place)) = state::lead(dir, &config, &own).await? else {
+        remove_files(&[pid]);
+        return Ok(HeadEnd::Stopped);
+    };
+    let certainty = term.certainty().clone();
+    match HeadDaemon::start((dir, config), own, (term, place), metrics).await {
+        Ok(mut head) => head.run().await,
+        Err(failure) if !certainty.leads() => {
+            tracing::warn!(%failure, "this head leads no more, before it was ready");
+            Ok(HeadEnd::Deposed)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn remove_files(paths: &[PathBuf]) {
+    for path in paths {
+        if let Err(error) = fs::remove_file(path) {
+            tracing::warn!(path = %path.display(), %error, "a file is left");
+        }
+    }
+}
+
+/// Gives the process what a head needs, as far as the machine permits.
+pub(super) fn prepare_process() {
+    raise_open_files();
+    if let Err(error) = kumi_net::priority::prefer_this_thread() {
+        tracing::info!(%error, "no preference: the head waits for its turn on a busy machine");
+    }
+}
+
+/// Opens the state and the output of jobs. Returns the records, too.
+pub(super) fn open_state(
+    dir: &Path,
+    (config, credentials): (&ClusterConfig, &Credentials),
+    place: StatePlace,
+    counts: &Rc<HeadCounters>,
+) -> Result<(JobRecords, Spools, Vec<JobRecord>), Failure> {
+    let (keep, reserve) = (config.retention.of_usage(), paths::head_reserve(dir));
+    let (records, known) = JobRecords::open(place, keep, reserve, Rc::clone(counts))?;
+    let KnownState { records: jobs, revoked, term } = known;
+    if let Err(error) = credentials.revocations().add(&revoked) {
+        tracing::warn!(%error, "the list of revoked certificates is not on this disk");
+    }
+    let reserve = Rc::clone(records.reserve());
+    let mut spools = open_spools(dir, (config, &jobs), (Rc::clone(counts), reserve))?;
+    if let Some(term) = term {
+        spools.begin_term(term);
+    }
+    Ok((records, spools, jobs))
+}
+
+impl HeadDaemon {
+    /// Another head leads: nothing is done any more.
+    pub(super) fn depose(&mut self) {
+        (self.done, self.deposed) = (true, true);
+    }
+
+    /// Heads of later terms are to know how much jobs have written.
+    pub(super) fn note_written(&mut self) {
+        let written = self.spools.written();
+        if !written.is_empty() {
+            self.records.note_written(written);
+        }
+    }
+
+    /// Ends in order. Jobs run on.
+    pub(super) async fn finish(&mut self) -> HeadEnd {
+        if self.deposed {
+            tracing::warn!("this head leads no more");
+            remove_files(&self.files);
+            return HeadEnd::Deposed;
+        }
+        self.note_written();
+        self.write_rest().await;
+        // Clients' answers are written by their tasks, which get their turn here too.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.links.flush().await;
+        self.monitor.finish();
+        self.term.release().await;
+        tracing::info!("stopped");
+        remove_files(&self.files);
+        HeadEnd::Stopped
+    }
+
+    /// Gives the disk a little time for the last records, and carries out what waits for them.
+    async fn write_rest(&mut self) {
+        let end = tokio::time::Instant::now() + WRITE_REST;
+        while !self.records.all_written() && !self.records.has_failed() && !self.deposed {
+            match tokio::time::timeout_at(end, self.records.written()).await {
+                Ok(written) => self.written(written),
+                Err(_) => {
+                    tracing::error!("the last records are not on the disk: it does not answer");
+                    return;
+                }
+            }
+        }
+    }
+}

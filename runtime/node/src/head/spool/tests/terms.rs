@@ -1,0 +1,39 @@
+//! Terms of heads on several machines: what another one has had of the output is marked here.
+
+use super::*;
+
+/// Heads on other machines had more: what is not here is marked once, for those who have not seen it.
+#[tokio::test(flavor = "current_thread")]
+async fn output_of_another_machines_head_is_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    spools.begin_term(TermOutput { number: 1, ..TermOutput::default() });
+    put(&mut spools, 0, b"first");
+    let first = all(&mut spools, 0, false).await;
+    let begin = TERM + 14;
+    assert_eq!(first, [output(0, b"first", begin), ClientReply::Done], "no mark");
+    let [(job, written)] = spools.written()[..] else { panic!("it is told") };
+    assert_eq!((job, written.bytes, written.end), (JOB, 5, begin));
+    assert_eq!(spools.written(), [], "once");
+    // Another machine, which has nothing of it.
+    let other = tempfile::tempdir().unwrap();
+    let mut spools = open(other.path(), quota());
+    let written = BTreeMap::from([(JOB, written)]);
+    spools.begin_term(TermOutput { number: 2, written });
+    let none = all(&mut spools, 0, false).await;
+    assert_eq!(sums(&none).1, 5, "{none:?}");
+    // The node can send from there on, and has sent three bytes more that nobody knows of.
+    spools.keep(JOB, (0, Stream::Out), 8, b"next");
+    let lost_by = async |spools: &mut Spools, offset| {
+        let replies = all(spools, offset, false).await;
+        assert!(
+            replies
+                .iter()
+                .any(|reply| matches!(reply, ClientReply::Output { data, .. } if data == b"next"))
+        );
+        sums(&replies).1
+    };
+    assert_eq!(lost_by(&mut spools, 0).await, 8);
+    assert_eq!(lost_by(&mut spools, begin).await, 3, "who has seen the first five");
+    assert_eq!(spools.spool(JOB).writer.not_kept(), 8);
+}

@@ -1,0 +1,356 @@
+//! The job table in etcd: a key for each job.
+//!
+//! Every write is a transaction on the condition that this head still leads. What does not fit into one transaction goes to
+//! a log of changes first: the whole of it, then the word that it is whole. A head that begins to lead finishes such a log, or
+//! removes it if the word is missing. So each batch is written in one step, however large it is.
+//!
+//! While etcd does not answer, a write waits, as for a disk that hangs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use kumi_control::message::{CONTROL_VERSION, JobRecord, Revocation};
+use kumi_etcd::api::{self, Change, Pair};
+use kumi_etcd::{Etcd, EtcdError, Gateway, Leadership};
+use kumi_sched::JobId;
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
+use tokio::time::sleep;
+
+use super::{Batch, KnownState, StateStore, TermOutput};
+use crate::event_loop;
+use crate::head::job_table::{JobTable, TableError, UsageRetention, damaged, earlier};
+use crate::head::spool::WrittenOutput;
+
+/// The leader's key, and the revision that created it.
+pub(in crate::head) type Guard = (String, i64);
+
+/// Most changes in a transaction; etcd's own limit is 128.
+const MOST_CHANGES: usize = 100;
+/// Most bytes of a transaction, if it has more than one change; etcd's own limit is 1.5 MiB.
+const MOST_BYTES: usize = 1 << 20;
+/// Longer records are compressed: environments and places of ranks repeat themselves.
+const LONG: usize = 16 << 10;
+/// The longest record that is read.
+const LONGEST: u64 = 32 << 20;
+/// Pause before a failed request is made again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// The table, for the thread that uses it.
+pub(in crate::head) struct EtcdTable {
+    runtime: Runtime,
+    tasks: LocalSet,
+    records: Records,
+    /// Has the accounts of jobs that are over, on this machine.
+    accounts: JobTable,
+}
+
+/// The keys of one cluster.
+struct Records {
+    gateway: Gateway,
+    prefix: String,
+    guard: Guard,
+}
+
+fn unusable(failure: &crate::exit::Failure) -> TableError {
+    TableError::File(std::io::Error::other(failure.message.clone()))
+}
+
+/// A record as it is kept: its version, whether it is compressed, and its bytes.
+fn encode(record: &JobRecord) -> Result<Vec<u8>, TableError> {
+    let bytes = postcard::to_allocvec(record)?;
+    let is_long = bytes.len() > LONG;
+    let mut value = postcard::to_allocvec(&(CONTROL_VERSION, is_long))?;
+    if is_long {
+        let mut encoder = DeflateEncoder::new(value, Compression::fast());
+        encoder.write_all(&bytes)?;
+        return Ok(encoder.finish()?);
+    }
+    value.extend(bytes);
+    Ok(value)
+}
+
+fn decode(pair: &Pair, job: JobId) -> Result<JobRecord, TableError> {
+    let number = i64::try_from(job.0).unwrap_or(i64::MAX);
+    let wrong = |error: &dyn std::fmt::Display| damaged(number, error);
+    let ((version, is_long), mut rest): ((u32, bool), &[u8]) =
+        postcard::take_from_bytes(&pair.value).map_err(|error| wrong(&error))?;
+    let mut whole = Vec::new();
+    if is_long {
+        let read = DeflateDecoder::new(rest).take(LONGEST).read_to_end(&mut whole);
+        read.map_err(|error| wrong(&error))?;
+        rest = &whole;
+    }
+    let record: JobRecord = if version == CONTROL_VERSION {
+        postcard::from_bytes(rest).map_err(|error| wrong(&error))?
+    } else {
+        let Some(read) = earlier::reader(version) else {
+            return Err(TableError::EtcdVersion { found: version });
+        };
+        read(rest).map_err(|error| wrong(&error))?
+    };
+    if record.spec.job == job { Ok(record) } else { Err(wrong(&"another job's record")) }
+}
+
+/// The number in the value of a key.
+fn count(key: &str, value: &[u8]) -> Result<u64, EtcdError> {
+    let text = std::str::from_utf8(value).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| EtcdError::Content(key.to_owned()))
+}
+
+/// Changes in as many steps as etcd takes at once, in order.
+fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
+    let mut steps = Vec::new();
+    let (mut step, mut bytes) = (Vec::new(), 0);
+    for change in changes {
+        let length = change.0.len() + change.1.as_ref().map_or(0, Vec::len);
+        if !step.is_empty() && (step.len() == MOST_CHANGES || bytes + length > MOST_BYTES) {
+            steps.push(std::mem::take(&mut step));
+            bytes = 0;
+        }
+        bytes += length;
+        step.push(change);
+    }
+    if !step.is_empty() {
+        steps.push(step);
+    }
+    steps
+}
+
+impl Records {
+    fn job_key(&self, job: JobId) -> String {
+        format!("{}/jobs/{:016x}", self.prefix, job.0)
+    }
+
+    /// The job in such a key.
+    fn job_of(&self, folder: &str, key: &str) -> Result<JobId, EtcdError> {
+        let rest = key.strip_prefix(&self.prefix).and_then(|rest| rest.strip_prefix(folder));
+        let number = rest.and_then(|number| u64::from_str_radix(number, 16).ok());
+        number.map(JobId).ok_or_else(|| EtcdError::Content(key.to_owned()))
+    }
+
+    fn log_key(&self, step: usize) -> String {
+        format!("{}/log/{step:08x}", self.prefix)
+    }
+
+    /// The number of steps in the log, once all of them are there.
+    fn whole_key(&self) -> String {
+        format!("{}/log-whole", self.prefix)
+    }
+
+    fn written_key(&self, job: JobId) -> String {
+        format!("{}/written/{:016x}", self.prefix, job.0)
+    }
+
+    fn revoked_key(&self) -> String {
+        format!("{}/revoked", self.prefix)
+    }
+
+    /// Waits until etcd has done it.
+    ///
+    /// # Errors
+    /// [`TableError::Deposed`]: another head leads.
+    async fn write(&mut self, changes: &[Change]) -> Result<(), TableError> {
+        let (mut pause, mut told) = (AGAIN.0, false);
+        loop {
+            let guard = (self.guard.0.as_str(), self.guard.1);
+            match api::guarded(&mut self.gateway, guard, changes).await {
+                Ok(()) => return Ok(()),
+                Err(EtcdError::Deposed) => return Err(TableError::Deposed),
+                Err(error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::error!(%error, "records are not in etcd yet");
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(AGAIN.1);
+                }
+            }
+        }
+    }
+
+    /// All pairs with this prefix. Waits while etcd does not answer, as long as this head leads.
+    async fn all(&mut self, prefix: &str) -> Result<Vec<Pair>, TableError> {
+        let mut pause = AGAIN.0;
+        loop {
+            match api::all(&mut self.gateway, prefix).await {
+                Err(error @ EtcdError::NoAnswer { .. }) => {
+                    tracing::warn!(%error, "the job table cannot be read yet");
+                    // Whoever leads by now would be asked by a write only.
+                    self.write(&[]).await?;
+                    sleep(pause).await;
+                    pause = (pause * 2).min(AGAIN.1);
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// Makes all changes, or none.
+    async fn change(&mut self, changes: Vec<Change>) -> Result<(), TableError> {
+        let steps = steps(changes);
+        let Some((first, more)) = steps.split_first() else { return Ok(()) };
+        if more.is_empty() {
+            return self.write(first).await;
+        }
+        for (number, step) in steps.iter().enumerate() {
+            let value = postcard::to_allocvec(step)?;
+            let logged = (self.log_key(number), Some(value));
+            self.write(&[logged]).await?;
+        }
+        let whole = (self.whole_key(), Some(steps.len().to_string().into_bytes()));
+        self.write(&[whole]).await?;
+        for step in &steps {
+            self.write(step).await?;
+        }
+        self.remove_log((0..steps.len()).map(|number| self.log_key(number)).collect()).await
+    }
+
+    /// The word first, without which the rest means nothing.
+    async fn remove_log(&mut self, keys: Vec<String>) -> Result<(), TableError> {
+        let whole = (self.whole_key(), None);
+        self.write(&[whole]).await?;
+        let removals: Vec<Change> = keys.into_iter().map(|key| (key, None)).collect();
+        for some in removals.chunks(MOST_CHANGES) {
+            self.write(some).await?;
+        }
+        Ok(())
+    }
+
+    /// Finishes what an earlier head was about to write, or removes what is left of it.
+    async fn finish_log(&mut self) -> Result<(), TableError> {
+        let wrong = |key: &str| TableError::Etcd(EtcdError::Content(key.to_owned()));
+        let key = self.whole_key();
+        let whole = self.get(&key).await?;
+        let steps = self.all(&format!("{}/log/", self.prefix)).await?;
+        if let Some(whole) = whole {
+            let count = count(&key, &whole)?;
+            for number in (0..count).map(|number| usize::try_from(number).unwrap_or(usize::MAX)) {
+                let key = self.log_key(number);
+                let found = steps.iter().find(|pair| pair.key == key).ok_or_else(|| wrong(&key))?;
+                let step: Vec<Change> =
+                    postcard::from_bytes(&found.value).map_err(|_| wrong(&key))?;
+                self.write(&step).await?;
+            }
+            tracing::info!(count, "finished what an earlier head was about to write");
+        }
+        if steps.is_empty() {
+            return Ok(());
+        }
+        self.remove_log(steps.into_iter().map(|pair| pair.key).collect()).await
+    }
+
+    async fn load(&mut self) -> Result<KnownState, TableError> {
+        self.finish_log().await?;
+        let mut records = Vec::new();
+        for pair in self.all(&format!("{}/jobs/", self.prefix)).await? {
+            let job = self.job_of("/jobs/", &pair.key)?;
+            records.push(decode(&pair, job)?);
+        }
+        let key = self.revoked_key();
+        let revoked = match self.get(&key).await? {
+            None => Vec::new(),
+            Some(value) => postcard::from_bytes::<Vec<Revocation>>(&value)
+                .map_err(|_| EtcdError::Content(key))?,
+        };
+        Ok(KnownState { records, revoked, term: Some(self.begin_term().await?) })
+    }
+
+    /// Counts this term, and reads what jobs had written before.
+    async fn begin_term(&mut self) -> Result<TermOutput, TableError> {
+        let key = format!("{}/terms", self.prefix);
+        let before = self.get(&key).await?.map_or(Ok(0), |value| count(&key, &value))?;
+        let number = before.saturating_add(1);
+        self.write(&[(key, Some(number.to_string().into_bytes()))]).await?;
+        let mut written = BTreeMap::new();
+        for pair in self.all(&format!("{}/written/", self.prefix)).await? {
+            let job = self.job_of("/written/", &pair.key)?;
+            let (bytes, end) = postcard::from_bytes(&pair.value)
+                .map_err(|_| EtcdError::Content(pair.key.clone()))?;
+            written.insert(job, WrittenOutput { end, bytes });
+        }
+        Ok(TermOutput { number, written })
+    }
+
+    async fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, TableError> {
+        let found = self.all(key).await?.into_iter().find(|pair| pair.key == key);
+        Ok(found.map(|pair| pair.value))
+    }
+}
+
+impl EtcdTable {
+    /// The table of a head that leads by this guard, with accounts in the file at `accounts`.
+    ///
+    /// # Errors
+    /// The settings cannot be used.
+    pub(in crate::head) fn open(
+        settings: Etcd,
+        guard: Guard,
+        accounts: &Path,
+    ) -> Result<Self, TableError> {
+        let runtime = event_loop::make().map_err(|failure| unusable(&failure))?;
+        let prefix = settings.prefix.clone();
+        let gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
+        let records = Records { gateway, prefix, guard };
+        let accounts = JobTable::open(accounts)?;
+        Ok(Self { runtime, tasks: LocalSet::new(), records, accounts })
+    }
+}
+
+impl StateStore for EtcdTable {
+    fn load(&mut self) -> Result<KnownState, TableError> {
+        let known = self.tasks.block_on(&self.runtime, self.records.load())?;
+        // Jobs that ended while another head led.
+        self.accounts.account_for(&known.records)?;
+        Ok(known)
+    }
+
+    fn persist(&mut self, batch: &Batch) -> Result<(), TableError> {
+        let records = &mut self.records;
+        let mut changes = Vec::new();
+        for record in &batch.records {
+            changes.push((records.job_key(record.spec.job), Some(encode(record)?)));
+        }
+        if let Some(revoked) = &batch.revoked {
+            changes.push((records.revoked_key(), Some(postcard::to_allocvec(revoked)?)));
+        }
+        for (job, WrittenOutput { end, bytes }) in &batch.written {
+            let value = postcard::to_allocvec(&(bytes, end))?;
+            changes.push((records.written_key(*job), Some(value)));
+        }
+        self.tasks.block_on(&self.runtime, records.change(changes))?;
+        // What fails here is written once more, with the records.
+        self.accounts.account_for(batch.records.iter().map(AsRef::as_ref))
+    }
+
+    fn remove(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), TableError> {
+        let records = &mut self.records;
+        let keys = jobs.iter().flat_map(|&job| [records.job_key(job), records.written_key(job)]);
+        let removals: Vec<Change> = keys.map(|key| (key, None)).collect();
+        self.tasks.block_on(&self.runtime, async {
+            for some in removals.chunks(MOST_CHANGES) {
+                records.write(some).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The record of a job that is over has replaced the earlier ones. etcd itself keeps those until it is compacted.
+    fn forget_secrets(&mut self) -> Result<(), TableError> {
+        Ok(())
+    }
+
+    fn trim_usage(&mut self, keep: UsageRetention, now_ms: u64) -> Result<(), TableError> {
+        self.accounts.trim_usage(keep, now_ms)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/common/etcd.rs"]
+mod members;
+#[cfg(test)]
+mod tests;

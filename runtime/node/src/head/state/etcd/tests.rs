@@ -1,0 +1,170 @@
+//! Tests of the job table with a real etcd.
+
+use super::members::Members;
+use super::*;
+use crate::head::job_table::tests::record;
+use kumi_control::message::{JobState, Outcome};
+use kumi_etcd::Candidate;
+use kumi_sched::NodeId;
+
+fn settings(etcd: &Members, prefix: &str) -> Etcd {
+    Etcd {
+        endpoints: etcd.endpoints(),
+        prefix: format!("/{prefix}"),
+        lease: Duration::from_secs(60),
+        advertise: "here".to_owned(),
+        ..Etcd::default()
+    }
+}
+
+/// The table of a head that leads from now on: the one before gives its lease back.
+fn lead(etcd: &Members, prefix: &str) -> EtcdTable {
+    let settings = settings(etcd, prefix);
+    let runtime = event_loop::make().unwrap();
+    let guard = LocalSet::new().block_on(&runtime, async {
+        let gateway = || Gateway::new(&settings.clone().into(), &Leadership::default().into());
+        let mut gateway = gateway().unwrap();
+        // etcd may not answer yet.
+        let found = loop {
+            match api::get(&mut gateway, &format!("/{prefix}/leader")).await {
+                Ok(found) => break found,
+                Err(_) => sleep(AGAIN.0).await,
+            }
+        };
+        if let Some(found) = found {
+            api::revoke(&mut gateway, found.lease).await.unwrap();
+        }
+        Candidate::new(&settings, "test").unwrap().win().await.guard.clone()
+    });
+    // SQLite keeps its files open.
+    let accounts = tempfile::tempdir().unwrap();
+    EtcdTable::open(settings, guard, &accounts.path().join("head.db")).unwrap()
+}
+
+fn batch(records: impl IntoIterator<Item = JobRecord>) -> Batch {
+    Batch { records: records.into_iter().map(Into::into).collect(), ..Batch::default() }
+}
+
+impl EtcdTable {
+    fn write(&mut self, changes: &[Change]) {
+        self.tasks.block_on(&self.runtime, self.records.write(changes)).unwrap();
+    }
+
+    fn count(&mut self, folder: &str) -> usize {
+        let prefix = format!("{}{folder}", self.records.prefix);
+        self.tasks.block_on(&self.runtime, self.records.all(&prefix)).unwrap().len()
+    }
+}
+
+#[test]
+fn the_state_survives_the_head() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "survives");
+    let known = table.load().unwrap();
+    assert_eq!((known.records, known.revoked), (Vec::new(), Vec::new()));
+    assert_eq!(known.term.unwrap().number, 1);
+    let mut first = record(1, JobState::Running);
+    first.spec.request.args = vec!["a long one".repeat(20_000)];
+    let second = record(2, JobState::Queued);
+    table.persist(&batch([first.clone(), second])).unwrap();
+    let second = record(2, JobState::Ended(Outcome::Success));
+    let revoked = vec![Revocation { node: NodeId(3), until_us: u64::MAX }];
+    let far = WrittenOutput { end: u64::MAX, bytes: 1 << 40 };
+    let near = WrittenOutput { end: 9, bytes: 7 };
+    let written = vec![(JobId(1), far), (JobId(2), near)];
+    let more = Batch { revoked: Some(revoked.clone()), written, ..batch([second.clone()]) };
+    table.persist(&more).unwrap();
+    let mut table = lead(&etcd, "survives");
+    let known = table.load().unwrap();
+    assert_eq!((known.records, known.revoked), (vec![first.clone(), second], revoked));
+    let term = known.term.unwrap();
+    let written = BTreeMap::from([(JobId(1), far), (JobId(2), near)]);
+    assert_eq!((term.number, term.written), (2, written));
+    table.remove(&BTreeSet::from([JobId(2), JobId(9)])).unwrap();
+    let known = table.load().unwrap();
+    assert_eq!((known.records, known.term.unwrap().written.len()), (vec![first], 1));
+}
+
+#[test]
+fn a_head_that_leads_no_more_writes_nothing() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut old = lead(&etcd, "deposed");
+    let mut new = lead(&etcd, "deposed");
+    let write = old.persist(&batch([record(1, JobState::Queued)]));
+    assert!(matches!(write, Err(TableError::Deposed)), "{write:?}");
+    assert!(matches!(old.remove(&BTreeSet::from([JobId(1)])), Err(TableError::Deposed)));
+    assert_eq!(new.load().unwrap().records, []);
+    new.persist(&batch([record(1, JobState::Queued)])).unwrap();
+}
+
+/// More than a transaction takes, by number and by bytes.
+#[test]
+fn a_large_batch_is_written_in_one_step() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "large");
+    let random = |seed: u64| {
+        let mut bytes = vec![0; 300_000];
+        blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+        crate::paths::hex(&bytes)
+    };
+    let long = |job| {
+        let mut record = record(job, JobState::Queued);
+        record.spec.request.args = vec![random(job)];
+        record
+    };
+    let all: Vec<JobRecord> =
+        (1..=250).map(|job| record(job, JobState::Queued)).chain((251..=260).map(long)).collect();
+    table.persist(&batch(all.clone())).unwrap();
+    assert_eq!(table.count("/log"), 0);
+    assert_eq!(lead(&etcd, "large").load().unwrap().records, all);
+}
+
+#[test]
+fn what_a_head_was_about_to_write_is_finished_or_removed() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "log");
+    let change = |table: &EtcdTable, job| {
+        let key = table.records.job_key(JobId(job));
+        (key, Some(encode(&record(job, JobState::Queued)).unwrap()))
+    };
+    let logged = |table: &EtcdTable, step, job| {
+        let value = postcard::to_allocvec(&vec![change(table, job)]).unwrap();
+        (table.records.log_key(step), Some(value))
+    };
+    // It died before the log was whole.
+    let steps = [logged(&table, 0, 1), logged(&table, 1, 2)];
+    table.write(&steps);
+    let mut table = lead(&etcd, "log");
+    assert_eq!((table.load().unwrap().records.len(), table.count("/log")), (0, 0));
+    // It died after that, with one step done.
+    table.write(&steps);
+    let whole = (table.records.whole_key(), Some(b"2".to_vec()));
+    let done = change(&table, 1);
+    table.write(&[whole.clone(), done]);
+    let mut table = lead(&etcd, "log");
+    assert_eq!((table.load().unwrap().records.len(), table.count("/log")), (2, 0));
+    // A step is missing.
+    table.write(&[whole, logged(&table, 0, 3)]);
+    let error = lead(&etcd, "log").load().unwrap_err();
+    assert!(error.to_string().contains("/log/log/00000001"), "{error}");
+}
+
+#[test]
+fn other_versions_and_damage_are_told() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "versions");
+    let key = table.records.job_key(JobId(5));
+    let with = |version: u32| {
+        let mut value = postcard::to_allocvec(&(version, false)).unwrap();
+        value.extend(postcard::to_allocvec(&record(5, JobState::Queued)).unwrap());
+        value
+    };
+    table.write(&[(key.clone(), Some(with(CONTROL_VERSION + 1)))]);
+    let error = table.load().unwrap_err();
+    assert!(matches!(error, TableError::EtcdVersion { .. }), "{error}");
+    assert_eq!(crate::exit::Failure::from(error).code, crate::exit::ExitCode::Version);
+    table.write(&[(key.clone(), Some(vec![0xff]))]);
+    assert!(matches!(table.load(), Err(TableError::Damaged { job: 5, .. })));
+    table.write(&[(table.records.job_key(JobId(6)), Some(with(CONTROL_VERSION))), (key, None)]);
+    assert!(matches!(table.load(), Err(TableError::Damaged { job: 6, .. })));
+}

@@ -1,0 +1,144 @@
+//! The head's state: one interface, and what is behind it.
+//!
+//! A [`StateStore`] keeps records of jobs. SQLite keeps them in a file (`job_table`), etcd for several heads ([`etcd`]). Which
+//! head may write, and act, is the matter of [`term`].
+
+mod etcd;
+mod own_address;
+mod term;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kumi_control::message::{JobRecord, Revocation};
+use kumi_sched::JobId;
+
+use super::job_table::{JobTable, TableError, UsageRetention};
+use super::spool::WrittenOutput;
+pub(super) use etcd::{EtcdTable, Guard};
+pub(super) use own_address::OwnAddress;
+pub(super) use term::{LeaderTerm, begin_again, lead};
+
+/// What is written in one step.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// The latest record of each job.
+    pub(super) records: Vec<Arc<JobRecord>>,
+    /// All certificates that are revoked, if there are new ones.
+    pub(super) revoked: Option<Vec<Revocation>>,
+    /// How much jobs have written.
+    pub(super) written: Vec<(JobId, WrittenOutput)>,
+}
+
+/// What a head finds when it begins to lead.
+#[derive(Debug, Default)]
+pub(super) struct KnownState {
+    /// All jobs, ascending.
+    pub(super) records: Vec<JobRecord>,
+    /// Certificates that are revoked, beside those in the head's own list.
+    pub(super) revoked: Vec<Revocation>,
+    /// Which term of all heads this one is; none if there is only one head.
+    pub(super) term: Option<TermOutput>,
+}
+
+/// What a head has to know of the output of jobs in earlier terms.
+#[derive(Debug, Default)]
+pub(super) struct TermOutput {
+    /// The number of the term: 1, 2 and so on.
+    pub(super) number: u64,
+    /// How much jobs had written.
+    pub(super) written: BTreeMap<JobId, WrittenOutput>,
+}
+
+/// Keeps the head's state. It may take any time over each step, so it has a thread of its own.
+pub(super) trait StateStore {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn load(&mut self) -> Result<KnownState, TableError>;
+
+    /// Makes a batch durable, in one step.
+    ///
+    /// # Errors
+    /// It cannot be written; then nothing of it is. [`TableError::Deposed`]: another head leads.
+    fn persist(&mut self, batch: &Batch) -> Result<(), TableError>;
+
+    /// Removes the records of these jobs.
+    ///
+    /// # Errors
+    /// As [`StateStore::persist`].
+    fn remove(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), TableError>;
+
+    /// Takes what is secret of jobs that are over from wherever it is still to be found.
+    ///
+    /// # Errors
+    /// As [`StateStore::persist`].
+    fn forget_secrets(&mut self) -> Result<(), TableError>;
+
+    /// Removes accounts of jobs that are not to be kept, now and then.
+    ///
+    /// # Errors
+    /// As [`StateStore::persist`].
+    fn trim_usage(&mut self, keep: UsageRetention, now_ms: u64) -> Result<(), TableError>;
+}
+
+/// Where the state is.
+#[derive(Debug)]
+pub(super) enum StatePlace {
+    /// In this file, made if there is none.
+    File(PathBuf),
+    /// In etcd, as long as this head leads. Accounts of jobs are in this file.
+    Etcd(Box<kumi_etcd::Etcd>, Guard, PathBuf),
+}
+
+impl StatePlace {
+    /// Opens it, on the thread that will use it.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub(super) fn open(self) -> Result<Box<dyn StateStore>, TableError> {
+        Ok(match self {
+            Self::File(path) => Box::new(JobTable::open(&path)?),
+            Self::Etcd(settings, guard, accounts) => {
+                Box::new(EtcdTable::open(*settings, guard, &accounts)?)
+            }
+        })
+    }
+
+    /// What a user reads whose job is refused, since the state does not answer.
+    pub(super) fn silent(&self) -> &'static str {
+        match self {
+            Self::File(_) => {
+                "the disk with the job table does not answer the head; jobs that run go on, try again when it does"
+            }
+            Self::Etcd(..) => {
+                "etcd, which has the job table, does not answer the head; jobs that run go on, try again when it does"
+            }
+        }
+    }
+}
+
+impl StateStore for JobTable {
+    fn load(&mut self) -> Result<KnownState, TableError> {
+        Ok(KnownState { records: JobTable::load(self)?, ..KnownState::default() })
+    }
+
+    /// The list of revoked certificates is in a file of its own, and the output of all jobs on the same disk.
+    fn persist(&mut self, batch: &Batch) -> Result<(), TableError> {
+        JobTable::persist(self, batch.records.iter().map(AsRef::as_ref))
+    }
+
+    fn remove(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), TableError> {
+        JobTable::remove(self, jobs)
+    }
+
+    fn forget_secrets(&mut self) -> Result<(), TableError> {
+        JobTable::forget_secrets(self)
+    }
+
+    fn trim_usage(&mut self, keep: UsageRetention, now_ms: u64) -> Result<(), TableError> {
+        JobTable::trim_usage(self, keep, now_ms)
+    }
+}

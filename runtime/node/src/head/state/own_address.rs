@@ -1,0 +1,131 @@
+//! The address of this head: taken from the start, listened on once it leads.
+//!
+//! Who calls a head that does not lead is refused by the kernel at once, and tries the next.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, TcpSocket};
+
+use crate::config::ClusterConfig;
+use crate::exit::{ExitCode, Failure};
+use crate::listening::{self, Patience};
+use crate::{paths, tcp};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// An address that is bound, and not listened on.
+#[derive(Debug)]
+pub(in crate::head) struct OwnAddress {
+    socket: TcpSocket,
+    address: SocketAddr,
+    /// The file that says which process listens there.
+    pid: PathBuf,
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+impl OwnAddress {
+    /// That of head `number`; without a number the first one that is of this machine. Waits until the machine has it.
+    ///
+    /// # Errors
+    /// There is no such head, or another process has its address.
+    pub(in crate::head) async fn take(
+        dir: &Path,
+        config: &ClusterConfig,
+        number: Option<usize>,
+    ) -> Result<Self, Failure> {
+        let heads = match config.heads.len() {
+            0 => vec![config.head_here()?],
+            _ => config.heads(),
+        };
+        let chosen = match number {
+            None => &heads[..],
+            Some(number) => heads.get(number..=number).ok_or_else(|| {
+                let text = format!(
+                    "there is no head {number}: cluster.toml names heads 0 to {}",
+                    heads.len() - 1
+                );
+                Failure::new(ExitCode::Usage, text)
+            })?,
+        };
+        listening::await_interface(config.head_interface()).await;
+        let what = "waiting for the address of a head, none of which this machine has; if the head is another host's, correct cluster.toml or start the daemon there";
+        let mut patience = Patience::new(what);
+        let pid = paths::head_pid(dir);
+        loop {
+            for &address in chosen {
+                match bind(address) {
+                    Ok(socket) => return Ok(Self { socket, address, pid }),
+                    Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+                    Err(error) => return Err(listening::failure(address, &error, Some(&pid))),
+                }
+            }
+            patience.wait().await;
+        }
+    }
+
+    /// The address.
+    pub(in crate::head) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Listens on it.
+    ///
+    /// # Errors
+    /// `Exists` when another process does.
+    pub(in crate::head) fn listen(self) -> Result<TcpListener, Failure> {
+        let listener = self.socket.listen(BACKLOG);
+        let prepared = listener.and_then(|listener| tcp::prepare(&listener).map(|()| listener));
+        prepared.map_err(|error| listening::failure(self.address, &error, Some(&self.pid)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn config(heads: &[SocketAddr]) -> ClusterConfig {
+        let list: Vec<String> =
+            heads.iter().map(|head| format!("{:?}", head.to_string())).collect();
+        let text = format!(
+            "name = \"x\"\nkind = \"hosts\"\nhead = {}\nheads = [{}]\nstate = \"etcd://a\"\n\
+             [[nodes]]\nname = \"n\"\naddress = \"127.0.0.1\"\nport = 1\n",
+            list[0],
+            list.join(", ")
+        );
+        ClusterConfig::parse(&text, Path::new("cluster.toml")).unwrap()
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_address_is_taken_and_refuses_until_it_is_listened_on() {
+        // An address of documentation, which is of no machine.
+        let far = SocketAddr::from(([192, 0, 2, 1], 7700));
+        let near = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let config = config(&[far, near]);
+        let dir = tempfile::tempdir().unwrap();
+        let take = |number| OwnAddress::take(dir.path(), &config, number);
+        let own = take(None).await.unwrap();
+        assert_eq!(own.address(), near);
+        let error = std::net::TcpStream::connect(near).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let _listener = own.listen().unwrap();
+        assert!(std::net::TcpStream::connect(near).is_ok());
+        assert_eq!(take(None).await.unwrap_err().code, ExitCode::Exists);
+        let waiting = tokio::time::timeout(Duration::from_millis(100), take(Some(0)));
+        assert!(waiting.await.is_err(), "its machine may get it yet");
+        let error = take(Some(2)).await.unwrap_err();
+        assert!(error.message.contains("heads 0 to 1"), "{error}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Members of an etcd for a test, in temporary folders.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+struct Member {
+    child: Option<Child>,
+    client: SocketAddr,
+    arguments: Vec<String>,
+    _folder: tempfile::TempDir,
+}
+
+impl Member {
+    /// Starts it, perhaps again. It ends with this test, however that ends.
+    fn start(&mut self) {
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "etcd", "--log-level", "error", "--logger", "zap"])
+            .args(&self.arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.child = Some(child.unwrap());
+    }
+}
+
+/// All members, ended when this is dropped.
+pub struct Members(Vec<Member>);
+
+fn address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap()
+}
+
+impl Members {
+    /// Starts so many. Without the command it is skipped, visibly.
+    pub fn start(count: usize) -> Option<Self> {
+        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
+            kumi_skip::skip("etcd", "there is no command `etcd` (Debian package etcd-server)");
+            return None;
+        }
+        let peers: Vec<SocketAddr> = (0..count).map(|_| address()).collect();
+        let all: Vec<String> =
+            peers.iter().enumerate().map(|(at, peer)| format!("m{at}=http://{peer}")).collect();
+        let member = |at: usize| {
+            let (client, folder) = (address(), tempfile::tempdir().unwrap());
+            let (url, peer) = (format!("http://{client}"), format!("http://{}", peers[at]));
+            let data = folder.path().join("data").display().to_string();
+            let mut arguments = vec!["--name".to_owned(), format!("m{at}")];
+            for (option, value) in [
+                ("data-dir", &data),
+                ("listen-client-urls", &url),
+                ("advertise-client-urls", &url),
+                ("listen-peer-urls", &peer),
+                ("initial-advertise-peer-urls", &peer),
+                ("initial-cluster", &all.join(",")),
+            ] {
+                arguments.extend([format!("--{option}"), value.clone()]);
+            }
+            let mut member = Member { child: None, client, arguments, _folder: folder };
+            member.start();
+            member
+        };
+        let members = Self((0..count).map(member).collect());
+        let end = Instant::now() + Duration::from_secs(60);
+        while !members.0.iter().all(|member| TcpStream::connect(member.client).is_ok()) {
+            assert!(Instant::now() < end, "etcd does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(members)
+    }
+
+    /// As cluster.toml names it.
+    pub fn state(&self) -> String {
+        let all: Vec<String> = self.0.iter().map(|member| member.client.to_string()).collect();
+        format!("etcd://{}", all.join(","))
+    }
+
+    /// `http://HOST:PORT` of all.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.0.iter().map(|member| format!("http://{}", member.client)).collect()
+    }
+
+    /// Sends a signal to one.
+    pub fn signal(&self, at: usize, signal: Signal) {
+        let child = self.0[at].child.as_ref().expect("it runs");
+        kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Starts one again. It listens when this returns.
+    pub fn start_again(&mut self, at: usize) {
+        self.0[at].start();
+        let end = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(self.0[at].client).is_err() {
+            assert!(Instant::now() < end, "etcd does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Kills one.
+    pub fn kill(&mut self, at: usize) {
+        let mut child = self.0[at].child.take().expect("it runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for mut child in self.0.drain(..).filter_map(|mut member| member.child.take()) {
+            // One that is dead already is no error.
+            let _dead = child.kill();
+            let _dead = child.wait();
+        }
+    }
+}
