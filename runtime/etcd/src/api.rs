@@ -114,21 +114,63 @@ fn operation((key, value): &Change, lease: i64) -> Value {
     }
 }
 
-/// Makes the changes if the guard key still has this creation revision.
+/// The condition that no write has come since the last one.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderCheck<'a> {
+    /// The key with the name of the last write.
+    pub key: &'a str,
+    /// The revision that changed it last; 0: it is not there.
+    pub last: i64,
+    /// The name of this write.
+    pub name: &'a [u8],
+}
+
+/// What came of a write in order.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was made, in this revision.
+    Made(i64),
+    /// A condition failed.
+    Refused {
+        /// Whether the guard key still has its creation revision.
+        leads: bool,
+        /// The key with the name of the last write.
+        last: Option<Pair>,
+    },
+}
+
+/// Makes the changes if the guard key still has this creation revision, and the last write is the one before.
 ///
 /// # Errors
-/// [`EtcdError::Deposed`]: it has not.
-pub async fn guarded(
+/// No answer, or none that this version understands.
+pub async fn ordered(
     gateway: &mut Gateway,
     (guard, created): (&str, i64),
+    order: OrderCheck<'_>,
     changes: &[Change],
-) -> Result<(), EtcdError> {
-    let operations: Vec<Value> = changes.iter().map(|change| operation(change, 0)).collect();
-    let compare = json!([{ "key": coded(guard), "target": "CREATE", "result": "EQUAL",
-        "create_revision": created.to_string() }]);
-    let body = json!({ "compare": compare, "success": operations });
+) -> Result<Outcome, EtcdError> {
+    let named = (order.key.to_owned(), Some(order.name.to_vec()));
+    let operations: Vec<Value> =
+        changes.iter().chain([&named]).map(|change| operation(change, 0)).collect();
+    let compare = json!([
+        { "key": coded(guard), "target": "CREATE", "result": "EQUAL",
+            "create_revision": created.to_string() },
+        { "key": coded(order.key), "target": "MOD", "result": "EQUAL",
+            "mod_revision": order.last.to_string() },
+    ]);
+    let look = |key: &str| json!({ "request_range": { "key": coded(key) } });
+    let failure = [look(guard), look(order.key)];
+    let body = json!({ "compare": compare, "success": operations, "failure": failure });
     let answer = gateway.post("/v3/kv/txn", &body).await?;
-    if answer["succeeded"] == Value::Bool(true) { Ok(()) } else { Err(EtcdError::Deposed) }
+    if answer["succeeded"] == Value::Bool(true) {
+        return number(&answer["header"]["revision"]).map(Outcome::Made);
+    }
+    let found = |at: usize| -> Result<Option<Pair>, EtcdError> {
+        let range = &answer["responses"][at]["response_range"];
+        Ok(pairs(range)?.into_iter().next())
+    };
+    let leads = found(0)?.is_some_and(|pair| pair.created == created);
+    Ok(Outcome::Refused { leads, last: found(1)? })
 }
 
 /// Creates the first key with a lease if it is absent, and sets the second if it is unchanged. Returns the

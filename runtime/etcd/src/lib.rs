@@ -1,7 +1,8 @@
 //! Several processes with their state in etcd, of which one leads: heads of a cluster, or metaservers.
 //!
 //! This crate must never know what the state is. The leader has created the key `PREFIX/leader`, which disappears with its lease. Each write is a
-//! transaction on the condition that this very key still exists. So a deposed leader writes nothing.
+//! transaction on the condition that this very key still exists, and that no write came since the one before it. So a deposed
+//! leader writes nothing, and no request that was given up does so later.
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -9,6 +10,7 @@ mod clock;
 mod election;
 mod http;
 mod leadership;
+mod ordered;
 mod session;
 mod tls;
 
@@ -19,6 +21,7 @@ use std::time::Duration;
 pub use election::Candidate;
 pub use http::Gateway;
 pub use leadership::{Certainty, EtcdMetrics, Leadership};
+pub use ordered::OrderedWrites;
 pub use session::Session;
 
 /// Settings of a process that is one of several.

@@ -1,6 +1,6 @@
 //! The job table in etcd: a key for each job.
 //!
-//! Every write is a transaction on the condition that this head still leads. What does not fit into one transaction goes to
+//! Every write is a transaction on the condition that this head still leads, and comes once and in order. What does not fit into one transaction goes to
 //! a log of changes first: the whole of it, then the word that it is whole. A head that begins to lead finishes such a log, or
 //! removes it if the word is missing. So each batch is written in one step, however large it is.
 //!
@@ -16,7 +16,7 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use kumi_control::message::{CONTROL_VERSION, JobRecord, Revocation};
 use kumi_etcd::api::{self, Change, Pair};
-use kumi_etcd::{Etcd, EtcdError, Gateway, Leadership};
+use kumi_etcd::{Etcd, EtcdError, Gateway, Leadership, OrderedWrites};
 use kumi_sched::JobId;
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
@@ -54,7 +54,7 @@ pub(in crate::head) struct EtcdTable {
 struct Records {
     gateway: Gateway,
     prefix: String,
-    guard: Guard,
+    writes: OrderedWrites,
 }
 
 fn unusable(failure: &crate::exit::Failure) -> TableError {
@@ -158,8 +158,7 @@ impl Records {
     async fn write(&mut self, changes: &[Change]) -> Result<(), TableError> {
         let (mut pause, mut told) = (AGAIN.0, false);
         loop {
-            let guard = (self.guard.0.as_str(), self.guard.1);
-            match api::guarded(&mut self.gateway, guard, changes).await {
+            match self.writes.write(&mut self.gateway, changes).await {
                 Ok(()) => return Ok(()),
                 Err(EtcdError::Deposed) => return Err(TableError::Deposed),
                 Err(error) => {
@@ -295,7 +294,7 @@ impl EtcdTable {
         let runtime = event_loop::make().map_err(|failure| unusable(&failure))?;
         let prefix = settings.prefix.clone();
         let gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
-        let records = Records { gateway, prefix, guard };
+        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard) };
         let accounts = JobTable::open(accounts)?;
         Ok(Self { runtime, tasks: LocalSet::new(), records, accounts })
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kumi_etcd::api::{self, Change};
-use kumi_etcd::{EtcdError, Gateway, Leadership, Session};
+use kumi_etcd::{EtcdError, Gateway, Leadership, OrderedWrites, Session};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -93,7 +93,7 @@ pub struct Writer {
     shared: Rc<Shared>,
     leadership: Rc<Leadership>,
     gateway: Gateway,
-    guard: (String, i64),
+    writes: OrderedWrites,
 }
 
 /// Waits for writes.
@@ -138,7 +138,8 @@ impl EtcdStore {
             changes: 0,
         };
         kept.read_rest(&mut gateway).await?;
-        Ok((kept, Writer { shared, leadership, gateway, guard: session.guard.clone() }))
+        let writes = OrderedWrites::new(session.guard.clone());
+        Ok((kept, Writer { shared, leadership, gateway, writes }))
     }
 
     async fn read_rest(&mut self, gateway: &mut Gateway) -> Result<(), EtcdError> {
@@ -377,8 +378,7 @@ impl Writer {
     async fn write(&mut self, changes: &[Change]) -> Result<(), EtcdError> {
         let mut pause = AGAIN.0;
         loop {
-            let guard = (self.guard.0.as_str(), self.guard.1);
-            match api::guarded(&mut self.gateway, guard, changes).await {
+            match self.writes.write(&mut self.gateway, changes).await {
                 Ok(()) => {
                     self.leadership.figures.runs();
                     return Ok(());

@@ -13,8 +13,8 @@ use tokio::task::LocalSet;
 use super::{Candidate, Etcd, EtcdError, EtcdStore, Session};
 use crate::meta::store::Store as _;
 use crate::meta::store::tests::{Model, Step, call, histories};
-use kumi_etcd::Gateway;
 use kumi_etcd::api;
+use kumi_etcd::{Gateway, OrderedWrites};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -170,14 +170,14 @@ fn what_is_no_state_and_no_etcd_is_told() {
         // The first request may come before it listens.
         let before = session.leadership().figures.errors.get();
         let change = ("/bad/calls/x".to_owned(), Some(b"{}".to_vec()));
-        let guard = (session.guard.0.as_str(), session.guard.1);
-        api::guarded(&mut gateway, guard, &[change]).await.expect("written");
+        let mut writes = OrderedWrites::new(session.guard.clone());
+        writes.write(&mut gateway, &[change]).await.expect("written");
         match EtcdStore::open(&session).await.map(drop) {
             Err(EtcdError::Content(key)) => assert_eq!(key, "/bad/calls/x"),
             other => panic!("{other:?}"),
         }
         let twice = [("/bad/y".to_owned(), None), ("/bad/y".to_owned(), Some(vec![1]))];
-        let refused = api::guarded(&mut gateway, guard, &twice).await;
+        let refused = writes.write(&mut gateway, &twice).await;
         assert!(matches!(refused, Err(EtcdError::Refused { code: 3, .. })), "{refused:?}");
         let nobody = Etcd { endpoints: vec![address()], ..server.settings("bad") };
         let mut gateway = Gateway::new(&Rc::new(nobody), session.leadership()).expect("settings");

@@ -1,11 +1,15 @@
 //! Tests of the job table with a real etcd.
 
+use std::ops::{Deref, DerefMut};
+
 use super::members::Members;
 use super::*;
 use crate::head::job_table::tests::record;
 use kumi_control::message::{JobState, Outcome};
 use kumi_etcd::Candidate;
+use kumi_etcd::api::{OrderCheck, Outcome as Written};
 use kumi_sched::NodeId;
+use nix::sys::signal::Signal;
 
 fn settings(etcd: &Members, prefix: &str) -> Etcd {
     Etcd {
@@ -17,8 +21,29 @@ fn settings(etcd: &Members, prefix: &str) -> Etcd {
     }
 }
 
+/// The table of a head that leads, with a folder for its accounts.
+struct Leading {
+    table: EtcdTable,
+    guard: Guard,
+    _accounts: tempfile::TempDir,
+}
+
+impl Deref for Leading {
+    type Target = EtcdTable;
+
+    fn deref(&self) -> &EtcdTable {
+        &self.table
+    }
+}
+
+impl DerefMut for Leading {
+    fn deref_mut(&mut self) -> &mut EtcdTable {
+        &mut self.table
+    }
+}
+
 /// The table of a head that leads from now on: the one before gives its lease back.
-fn lead(etcd: &Members, prefix: &str) -> EtcdTable {
+fn lead(etcd: &Members, prefix: &str) -> Leading {
     let settings = settings(etcd, prefix);
     let runtime = event_loop::make().unwrap();
     let guard = LocalSet::new().block_on(&runtime, async {
@@ -36,9 +61,10 @@ fn lead(etcd: &Members, prefix: &str) -> EtcdTable {
         }
         Candidate::new(&settings, "test").unwrap().win().await.guard.clone()
     });
-    // SQLite keeps its files open.
     let accounts = tempfile::tempdir().unwrap();
-    EtcdTable::open(settings, guard, &accounts.path().join("head.db")).unwrap()
+    let path = accounts.path().join("head.db");
+    let table = EtcdTable::open(settings, guard.clone(), &path).unwrap();
+    Leading { table, guard, _accounts: accounts }
 }
 
 fn batch(records: impl IntoIterator<Item = JobRecord>) -> Batch {
@@ -97,6 +123,48 @@ fn a_head_that_leads_no_more_writes_nothing() {
     new.persist(&batch([record(1, JobState::Queued)])).unwrap();
 }
 
+/// A request that was given up lay in a member that stood still, or on its way. The same head leads, and has written since.
+#[test]
+fn a_request_that_comes_late_changes_nothing() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "late");
+    table.persist(&batch([record(1, JobState::Queued)])).unwrap();
+    let order = format!("{}-last-write", table.guard.0);
+    let Leading { table: EtcdTable { runtime, tasks, records, .. }, guard, .. } = &mut table;
+    let before = tasks.block_on(runtime, api::get(&mut records.gateway, &order)).unwrap().unwrap();
+    let late = (records.job_key(JobId(1)), Some(encode(&record(1, JobState::Queued)).unwrap()));
+    let guard = guard.clone();
+    table.persist(&batch([record(1, JobState::Running)])).unwrap();
+    let EtcdTable { runtime, tasks, records, .. } = &mut table.table;
+    let order = OrderCheck { key: &order, last: before.changed, name: &before.value };
+    let guard = (guard.0.as_str(), guard.1);
+    let late = [late];
+    let answer = api::ordered(&mut records.gateway, guard, order, &late);
+    let answer = tasks.block_on(runtime, answer).unwrap();
+    assert!(matches!(answer, Written::Refused { leads: true, .. }), "{answer:?}");
+    assert_eq!(table.load().unwrap().records, [record(1, JobState::Running)]);
+}
+
+/// The answer to a write is lost: it is asked for again, and is made once.
+#[test]
+fn a_write_whose_answer_is_lost_is_made_once() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "lost");
+    table.load().unwrap();
+    etcd.signal(0, Signal::SIGSTOP);
+    let lost = std::thread::scope(|scope| {
+        // Longer than a request may take, so that there are at least two.
+        scope.spawn(|| {
+            std::thread::sleep(settings(&etcd, "lost").patience * 2);
+            etcd.signal(0, Signal::SIGCONT);
+        });
+        table.persist(&batch([record(1, JobState::Queued)]))
+    });
+    lost.unwrap();
+    table.persist(&batch([record(1, JobState::Running)])).unwrap();
+    assert_eq!(table.load().unwrap().records, [record(1, JobState::Running)]);
+}
+
 /// More than a transaction takes, by number and by bytes.
 #[test]
 fn a_large_batch_is_written_in_one_step() {
@@ -144,7 +212,8 @@ fn what_a_head_was_about_to_write_is_finished_or_removed() {
     let mut table = lead(&etcd, "log");
     assert_eq!((table.load().unwrap().records.len(), table.count("/log")), (2, 0));
     // A step is missing.
-    table.write(&[whole, logged(&table, 0, 3)]);
+    let first = logged(&table, 0, 3);
+    table.write(&[whole, first]);
     let error = lead(&etcd, "log").load().unwrap_err();
     assert!(error.to_string().contains("/log/log/00000001"), "{error}");
 }
@@ -165,6 +234,7 @@ fn other_versions_and_damage_are_told() {
     assert_eq!(crate::exit::Failure::from(error).code, crate::exit::ExitCode::Version);
     table.write(&[(key.clone(), Some(vec![0xff]))]);
     assert!(matches!(table.load(), Err(TableError::Damaged { job: 5, .. })));
-    table.write(&[(table.records.job_key(JobId(6)), Some(with(CONTROL_VERSION))), (key, None)]);
+    let other = table.records.job_key(JobId(6));
+    table.write(&[(other, Some(with(CONTROL_VERSION))), (key, None)]);
     assert!(matches!(table.load(), Err(TableError::Damaged { job: 6, .. })));
 }
