@@ -10,12 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Cluster, PATIENCE, request};
-use etcd::Members;
+use etcd::{Certificates, Members};
 use kumi_control::message::{
     ClientReply, ClientRequest, JobRecord, JobRequest, JobState, JobsQuery, Outcome,
 };
 use kumi_node::client::Client;
-use kumi_node::config::{ClusterConfig, ModeName};
+use kumi_node::config::{ClusterConfig, EtcdAccess, ModeName};
 use kumi_node::paths;
 use kumi_sched::{JobId, NodeId};
 use nix::sys::signal::Signal;
@@ -401,6 +401,78 @@ async fn output_of_a_head_that_is_gone_is_marked() {
     heads.attached(1).await;
     heads.until("it is known", ended).await;
     assert_eq!(heads.output(job).await, (String::new(), 12));
+}
+
+/// etcd takes clients with certificates of its authority only, and heads talk to nobody else.
+#[tokio::test(flavor = "current_thread")]
+async fn a_table_in_an_etcd_with_certificates() {
+    let (certificates, foreign) = (Certificates::new(), Certificates::new());
+    let Some(etcd) = Members::start_with(1, Some(&certificates)) else { return };
+    let access = EtcdAccess {
+        ca: Some(certificates.file("ca.pem")),
+        certificate: Some(certificates.file("client.pem")),
+        key: Some(certificates.file("client.key")),
+        ..EtcdAccess::default()
+    };
+    let mut heads = Heads::with(&etcd, 1, 2, |config| config.etcd = access.clone()).await;
+    let job = heads.submit(request(&["/bin/true"], 1)).await;
+    let ended = |records: &BTreeMap<JobId, JobRecord>| {
+        records[&job].state == JobState::Ended(Outcome::Success)
+    };
+    heads.until("it ends", ended).await;
+    let first = heads.leader(&[]).await;
+    heads.kill_head(first);
+    heads.leader(&[first]).await;
+    heads.attached(1).await;
+    heads.until("it is known", ended).await;
+    // One with another authority, and one that etcd does not know: each says what is wrong, and none leads.
+    for (ca, client, said) in [
+        (&foreign, &certificates, "an authority that is not trusted here"),
+        (&certificates, &foreign, "nobody can be found to lead"),
+    ] {
+        let mut config = heads.cluster.config.clone();
+        config.etcd.ca = Some(ca.file("ca.pem"));
+        config.etcd.certificate = Some(client.file("client.pem"));
+        config.etcd.key = Some(client.file("client.key"));
+        config.save(heads.dir(first)).unwrap();
+        std::fs::remove_file(paths::head_log(heads.dir(first))).unwrap();
+        heads.start_head(first);
+        let log = paths::head_log(heads.dir(first));
+        let end = Instant::now() + TAKEOVER;
+        while !std::fs::read_to_string(&log).unwrap().contains(said) {
+            assert!(Instant::now() < end, "{said}: never\n{}", heads.logs());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(!std::fs::read_to_string(&log).unwrap().contains("this head leads"));
+        heads.kill_head(first);
+    }
+}
+
+/// A head that waits reads its files anew on SIGHUP, as one that leads does, and leads when it is its turn.
+#[tokio::test(flavor = "current_thread")]
+async fn a_head_that_waits_can_be_reloaded() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut heads = Heads::start(&etcd, 1, 2).await;
+    let job = heads.submit(request(&["/bin/true"], 1)).await;
+    let first = heads.leader(&[]).await;
+    let other = 1 - first;
+    let log = paths::head_log(heads.dir(other));
+    let count = |said: &str| std::fs::read_to_string(&log).unwrap().matches(said).count();
+    let until = async |said, times| {
+        let end = Instant::now() + TAKEOVER;
+        while count(said) < times {
+            assert!(Instant::now() < end, "{said}: never\n{}", heads.logs());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    until("another head leads", 1).await;
+    heads.signal(other, Signal::SIGHUP);
+    until("begins again", 1).await;
+    until("another head leads", 2).await;
+    heads.kill_head(first);
+    assert_eq!(heads.leader(&[first]).await, other);
+    heads.attached(1).await;
+    assert!(heads.records().await.contains_key(&job));
 }
 
 /// No job that a head has taken is missing. How far a job has come may go back in a list, which shows what is about to be

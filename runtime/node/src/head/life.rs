@@ -11,7 +11,7 @@ use kumi_control::message::JobRecord;
 use super::metrics::HeadCounters;
 use super::records::JobRecords;
 use super::spool::Spools;
-use super::state::{self, KnownState, OwnAddress, StatePlace};
+use super::state::{self, KnownState, OwnAddress, StatePlace, Wait};
 use super::{HeadDaemon, open_spools};
 use crate::config::ClusterConfig;
 use crate::event_loop;
@@ -31,12 +31,15 @@ pub(super) enum HeadEnd {
     Stopped,
     /// It leads no more.
     Deposed,
+    /// It waited, and was told to read its files anew.
+    Reload,
 }
 
 /// Runs the head of the cluster in `dir` until it is told to stop. `number` says which head it is; without it, the first whose
 /// address is of this machine. `metrics` replaces what cluster.toml says of where figures are served.
 ///
-/// A head that leads no more begins again as a new process: nothing of what it believed is left.
+/// A head that leads no more begins again as a new process: nothing of what it believed is left. So does one that waits when
+/// it is to read its files anew.
 ///
 /// # Errors
 /// The head could not start, or failed.
@@ -49,7 +52,7 @@ pub fn run(dir: &Path, number: Option<usize>, metrics: Option<&str>) -> Result<(
     runtime.shutdown_timeout(Duration::from_secs(1));
     match result? {
         HeadEnd::Stopped => Ok(()),
-        HeadEnd::Deposed => Err(state::begin_again()),
+        HeadEnd::Deposed | HeadEnd::Reload => Err(state::begin_again()),
     }
 }
 
@@ -69,9 +72,16 @@ async fn lead(
         service::ready();
         service::status(&format!("a head of {} waits until it leads", config.name));
     }
-    let Some((term, place)) = state::lead(dir, &config, &own).await? else {
-        remove_files(&[pid]);
-        return Ok(HeadEnd::Stopped);
+    let (term, place) = match state::lead(dir, &config, &own).await? {
+        Wait::Leads(term, place) => (term, place),
+        Wait::Stopped => {
+            remove_files(&[pid]);
+            return Ok(HeadEnd::Stopped);
+        }
+        Wait::Reload => {
+            tracing::info!("this head begins again, to read its files anew");
+            return Ok(HeadEnd::Reload);
+        }
     };
     let certainty = term.certainty().clone();
     match HeadDaemon::start((dir, config), own, (term, place), metrics).await {

@@ -2,11 +2,13 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 struct Member {
     child: Option<Child>,
@@ -28,8 +30,45 @@ impl Member {
     }
 }
 
+/// An authority that members trust, and certificates that it has signed: one for members, one for clients.
+pub struct Certificates(tempfile::TempDir);
+
+impl Certificates {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let key = KeyPair::generate().unwrap();
+        let ca = params.self_signed(&key).unwrap();
+        std::fs::write(folder.path().join("ca.pem"), ca.pem()).unwrap();
+        let issuer = Issuer::new(params, key);
+        for (name, subject) in [("member", "127.0.0.1"), ("client", "head")] {
+            let params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
+            let key = KeyPair::generate().unwrap();
+            let certificate = params.signed_by(&key, &issuer).unwrap();
+            std::fs::write(folder.path().join(format!("{name}.pem")), certificate.pem()).unwrap();
+            std::fs::write(folder.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        }
+        Self(folder)
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
 /// All members, ended when this is dropped.
 pub struct Members(Vec<Member>);
+
+fn arguments_for_tls(certificates: &Certificates) -> Vec<String> {
+    let files =
+        [("trusted-ca-file", "ca.pem"), ("cert-file", "member.pem"), ("key-file", "member.key")];
+    let of_file = |(option, name)| {
+        let path: &Path = &certificates.file(name);
+        [format!("--{option}"), path.display().to_string()]
+    };
+    files.into_iter().flat_map(of_file).chain(["--client-cert-auth".to_owned()]).collect()
+}
 
 fn address() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -39,6 +78,11 @@ fn address() -> SocketAddr {
 impl Members {
     /// Starts so many. Without the command it is skipped, visibly.
     pub fn start(count: usize) -> Option<Self> {
+        Self::start_with(count, None)
+    }
+
+    /// Starts so many that take clients with certificates only.
+    pub fn start_with(count: usize, certificates: Option<&Certificates>) -> Option<Self> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             kumi_skip::skip("etcd", "there is no command `etcd` (Debian package etcd-server)");
             return None;
@@ -48,7 +92,8 @@ impl Members {
             peers.iter().enumerate().map(|(at, peer)| format!("m{at}=http://{peer}")).collect();
         let member = |at: usize| {
             let (client, folder) = (address(), tempfile::tempdir().unwrap());
-            let (url, peer) = (format!("http://{client}"), format!("http://{}", peers[at]));
+            let scheme = if certificates.is_some() { "https" } else { "http" };
+            let (url, peer) = (format!("{scheme}://{client}"), format!("http://{}", peers[at]));
             let data = folder.path().join("data").display().to_string();
             let mut arguments = vec!["--name".to_owned(), format!("m{at}")];
             for (option, value) in [
@@ -61,6 +106,7 @@ impl Members {
             ] {
                 arguments.extend([format!("--{option}"), value.clone()]);
             }
+            arguments.extend(certificates.map(arguments_for_tls).unwrap_or_default());
             let mut member = Member { child: None, client, arguments, _folder: folder };
             member.start();
             member

@@ -18,7 +18,7 @@ use super::job_table::{JobTable, TableError, UsageRetention};
 use super::spool::WrittenOutput;
 pub(super) use etcd::{EtcdTable, Guard};
 pub(super) use own_address::OwnAddress;
-pub(super) use term::{LeaderTerm, begin_again, lead};
+pub(super) use term::{LeaderTerm, Wait, begin_again, lead};
 
 /// What is written in one step.
 #[derive(Debug, Default)]

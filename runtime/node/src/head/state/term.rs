@@ -85,6 +85,17 @@ impl LeaderTerm {
     }
 }
 
+/// What became of a head that waited until it leads.
+#[derive(Debug)]
+pub(in crate::head) enum Wait {
+    /// It leads; the state is there.
+    Leads(LeaderTerm, StatePlace),
+    /// It was told to stop.
+    Stopped,
+    /// It was told to read its files anew. None of them is in use, so it may as well begin again.
+    Reload,
+}
+
 /// Begins again as a new process with the same arguments and number. Returns only if that fails.
 pub(in crate::head) fn begin_again() -> Failure {
     let mut arguments = std::env::args_os();
@@ -93,11 +104,11 @@ pub(in crate::head) fn begin_again() -> Failure {
         command.arg0(name);
     }
     let error = command.args(arguments).exec();
-    let text = format!("the head leads no more, and cannot begin again: {error}; start it again");
+    let text = format!("the head cannot begin again: {error}; start it again");
     Failure::new(ExitCode::Internal, text)
 }
 
-/// Waits until this head leads. Returns where the state is, too; none if it is told to stop before.
+/// Waits until this head leads, or is told something else.
 ///
 /// # Errors
 /// The settings cannot be used, or the machine has no threads.
@@ -105,21 +116,23 @@ pub(in crate::head) async fn lead(
     dir: &Path,
     config: &ClusterConfig,
     own: &OwnAddress,
-) -> Result<Option<(LeaderTerm, StatePlace)>, Failure> {
+) -> Result<Wait, Failure> {
     let Some(settings) = config.etcd(dir, own.address())? else {
         let place = StatePlace::File(paths::head_db(dir));
-        return Ok(Some((LeaderTerm::without_end(), place)));
+        return Ok(Wait::Leads(LeaderTerm::without_end(), place));
     };
     let failed = |error: std::io::Error| {
         Failure::new(ExitCode::Internal, format!("signals cannot be received: {error}"))
     };
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let (mut events, release) = start(&settings)?;
     let event = tokio::select! {
         event = events.recv() => event,
-        _ = terminate.recv() => return Ok(None),
-        _ = interrupt.recv() => return Ok(None),
+        _ = terminate.recv() => return Ok(Wait::Stopped),
+        _ = interrupt.recv() => return Ok(Wait::Stopped),
+        _ = hangup.recv() => return Ok(Wait::Reload),
     };
     match event {
         Some(TermEvent::Leads(guard, certainty)) => {
@@ -128,7 +141,7 @@ pub(in crate::head) async fn lead(
             // Records are longer than what keeps a lease.
             let settings = Etcd { patience: Etcd::default().patience, ..settings };
             let place = StatePlace::Etcd(Box::new(settings), guard, paths::head_db(dir));
-            Ok(Some((term, place)))
+            Ok(Wait::Leads(term, place))
         }
         Some(TermEvent::Unusable(error)) => Err(TableError::Etcd(error).into()),
         _ => Err(Failure::new(ExitCode::Internal, "the thread of the head's lease is gone")),
