@@ -89,11 +89,13 @@ impl Session {
             let asked = clock::now();
             let mut gateway = self.gateway.lock().await;
             let kept = api::keep_alive(&mut gateway, self.lease);
-            let kept = if self.settings.alone {
-                kept.await
-            } else if let Ok(kept) = timeout(self.patience(), kept).await {
-                kept
-            } else {
+            let patience = self.patience();
+            let kept =
+                if self.settings.alone { Ok(kept.await) } else { timeout(patience, kept).await };
+            // A refusal may come sooner than no time at all is over.
+            let refused = matches!(kept, Ok(Err(_)));
+            let is_over = !self.settings.alone && refused && patience.is_zero();
+            let (Ok(kept), false) = (kept, is_over) else {
                 tracing::error!("etcd was out of reach for two leases; another may lead");
                 return;
             };

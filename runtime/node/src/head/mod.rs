@@ -235,7 +235,7 @@ impl HeadDaemon {
         let (sender, events) = mpsc::channel(256);
         let shared =
             Shared::new((dir, &config), &credentials, sender, (refusals, links.congestion()));
-        let socket = paths::head_socket(dir);
+        let (socket, pid) = (paths::head_socket(dir), paths::head_pid(dir));
         let local = listen_unix(&socket)?;
         if let Some(scrapes) = scrapes {
             metrics::serve_figures(scrapes, &shared, &head, &counts);
@@ -244,7 +244,6 @@ impl HeadDaemon {
         let link_events = links::start(listener, &shared, leases)?;
         let monitor = Monitor::new(&config, &paths::history(dir));
         let web = WebService::start(dir, (&config, address.ip()), &monitor).await?;
-        let pid = paths::head_pid(dir);
         write_pid(&pid)?;
         tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
         service::status(&format!("the head of {} listens on {address}", config.name));

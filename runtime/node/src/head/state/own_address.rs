@@ -60,8 +60,12 @@ impl OwnAddress {
             })?,
         };
         listening::await_interface(config.head_interface()).await;
-        let what = "waiting for the address of a head, none of which this machine has; if the head is another host's, correct cluster.toml or start the daemon there";
-        let mut patience = Patience::new(what);
+        let awaited: Vec<String> = chosen.iter().map(|address| address.ip().to_string()).collect();
+        let what = format!(
+            "waiting for the address {}, which this machine does not have; if it is another host's, correct cluster.toml or start the daemon there",
+            awaited.join(" or ")
+        );
+        let mut patience = Patience::new(&what);
         let pid = paths::head_pid(dir);
         loop {
             for &address in chosen {
