@@ -25,10 +25,10 @@ impl World {
         }
     }
 
-    pub fn lease_answered(&mut self, number: usize, answer: Answer) {
+    pub fn lease_answered(&mut self, number: usize, answer: &Answer) {
         let process = &mut self.heads[number];
         let local = process.clock.of_lease(self.now);
-        match answer {
+        match *answer {
             // Every head has an address to itself, so a key of an earlier process is its own.
             Answer::Found(found, made) => match next_step(number as u64, process.claim, found) {
                 Step::Follow => {}

@@ -157,7 +157,7 @@ impl World {
         }
         question.since = None;
         match channel {
-            Channel::Lease => self.lease_answered(head, answer),
+            Channel::Lease => self.lease_answered(head, &answer),
             Channel::Table => self.table_answered(head, answer),
         }
     }
