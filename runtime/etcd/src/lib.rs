@@ -130,7 +130,7 @@ impl Default for Etcd {
     fn default() -> Etcd {
         Etcd {
             endpoints: Vec::new(),
-            prefix: "/kumi".to_owned(),
+            prefix: "/kumi/call".to_owned(),
             user: String::new(),
             password: String::new(),
             ca: None,
