@@ -1,26 +1,51 @@
 //! What daemons and servers log, on standard error: how much is set by `KUMI_LOG`.
 
+mod queue;
+
+use std::{io, panic};
+
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::exit::{ExitCode, Failure};
+
+pub(crate) use queue::lost_lines;
 pub use tracing_subscriber::filter::LevelFilter;
 
-/// Starts logging to standard error.
+/// Logging until this is dropped, which waits a second at most for lines that are not written yet.
+#[derive(Debug)]
+#[must_use = "lines that are not written yet are lost"]
+pub struct Logging(());
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        queue::flush();
+    }
+}
+
+/// Starts logging to standard error, on a thread of its own: a disk that is full or hangs holds up nobody who logs. Lines that
+/// it does not take are counted, and the log says so as soon as it can be written again.
 ///
 /// `KUMI_LOG` is a level (`error`, `warn`, `info`, `debug`, `trace`, `off`) or a list of levels by crate, such as
 /// `info,kumi_node=debug`. Without it `default` holds; so it does for a value that is neither, which is logged.
 ///
 /// A process that logs already goes on as it does.
-pub fn start(default: LevelFilter) {
+///
+/// # Errors
+/// The system has no thread for it.
+pub fn start(default: LevelFilter) -> Result<Logging, Failure> {
     let value = std::env::var_os("KUMI_LOG");
     // What is not UTF-8 becomes no level either, and is told.
     let value = value.as_ref().map(|value| value.to_string_lossy());
     let (targets, refused) = chosen(value.as_deref(), default);
+    let writer = queue::start(io::stderr()).map_err(|error| {
+        Failure::new(ExitCode::MachineLimits, format!("the log has no thread: {error}"))
+    })?;
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         .with_ansi(false)
-        // There is nowhere to say that standard error is closed.
+        // The queue takes every line, or counts it.
         .log_internal_errors(false);
     let started = tracing_subscriber::registry().with(targets).with(lines).try_init().is_ok();
     if let Some(reason) = refused.filter(|_| started) {
@@ -28,6 +53,19 @@ pub fn start(default: LevelFilter) {
             "KUMI_LOG is ignored: {reason}; give a level or a list such as info,kumi_node=debug"
         );
     }
+    if started {
+        flush_before_panics();
+    }
+    Ok(Logging(()))
+}
+
+/// A panic is told on standard error, after what was logged before.
+fn flush_before_panics() {
+    let former = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        queue::flush();
+        former(panic);
+    }));
 }
 
 /// What is logged, and why the variable's value was refused if it was.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use kumi_node::exit::{ExitCode as Code, Failure};
-use kumi_node::{head, job, node, watch};
+use kumi_node::log::LevelFilter;
+use kumi_node::{head, job, log, node, watch};
 use kumi_sched::NodeId;
 
 const HELP: &str = "\
@@ -114,12 +115,12 @@ fn main() -> ExitCode {
         Invocation::Watch(groups) => Ok(watch::main(groups)),
         Invocation::Head(dir, number, metrics) => {
             close_inherited();
-            kumi_node::log::start(kumi_node::log::LevelFilter::INFO);
+            let _logging = log::start(LevelFilter::INFO)?;
             head::run(&dir, number, metrics.as_deref()).map(|()| Code::Ok)
         }
         Invocation::Node(dir, number, metrics) => {
             close_inherited();
-            kumi_node::log::start(kumi_node::log::LevelFilter::INFO);
+            let _logging = log::start(LevelFilter::INFO)?;
             node::run(&dir, number, metrics.as_deref()).map(|()| Code::Ok)
         }
         Invocation::Help => {

@@ -7,8 +7,9 @@ use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::{MetricKind, MetricsPage};
+use crate::log;
 
-/// Writes processor time and memory of this process; `daemon` begins the names of the families. What the system does not tell
+/// Writes processor time, memory and lost log lines of this process; `daemon` begins the names of the families. What the system does not tell
 /// is left out.
 pub(crate) fn write(page: &mut MetricsPage, daemon: &str) {
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
@@ -24,6 +25,9 @@ pub(crate) fn write(page: &mut MetricsPage, daemon: &str) {
         page.family(&name, MetricKind::Gauge, "Memory of the daemon itself.");
         page.sample(&[], pages.saturating_mul(size));
     }
+    let name = format!("{daemon}_log_lines_lost");
+    page.family(&name, MetricKind::Counter, "Lines of the daemon's log that were not written.");
+    page.sample(&[], log::lost_lines());
 }
 
 /// Pages in memory, from `/proc/self/statm`.
@@ -49,5 +53,6 @@ mod tests {
         // This program alone has more than a MiB.
         assert!(value("kumi_daemon_memory_bytes") > 1e6);
         assert!(value("kumi_daemon_processor_seconds_total") >= 0.0);
+        assert!(value("kumi_daemon_log_lines_lost_total") >= 0.0);
     }
 }

@@ -118,7 +118,7 @@ pub struct ServeArgs {
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
-    log();
+    let _logging = log()?;
     let mut registry = Registry::default();
     let libraries: Vec<PathBuf> = args.library.iter().map(|path| absolute(path)).collect();
     for file in &args.descriptions {
