@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kumi_control::join::JoinRefusal;
 use kumi_control::message::{
     CONTROL_VERSION, ControlMessage, Down, MessageCounts, MessageKind, NodeSet, Refusal,
     RefusalKind, Up,
@@ -109,6 +110,9 @@ pub enum LinkError {
     /// This machine slept: what came before is old, and the clocks have to be compared anew.
     #[error("this machine slept for {0:?}")]
     Slept(Duration),
+    /// A machine that wanted to join may not.
+    #[error("a machine may not join: {0}")]
+    Join(#[from] JoinRefusal),
 }
 
 /// Counts of what was dropped or refused, by reason.
@@ -389,37 +393,50 @@ pub async fn accept(
 ) -> Result<(LinkHello, AcceptedStream), LinkError> {
     let handshake = async {
         stream.set_nodelay(true)?;
-        let mut stream = credentials.accept(stream).await?;
-        // Versions may differ in everything but this first number.
-        let content = frame::read_content(&mut stream, frame::CLIENT_LIMIT).await?;
-        let content = content.ok_or(LinkError::Closed)?;
-        let verdict = match postcard::take_from_bytes::<u32>(&content) {
-            Ok((version, _)) if version != CONTROL_VERSION => Err(refusal(
-                RefusalKind::Version,
-                format!(
-                    "this daemon speaks version {CONTROL_VERSION} and you version {version}; install the same version everywhere"
-                ),
-            )),
-            _ => frame::decode::<LinkHello>(&content).map(|hello| {
-                check(credentials, &stream, cluster, &hello)
-                    .and_then(|()| agree(&hello))
-                    .map(|()| hello)
-            })?,
-        };
-        match verdict {
-            Ok(hello) => {
-                let welcome = Ok::<_, Refusal>(LinkWelcome { version: CONTROL_VERSION });
-                frame::write(&mut stream, &welcome, LINK_LIMIT).await?;
-                Ok((hello, stream))
-            }
-            Err(refused) => {
-                frame::write(&mut stream, &Err::<LinkWelcome, _>(&refused), LINK_LIMIT).await?;
-                stream.shutdown().await?;
-                Err(LinkError::Refused(refused))
-            }
-        }
+        let stream = credentials.accept(stream).await?;
+        introduce(credentials, cluster, stream, agree).await
     };
     tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
+}
+
+/// The same once the caller has shown a certificate of the cluster. The caller bounds the time.
+///
+/// # Errors
+/// As [`accept`].
+pub(crate) async fn introduce(
+    credentials: &Credentials,
+    cluster: &str,
+    mut stream: AcceptedStream,
+    agree: impl FnOnce(&LinkHello) -> Result<(), Refusal>,
+) -> Result<(LinkHello, AcceptedStream), LinkError> {
+    // Versions may differ in everything but this first number.
+    let content = frame::read_content(&mut stream, frame::CLIENT_LIMIT).await?;
+    let content = content.ok_or(LinkError::Closed)?;
+    let verdict = match postcard::take_from_bytes::<u32>(&content) {
+        Ok((version, _)) if version != CONTROL_VERSION => Err(refusal(
+            RefusalKind::Version,
+            format!(
+                "this daemon speaks version {CONTROL_VERSION} and you version {version}; install the same version everywhere"
+            ),
+        )),
+        _ => frame::decode::<LinkHello>(&content).map(|hello| {
+            check(credentials, &stream, cluster, &hello)
+                .and_then(|()| agree(&hello))
+                .map(|()| hello)
+        })?,
+    };
+    match verdict {
+        Ok(hello) => {
+            let welcome = Ok::<_, Refusal>(LinkWelcome { version: CONTROL_VERSION });
+            frame::write(&mut stream, &welcome, LINK_LIMIT).await?;
+            Ok((hello, stream))
+        }
+        Err(refused) => {
+            frame::write(&mut stream, &Err::<LinkWelcome, _>(&refused), LINK_LIMIT).await?;
+            stream.shutdown().await?;
+            Err(LinkError::Refused(refused))
+        }
+    }
 }
 
 fn check(

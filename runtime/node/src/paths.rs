@@ -50,6 +50,11 @@ pub fn drains(dir: &Path) -> PathBuf {
     dir.join("head.drained")
 }
 
+/// Hashes of the tokens with which machines may join, as the head keeps them.
+pub fn tokens(dir: &Path) -> PathBuf {
+    dir.join("head.tokens")
+}
+
 /// Where the head listens for clients of its machine.
 pub fn head_socket(dir: &Path) -> PathBuf {
     dir.join("head.sock")

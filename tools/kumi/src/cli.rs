@@ -1,6 +1,7 @@
 //! Command line of `kumi`.
 
 use crate::cluster::JobDefaultArgs;
+use crate::cluster::joining::{JoinArgs, TokenArgs};
 use crate::parse;
 use crate::terminal::TerminalArgs;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -89,6 +90,10 @@ pub enum ClusterCommand {
     Revoke(RevokeArgs),
     /// Make new certificates and keys, where the cluster was made
     Rotate(RotateArgs),
+    /// Make a token with which a new machine becomes a node
+    Token(TokenArgs),
+    /// Make this machine the node of a token
+    Join(JoinArgs),
 }
 
 /// Places of the nodes.

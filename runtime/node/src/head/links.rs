@@ -17,9 +17,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
-use super::Shared;
+use super::identity::Origin;
+use super::joining::{Caller, JoinRequest, Joining};
 use super::leases::Leases;
 use super::live_config::LiveConfig;
+use super::{Shared, clients};
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::config::MOST_NUMBERS;
@@ -45,6 +47,8 @@ pub(super) enum LinkEvent {
     Child(LinkId, Up),
     /// A node relays a client.
     Client(Box<RelayedClient>),
+    /// A machine with a token wants to join.
+    Join(Box<JoinRequest>),
 }
 
 /// A client that a node relays, on a connection of its own.
@@ -52,6 +56,18 @@ pub(super) struct RelayedClient {
     pub(super) stream: AcceptedStream,
     pub(super) node: NodeId,
     pub(super) peer: ClientPeer,
+}
+
+impl RelayedClient {
+    /// Carries it until it ends or its node is believed no more.
+    pub(super) async fn attend(self: Box<Self>, shared: Shared) {
+        let Self { stream, node, peer } = *self;
+        let revoked = shared.credentials.watch_peer(node, stream.get_ref().1);
+        tokio::select! {
+            () = clients::attend(stream, peer, Origin::Node(node), shared) => {}
+            () = revoked => {}
+        }
+    }
 }
 
 /// What the thread of the links has.
@@ -62,6 +78,7 @@ struct LinkThread {
     refusals: Refusals,
     traffic: Traffic,
     leases: Leases,
+    joining: Joining,
     events: mpsc::Sender<LinkEvent>,
     /// Number of the last link.
     last: Arc<AtomicU64>,
@@ -178,6 +195,7 @@ pub(super) fn start(
         refusals: shared.refusals.clone(),
         traffic: shared.traffic.clone(),
         leases,
+        joining: shared.joining.clone(),
         events,
         last: Arc::default(),
     };
@@ -244,9 +262,12 @@ async fn attend(stream: TcpStream, permit: HandshakePermit, thread: LinkThread) 
             )
         })
     };
-    let answer = link::accept(&thread.credentials, &config.name, stream, agree);
-    match permit.complete(answer).await {
-        Ok((hello, stream)) => match hello.purpose.clone() {
+    let known = (&thread.credentials, config.name.as_str());
+    match permit.complete(thread.joining.accept(known, stream, agree)).await {
+        Ok(Caller::Machine(hello, stream)) => {
+            thread.joining.serve((hello, stream), &thread.events).await;
+        }
+        Ok(Caller::Daemon(hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &thread).await,
             Purpose::Client(peer) => {
                 let client = RelayedClient { stream, node: hello.node, peer: *peer };

@@ -9,6 +9,7 @@
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table`, `reserve` | records of jobs on the disk, and those that wait for it |
 //! | `drains` | the list of drained nodes on the disk |
+//! | `joining` | tokens of machines that join, and their certificates |
 //! | `live_config` | the configuration, whose nodes change |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
@@ -22,6 +23,7 @@ mod drains;
 mod held_actions;
 mod identity;
 mod job_table;
+mod joining;
 mod leases;
 mod links;
 mod live_config;
@@ -36,7 +38,6 @@ mod web;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -60,16 +61,17 @@ use crate::listening;
 use crate::names::NameService;
 use crate::node::setup::{listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
+use crate::random::random;
 use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
 use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
-use identity::Origin;
 pub(crate) use job_table::UsageRetention;
+use joining::Joining;
 use leases::Leases;
-use links::{LinkEvent, Links, RelayedClient};
+use links::{LinkEvent, Links};
 use live_config::LiveConfig;
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
@@ -125,6 +127,7 @@ struct Shared {
     traffic: Traffic,
     /// Who users are on this machine.
     names: NameService,
+    joining: Joining,
     /// Connections of clients, by user.
     connections: UserConnections,
     /// Whether some link has so many bytes queued that clients must not send more.
@@ -150,19 +153,20 @@ impl Shared {
         credentials: &Credentials,
         events: mpsc::Sender<Event>,
         (refusals, congested): (Refusals, watch::Receiver<bool>),
-    ) -> Self {
+    ) -> Result<Self, Failure> {
         let most = config.quota.connections_per_user;
-        Self {
+        Ok(Self {
             config: LiveConfig::new(dir, config),
             credentials: credentials.clone(),
             events,
             refusals,
             traffic: Traffic::default(),
             names: NameService::default(),
+            joining: Joining::open(dir)?,
             connections: UserConnections::new(most, config.owner_uid),
             congested,
             ids: Ids::default(),
-        }
+        })
     }
 
     /// A number for a link or client, never given again.
@@ -208,16 +212,6 @@ struct HeadDaemon {
     done: bool,
 }
 
-fn seed() -> Result<[u8; 32], Failure> {
-    let mut seed = [0; 32];
-    fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed)).map_err(
-        |error| {
-            Failure::new(ExitCode::MachineLimits, format!("/dev/urandom cannot be read: {error}"))
-        },
-    )?;
-    Ok(seed)
-}
-
 impl HeadDaemon {
     async fn start(dir: &Path, at: Option<&str>) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
@@ -243,8 +237,8 @@ impl HeadDaemon {
         let (refusals, leases) = (Refusals::default(), Leases::default());
         let links = Links::new(refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
-        let shared =
-            Shared::new((dir, &config), &credentials, sender, (refusals, links.congestion()));
+        let refusals = (refusals, links.congestion());
+        let shared = Shared::new((dir, &config), &credentials, sender, refusals)?;
         let socket = paths::head_socket(dir);
         let local = listen_unix(&socket)?;
         if let Some(scrapes) = scrapes {
@@ -382,8 +376,11 @@ impl HeadDaemon {
                 self.links.down(link);
                 self.handle(HeadEvent::ChildDown(link));
             }
+            LinkEvent::Join(request) => {
+                self.shared.joining.answer(&self.shared.config.get(), *request);
+            }
             LinkEvent::Client(client) => {
-                tokio::task::spawn_local(attend_relayed(*client, self.shared.clone()));
+                tokio::task::spawn_local(client.attend(self.shared.clone()));
             }
         }
     }
@@ -506,20 +503,14 @@ impl HeadDaemon {
             HeadAction::AddNode { client, definition } => {
                 return self.add_node(client, &definition);
             }
+            HeadAction::IssueToken { client, node, valid_ms } => {
+                let config = self.shared.config.get();
+                self.clients.reply(client, self.shared.joining.issue(&config, node, valid_ms));
+            }
             HeadAction::RemoveNode { client, node } => return self.remove_node(client, node),
             HeadAction::Shutdown => self.done = true,
         }
         Vec::new()
-    }
-}
-
-/// Carries a client that a node relays, until it ends or its node is believed no more.
-async fn attend_relayed(client: RelayedClient, shared: Shared) {
-    let RelayedClient { stream, node, peer } = client;
-    let revoked = shared.credentials.watch_peer(node, stream.get_ref().1);
-    tokio::select! {
-        () = clients::attend(stream, peer, Origin::Node(node), shared) => {}
-        () = revoked => {}
     }
 }
 
@@ -564,7 +555,7 @@ fn make_head(
 ) -> Result<Head, Failure> {
     let revoked = live_config::with_removed(config, revoked);
     let config = HeadConfig { revoked, drains, ..head_config(config) };
-    let head = Head::new(config, records, seed()?);
+    let head = Head::new(config, records, random()?);
     head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))
 }
 

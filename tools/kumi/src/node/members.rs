@@ -1,7 +1,7 @@
 //! `kumi node add` and `kumi node remove`.
 
 use super::{find, status};
-use crate::cluster::{configuration, host_instructions, remote_hosts};
+use crate::cluster::{configuration, host_instructions, joining, remote_hosts};
 use crate::context::Context;
 use crate::error::Error;
 use crate::{hosts, output};
@@ -12,6 +12,7 @@ use kumi_node::exit::Failure;
 use kumi_node::paths;
 use kumi_node::tls::{self, DAEMON_DAYS, Identity};
 use kumi_sched::NodeId;
+use std::time::Duration;
 
 /// `kumi node add`
 #[derive(Clone, Debug, Args)]
@@ -37,6 +38,12 @@ pub struct AddArgs {
     /// Devices for ranks, as `gpu:2` or `gpu:/dev/nvidia0,/dev/nvidia1`; may be given several times
     #[arg(long, value_name = "NAME:LIST", value_parser = word)]
     pub devices: Vec<String>,
+    /// Print a token with which its machine joins; its key is then made there
+    #[arg(long)]
+    pub token: bool,
+    /// How long the token counts, as `2h` or `7d`
+    #[arg(long, value_name = "TIME", default_value = "24h", requires = "token", value_parser = joining::validity)]
+    pub valid: Duration,
 }
 
 /// `kumi node remove`
@@ -87,9 +94,15 @@ pub async fn add(context: &Context, args: &AddArgs) -> Result<(), Error> {
         other => return Err(Error::unexpected(&other)),
     };
     let name = &node.name;
-    let mut text = format!("{name} is node {number} of the cluster\n");
-    text.push_str(&certificate(context, &node, number)?);
-    output::text(&text)
+    output::text(&format!("{name} is node {number} of the cluster\n"))?;
+    let next = if args.token {
+        joining::issue(&mut client, (number, name), args.valid).await.inspect_err(|_| {
+            output::note(&format!("no token was made; `kumi cluster token {name}` makes one"));
+        })?
+    } else {
+        certificate(context, &node, number)?
+    };
+    output::text(&next)
 }
 
 /// Makes the node's certificate, if the authority is here. Returns what is to be done next.
@@ -136,6 +149,8 @@ mod tests {
             users: None,
             memory: Some("2GiB".into()),
             devices: vec!["gpu:2".into(), "fpga:1".into()],
+            token: false,
+            valid: Duration::from_secs(86_400),
         }
     }
 
