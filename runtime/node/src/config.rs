@@ -23,6 +23,7 @@ mod kinds;
 mod limits;
 mod members;
 mod node;
+mod place;
 mod privacy;
 mod quotas;
 mod retention;
@@ -33,6 +34,9 @@ pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
 pub use kinds::{ClusterKind, ModeName, WireSetting};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
+pub use place::Place;
+pub(crate) use place::further;
+use place::listening_address;
 pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
 pub use retention::Retention;
@@ -65,6 +69,9 @@ pub struct ClusterConfig {
     pub kind: ClusterKind,
     /// Where the head listens (TLS).
     pub head: SocketAddr,
+    /// Further places where the head is reached, in the form of `addresses` of a node. Nodes try `head` first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub head_addresses: Vec<String>,
     /// Slice in microseconds; 0: the head chooses one of 1 to 100 ms, by the jobs that take turns.
     #[serde(default = "defaults::slice_us")]
     pub slice_us: u64,
@@ -224,17 +231,6 @@ pub fn check_name(name: &str) -> Result<(), ConfigError> {
     }
 }
 
-/// `PORT` with the address that goes with it, or `ADDRESS:PORT`.
-fn listening_address(text: &str, address: IpAddr) -> Result<SocketAddr, ConfigError> {
-    let port = text.parse().ok().map(|port| SocketAddr::new(address, port));
-    match port.or_else(|| text.parse().ok()) {
-        Some(found) if found.port() != 0 => Ok(found),
-        _ => invalid(format!(
-            "metrics is {text:?}, which is neither a port from 1 to 65535 nor an address with one, as 127.0.0.1:9464 or [::1]:9464"
-        )),
-    }
-}
-
 impl ClusterConfig {
     /// Reads and checks the configuration in cluster directory `dir`.
     ///
@@ -342,6 +338,7 @@ impl ClusterConfig {
             ));
         }
         node::check_links(self)?;
+        self.check_places()?;
         devices::check_names(self.members().map(|(_, node)| &node.devices))?;
         let mut names = BTreeSet::new();
         let mut endpoints = BTreeSet::from([self.head]);

@@ -25,6 +25,7 @@ pub mod limits;
 pub mod link;
 mod listening;
 pub mod log;
+mod lookup;
 mod metrics;
 pub mod names;
 pub mod node;

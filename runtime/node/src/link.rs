@@ -28,7 +28,9 @@ use tokio::sync::mpsc;
 
 use crate::client::refusal;
 use crate::clock::monotonic;
+use crate::config::{Place, on_link};
 use crate::frame::{self, FrameError, LINK_LIMIT};
+use crate::lookup::Lookup;
 use crate::peer::ClientPeer;
 use crate::tcp;
 use crate::tls::{self, Credentials, Identity};
@@ -378,6 +380,39 @@ pub async fn connect(
         }
     };
     tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
+}
+
+/// Connects to `peer` at the first of its places that answers; `scope` is the interface to the others.
+///
+/// # Errors
+/// As [`connect`], of the last place that was tried. Whoever refuses is asked at no other place.
+pub(crate) async fn connect_at(
+    credentials: &Credentials,
+    (peer, places): (Identity, &[Place]),
+    (lookup, scope): (&Lookup, u32),
+    hello: &LinkHello,
+) -> Result<ConnectedStream, LinkError> {
+    let mut failed = LinkError::Closed;
+    for place in places {
+        let addresses = match lookup.addresses(place).await {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                failed = error.into();
+                continue;
+            }
+        };
+        for address in addresses {
+            match connect(credentials, peer, on_link(address, scope), hello).await {
+                Ok(stream) => return Ok(stream),
+                Err(LinkError::Refused(refused)) => return Err(LinkError::Refused(refused)),
+                Err(error) => {
+                    tracing::debug!(%place, %address, %error, "no link at this place");
+                    failed = error;
+                }
+            }
+        }
+    }
+    Err(failed)
 }
 
 /// Answers an incoming connection: authenticates, reads the hello and checks version, cluster and

@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use super::links::LinkEvent;
 use crate::client::refusal;
 use crate::clock::wall_ms;
-use crate::config::ClusterConfig;
+use crate::config::{ClusterConfig, Place};
 use crate::durable;
 use crate::exit::{ExitCode, Failure};
 use crate::frame::{self, LINK_LIMIT};
@@ -178,7 +178,7 @@ impl Joining {
         let authority = authority.map_err(|error| internal(error.to_string()))?;
         let secret = random().map_err(|error| internal(error.to_string()))?;
         let secret = JoinSecret(secret);
-        let head = vec![config.head.to_string()];
+        let head = config.places_of_head().iter().map(Place::to_string).collect();
         let token = JoinToken { authority, secret, cluster: config.name.clone(), head }.encode();
         let token = token.ok_or_else(|| internal("the addresses are too long".to_owned()))?;
         let mut changed = self.tokens().clone();

@@ -4,6 +4,9 @@
 //! no disk. So links live while the main loop stands still.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,11 +27,12 @@ use super::live_config::LiveConfig;
 use super::{Shared, clients};
 use crate::client::refusal;
 use crate::clock::monotonic;
-use crate::config::MOST_NUMBERS;
+use crate::config::{MOST_NUMBERS, further};
 use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals, Traffic};
+use crate::listening;
 use crate::peer::ClientPeer;
 use crate::tls::Credentials;
 
@@ -229,6 +233,9 @@ fn run(listener: TcpListener, thread: LinkThread) -> Result<(), Failure> {
 
 async fn serve(listener: TcpListener, thread: LinkThread) {
     let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
+    for address in further(&thread.config.get().places_of_head()) {
+        tokio::task::spawn_local(accept_also(address, Rc::clone(&limiter), thread.clone()));
+    }
     let mut look = tokio::time::interval(LEASE_LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -240,14 +247,30 @@ async fn serve(listener: TcpListener, thread: LinkThread) {
             }
             accepted = listener.accept() => accepted,
         };
-        match accepted {
-            Ok((stream, _)) => {
-                tokio::task::spawn_local(attend(stream, limiter.admit(), thread.clone()));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a link could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+        take(accepted, &limiter, &thread).await;
+    }
+}
+
+/// Accepts links at a further address of the head.
+async fn accept_also(address: SocketAddr, limiter: Rc<HandshakeLimit>, thread: LinkThread) {
+    let listener = listening::listen_also(address).await;
+    loop {
+        take(listener.accept().await, &limiter, &thread).await;
+    }
+}
+
+async fn take(
+    accepted: io::Result<(TcpStream, SocketAddr)>,
+    limiter: &Rc<HandshakeLimit>,
+    thread: &LinkThread,
+) {
+    match accepted {
+        Ok((stream, _)) => {
+            tokio::task::spawn_local(attend(stream, limiter.admit(), thread.clone()));
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a link could not be accepted");
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }

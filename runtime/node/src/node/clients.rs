@@ -11,9 +11,8 @@ use tokio::net::{UnixListener, UnixStream};
 use super::tree::Tree;
 use crate::client::refusal;
 use crate::frame;
-use crate::link::{self, LinkError, Purpose};
+use crate::link::{LinkError, Purpose};
 use crate::peer::ClientPeer;
-use crate::tls::Identity;
 use crate::user_connections::UserConnections;
 
 /// Accepts clients.
@@ -58,8 +57,7 @@ async fn try_relay(
         return Ok(());
     };
     let peer = peer.with_name(&tree.shared.names).await?;
-    let hello = tree.hello(Purpose::Client(Box::new(peer)));
-    let called = link::connect(&tree.credentials, Identity::Head, tree.head(), &hello).await;
+    let called = tree.connect_to_head(Purpose::Client(Box::new(peer))).await;
     let mut head = called.map_err(|error| match error {
         LinkError::Refused(refused) => refused,
         error => refusal(

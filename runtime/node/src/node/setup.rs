@@ -337,6 +337,7 @@ fn begin(
     let clients = listen_unix(socket)?;
     tokio::task::spawn_local(clients::serve(clients, tree.clone()));
     tokio::task::spawn_local(tree::serve_children(listener, tree.clone()));
+    tree::serve_children_also(&tree);
     tokio::task::spawn_local(tree::keep_parent(tree));
     write_pid(pid)
 }

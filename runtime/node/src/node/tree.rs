@@ -1,7 +1,7 @@
 //! Links of the node in the control tree: to its parent, and from its children.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumi_control::clock::ClockFilter;
@@ -16,9 +16,11 @@ use super::backpressure::{Backpressure, Gate};
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
 use crate::clock::{SuspendedTime, monotonic, wall_ms};
-use crate::config::{ClusterConfig, MOST_NUMBERS, on_link};
+use crate::config::{ClusterConfig, MOST_NUMBERS, Place, further};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
+use crate::listening;
+use crate::lookup::Lookup;
 use crate::service;
 use crate::tls::{Credentials, Identity};
 
@@ -42,6 +44,9 @@ pub(super) struct Tree {
     /// The interface to the others, where addresses need one.
     pub(super) scope: u32,
     pub(super) incarnation: u64,
+    lookup: Lookup,
+    /// Number of the last link of a child.
+    last_child: Arc<AtomicU64>,
     pub(super) credentials: Credentials,
     pub(super) shared: Shared,
     pub(super) events: mpsc::Sender<TreeEvent>,
@@ -68,6 +73,8 @@ impl Tree {
             node,
             scope,
             incarnation,
+            lookup: Lookup::default(),
+            last_child: Arc::default(),
             credentials,
             shared,
             events,
@@ -90,14 +97,32 @@ impl Tree {
         parent_candidates(of, MOST_NUMBERS, self.config.fan_out)
     }
 
-    fn address(&self, parent: Parent) -> Option<(Identity, SocketAddr)> {
+    fn places(&self, parent: Parent) -> Option<(Identity, Vec<Place>)> {
         match parent {
-            Parent::Head => Some((Identity::Head, self.head())),
-            Parent::Node(node) => {
-                let address = self.config.node(node).ok()?.endpoint();
-                Some((Identity::Node(node), on_link(address, self.scope)))
-            }
+            Parent::Head => Some((Identity::Head, self.config.places_of_head())),
+            Parent::Node(node) => Some((Identity::Node(node), self.config.places_of(node).ok()?)),
         }
+    }
+
+    /// Connects to the head.
+    ///
+    /// # Errors
+    /// As [`link::connect_at`].
+    pub(super) async fn connect_to_head(
+        &self,
+        purpose: Purpose,
+    ) -> Result<ConnectedStream, LinkError> {
+        let places = self.config.places_of_head();
+        self.connect((Identity::Head, &places), purpose).await
+    }
+
+    async fn connect(
+        &self,
+        peer: (Identity, &[Place]),
+        purpose: Purpose,
+    ) -> Result<ConnectedStream, LinkError> {
+        let hello = self.hello(purpose);
+        link::connect_at(&self.credentials, peer, (&self.lookup, self.scope), &hello).await
     }
 
     /// A future that ends when the certificate of the parent is revoked.
@@ -118,11 +143,6 @@ impl Tree {
     fn heard(&self, parent: Parent, down: &Down) {
         self.shared.traffic.count(down.kind());
         self.shared.head.hear(parent, down);
-    }
-
-    /// Where the head listens, as seen from here.
-    pub(super) fn head(&self) -> SocketAddr {
-        on_link(self.config.head, self.scope)
     }
 }
 
@@ -166,14 +186,14 @@ async fn find_parent(
             if index > 0 && start.elapsed() < patience {
                 break;
             }
-            let Some((identity, address)) = tree.address(parent) else { continue };
-            let hello = tree.hello(Purpose::Tree);
-            match link::connect(&tree.credentials, identity, address, &hello).await {
+            let Some((identity, places)) = tree.places(parent) else { continue };
+            match tree.connect((identity, &places), Purpose::Tree).await {
                 Ok(stream) => return (parent, stream),
-                Err(error) if complained => {
-                    tracing::debug!(?parent, %address, %error, "no link");
+                Err(error) if complained => tracing::debug!(?parent, %error, "no link"),
+                Err(error) => {
+                    let places: Vec<String> = places.iter().map(Place::to_string).collect();
+                    tracing::info!(?parent, ?places, %error, "no link yet; trying on");
                 }
-                Err(error) => tracing::info!(?parent, %address, %error, "no link yet; trying on"),
             }
         }
         complained |= start.elapsed() > patience;
@@ -244,15 +264,25 @@ async fn attend_parent(
     }
 }
 
+/// Accepts the links of children at the further addresses of the node.
+pub(super) fn serve_children_also(tree: &Tree) {
+    let places = tree.config.places_of(tree.node).unwrap_or_default();
+    for address in further(&places) {
+        let tree = tree.clone();
+        tokio::task::spawn_local(async move {
+            serve_children(listening::listen_also(address).await, tree).await;
+        });
+    }
+}
+
 /// Accepts the links of children.
 pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
-    let mut next = 0;
     let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                next += 1;
-                let attended = attend_child(tree.clone(), LinkId(next), stream, limiter.admit());
+                let link = LinkId(tree.last_child.fetch_add(1, Ordering::Relaxed) + 1);
+                let attended = attend_child(tree.clone(), link, stream, limiter.admit());
                 tokio::task::spawn_local(attended);
             }
             Err(error) => {

@@ -23,6 +23,9 @@ pub struct AddArgs {
     /// Its address or host name, as in a host file
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     pub address: String,
+    /// A further address or name at which its daemon is reached; may be given several times
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = word)]
+    pub also: Vec<String>,
     /// Look up a host name as one of IPv6
     #[arg(long)]
     pub ipv6: bool,
@@ -80,7 +83,8 @@ fn definition(args: &AddArgs, owner_uid: u32) -> Result<NodeConfig, Error> {
     word(&args.name).and_then(|_| word(&args.address)).map_err(bad)?;
     let look_up = |name: &str| configuration::look_up(name, args.ipv6);
     let host = hosts::one(&line(args), &look_up).map_err(bad)?;
-    Ok(configuration::on_host(host, owner_uid))
+    let node = configuration::on_host(host, owner_uid);
+    Ok(NodeConfig { addresses: args.also.clone(), ..node })
 }
 
 /// Adds a node to the running cluster.
@@ -144,6 +148,7 @@ mod tests {
         AddArgs {
             name: "gamma".into(),
             address: address.into(),
+            also: vec!["gamma.example".into()],
             ipv6: false,
             cpus: Some("0-1".into()),
             users: None,
@@ -160,6 +165,7 @@ mod tests {
         assert_eq!(node.endpoint().to_string(), "[fd00::7]:9000");
         assert_eq!((&node.cpus[..], node.memory.as_deref()), (&[0, 1][..], Some("2GiB")));
         assert_eq!(node.devices["gpu"], DeviceList::Count(2));
+        assert_eq!(node.addresses, ["gamma.example"]);
         assert_eq!((node.devices.len(), node.users, node.removed), (2, None, false));
         assert_eq!(definition(&args("10.0.0.3"), 7).unwrap().users, Some(vec!["7".to_owned()]));
     }
