@@ -448,12 +448,7 @@ pub(crate) async fn introduce(
     let content = frame::read_content(&mut stream, frame::CLIENT_LIMIT).await?;
     let content = content.ok_or(LinkError::Closed)?;
     let verdict = match postcard::take_from_bytes::<u32>(&content) {
-        Ok((version, _)) if version != CONTROL_VERSION => Err(refusal(
-            RefusalKind::Version,
-            format!(
-                "this daemon speaks version {CONTROL_VERSION} and you version {version}; install the same version everywhere"
-            ),
-        )),
+        Ok((version, _)) if version != CONTROL_VERSION => Err(other_version(version)),
         _ => frame::decode::<LinkHello>(&content).map(|hello| {
             check(credentials, &stream, cluster, &hello)
                 .and_then(|()| agree(&hello))
@@ -472,6 +467,20 @@ pub(crate) async fn introduce(
             Err(LinkError::Refused(refused))
         }
     }
+}
+
+/// Why a daemon of another version is refused, and which machine is to be upgraded: that of the head first, then those of the
+/// nodes.
+fn other_version(theirs: u32) -> Refusal {
+    let advice = if theirs < CONTROL_VERSION {
+        "upgrade Kumi on your machine, and start its daemon again"
+    } else {
+        "upgrade Kumi on this daemon's machine before yours: the head's comes first, then those of the nodes"
+    };
+    let message = format!(
+        "this daemon speaks version {CONTROL_VERSION} of the control protocol and you version {theirs}; {advice}"
+    );
+    refusal(RefusalKind::Version, message)
 }
 
 fn check(
@@ -498,6 +507,15 @@ mod tests {
     use super::*;
     use kumi_control::tree::subtree;
     use std::cell::Cell;
+
+    #[test]
+    fn who_has_another_version_reads_which_side_to_upgrade() {
+        let older = other_version(CONTROL_VERSION - 1);
+        assert_eq!(older.kind, RefusalKind::Version);
+        assert!(older.message.contains("on your machine, and start"), "{}", older.message);
+        let newer = other_version(CONTROL_VERSION + 1);
+        assert!(newer.message.contains("before yours"), "{}", newer.message);
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_link_that_takes_nothing_is_given_up() {
