@@ -125,6 +125,11 @@ pub enum JoinRefusal {
     /// The head is busy. The token still counts.
     #[error("the head is busy; repeat the command")]
     NotNow,
+    /// Only one of several heads would know that the token is used.
+    #[error(
+        "the cluster has several heads by now, where no machine joins with a token; copy this node's files from where the cluster was made"
+    )]
+    SeveralHeads,
 }
 
 #[cfg(test)]

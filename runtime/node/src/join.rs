@@ -109,6 +109,7 @@ impl From<JoinError> for Failure {
                 JoinRefusal::NoAuthority => ExitCode::NoInput,
                 JoinRefusal::Failed(_) => ExitCode::Io,
                 JoinRefusal::NotNow => ExitCode::TryLater,
+                JoinRefusal::SeveralHeads => ExitCode::Usage,
                 _ => ExitCode::NotPermitted,
             },
             JoinError::File { .. } => ExitCode::Io,
@@ -241,6 +242,7 @@ mod tests {
         assert_eq!(code(JoinRefusal::Used.into()), 77);
         assert_eq!(code(JoinRefusal::Version { head: 9 }.into()), 76);
         assert_eq!(code(JoinRefusal::NotNow.into()), 75);
+        assert_eq!(code(JoinRefusal::SeveralHeads.into()), 64);
         assert_eq!(code(JoinRefusal::Failed(String::new()).into()), 74);
     }
 

@@ -207,6 +207,13 @@ mod tests {
         assert_eq!(config.places_of_head(), [Place::from(config.head)]);
         assert_eq!(further(&places), BTreeSet::from(["[fd00::7]:9".parse().unwrap()]));
         assert!(config.places_of(NodeId(99)).is_err());
+        let other = SocketAddr::from(([10, 77, 3, 9], 7700));
+        let heads = vec![config.head, other];
+        let several = ClusterConfig { heads, head_addresses: vec!["[fd00::7]:9".into()], ..config };
+        let [first, second] = &several.places_of_heads()[..] else { panic!() };
+        assert_eq!((first, second), (&several.places_of_head(), &vec![Place::from(other)]));
+        assert_eq!(several.further_of_head(several.head), further(first));
+        assert_eq!(several.further_of_head(other), BTreeSet::new());
         let many = format!("addresses = {:?}\nport = ", vec!["delta"; MOST_PLACES + 1]);
         for wrong in [&*many, "addresses = [\"a b\"]\nport = "] {
             let error = parse(&GOOD.replacen("port = ", wrong, 1)).unwrap_err();

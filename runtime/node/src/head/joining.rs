@@ -211,6 +211,9 @@ impl Joining {
     /// Makes the certificate of a machine. The token is used once that is on the disk, and the machine hears of it then only.
     fn certify(&self, config: &ClusterConfig, hello: &JoinHello) -> JoinAnswer {
         let (secret, key) = (&hello.secret, &hello.public_key);
+        if config.heads().len() > 1 {
+            return Err(JoinRefusal::SeveralHeads);
+        }
         let mut changed = self.tokens().clone();
         let node = changed.check(secret, key, wall_ms())?;
         if config.node(node).is_err() {
@@ -402,6 +405,9 @@ mod tests {
         fs::remove_dir(&draft).unwrap();
         let without = ClusterConfig { nodes: config.nodes[..1].to_vec(), ..config.clone() };
         assert_eq!(joining.certify(&without, &hello), Err(JoinRefusal::Unknown), "it was removed");
+        let heads = vec![config.head, ([192, 0, 2, 2], 7700).into()];
+        let several = ClusterConfig { heads, ..config.clone() };
+        assert_eq!(joining.certify(&several, &hello), Err(JoinRefusal::SeveralHeads));
         let (authority, aside) = (dir.path().join("tls/ca.key"), dir.path().join("aside"));
         fs::rename(&authority, &aside).unwrap();
         assert_eq!(joining.certify(&config, &hello), Err(JoinRefusal::NoAuthority));
