@@ -78,7 +78,7 @@ pub struct ClusterConfig {
     /// Where the head's state is: `etcd://HOST:PORT,HOST:PORT`. Without it a file in the cluster's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Further places where the head is reached, in the form of `addresses` of a node. Nodes try `head` first.
+    /// Further places where the head is reached, or the first of several, in the form of `addresses` of a node. Nodes try `head` first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub head_addresses: Vec<String>,
     /// Slice in microseconds; 0: the head chooses one of 1 to 100 ms, by the jobs that take turns.
