@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Two machines: network namespaces with a link between them, which go with the value.
 struct TwoMachines([String; 2]);
@@ -145,27 +146,27 @@ fn a_new_machine_joins_and_runs_jobs() {
     command::run(machines.on(0, &cluster.command(&["cluster", "destroy", "--yes"]))).ok();
 }
 
-/// A port of this address that is free now.
-fn free_port(address: &str) -> u16 {
-    let listener = std::net::TcpListener::bind((address, 0)).expect("a port of loopback");
-    listener.local_addr().expect("bound").port()
+/// Addresses of loopback that no other test has, so that all of their ports are free.
+fn own_addresses() -> [String; 2] {
+    static TAKEN: AtomicU8 = AtomicU8::new(0);
+    let [.., high, low] = (std::process::id() % 60_000).to_be_bytes();
+    [(); 2].map(|()| {
+        let last = TAKEN.fetch_add(1, Ordering::Relaxed) + 1;
+        format!("127.{}.{low}.{last}", high.max(1))
+    })
 }
 
-/// A cluster on this machine, up.
-fn up() -> TestCluster {
-    let mut cluster = made(&format!("alpha 127.0.0.1:{}", free_port("127.0.0.1")));
-    let path = cluster.path().join("cluster.toml");
-    let text = std::fs::read_to_string(&path).expect("cluster.toml");
-    let head = format!("127.0.0.1:{}", free_port("127.0.0.1"));
-    std::fs::write(&path, text.replace("127.0.0.1:7700", &head)).expect("our file");
+/// A cluster on this machine, up, and the address of another machine.
+fn up() -> (TestCluster, String) {
+    let [address, other] = own_addresses();
+    let mut cluster = made(&format!("alpha {address}"));
     cluster.try_up_as_it_is().ok();
-    cluster
+    (cluster, other)
 }
 
 #[test]
 fn who_may_not_join_is_told() {
-    let cluster = up();
-    let address = format!("127.0.0.2:{}", free_port("127.0.0.2"));
+    let (cluster, address) = up();
     let add = ["node", "add", "late", "--address", &address, "--token", "--valid"];
     cluster.kumi(&[&add[..], &["1s"]].concat()).fails(64, &["one minute"]);
     let first = token(&cluster.kumi(&[&add[..], &["2h"]].concat()).ok().out);
@@ -200,8 +201,7 @@ fn who_may_not_join_is_told() {
 
 #[test]
 fn a_full_disk_costs_no_token() {
-    let cluster = up();
-    let address = format!("127.0.0.2:{}", free_port("127.0.0.2"));
+    let (cluster, address) = up();
     let token =
         token(&cluster.kumi(&["node", "add", "late", "--address", &address, "--token"]).ok().out);
     let folder = cluster.state().join("small");

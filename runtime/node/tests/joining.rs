@@ -127,7 +127,8 @@ async fn a_machine_tells_nobody_else_its_secret() {
     let other = JoinToken { authority: [7; 32], ..token.clone() };
     assert_eq!(code(join(machine.path(), &other).await.unwrap_err()), 77);
     // Nobody.
-    let nobody = format!("127.0.0.1:{}", free_port([127, 0, 0, 1]));
+    let here = cluster.config.head.ip();
+    let nobody = format!("{here}:{}", free_port(here));
     let away = JoinToken { head: vec![nobody.clone()], ..token.clone() };
     let error = join(machine.path(), &away).await.unwrap_err();
     assert!(matches!(error, JoinError::Unreachable(_)), "{error}");

@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use common::{Cluster, ModeName, PATIENCE, free_port, request, run};
@@ -12,9 +12,17 @@ use kumi_node::config::ClusterConfig;
 use kumi_node::paths;
 use kumi_sched::NodeId;
 
-/// An address of this machine at which nobody listens.
-fn nobody() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], free_port([127, 0, 0, 1])))
+/// An address of this cluster at which nobody listens.
+fn nobody(cluster: &Cluster) -> SocketAddr {
+    let ip = cluster.config.head.ip();
+    SocketAddr::from((ip, free_port(ip)))
+}
+
+/// A free port of `localhost`, which tests of other processes look for elsewhere.
+fn port_of_localhost() -> u16 {
+    let first = 10_000 + u16::try_from(std::process::id() % 20_000).unwrap();
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (first..32_000).find(is_free).expect("a free port")
 }
 
 /// Starts a node by another configuration than the others': as its machine sees the network.
@@ -42,12 +50,12 @@ fn start_elsewhere(
 async fn a_head_is_reached_by_a_name() {
     let mut cluster = Cluster::configured(1, ModeName::Gang);
     // `localhost` is the head's machine; the address that the node tries first is nobody's.
-    let port = free_port([127, 0, 0, 1]);
+    let port = port_of_localhost();
     cluster.config.head = SocketAddr::from(([127, 0, 0, 1], port));
     cluster.config.save(cluster.path()).unwrap();
     cluster.start_head();
     let head_addresses = vec!["no-such-host.invalid".to_owned(), format!("localhost:{port}")];
-    let seen = ClusterConfig { head: nobody(), head_addresses, ..cluster.config.clone() };
+    let seen = ClusterConfig { head: nobody(&cluster), head_addresses, ..cluster.config.clone() };
     let dir = start_elsewhere(&mut cluster, 0, &seen);
     cluster.wait_attached(1).await;
     // A client on the node's machine finds the head by it, too.
@@ -63,19 +71,24 @@ async fn a_head_is_reached_by_a_name() {
 #[tokio::test(flavor = "current_thread")]
 async fn daemons_listen_at_further_addresses() {
     let mut cluster = Cluster::configured(2, ModeName::Gang);
+    let IpAddr::V4(own) = cluster.config.head.ip() else { panic!("loopback") };
     let further = |last: u8| {
-        let ip = [127, 0, 0, last];
-        format!("127.0.0.{last}:{}", free_port(ip))
+        let [net, high, low, _] = own.octets();
+        let ip = Ipv4Addr::new(net, high, low, last);
+        format!("{ip}:{}", free_port(ip))
     };
-    let (head, node) = (further(1), further(2));
+    let (head, node) = (further(101), further(102));
     // One that this machine does not have is no reason to fail.
     cluster.config.head_addresses = vec!["192.0.2.1:7700".to_owned(), head.clone()];
     cluster.config.nodes[0].addresses = vec![node.clone()];
     cluster.config.fan_out = 1;
     cluster.config.save(cluster.path()).unwrap();
     cluster.start_head();
-    let mut seen =
-        ClusterConfig { head: nobody(), head_addresses: vec![head], ..cluster.config.clone() };
+    let mut seen = ClusterConfig {
+        head: nobody(&cluster),
+        head_addresses: vec![head],
+        ..cluster.config.clone()
+    };
     let _first = start_elsewhere(&mut cluster, 0, &seen);
     cluster.wait_attached(1).await;
     // The node below it does not know where the head is, and has its parent at the further address only.
