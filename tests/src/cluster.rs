@@ -124,6 +124,13 @@ impl TestCluster {
         self.kumi(&["cluster", "up"])
     }
 
+    /// Brings it up as it is configured, by a command that is made of the usual one: on another machine, say.
+    #[track_caller]
+    pub fn up_by(&mut self, there: impl FnOnce(&Command) -> Command) -> FinishedCommand {
+        self.up = true;
+        command::run(there(&self.command(&["cluster", "up"])))
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

@@ -176,6 +176,13 @@ pub enum ClientRequest {
         /// End the jobs that are there; otherwise it is refused while there are any.
         force: bool,
     },
+    /// A token with which a machine becomes this node; answered by `JoinToken`. Only the cluster's owner and root may.
+    JoinToken {
+        /// The node.
+        node: NodeId,
+        /// For how long it counts, in milliseconds: see [`crate::join::check_validity`].
+        valid_ms: u64,
+    },
 }
 
 impl ClientRequest {
@@ -324,6 +331,13 @@ pub enum ClientReply {
     NodeAdded {
         /// The number of the new node.
         node: NodeId,
+    },
+    /// Answer to `JoinToken`.
+    JoinToken {
+        /// The token. It is a secret.
+        token: String,
+        /// Its end, in milliseconds since the epoch.
+        until_ms: u64,
     },
 }
 

@@ -24,6 +24,7 @@ mod idle_report;
 mod job_names;
 mod job_record;
 mod jobs_page;
+pub mod join;
 mod key;
 pub mod lease;
 mod link_frame;

@@ -18,6 +18,8 @@ pub const HEADER: usize = 32;
 const MAGIC: [u8; 8] = *b"kumihist";
 /// Version of the layout and of the slots.
 const VERSION: u32 = 1;
+/// Most nodes of a cluster.
+const MOST_NODES: u32 = 4096;
 /// Bytes of a slot beside those for nodes.
 const SLOT: usize = 4096;
 
@@ -67,6 +69,17 @@ impl RingLayout {
     pub fn new(nodes: u32) -> Self {
         let nodes = usize::try_from(nodes).unwrap_or(usize::MAX);
         Self { slot: SLOT.saturating_add(nodes.saturating_mul(NODE)) }
+    }
+
+    /// What a header says: the layout of a cluster with another number of nodes, too. `None` if it is no header of this version,
+    /// or of more nodes than a cluster has.
+    #[must_use]
+    pub fn of_header(header: &[u8]) -> Option<Self> {
+        let at = MAGIC.len() + 4;
+        let slot = header.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)?;
+        let layout = Self { slot: usize::try_from(slot).ok()? };
+        let fits = (SLOT..=Self::new(MOST_NODES).slot).contains(&layout.slot);
+        (fits && layout.header() == header).then_some(layout)
     }
 
     /// Bytes of a slot.

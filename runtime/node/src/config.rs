@@ -23,6 +23,7 @@ mod limits;
 mod members;
 mod metrics;
 mod node;
+mod place;
 mod policy;
 mod privacy;
 mod quotas;
@@ -35,6 +36,8 @@ pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
 pub use kinds::{ClusterKind, WireSetting};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
+pub use place::Place;
+pub(crate) use place::further;
 pub use policy::OS;
 pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
@@ -75,6 +78,9 @@ pub struct ClusterConfig {
     /// Where the head's state is: `etcd://HOST:PORT,HOST:PORT`. Without it a file in the cluster's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// Further places where the head is reached, or the first of several, in the form of `addresses` of a node. Nodes try `head` first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub head_addresses: Vec<String>,
     /// Slice in microseconds; 0: the head chooses one of 1 to 100 ms, by the jobs that take turns.
     #[serde(default = "defaults::slice_us")]
     pub slice_us: u64,
@@ -347,6 +353,7 @@ impl ClusterConfig {
             ));
         }
         node::check_links(self)?;
+        self.check_places()?;
         devices::check_names(self.members().map(|(_, node)| &node.devices))?;
         let mut names = BTreeSet::new();
         let mut endpoints: BTreeSet<_> = self.heads().into_iter().collect();

@@ -12,6 +12,7 @@ pub mod paths;
 
 pub mod cgroup;
 pub mod clock;
+mod durable;
 pub mod durations;
 mod event_loop;
 pub mod fill;
@@ -19,17 +20,20 @@ mod handshake_limit;
 pub mod head;
 pub mod idle;
 pub mod job;
+pub mod join;
 pub mod limits;
 pub mod link;
 mod link_thread;
 mod listening;
 pub mod log;
+mod lookup;
 mod metrics;
 pub mod names;
 pub mod node;
 pub mod peer;
 pub mod process_limits;
 mod process_table;
+mod random;
 mod service;
 pub mod sizes;
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kumi_control::join::JoinRefusal;
 use kumi_control::message::{
     CONTROL_VERSION, ControlMessage, Down, MessageCounts, MessageKind, NodeSet, Refusal,
     RefusalKind, Up,
@@ -27,7 +28,9 @@ use tokio::sync::mpsc;
 
 use crate::client::refusal;
 use crate::clock::monotonic;
+use crate::config::{Place, on_link};
 use crate::frame::{self, FrameError, LINK_LIMIT};
+use crate::lookup::Lookup;
 use crate::peer::ClientPeer;
 use crate::tcp;
 use crate::tls::{self, Credentials, Identity};
@@ -109,6 +112,9 @@ pub enum LinkError {
     /// This machine slept: what came before is old, and the clocks have to be compared anew.
     #[error("this machine slept for {0:?}")]
     Slept(Duration),
+    /// A machine that wanted to join may not.
+    #[error("a machine may not join: {0}")]
+    Join(#[from] JoinRefusal),
 }
 
 /// Counts of what was dropped or refused, by reason.
@@ -376,6 +382,39 @@ pub async fn connect(
     tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
 }
 
+/// Connects to `peer` at the first of its places that answers; `scope` is the interface to the others.
+///
+/// # Errors
+/// As [`connect`], of the last place that was tried. Whoever refuses is asked at no other place.
+pub(crate) async fn connect_at(
+    credentials: &Credentials,
+    (peer, places): (Identity, &[Place]),
+    (lookup, scope): (&Lookup, u32),
+    hello: &LinkHello,
+) -> Result<ConnectedStream, LinkError> {
+    let mut failed = LinkError::Closed;
+    for place in places {
+        let addresses = match lookup.addresses(place).await {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                failed = error.into();
+                continue;
+            }
+        };
+        for address in addresses {
+            match connect(credentials, peer, on_link(address, scope), hello).await {
+                Ok(stream) => return Ok(stream),
+                Err(LinkError::Refused(refused)) => return Err(LinkError::Refused(refused)),
+                Err(error) => {
+                    tracing::debug!(%place, %address, %error, "no link at this place");
+                    failed = error;
+                }
+            }
+        }
+    }
+    Err(failed)
+}
+
 /// Answers an incoming connection: authenticates, reads the hello and checks version, cluster and
 /// name; `agree` then decides on the rest.
 ///
@@ -389,37 +428,59 @@ pub async fn accept(
 ) -> Result<(LinkHello, AcceptedStream), LinkError> {
     let handshake = async {
         stream.set_nodelay(true)?;
-        let mut stream = credentials.accept(stream).await?;
-        // Versions may differ in everything but this first number.
-        let content = frame::read_content(&mut stream, frame::CLIENT_LIMIT).await?;
-        let content = content.ok_or(LinkError::Closed)?;
-        let verdict = match postcard::take_from_bytes::<u32>(&content) {
-            Ok((version, _)) if version != CONTROL_VERSION => Err(refusal(
-                RefusalKind::Version,
-                format!(
-                    "this daemon speaks version {CONTROL_VERSION} and you version {version}; install the same version everywhere"
-                ),
-            )),
-            _ => frame::decode::<LinkHello>(&content).map(|hello| {
-                check(credentials, &stream, cluster, &hello)
-                    .and_then(|()| agree(&hello))
-                    .map(|()| hello)
-            })?,
-        };
-        match verdict {
-            Ok(hello) => {
-                let welcome = Ok::<_, Refusal>(LinkWelcome { version: CONTROL_VERSION });
-                frame::write(&mut stream, &welcome, LINK_LIMIT).await?;
-                Ok((hello, stream))
-            }
-            Err(refused) => {
-                frame::write(&mut stream, &Err::<LinkWelcome, _>(&refused), LINK_LIMIT).await?;
-                stream.shutdown().await?;
-                Err(LinkError::Refused(refused))
-            }
-        }
+        let stream = credentials.accept(stream).await?;
+        introduce(credentials, cluster, stream, agree).await
     };
     tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
+}
+
+/// The same once the caller has shown a certificate of the cluster. The caller bounds the time.
+///
+/// # Errors
+/// As [`accept`].
+pub(crate) async fn introduce(
+    credentials: &Credentials,
+    cluster: &str,
+    mut stream: AcceptedStream,
+    agree: impl FnOnce(&LinkHello) -> Result<(), Refusal>,
+) -> Result<(LinkHello, AcceptedStream), LinkError> {
+    // Versions may differ in everything but this first number.
+    let content = frame::read_content(&mut stream, frame::CLIENT_LIMIT).await?;
+    let content = content.ok_or(LinkError::Closed)?;
+    let verdict = match postcard::take_from_bytes::<u32>(&content) {
+        Ok((version, _)) if version != CONTROL_VERSION => Err(other_version(version)),
+        _ => frame::decode::<LinkHello>(&content).map(|hello| {
+            check(credentials, &stream, cluster, &hello)
+                .and_then(|()| agree(&hello))
+                .map(|()| hello)
+        })?,
+    };
+    match verdict {
+        Ok(hello) => {
+            let welcome = Ok::<_, Refusal>(LinkWelcome { version: CONTROL_VERSION });
+            frame::write(&mut stream, &welcome, LINK_LIMIT).await?;
+            Ok((hello, stream))
+        }
+        Err(refused) => {
+            frame::write(&mut stream, &Err::<LinkWelcome, _>(&refused), LINK_LIMIT).await?;
+            stream.shutdown().await?;
+            Err(LinkError::Refused(refused))
+        }
+    }
+}
+
+/// Why a daemon of another version is refused, and which machine is to be upgraded: that of the head first, then those of the
+/// nodes.
+fn other_version(theirs: u32) -> Refusal {
+    let advice = if theirs < CONTROL_VERSION {
+        "upgrade Kumi on your machine, and start its daemon again"
+    } else {
+        "upgrade Kumi on this daemon's machine before yours: the head's comes first, then those of the nodes"
+    };
+    let message = format!(
+        "this daemon speaks version {CONTROL_VERSION} of the control protocol and you version {theirs}; {advice}"
+    );
+    refusal(RefusalKind::Version, message)
 }
 
 fn check(
@@ -446,6 +507,15 @@ mod tests {
     use super::*;
     use kumi_control::tree::subtree;
     use std::cell::Cell;
+
+    #[test]
+    fn who_has_another_version_reads_which_side_to_upgrade() {
+        let older = other_version(CONTROL_VERSION - 1);
+        assert_eq!(older.kind, RefusalKind::Version);
+        assert!(older.message.contains("on your machine, and start"), "{}", older.message);
+        let newer = other_version(CONTROL_VERSION + 1);
+        assert!(newer.message.contains("before yours"), "{}", newer.message);
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_link_that_takes_nothing_is_given_up() {

@@ -15,6 +15,9 @@ const ATTEMPTS: Duration = Duration::from_millis(500);
 /// Between two messages of what is waited for.
 const REMINDER: Duration = Duration::from_secs(60);
 
+/// Between two attempts to have a further address.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// Tells what is waited for: at once, and now and then.
 pub(crate) struct Patience<'a> {
     what: &'a str,
@@ -71,6 +74,27 @@ pub(crate) async fn listen(
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => patience.wait().await,
             Err(error) => return Err(failure(address, &error, pid)),
         }
+    }
+}
+
+/// Listens at a further address of a daemon, as soon as this machine has it. It may be one that a router translates: then nobody
+/// has to know that it is not here.
+pub(crate) async fn listen_also(address: SocketAddr) -> TcpListener {
+    let mut told = false;
+    loop {
+        match bind(address).await {
+            Ok(listener) => {
+                tracing::info!(%address, "listens here, too");
+                return listener;
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+            Err(error) if !told => {
+                told = true;
+                tracing::error!(%address, %error, "nobody is heard at this further address");
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(AGAIN).await;
     }
 }
 

@@ -55,6 +55,11 @@ pub fn head_reserve(dir: &Path) -> PathBuf {
     dir.join("head.reserve")
 }
 
+/// Hashes of the tokens with which machines may join, as the head keeps them.
+pub fn tokens(dir: &Path) -> PathBuf {
+    dir.join("head.tokens")
+}
+
 /// Where the head listens for clients of its machine.
 pub fn head_socket(dir: &Path) -> PathBuf {
     dir.join("head.sock")

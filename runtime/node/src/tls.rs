@@ -6,6 +6,7 @@
 //! issue, so that all that a node had can be revoked at once.
 
 mod certificate;
+mod join;
 mod revocations;
 mod web;
 
@@ -33,6 +34,8 @@ use crate::exit::{ExitCode, Failure};
 use crate::paths;
 
 use certificate::CertificateTimes;
+pub(crate) use join::{Accepted, can_sign, certify, has_key};
+pub use join::{JoiningKey, authority_fingerprint, connect_to_join, is_authority};
 pub use revocations::Revocations;
 pub use web::web_server;
 
@@ -165,6 +168,20 @@ fn date(params: &mut CertificateParams, index: u64, days: u16) {
     params.serial_number = Some(micros.saturating_add(index).into());
 }
 
+/// What is signed of a daemon, besides its key.
+fn daemon_params(
+    (identity, index): (Identity, u64),
+    days: u16,
+) -> Result<CertificateParams, TlsError> {
+    let mut params = CertificateParams::new(vec![identity.name()])?;
+    params.distinguished_name = subject(&identity.name());
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    date(&mut params, index, days);
+    Ok(params)
+}
+
 /// Makes a certificate and key of `identity`. The key first: without its certificate it is of no use.
 fn issue_daemon(
     tls: &Path,
@@ -172,12 +189,7 @@ fn issue_daemon(
     (identity, index): (Identity, u64),
     days: u16,
 ) -> Result<(), TlsError> {
-    let mut params = CertificateParams::new(vec![identity.name()])?;
-    params.distinguished_name = subject(&identity.name());
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    date(&mut params, index, days);
+    let params = daemon_params((identity, index), days)?;
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, issuer)?;
     let stem = identity.file();
@@ -280,14 +292,17 @@ fn subject(name: &str) -> DistinguishedName {
 struct Loaded {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    /// For machines that join; of the head only.
+    join: Option<Arc<ServerConfig>>,
 }
 
 impl Loaded {
     fn load(tls: &Path, identity: Identity) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         let path = tls.join("ca.pem");
+        let authority = certificate(&path)?;
         roots
-            .add(certificate(&path)?)
+            .add(authority.clone())
             .map_err(|error| TlsError::Content { path, reason: error.to_string() })?;
         let roots = Arc::new(roots);
         let chain = vec![certificate(&tls.join(format!("{}.pem", identity.file())))?];
@@ -303,6 +318,13 @@ impl Loaded {
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
             .build()
             .map_err(|error| setup(&error))?;
+        let join = match identity {
+            Identity::Head => Some(
+                join::server(Arc::clone(&provider), chain.clone(), authority, key.clone_key())
+                    .map_err(|error| setup(&error))?,
+            ),
+            Identity::Node(_) => None,
+        };
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| setup(&error))?
@@ -310,7 +332,7 @@ impl Loaded {
             .with_single_cert(chain, key)
             .map_err(|error| setup(&error))?;
         server.send_tls13_tickets = 0;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+        Ok(Self { client: Arc::new(client), server: Arc::new(server), join: join.map(Arc::new) })
     }
 }
 

@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/etcd.rs"]
 mod etcd;
+#[path = "heads/nodes.rs"]
+mod nodes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,6 +43,24 @@ impl Heads {
         count: usize,
         change: impl FnOnce(&mut ClusterConfig),
     ) -> Self {
+        let mut heads = Self::configured(etcd, nodes, count, change);
+        for head in 0..count {
+            heads.start_head(head);
+        }
+        for node in 0..nodes {
+            heads.cluster.start_node(node.into());
+        }
+        heads.attached(nodes.into()).await;
+        heads
+    }
+
+    /// The same, and nothing is started.
+    fn configured(
+        etcd: &Members,
+        nodes: u8,
+        count: usize,
+        change: impl FnOnce(&mut ClusterConfig),
+    ) -> Self {
         let mut cluster = Cluster::configured(nodes, ModeName::Gang);
         let first = cluster.config.head;
         let other = |_| (first.ip(), common::free_port(first.ip())).into();
@@ -51,15 +71,7 @@ impl Heads {
         change(&mut cluster.config);
         cluster.config.save(cluster.path()).unwrap();
         let folders = (0..count).map(|_| copy_of(cluster.path())).collect();
-        let mut heads = Self { cluster, folders, heads: (0..count).map(|_| None).collect() };
-        for head in 0..count {
-            heads.start_head(head);
-        }
-        for node in 0..nodes {
-            heads.cluster.start_node(node.into());
-        }
-        heads.attached(nodes.into()).await;
-        heads
+        Self { cluster, folders, heads: (0..count).map(|_| None).collect() }
     }
 
     fn dir(&self, head: usize) -> &Path {

@@ -27,7 +27,8 @@ enum Unusable {
     Io(#[from] io::Error),
 }
 
-fn open(path: &Path, layout: RingLayout) -> Result<File, Unusable> {
+/// A file of history, with the layout that it has.
+fn open(path: &Path) -> Result<HistoryFile, Unusable> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut header = [0; HEADER];
     let length = file.metadata()?.len();
@@ -35,22 +36,24 @@ fn open(path: &Path, layout: RingLayout) -> Result<File, Unusable> {
         io::ErrorKind::UnexpectedEof => RingError::Header.into(),
         _ => Unusable::Io(error),
     })?;
+    let layout = RingLayout::of_header(&header).ok_or(RingError::Header)?;
     layout.check(&header, length)?;
-    Ok(file)
+    Ok(HistoryFile { file, layout })
 }
 
 impl HistoryFile {
-    /// Opens the history of a cluster with so many nodes. A file that is damaged or of another cluster is made anew; then the
-    /// reason is returned as well.
+    /// Opens the history of a cluster with so many nodes. If it had another number of nodes, the rows move to a file for this
+    /// one. A file that is damaged is made anew; then the reason is returned as well.
     ///
     /// # Errors
     /// No file can be made.
     pub fn open(path: &Path, nodes: u32) -> io::Result<(Self, Option<String>)> {
         let layout = RingLayout::new(nodes);
-        let why = match open(path, layout) {
-            Ok(file) => return Ok((Self { file, layout }, None)),
-            Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => Some(error.to_string()),
+        let (earlier, why) = match open(path) {
+            Ok(file) if file.layout == layout => return Ok((file, None)),
+            Ok(earlier) => (Some(earlier), None),
+            Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => (None, None),
+            Err(error) => (None, Some(error.to_string())),
         };
         // Under another name first: a crash leaves the old file or the new one.
         let draft = path.with_extension("new");
@@ -59,8 +62,27 @@ impl HistoryFile {
             options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         file.set_len(layout.bytes())?;
         file.write_all_at(&layout.header(), 0)?;
+        let made = Self { file, layout };
+        if let Some(earlier) = earlier {
+            made.take_rows(&earlier)?;
+        }
         std::fs::rename(&draft, path)?;
-        Ok((Self { file, layout }, why))
+        Ok((made, why))
+    }
+
+    /// Copies the rows of a file with another layout. What is no row there is none here.
+    fn take_rows(&self, earlier: &Self) -> io::Result<()> {
+        let mut slot = vec![0; earlier.layout.slot_bytes()];
+        for (level, resolution) in LEVELS.iter().enumerate() {
+            for place in 0..resolution.slots {
+                let offset = earlier.layout.offset(level, place * resolution.seconds);
+                earlier.file.read_exact_at(&mut slot, offset)?;
+                if let Some(row) = decode(&slot) {
+                    self.write(level, row)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Keeps a row in its slot of a resolution.
@@ -117,7 +139,7 @@ impl HistoryReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_monitor::JobRow;
+    use kumi_monitor::{JobRow, NodeCell};
 
     fn row(at_s: u64) -> Row {
         let jobs = vec![JobRow { job: at_s, ranks: 1, loads: vec![5] }];
@@ -171,9 +193,37 @@ mod tests {
             file.write(0, row(now)).unwrap();
             assert_eq!(times(&HistoryReader::new(&path, 2), 0, now), [now]);
         }
+        // A file that was cut off.
+        let (file, _) = HistoryFile::open(&path, 2).unwrap();
+        file.file.set_len(30_000).unwrap();
         let (_, why) = HistoryFile::open(&path, 5).unwrap();
         assert!(why.unwrap().contains("size"));
         assert_eq!(times(&HistoryReader::new(&path, 5), 0, now), [] as [u64; 0]);
+    }
+
+    /// A node is added, later one less counts: the history goes on.
+    #[test]
+    fn rows_outlive_another_number_of_nodes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history");
+        let now = 1_700_000_000;
+        let (file, _) = HistoryFile::open(&path, 2).unwrap();
+        let nodes = [0, 1].map(|node| NodeCell { node, busy: 7, ..NodeCell::default() }).to_vec();
+        file.write(0, Row { nodes: nodes.clone(), ..row(now - 1) }).unwrap();
+        file.write(0, row(now)).unwrap();
+        file.write(1, row(now - 100)).unwrap();
+        file.write(2, row(now - 86_000)).unwrap();
+        for count in [3, 4096, 2] {
+            let (_, why) = HistoryFile::open(&path, count).unwrap();
+            assert_eq!(why, None, "{count} nodes");
+            let reader = HistoryReader::new(&path, count);
+            let rows = reader.read(0, now, Some).unwrap();
+            let of = |row: &Row| (row.at_s, row.nodes.clone(), row.jobs[0].loads.clone());
+            assert_eq!(of(&rows[0]), (now - 1, nodes.clone(), vec![5]), "{count} nodes");
+            assert_eq!((rows.len(), rows[1].at_s), (2, now));
+            assert_eq!(times(&reader, 1, now), [now - 100]);
+            assert_eq!(times(&reader, 2, now), [now - 86_000]);
+        }
     }
 
     #[test]

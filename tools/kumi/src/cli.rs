@@ -1,5 +1,6 @@
 //! Command line of `kumi`.
 
+use crate::cluster::joining::{JoinArgs, TokenArgs};
 use crate::cluster::{JobDefaultArgs, StateArgs};
 use crate::parse;
 use crate::terminal::TerminalArgs;
@@ -89,6 +90,10 @@ pub enum ClusterCommand {
     Revoke(RevokeArgs),
     /// Make new certificates and keys, where the cluster was made
     Rotate(RotateArgs),
+    /// Make a token with which a new machine becomes a node
+    Token(TokenArgs),
+    /// Make this machine the node of a token
+    Join(JoinArgs),
 }
 
 /// Places of the nodes.

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use kumi_sched::NodeId;
 
 use super::{ClientId, Head, HeadAction, refusal};
+use crate::join::check_validity;
 use crate::message::{Outcome, Refusal, RefusalKind, User};
 
 /// The longest definition of a node, in bytes.
@@ -66,6 +67,32 @@ impl Head {
             return Err(refusal(RefusalKind::NotNow, message));
         }
         self.actions.push(HeadAction::RemoveNode { client, node });
+        Ok(())
+    }
+
+    /// Has the driver make a token with which a machine becomes a node, and answer the client.
+    ///
+    /// # Errors
+    /// The user may not, there is no such node, it is up, the time cannot be, or the cluster goes down.
+    pub(super) fn join_token(
+        &mut self,
+        client: ClientId,
+        user: &User,
+        node: NodeId,
+        valid_ms: u64,
+    ) -> Result<(), Refusal> {
+        self.owner_only(user, "let machines join")?;
+        self.check_stays_up()?;
+        self.known_nodes(&[node])?;
+        check_validity(valid_ms).map_err(|why| refusal(RefusalKind::BadRequest, why))?;
+        if self.membership.is_attached(node) {
+            let name = self.name_of_node(node);
+            let message = format!(
+                "{name} is up, so its machine has joined; before another machine becomes {name}, stop the daemon there"
+            );
+            return Err(refusal(RefusalKind::NotNow, message));
+        }
+        self.actions.push(HeadAction::IssueToken { client, node, valid_ms });
         Ok(())
     }
 

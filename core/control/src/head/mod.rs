@@ -320,6 +320,15 @@ pub enum HeadAction {
     },
     /// All jobs are freed and recorded, the daemons are told to stop: send what is queued, stop.
     Shutdown,
+    /// Make a token with which a machine becomes a node, keep its hash, and answer the client with `JoinToken`; or refuse.
+    IssueToken {
+        /// Who asked.
+        client: ClientId,
+        /// The node.
+        node: NodeId,
+        /// For how long it counts, in milliseconds.
+        valid_ms: u64,
+    },
 }
 
 /// The state machine of a cluster's head: hands each event to the owners of its state, and collects

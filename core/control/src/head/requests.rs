@@ -52,10 +52,7 @@ impl Head {
                 self.actions.reply(client, ClientReply::Jobs(page));
                 Ok(())
             }
-            ClientRequest::Cluster => {
-                self.show_status(client, user);
-                Ok(())
-            }
+            ClientRequest::Cluster => self.show_status(client, user),
             ClientRequest::WebTicket { .. } => {
                 Err(refusal(RefusalKind::Internal, "this head serves no browsers".to_string()))
             }
@@ -83,6 +80,9 @@ impl Head {
             ClientRequest::AddNode { definition } => self.add_node(client, user, definition),
             ClientRequest::RemoveNode { node, force } => self.drop_node(client, user, node, force),
             ClientRequest::Resume { nodes } => self.resume(client, user, &nodes),
+            ClientRequest::JoinToken { node, valid_ms } => {
+                self.join_token(client, user, node, valid_ms)
+            }
         };
         if let Err(refusal) = done {
             self.actions.reply(client, ClientReply::Refused(refusal));
@@ -101,10 +101,11 @@ impl Head {
         Ok(())
     }
 
-    fn show_status(&mut self, client: ClientId, user: &User) {
+    fn show_status(&mut self, client: ClientId, user: &User) -> Result<(), Refusal> {
         let mut status = self.status();
         self.hide_in_status(user, &mut status);
         self.actions.reply(client, ClientReply::Cluster(status));
+        Ok(())
     }
 
     /// Checks that a user may do something to a job; `action` completes the sentence of the refusal.

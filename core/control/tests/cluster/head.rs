@@ -291,8 +291,10 @@ impl World {
                 self.head.writer.unwritten.remove(&job);
                 self.head.spools.remove(&job);
             }
-            // Nobody revokes or removes anything here.
-            HeadAction::Revoke(_) | HeadAction::RemoveNode { .. } => {}
+            // Nobody revokes or removes anything here, and no machine joins.
+            HeadAction::Revoke(_)
+            | HeadAction::RemoveNode { .. }
+            | HeadAction::IssueToken { .. } => {}
             HeadAction::AddNode { .. } => self.node_is_added(),
             HeadAction::KeepDrains { drains, .. } => self.keep_drains(drains),
             HeadAction::Shutdown => self.head.stopped = true,

@@ -121,6 +121,38 @@ fn a_removed_node_is_gone_for_good() {
     assert_eq!(next.nodes_of(wide), [0, 2, 3]);
 }
 
+fn token(node: u32, valid_ms: u64) -> ClientRequest {
+    ClientRequest::JoinToken { node: NodeId(node), valid_ms }
+}
+
+#[test]
+fn a_token_is_made_for_a_node_that_is_not_up() {
+    let mut test = Test::new(2);
+    test.configured(3, &[]);
+    let issues = |actions: &[HeadAction]| {
+        actions.iter().any(|action| {
+            matches!(
+                action,
+                HeadAction::IssueToken { client: CLIENT, node: NodeId(2), valid_ms: 60_000 }
+            )
+        })
+    };
+    assert!(issues(&test.ask(&OWNER, token(2, 60_000))));
+    for (user, request, kind) in [
+        (&ALICE, token(2, 60_000), RefusalKind::NotPermitted),
+        (&OWNER, token(3, 60_000), RefusalKind::BadRequest),
+        (&OWNER, token(2, 59_999), RefusalKind::BadRequest),
+        (&OWNER, token(1, 60_000), RefusalKind::NotNow),
+    ] {
+        let actions = test.ask(user, request);
+        assert_eq!(refusal(&actions), Some(kind));
+        assert!(!issues(&actions));
+    }
+    // Its machine has joined.
+    test.report(Report::Attached(vec![description(2)]));
+    assert_eq!(refusal(&test.ask(&OWNER, token(2, 60_000))), Some(RefusalKind::NotNow));
+}
+
 #[test]
 fn only_the_owner_and_root_change_the_nodes() {
     let mut test = Test::new(2);

@@ -299,6 +299,7 @@ impl World {
             | HeadAction::KeepDrains { .. }
             | HeadAction::AddNode { .. }
             | HeadAction::RemoveNode { .. }
+            | HeadAction::IssueToken { .. }
             | HeadAction::Shutdown => unreachable!("nobody asks for it here"),
         }
     }

@@ -18,6 +18,10 @@ pub struct NodeConfig {
     pub address: IpAddr,
     /// TCP port of its daemon.
     pub port: u16,
+    /// Further places where its daemon is reached, as `HOST` or `HOST:PORT`: addresses, or names that are looked up whenever
+    /// somebody connects. Links try `address` first. Ranks use that alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
     /// Its interface to the other nodes, if the address is a link-local one of IPv6; otherwise the routes decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
@@ -102,7 +106,7 @@ pub(super) fn can_be_reached(address: IpAddr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || broadcast || mapped)
 }
 
-fn is_link_local(address: IpAddr) -> bool {
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 

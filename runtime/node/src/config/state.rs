@@ -132,12 +132,6 @@ impl ClusterConfig {
         self.head.ip() == address || self.heads.iter().any(|head| head.ip() == address)
     }
 
-    /// Where heads listen, as seen from a machine whose interface to the others is `scope`.
-    #[must_use]
-    pub fn heads_on(&self, scope: u32) -> Vec<SocketAddr> {
-        self.heads().into_iter().map(|head| on_link(head, scope)).collect()
-    }
-
     pub(super) fn check_state(&self) -> Result<(), ConfigError> {
         self.etcd.validate()?;
         match &self.state {

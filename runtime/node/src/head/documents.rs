@@ -1,4 +1,4 @@
-//! Writer of the head's small files: the list of drained nodes, cluster.toml, revoked certificates.
+//! Writer of the head's small files: the list of drained nodes, cluster.toml, revoked certificates, tokens.
 //!
 //! A disk may take any time over a file, so a thread of its own writes them, one after the other. Whoever asked for a change is
 //! answered when it is on the disk, or could not be written. Meanwhile the main loop goes on.
@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use kumi_control::head::{ClientId, HeadEvent};
 use kumi_control::message::{ClientReply, Drain, Refusal, RefusalKind, Revocation};
+use kumi_sched::NodeId;
 use tokio::sync::mpsc;
 
 use super::HeadDaemon;
+use super::joining::JoinRequest;
 use crate::client::refusal;
 use crate::config::ConfigError;
 use crate::exit::{ExitCode, Failure};
@@ -34,6 +36,10 @@ pub(super) enum DocumentWritten {
     Revocations,
     /// Certificates are read anew.
     Certificates,
+    /// The list of tokens; this is what the client that wants one reads.
+    Token(ClientId, ClientReply),
+    /// A machine that wants to join has its answer.
+    Machine,
     /// Nothing any more: its thread has ended.
     Gone,
 }
@@ -172,6 +178,27 @@ impl HeadDaemon {
         }
     }
 
+    /// Makes a token with which a machine becomes this node, and then answers the client.
+    pub(super) fn issue_token(&mut self, client: ClientId, node: NodeId, valid_ms: u64) {
+        let (joining, config) = (self.shared.joining.clone(), self.shared.config.clone());
+        let made = self.documents.order(move || {
+            DocumentWritten::Token(client, joining.issue(&config.get(), node, valid_ms))
+        });
+        self.refuse_if(client, made);
+    }
+
+    /// Answers a machine that wants to join. If its request cannot even wait, it hears that the head is busy.
+    pub(super) fn answer_machine(&mut self, request: JoinRequest) {
+        let (joining, config) = (self.shared.joining.clone(), self.shared.config.clone());
+        let answered = self.documents.order(move || {
+            joining.answer(&config.get(), request);
+            DocumentWritten::Machine
+        });
+        if answered.is_err() {
+            tracing::error!("a machine cannot join: the disk does not answer");
+        }
+    }
+
     fn refuse_if(&mut self, client: ClientId, taken: Result<(), Refusal>) {
         if let Err(refused) = taken {
             self.clients.reply(client, ClientReply::Refused(refused));
@@ -189,10 +216,12 @@ impl HeadDaemon {
     fn settle(&mut self, written: DocumentWritten) -> Vec<HeadEvent> {
         self.documents.take(&written);
         match written {
-            DocumentWritten::Drains(client, reply) => self.clients.reply(client, reply),
+            DocumentWritten::Drains(client, reply) | DocumentWritten::Token(client, reply) => {
+                self.clients.reply(client, reply);
+            }
             DocumentWritten::Nodes(client, changed) => return self.configured(client, changed),
             DocumentWritten::Revocations | DocumentWritten::Gone => return self.act_on_settled(),
-            DocumentWritten::Certificates => {}
+            DocumentWritten::Certificates | DocumentWritten::Machine => {}
         }
         Vec::new()
     }

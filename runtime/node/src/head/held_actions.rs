@@ -40,6 +40,7 @@ fn bytes_of(action: &HeadAction) -> usize {
         HeadAction::Follow { .. }
         | HeadAction::RemoveNode { .. }
         | HeadAction::Discard(_)
+        | HeadAction::IssueToken { .. }
         | HeadAction::Shutdown => 0,
     }
 }

@@ -3,6 +3,9 @@
 //! The [thread of the links](link_thread) accepts, reads and writes, answers clock probes and renews leases.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,9 +19,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
-use super::Shared;
+use super::identity::Origin;
+use super::joining::{Caller, JoinRequest, Joining};
 use super::leases::Leases;
 use super::live_config::LiveConfig;
+use super::{Shared, clients};
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::config::MOST_NUMBERS;
@@ -26,6 +31,7 @@ use crate::exit::Failure;
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals, Traffic};
 use crate::link_thread;
+use crate::listening;
 use crate::peer::ClientPeer;
 use crate::tls::Credentials;
 
@@ -44,6 +50,8 @@ pub(super) enum LinkEvent {
     Child(LinkId, Up),
     /// A node relays a client.
     Client(Box<RelayedClient>),
+    /// A machine with a token wants to join.
+    Join(Box<JoinRequest>),
 }
 
 /// A client that a node relays, on a connection of its own.
@@ -51,6 +59,18 @@ pub(super) struct RelayedClient {
     pub(super) stream: AcceptedStream,
     pub(super) node: NodeId,
     pub(super) peer: ClientPeer,
+}
+
+impl RelayedClient {
+    /// Carries it until it ends or its node is believed no more.
+    pub(super) async fn attend(self: Box<Self>, shared: Shared) {
+        let Self { stream, node, peer } = *self;
+        let revoked = shared.credentials.watch_peer(node, stream.get_ref().1);
+        tokio::select! {
+            () = clients::attend(stream, peer, Origin::Node(node), shared) => {}
+            () = revoked => {}
+        }
+    }
 }
 
 /// What the thread of the links has.
@@ -61,6 +81,7 @@ struct LinkThread {
     refusals: Refusals,
     traffic: Traffic,
     leases: Leases,
+    joining: Joining,
     events: mpsc::Sender<LinkEvent>,
     /// Number of the last link.
     last: Arc<AtomicU64>,
@@ -177,6 +198,7 @@ pub(super) fn start(
         refusals: shared.refusals.clone(),
         traffic: shared.traffic.clone(),
         leases,
+        joining: shared.joining.clone(),
         events,
         last: Arc::default(),
     };
@@ -186,6 +208,10 @@ pub(super) fn start(
 
 async fn serve(listener: TcpListener, thread: LinkThread) {
     let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
+    let further = listener.local_addr().map(|own| thread.config.get().further_of_head(own));
+    for address in further.unwrap_or_default() {
+        tokio::task::spawn_local(accept_also(address, Rc::clone(&limiter), thread.clone()));
+    }
     let mut look = tokio::time::interval(LEASE_LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -197,14 +223,30 @@ async fn serve(listener: TcpListener, thread: LinkThread) {
             }
             accepted = listener.accept() => accepted,
         };
-        match accepted {
-            Ok((stream, _)) => {
-                tokio::task::spawn_local(attend(stream, limiter.admit(), thread.clone()));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a link could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+        take(accepted, &limiter, &thread).await;
+    }
+}
+
+/// Accepts links at a further address of the head.
+async fn accept_also(address: SocketAddr, limiter: Rc<HandshakeLimit>, thread: LinkThread) {
+    let listener = listening::listen_also(address).await;
+    loop {
+        take(listener.accept().await, &limiter, &thread).await;
+    }
+}
+
+async fn take(
+    accepted: io::Result<(TcpStream, SocketAddr)>,
+    limiter: &Rc<HandshakeLimit>,
+    thread: &LinkThread,
+) {
+    match accepted {
+        Ok((stream, _)) => {
+            tokio::task::spawn_local(attend(stream, limiter.admit(), thread.clone()));
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a link could not be accepted");
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
@@ -219,9 +261,12 @@ async fn attend(stream: TcpStream, permit: HandshakePermit, thread: LinkThread) 
             )
         })
     };
-    let answer = link::accept(&thread.credentials, &config.name, stream, agree);
-    match permit.complete(answer).await {
-        Ok((hello, stream)) => match hello.purpose.clone() {
+    let known = (&thread.credentials, config.name.as_str());
+    match permit.complete(thread.joining.accept(known, stream, agree)).await {
+        Ok(Caller::Machine(hello, stream)) => {
+            thread.joining.serve((hello, stream), &thread.events).await;
+        }
+        Ok(Caller::Daemon(hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &thread).await,
             Purpose::Client(peer) => {
                 let client = RelayedClient { stream, node: hello.node, peer: *peer };

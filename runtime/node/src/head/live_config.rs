@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, ClientRequest, RefusalKind, Revocation};
+use kumi_control::message::{ClientReply, ClientRequest, RefusalKind, Revocation, User};
 use kumi_sched::NodeId;
 
 use super::HeadDaemon;
@@ -13,17 +13,21 @@ use crate::clock::wall_ms;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig};
 
 /// What a user reads who would change nodes of a cluster with several heads.
-pub(super) const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list of nodes of its own; change cluster.toml on all hosts instead, and start all heads again";
+const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list of nodes of its own; change cluster.toml on all hosts instead, and start all heads again";
 
-/// Whether the request changes files about nodes that only one head has.
-pub(super) fn changes_nodes(request: &ClientRequest) -> bool {
-    matches!(
-        request,
+/// The same for a token: only the head that made it would know it.
+const TOKEN_OF_SEVERAL_HEADS: &str = "this cluster has several heads, and only one of them would know the token; make a certificate with `kumi cluster rotate NODE` where the cluster was made instead, and copy the node's files";
+
+/// Why a head of several does not do what changes files that only it has. None for all other requests.
+fn refused_with_several_heads(request: &ClientRequest) -> Option<&'static str> {
+    match request {
         ClientRequest::AddNode { .. }
-            | ClientRequest::RemoveNode { .. }
-            | ClientRequest::Drain { .. }
-            | ClientRequest::Resume { .. }
-    )
+        | ClientRequest::RemoveNode { .. }
+        | ClientRequest::Drain { .. }
+        | ClientRequest::Resume { .. } => Some(SEVERAL_HEADS),
+        ClientRequest::JoinToken { .. } => Some(TOKEN_OF_SEVERAL_HEADS),
+        _ => None,
+    }
 }
 
 /// The configuration, which all threads of the head share.
@@ -44,7 +48,7 @@ impl LiveConfig {
     }
 
     /// Whether other heads stand in for this one.
-    pub(super) fn has_several_heads(&self) -> bool {
+    fn has_several_heads(&self) -> bool {
         self.get().heads().len() > 1
     }
 
@@ -90,6 +94,18 @@ pub(super) fn with_removed(config: &ClusterConfig, mut list: Vec<Revocation>) ->
 }
 
 impl HeadDaemon {
+    /// A request that needs nothing from this driver beforehand, unless a head of several does not do it.
+    pub(super) fn other_request(&mut self, client: ClientId, user: User, request: ClientRequest) {
+        let refused = refused_with_several_heads(&request);
+        match refused.filter(|_| self.shared.config.has_several_heads()) {
+            None => self.handle(HeadEvent::Client(client, user, request)),
+            Some(why) => {
+                let refused = refusal(RefusalKind::BadRequest, why);
+                self.clients.reply(client, ClientReply::Refused(refused));
+            }
+        }
+    }
+
     /// Adds a node to the configuration, and answers the client.
     pub(super) fn add_node(&mut self, client: ClientId, definition: String) {
         let config = self.shared.config.clone();

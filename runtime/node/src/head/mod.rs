@@ -9,6 +9,7 @@
 //! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table`, `reserve`, `state` | records of jobs on the disk or in etcd, and those that wait for it; who leads |
 //! | `documents`, `drains` | small files on their way to the disk, such as the list of drained nodes |
+//! | `joining` | tokens of machines that join, and their certificates |
 //! | `live_config` | the configuration, whose nodes change |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
@@ -23,6 +24,7 @@ mod drains;
 mod held_actions;
 mod identity;
 mod job_table;
+mod joining;
 mod leases;
 mod life;
 mod links;
@@ -38,8 +40,6 @@ mod web;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
-use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,6 +61,7 @@ use crate::link::{Refusals, Traffic};
 use crate::names::NameService;
 use crate::node::setup::{listen_for_scrapes, listen_unix, write_pid};
 use crate::paths;
+use crate::random::random;
 use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
@@ -68,12 +69,12 @@ use clients::{ClientOutbox, Clients};
 use documents::Documents;
 use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
-use identity::Origin;
 pub(crate) use job_table::UsageRetention;
+use joining::Joining;
 use leases::Leases;
 pub use life::run;
 use life::{HeadEnd, open_state};
-use links::{LinkEvent, Links, RelayedClient};
+use links::{LinkEvent, Links};
 use live_config::LiveConfig;
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
@@ -131,6 +132,7 @@ struct Shared {
     traffic: Traffic,
     /// Who users are on this machine.
     names: NameService,
+    joining: Joining,
     /// Connections of clients, by user.
     connections: UserConnections,
     /// Whether some link has so many bytes queued that clients must not send more.
@@ -156,19 +158,20 @@ impl Shared {
         credentials: &Credentials,
         events: mpsc::Sender<Event>,
         (refusals, congested): (Refusals, watch::Receiver<bool>),
-    ) -> Self {
+    ) -> Result<Self, Failure> {
         let most = config.quota.connections_per_user;
-        Self {
+        Ok(Self {
             config: LiveConfig::new(dir, config),
             credentials: credentials.clone(),
             events,
             refusals,
             traffic: Traffic::default(),
             names: NameService::default(),
+            joining: Joining::open(dir)?,
             connections: UserConnections::new(most, config.owner_uid),
             congested,
             ids: Ids::default(),
-        }
+        })
     }
 
     /// A number for a link or client, never given again.
@@ -202,16 +205,6 @@ struct HeadDaemon {
     deposed: bool,
 }
 
-fn seed() -> Result<[u8; 32], Failure> {
-    let mut seed = [0; 32];
-    fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed)).map_err(
-        |error| {
-            Failure::new(ExitCode::MachineLimits, format!("/dev/urandom cannot be read: {error}"))
-        },
-    )?;
-    Ok(seed)
-}
-
 impl HeadDaemon {
     async fn start(
         (dir, config): (&Path, Arc<ClusterConfig>),
@@ -236,8 +229,8 @@ impl HeadDaemon {
         let (refusals, leases) = (Refusals::default(), Leases::new(term.certainty().clone()));
         let links = Links::new(refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
-        let shared =
-            Shared::new((dir, &config), &credentials, sender, (refusals, links.congestion()));
+        let refusals = (refusals, links.congestion());
+        let shared = Shared::new((dir, &config), &credentials, sender, refusals)?;
         let (socket, pid) = (paths::head_socket(dir), paths::head_pid(dir));
         let local = listen_unix(&socket)?;
         if let Some(scrapes) = scrapes {
@@ -343,12 +336,8 @@ impl HeadDaemon {
             Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
                 self.usage_question(client, &user, query);
             }
-            Event::Head(HeadEvent::Client(client, _, request))
-                if live_config::changes_nodes(&request)
-                    && self.shared.config.has_several_heads() =>
-            {
-                let refused = refusal(RefusalKind::BadRequest, live_config::SEVERAL_HEADS);
-                self.clients.reply(client, ClientReply::Refused(refused));
+            Event::Head(HeadEvent::Client(client, user, request)) => {
+                self.other_request(client, user, request);
             }
             Event::Head(event) => self.handle(event),
             Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
@@ -374,8 +363,9 @@ impl HeadDaemon {
                 self.links.down(link);
                 self.handle(HeadEvent::ChildDown(link));
             }
+            LinkEvent::Join(request) => self.answer_machine(*request),
             LinkEvent::Client(client) => {
-                tokio::task::spawn_local(attend_relayed(*client, self.shared.clone()));
+                tokio::task::spawn_local(client.attend(self.shared.clone()));
             }
         }
     }
@@ -494,20 +484,13 @@ impl HeadDaemon {
             HeadAction::Revoke(list) => self.keep_revocations(&list),
             HeadAction::KeepDrains { client, drains } => self.keep_drains(client, drains),
             HeadAction::AddNode { client, definition } => self.add_node(client, definition),
+            HeadAction::IssueToken { client, node, valid_ms } => {
+                self.issue_token(client, node, valid_ms);
+            }
             HeadAction::RemoveNode { client, node } => self.remove_node(client, node),
             HeadAction::Shutdown => self.done = true,
         }
         Vec::new()
-    }
-}
-
-/// Carries a client that a node relays, until it ends or its node is believed no more.
-async fn attend_relayed(client: RelayedClient, shared: Shared) {
-    let RelayedClient { stream, node, peer } = client;
-    let revoked = shared.credentials.watch_peer(node, stream.get_ref().1);
-    tokio::select! {
-        () = clients::attend(stream, peer, Origin::Node(node), shared) => {}
-        () = revoked => {}
     }
 }
 
@@ -552,7 +535,7 @@ fn make_head(
 ) -> Result<Head, Failure> {
     let revoked = live_config::with_removed(config, revoked);
     let config = HeadConfig { revoked, drains, ..head_config(config) };
-    let head = Head::new(config, records, seed()?);
+    let head = Head::new(config, records, random()?);
     head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))
 }
 

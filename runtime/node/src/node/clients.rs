@@ -11,7 +11,7 @@ use tokio::net::{UnixListener, UnixStream};
 use super::tree::Tree;
 use crate::client::refusal;
 use crate::frame;
-use crate::link::{self, ConnectedStream, LinkError, LinkHello, Purpose};
+use crate::link::{ConnectedStream, LinkError, LinkHello, Purpose};
 use crate::names::NameService;
 use crate::peer::ClientPeer;
 use crate::tls::Identity;
@@ -76,25 +76,26 @@ async fn try_relay(
     Ok(())
 }
 
-/// Calls the heads in turn, beginning with the one that led last.
+/// Calls the heads in turn, each at all of its places, beginning with the one that led last.
 async fn connect_to_head(tree: &Tree, hello: &LinkHello) -> Result<ConnectedStream, Refusal> {
     let mut last = None;
-    for address in tree.heads.in_turn() {
-        match link::connect(&tree.credentials, Identity::Head, address, hello).await {
+    for places in tree.heads.in_turn() {
+        match tree.connect((Identity::Head, places), hello).await {
             Ok(stream) => return Ok(stream),
             Err(LinkError::Refused(refused)) => return Err(refused),
-            Err(error) => last = Some((address, error)),
+            Err(error) => last = Some(error),
         }
     }
     let message = match last {
-        Some((_, _)) if tree.heads.count() > 1 => {
+        Some(_) if tree.heads.count() > 1 => {
             format!(
                 "no head leads now; {}; jobs that run go on until their leases end, see that the daemons of the heads and etcd run",
                 tree.shared.head.words()
             )
         }
-        Some((address, error)) => format!(
-            "the head at {address} cannot be reached: {error}; {}; jobs that run go on until their leases end; on the head's host `systemctl status kumid-head` says why, and `kumi cluster up` starts it",
+        Some(error) => format!(
+            "the head at {} cannot be reached: {error}; {}; jobs that run go on until their leases end; on the head's host `systemctl status kumid-head` says why, and `kumi cluster up` starts it",
+            tree.config.head,
             tree.shared.head.words()
         ),
         None => "the cluster has no head; correct cluster.toml".to_owned(),

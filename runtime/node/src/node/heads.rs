@@ -1,24 +1,25 @@
-//! Addresses of the heads, as a node knows them: the one that leads is most likely where it was last.
+//! Places of the heads, as a node knows them: the head that leads is most likely the one that led last.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The addresses, and the one that most likely leads.
+use crate::config::Place;
+
+/// The places of each head, and the head that most likely leads.
 #[derive(Clone, Debug)]
 pub(super) struct Heads {
-    addresses: Arc<[SocketAddr]>,
+    places: Arc<[Vec<Place>]>,
     likely: Arc<AtomicUsize>,
 }
 
 impl Heads {
     /// There is at least one.
-    pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
-        Self { addresses: addresses.into(), likely: Arc::default() }
+    pub(super) fn new(places: Vec<Vec<Place>>) -> Self {
+        Self { places: places.into(), likely: Arc::default() }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.addresses.len()
+        self.places.len()
     }
 
     fn at(&self) -> usize {
@@ -26,14 +27,14 @@ impl Heads {
     }
 
     /// The head to be called first.
-    pub(super) fn likely(&self) -> SocketAddr {
-        self.addresses[self.at()]
+    pub(super) fn likely(&self) -> &[Place] {
+        &self.places[self.at()]
     }
 
     /// All of them, that one first.
-    pub(super) fn in_turn(&self) -> impl Iterator<Item = SocketAddr> {
-        let (addresses, at) = (Arc::clone(&self.addresses), self.at());
-        (0..addresses.len()).map(move |step| addresses[(at + step) % addresses.len()])
+    pub(super) fn in_turn(&self) -> impl Iterator<Item = &[Place]> {
+        let (earlier, later) = self.places.split_at(self.at());
+        later.iter().chain(earlier).map(Vec::as_slice)
     }
 
     /// That one does not answer, or leads no more: the next one is more likely.
@@ -48,16 +49,17 @@ mod tests {
 
     #[test]
     fn a_head_that_is_left_comes_last() {
-        let addresses = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let heads = Heads::new(addresses.to_vec());
-        assert_eq!(heads.likely(), addresses[0]);
+        let place = |port| Place { host: "alpha".to_owned(), port };
+        let places = [vec![place(1), place(9)], vec![place(2)], vec![place(3)]];
+        let heads = Heads::new(places.to_vec());
+        assert_eq!(heads.likely(), places[0]);
         let other = heads.clone();
         heads.leave();
-        assert_eq!(other.likely(), addresses[1]);
+        assert_eq!(other.likely(), places[1]);
         let turns: Vec<_> = other.in_turn().collect();
-        assert_eq!(turns, [addresses[1], addresses[2], addresses[0]]);
+        assert_eq!(turns, [&places[1][..], &places[2], &places[0]]);
         heads.leave();
         heads.leave();
-        assert_eq!(heads.likely(), addresses[0]);
+        assert_eq!(heads.likely(), places[0]);
     }
 }

@@ -1,7 +1,7 @@
 //! Links of the node in the control tree: to its parent, and from its children.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumi_control::clock::ClockFilter;
@@ -17,9 +17,11 @@ use super::heads::Heads;
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
 use crate::clock::{SuspendedTime, monotonic, wall_ms};
-use crate::config::{ClusterConfig, MOST_NUMBERS, on_link};
+use crate::config::{ClusterConfig, MOST_NUMBERS, Place, further};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
+use crate::listening;
+use crate::lookup::Lookup;
 use crate::service;
 use crate::tls::{Credentials, Identity};
 
@@ -44,6 +46,9 @@ pub(super) struct Tree {
     pub(super) scope: u32,
     pub(super) heads: Heads,
     pub(super) incarnation: u64,
+    lookup: Lookup,
+    /// Number of the last link of a child.
+    last_child: Arc<AtomicU64>,
     pub(super) credentials: Credentials,
     pub(super) shared: Shared,
     pub(super) events: mpsc::Sender<TreeEvent>,
@@ -61,7 +66,7 @@ impl Tree {
         (events, backpressure): (mpsc::Sender<TreeEvent>, &Backpressure),
     ) -> Tree {
         let incarnation = wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
-        let heads = Heads::new(config.heads_on(scope));
+        let heads = Heads::new(config.places_of_heads());
         let (config, shared) = (Arc::clone(config), shared.clone());
         let credentials = credentials.clone();
         let (from_parent, from_children) =
@@ -72,6 +77,8 @@ impl Tree {
             scope,
             heads,
             incarnation,
+            lookup: Lookup::default(),
+            last_child: Arc::default(),
             credentials,
             shared,
             events,
@@ -94,14 +101,23 @@ impl Tree {
         parent_candidates(of, MOST_NUMBERS, self.config.fan_out)
     }
 
-    fn address(&self, parent: Parent) -> Option<(Identity, SocketAddr)> {
+    fn places(&self, parent: Parent) -> Option<(Identity, Vec<Place>)> {
         match parent {
-            Parent::Head => Some((Identity::Head, self.heads.likely())),
-            Parent::Node(node) => {
-                let address = self.config.node(node).ok()?.endpoint();
-                Some((Identity::Node(node), on_link(address, self.scope)))
-            }
+            Parent::Head => Some((Identity::Head, self.heads.likely().to_vec())),
+            Parent::Node(node) => Some((Identity::Node(node), self.config.places_of(node).ok()?)),
         }
+    }
+
+    /// Connects to another daemon at the first of its places that answers.
+    ///
+    /// # Errors
+    /// As [`link::connect_at`].
+    pub(super) async fn connect(
+        &self,
+        peer: (Identity, &[Place]),
+        hello: &LinkHello,
+    ) -> Result<ConnectedStream, LinkError> {
+        link::connect_at(&self.credentials, peer, (&self.lookup, self.scope), hello).await
     }
 
     /// A future that ends when the certificate of the parent is revoked.
@@ -128,6 +144,7 @@ impl Tree {
 /// Keeps the links until the main loop is over.
 pub(super) async fn serve(listener: TcpListener, tree: Tree) {
     let events = tree.events.clone();
+    serve_children_also(&tree);
     tokio::select! {
         () = serve_children(listener, tree.clone()) => {}
         () = keep_parent(tree) => {}
@@ -178,17 +195,15 @@ async fn find_parent(
             if index > 0 && start.elapsed() < patience {
                 break;
             }
-            let addresses = if parent == Parent::Head { tree.heads.count() } else { 1 };
-            for _ in 0..addresses {
-                let Some((identity, address)) = tree.address(parent) else { continue };
-                let hello = tree.hello(Purpose::Tree);
-                match link::connect(&tree.credentials, identity, address, &hello).await {
+            let daemons = if parent == Parent::Head { tree.heads.count() } else { 1 };
+            for _ in 0..daemons {
+                let Some((identity, places)) = tree.places(parent) else { continue };
+                match tree.connect((identity, &places), &tree.hello(Purpose::Tree)).await {
                     Ok(stream) => return (parent, stream),
-                    Err(error) if complained => {
-                        tracing::debug!(?parent, %address, %error, "no link");
-                    }
+                    Err(error) if complained => tracing::debug!(?parent, %error, "no link"),
                     Err(error) => {
-                        tracing::info!(?parent, %address, %error, "no link yet; trying on");
+                        let places: Vec<String> = places.iter().map(Place::to_string).collect();
+                        tracing::info!(?parent, ?places, %error, "no link yet; trying on");
                     }
                 }
                 if parent == Parent::Head {
@@ -264,15 +279,25 @@ async fn attend_parent(
     }
 }
 
+/// Accepts the links of children at the further addresses of the node.
+fn serve_children_also(tree: &Tree) {
+    let places = tree.config.places_of(tree.node).unwrap_or_default();
+    for address in further(&places) {
+        let tree = tree.clone();
+        tokio::task::spawn_local(async move {
+            serve_children(listening::listen_also(address).await, tree).await;
+        });
+    }
+}
+
 /// Accepts the links of children.
 async fn serve_children(listener: TcpListener, tree: Tree) {
-    let mut next = 0;
     let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                next += 1;
-                let attended = attend_child(tree.clone(), LinkId(next), stream, limiter.admit());
+                let link = LinkId(tree.last_child.fetch_add(1, Ordering::Relaxed) + 1);
+                let attended = attend_child(tree.clone(), link, stream, limiter.admit());
                 tokio::task::spawn_local(attended);
             }
             Err(error) => {

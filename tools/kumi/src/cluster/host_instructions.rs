@@ -210,6 +210,24 @@ pub fn after_add(
     )
 }
 
+/// After `kumi cluster join`: how the daemon of this machine starts.
+pub fn start_here(context: &Context, node: NodeId) -> String {
+    let dir = context.dir().display();
+    if context.dir() != there(context) {
+        return format!(
+            "Start its daemon, which the units do not look for there:  kumid node --cluster-dir {dir} --node {node}\n"
+        );
+    }
+    let cluster = match context.name.as_str() {
+        UNITS_RUN => String::new(),
+        name => format!("  echo KUMI_CLUSTER={name} > {UNITS_READ}\n"),
+    };
+    format!(
+        "Have systemd start its daemon, now and whenever this machine starts:\n{cluster}\
+         \x20 systemctl enable --now kumid-node@{node}.service\n"
+    )
+}
+
 /// The folder of a cluster where the units look for it.
 fn there(context: &Context) -> PathBuf {
     Path::new(UNITS_LOOK_IN).join(&context.name)
@@ -291,6 +309,18 @@ Have systemd start the daemons, now and whenever a host starts:
         let text = HostInstructions::new(&context, &config, &own(1)).after_init();
         assert!(text.contains("  beta: copy also what its head needs for etcd: /etc/ca.pem\n"));
         assert!(text.contains("beta: systemctl enable --now kumid-head.service"), "{text}");
+    }
+
+    #[test]
+    fn a_machine_that_has_joined_says_how_its_daemon_starts() {
+        let context = |name: &str, dir: &str| Context { name: name.into(), dir: dir.into() };
+        let text = start_here(&context("lab", "/var/lib/kumi/lab"), NodeId(2));
+        assert!(text.contains("echo KUMI_CLUSTER=lab > /etc/default/kumid\n"), "{text}");
+        assert!(text.ends_with("  systemctl enable --now kumid-node@2.service\n"), "{text}");
+        let usual = start_here(&context("default", "/var/lib/kumi/default"), NodeId(2));
+        assert!(!usual.contains(UNITS_READ), "{usual}");
+        let elsewhere = start_here(&context("lab", "/srv/lab"), NodeId(2));
+        assert!(elsewhere.ends_with("kumid node --cluster-dir /srv/lab --node 2\n"));
     }
 
     #[test]

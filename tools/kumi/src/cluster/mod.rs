@@ -8,6 +8,7 @@ mod directory;
 mod down;
 pub mod host_instructions;
 mod job_defaults;
+pub mod joining;
 mod netns;
 mod processes;
 pub mod remote_hosts;
@@ -40,6 +41,8 @@ pub async fn run(context: &Context, command: ClusterCommand) -> Result<(), Error
         ClusterCommand::Set(args) => set::run(context, &args).await,
         ClusterCommand::Revoke(args) => certificates::revoke(context, &args).await,
         ClusterCommand::Rotate(args) => certificates::rotate(context, &args),
+        ClusterCommand::Token(args) => joining::token(context, &args).await,
+        ClusterCommand::Join(args) => joining::join(&args).await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! `kumi node add` and `kumi node remove`.
 
 use super::{find, status};
-use crate::cluster::{configuration, host_instructions, remote_hosts};
+use crate::cluster::{configuration, host_instructions, joining, remote_hosts};
 use crate::context::Context;
 use crate::error::Error;
 use crate::{hosts, output};
@@ -12,6 +12,7 @@ use kumi_node::exit::Failure;
 use kumi_node::paths;
 use kumi_node::tls::{self, DAEMON_DAYS, Identity};
 use kumi_sched::NodeId;
+use std::time::Duration;
 
 /// `kumi node add`
 #[derive(Clone, Debug, Args)]
@@ -22,6 +23,9 @@ pub struct AddArgs {
     /// Its address or host name, as in a host file
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     pub address: String,
+    /// A further address or name at which its daemon is reached; may be given several times
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = word)]
+    pub also: Vec<String>,
     /// Look up a host name as one of IPv6
     #[arg(long)]
     pub ipv6: bool,
@@ -37,6 +41,12 @@ pub struct AddArgs {
     /// Devices for ranks, as `gpu:2` or `gpu:/dev/nvidia0,/dev/nvidia1`; may be given several times
     #[arg(long, value_name = "NAME:LIST", value_parser = word)]
     pub devices: Vec<String>,
+    /// Print a token with which its machine joins; its key is then made there
+    #[arg(long)]
+    pub token: bool,
+    /// How long the token counts, as `2h` or `7d`
+    #[arg(long, value_name = "TIME", default_value = "24h", requires = "token", value_parser = joining::validity)]
+    pub valid: Duration,
 }
 
 /// `kumi node remove`
@@ -73,7 +83,8 @@ fn definition(args: &AddArgs, owner_uid: u32) -> Result<NodeConfig, Error> {
     word(&args.name).and_then(|_| word(&args.address)).map_err(bad)?;
     let look_up = |name: &str| configuration::look_up(name, args.ipv6);
     let host = hosts::one(&line(args), &look_up).map_err(bad)?;
-    Ok(configuration::on_host(host, owner_uid))
+    let node = configuration::on_host(host, owner_uid);
+    Ok(NodeConfig { addresses: args.also.clone(), ..node })
 }
 
 /// Adds a node to the running cluster.
@@ -87,9 +98,15 @@ pub async fn add(context: &Context, args: &AddArgs) -> Result<(), Error> {
         other => return Err(Error::unexpected(&other)),
     };
     let name = &node.name;
-    let mut text = format!("{name} is node {number} of the cluster\n");
-    text.push_str(&certificate(context, &node, number)?);
-    output::text(&text)
+    output::text(&format!("{name} is node {number} of the cluster\n"))?;
+    let next = if args.token {
+        joining::issue(&mut client, (number, name), args.valid).await.inspect_err(|_| {
+            output::note(&format!("no token was made; `kumi cluster token {name}` makes one"));
+        })?
+    } else {
+        certificate(context, &node, number)?
+    };
+    output::text(&next)
 }
 
 /// Makes the node's certificate, if the authority is here. Returns what is to be done next.
@@ -131,11 +148,14 @@ mod tests {
         AddArgs {
             name: "gamma".into(),
             address: address.into(),
+            also: vec!["gamma.example".into()],
             ipv6: false,
             cpus: Some("0-1".into()),
             users: None,
             memory: Some("2GiB".into()),
             devices: vec!["gpu:2".into(), "fpga:1".into()],
+            token: false,
+            valid: Duration::from_secs(86_400),
         }
     }
 
@@ -145,6 +165,7 @@ mod tests {
         assert_eq!(node.endpoint().to_string(), "[fd00::7]:9000");
         assert_eq!((&node.cpus[..], node.memory.as_deref()), (&[0, 1][..], Some("2GiB")));
         assert_eq!(node.devices["gpu"], DeviceList::Count(2));
+        assert_eq!(node.addresses, ["gamma.example"]);
         assert_eq!((node.devices.len(), node.users, node.removed), (2, None, false));
         assert_eq!(definition(&args("10.0.0.3"), 7).unwrap().users, Some(vec!["7".to_owned()]));
     }

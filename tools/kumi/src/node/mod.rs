@@ -53,6 +53,17 @@ fn named(status: &ClusterStatus, words: &[String]) -> Result<Vec<NodeId>, Error>
     words.iter().map(|word| find(status, word)).collect()
 }
 
+/// The node that somebody means, and its name.
+///
+/// # Errors
+/// There is no such node, or the head does not say.
+pub async fn find_node(client: &mut Client, word: &str) -> Result<(NodeId, String), Error> {
+    let status = status(client).await?;
+    let node = find(&status, word)?;
+    let named = status.nodes.into_iter().find(|one| one.node == node);
+    Ok((node, named.map(|one| crate::table::printable(&one.name)).unwrap_or_default()))
+}
+
 /// A name counts before a number: a node may be called `7`.
 fn find(status: &ClusterStatus, word: &str) -> Result<NodeId, Error> {
     let by_name = status.nodes.iter().find(|node| node.name == word);

@@ -1,0 +1,255 @@
+//! How a machine joins a cluster, from its side: it makes a key, shows its token to the head, and writes what it gets.
+
+use std::fmt::Write;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kumi_control::join::{
+    JOIN_VERSION, JoinAnswer, JoinHello, JoinRefusal, JoinToken, Joined, PROTOCOL, TokenError,
+};
+use kumi_control::message::CONTROL_VERSION;
+use kumi_sched::NodeId;
+use tokio::net::TcpStream;
+
+use crate::config::ClusterConfig;
+use crate::durable;
+use crate::exit::{ExitCode, Failure};
+use crate::frame::{self, FrameError, LINK_LIMIT};
+use crate::paths;
+use crate::tcp;
+use crate::tls::{self, JoiningKey, TlsError};
+
+/// How long an address of the head may take to answer.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the head may take for the certificate: its disk may be slow.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// A connection to the head.
+type HeadStream = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// Why a machine did not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The token is none.
+    #[error("{0}")]
+    Token(#[from] TokenError),
+    /// No address of the head answers.
+    #[error(
+        "the head does not answer ({0}); see that it runs, and that no firewall keeps this machine from it"
+    )]
+    Unreachable(String),
+    /// Somebody else answers.
+    #[error(
+        "whoever answers at {address} is not the head of this token's cluster ({reason}); check that address and this machine's clock, and send nothing there"
+    )]
+    OtherHead {
+        /// Where.
+        address: String,
+        /// What the TLS library says.
+        reason: String,
+    },
+    /// The connection broke.
+    #[error(
+        "the connection to the head broke ({0}); repeat the same command here: the token still counts for this machine"
+    )]
+    Broken(String),
+    /// The head refuses.
+    #[error("{0}")]
+    Refused(#[from] JoinRefusal),
+    /// The head's answer does not fit.
+    #[error("the head's answer cannot be used ({0}); use the `kumi` that belongs to the cluster")]
+    Answer(String),
+    /// A file cannot be written or read.
+    #[error(
+        "{path} cannot be used: {source}; make room or mend that, and repeat the same command here: the token still counts for this machine"
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error message.
+        source: io::Error,
+    },
+    /// The key or a certificate.
+    #[error("{0}")]
+    Tls(TlsError),
+}
+
+impl From<TlsError> for JoinError {
+    fn from(error: TlsError) -> Self {
+        match error {
+            TlsError::File { path, source } => Self::File { path, source },
+            other => Self::Tls(other),
+        }
+    }
+}
+
+impl JoinError {
+    /// Whether the head may have used the token for this machine's key, which then has to stay.
+    #[must_use]
+    pub fn may_have_joined(&self) -> bool {
+        !matches!(
+            self,
+            Self::Token(_) | Self::Unreachable(_) | Self::OtherHead { .. } | Self::Refused(_)
+        )
+    }
+}
+
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Self {
+        let message = error.to_string();
+        let code = match error {
+            JoinError::Token(TokenError::Version)
+            | JoinError::Refused(JoinRefusal::Version { .. }) => ExitCode::Version,
+            JoinError::Token(_) => ExitCode::Usage,
+            JoinError::Unreachable(_) | JoinError::Broken(_) => ExitCode::Unavailable,
+            JoinError::OtherHead { .. } => ExitCode::NotPermitted,
+            JoinError::Refused(refusal) => match refusal {
+                JoinRefusal::NoAuthority => ExitCode::NoInput,
+                JoinRefusal::Failed(_) => ExitCode::Io,
+                JoinRefusal::NotNow => ExitCode::TryLater,
+                JoinRefusal::SeveralHeads => ExitCode::Usage,
+                _ => ExitCode::NotPermitted,
+            },
+            JoinError::File { .. } => ExitCode::Io,
+            JoinError::Answer(_) => ExitCode::Internal,
+            JoinError::Tls(error) => return error.into(),
+        };
+        Self::new(code, message)
+    }
+}
+
+/// Joins the cluster of a token: asks its head, and writes the files of the node into `dir`. cluster.toml comes last: it says
+/// that all is there.
+///
+/// # Errors
+/// The head cannot be reached or refuses, or files cannot be written. Then the same may be tried again.
+pub async fn join(dir: &Path, token: &JoinToken) -> Result<(NodeId, ClusterConfig), JoinError> {
+    let key = JoiningKey::of(dir)?;
+    let stream = connect(token).await?;
+    let joined = tokio::time::timeout(ANSWER, ask(stream, token, &key)).await;
+    let joined = joined.map_err(|_| JoinError::Broken(format!("no answer in {ANSWER:?}")))??;
+    let config = check(dir, token, &joined)?;
+    key.install(dir, joined.node, (&joined.certificate, &joined.authority))?;
+    let path = paths::config(dir);
+    durable::write(&path, 0o644, &joined.configuration)
+        .map_err(|source| JoinError::File { path, source })?;
+    key.finish(dir)?;
+    Ok((joined.node, config))
+}
+
+/// Checks what the head has sent before any of it is written.
+fn check(dir: &Path, token: &JoinToken, joined: &Joined) -> Result<ClusterConfig, JoinError> {
+    if !tls::is_authority(&joined.authority, &token.authority) {
+        return Err(JoinError::Answer("another authority".to_owned()));
+    }
+    let config = ClusterConfig::parse(&joined.configuration, &paths::config(dir));
+    let config = config.map_err(|error| JoinError::Answer(error.to_string()))?;
+    if config.name != token.cluster || config.node(joined.node).is_err() {
+        return Err(JoinError::Answer("another cluster".to_owned()));
+    }
+    Ok(config)
+}
+
+/// A connection to the first address of the head that answers.
+async fn connect(token: &JoinToken) -> Result<HeadStream, JoinError> {
+    let mut tried = String::new();
+    let mut other = None;
+    for name in &token.head {
+        let reason = match connect_to(name, token).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        if is_about_certificates(&reason) {
+            other =
+                Some(JoinError::OtherHead { address: name.clone(), reason: reason.to_string() });
+        }
+        // Writing into a string cannot fail.
+        let _ = write!(tried, "{}{name}: {reason}", if tried.is_empty() { "" } else { "; " });
+    }
+    Err(other.unwrap_or(JoinError::Unreachable(tried)))
+}
+
+async fn connect_to(name: &str, token: &JoinToken) -> io::Result<HeadStream> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {CONNECT:?}"));
+    let connecting = async {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let addresses: Vec<SocketAddr> = tokio::net::lookup_host(name).await?.collect();
+        for address in addresses {
+            match tcp::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    };
+    let stream = tokio::time::timeout(CONNECT, connecting).await.map_err(late)??;
+    let greeting = tls::connect_to_join(token.authority, stream);
+    let stream = tokio::time::timeout(CONNECT, greeting).await.map_err(late)??;
+    if stream.get_ref().1.alpn_protocol() != Some(PROTOCOL) {
+        return Err(io::Error::other("its version lets no machine join"));
+    }
+    Ok(stream)
+}
+
+fn is_about_certificates(error: &io::Error) -> bool {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(
+        tls,
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)
+    )
+}
+
+/// Shows the token and gets the answer.
+async fn ask(
+    mut stream: HeadStream,
+    token: &JoinToken,
+    key: &JoiningKey,
+) -> Result<Joined, JoinError> {
+    let hello = JoinHello {
+        version: JOIN_VERSION,
+        control: CONTROL_VERSION,
+        secret: token.secret,
+        public_key: key.public().to_vec(),
+        proof: key.prove(&token.secret)?,
+    };
+    let broken = |error: FrameError| match error {
+        FrameError::TooLong { .. } | FrameError::Malformed(_) => {
+            JoinError::Answer(error.to_string())
+        }
+        FrameError::Truncated | FrameError::Io(_) => JoinError::Broken(error.to_string()),
+    };
+    frame::write(&mut stream, &hello, LINK_LIMIT).await.map_err(broken)?;
+    let answer: Option<JoinAnswer> = frame::read(&mut stream, LINK_LIMIT).await.map_err(broken)?;
+    let answer = answer.ok_or_else(|| JoinError::Broken("it was closed".to_owned()))?;
+    Ok(answer?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_has_its_code() {
+        let code = |error: JoinError| Failure::from(error).code.code();
+        assert_eq!(code(TokenError::Damaged.into()), 64);
+        assert_eq!(code(TokenError::Version.into()), 76);
+        assert_eq!(code(JoinError::Unreachable(String::new())), 69);
+        assert_eq!(code(JoinError::Broken(String::new())), 69);
+        assert_eq!(code(JoinRefusal::Unknown.into()), 77);
+        assert_eq!(code(JoinRefusal::Expired.into()), 77);
+        assert_eq!(code(JoinRefusal::Used.into()), 77);
+        assert_eq!(code(JoinRefusal::Version { head: 9 }.into()), 76);
+        assert_eq!(code(JoinRefusal::NotNow.into()), 75);
+        assert_eq!(code(JoinRefusal::SeveralHeads.into()), 64);
+        assert_eq!(code(JoinRefusal::Failed(String::new()).into()), 74);
+    }
+
+    #[test]
+    fn a_key_that_may_be_certified_stays() {
+        assert!(JoinError::Broken(String::new()).may_have_joined());
+        assert!(!JoinError::from(JoinRefusal::Used).may_have_joined());
+        assert!(!JoinError::Unreachable(String::new()).may_have_joined());
+    }
+}
