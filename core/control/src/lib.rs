@@ -35,6 +35,7 @@ mod process_limits;
 mod report_origin;
 mod resources;
 mod sample;
+pub mod shares;
 pub mod stall_tolerant_clock;
 mod standing_report;
 mod status;

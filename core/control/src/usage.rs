@@ -70,6 +70,9 @@ pub struct JobUse {
     pub measured: PartUse,
     /// How many of the nodes of its last start have measured.
     pub nodes: u32,
+    /// What it spent of its user's share, less what was forgotten of that until its end: microseconds of a processor at a price
+    /// of 1. The record has it once the job no longer has its nodes.
+    pub spent_us: u64,
 }
 
 /// The account of one job.

@@ -13,7 +13,7 @@ use kumi_sched::{Mode, NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
-use crate::{idle, paths, sizes};
+use crate::{idle, paths};
 
 mod absence;
 pub mod defaults;
@@ -22,10 +22,12 @@ mod job;
 mod kinds;
 mod limits;
 mod members;
+mod memory;
 mod node;
 mod privacy;
 mod quotas;
 mod retention;
+mod shares;
 mod users;
 mod web;
 pub use devices::{DeviceList, check_devices};
@@ -36,6 +38,7 @@ pub use node::{NodeConfig, on_link};
 pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
 pub use retention::Retention;
+pub use shares::Shares;
 pub use users::check_users;
 pub use web::Web;
 
@@ -48,8 +51,6 @@ pub const MAX_NODES: usize = 4096;
 /// The same as a bound of numbers of nodes, which daemons go by that may not know the newest nodes.
 pub const MOST_NUMBERS: u32 = 4096;
 const _: () = assert!(MOST_NUMBERS as usize == MAX_NODES);
-/// The least that a daemon of a node is given, in bytes.
-const LEAST_DAEMON_MEMORY: u64 = 256 << 20;
 /// Where a port alone is served on real hosts.
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Longest cluster name, so that names of namespaces and control groups stay within their limits.
@@ -146,6 +147,9 @@ pub struct ClusterConfig {
     /// What is kept of jobs that are over.
     #[serde(default, skip_serializing_if = "Retention::says_nothing")]
     pub retention: Retention,
+    /// In which order jobs of different users wait.
+    #[serde(default, skip_serializing_if = "Shares::says_nothing")]
+    pub shares: Shares,
     /// What users see of others' jobs.
     #[serde(default, skip_serializing_if = "Privacy::says_nothing")]
     pub privacy: Privacy,
@@ -310,24 +314,12 @@ impl ClusterConfig {
         for text in [&self.metrics, &self.head_metrics].into_iter().flatten() {
             listening_address(text, LOCALHOST)?;
         }
-        for (key, text) in
-            [("memory_reserve", &self.memory_reserve), ("daemon_memory", &self.daemon_memory)]
-        {
-            if let Some(text) = text
-                && sizes::bytes(text).is_none()
-            {
-                return invalid(format!("{key} is wrong: {}", sizes::wrong(text)));
-            }
-        }
-        if self.daemon_memory() < LEAST_DAEMON_MEMORY {
-            return invalid(
-                "daemon_memory is less than 256MiB, with which a daemon may not get through",
-            );
-        }
+        self.check_memory()?;
         self.job.validate(self.max_priority)?;
         self.limits.validate()?;
         self.quota.validate()?;
         self.retention.validate(&self.quota)?;
+        self.shares.validate()?;
         self.web.validate()?;
         self.validate_nodes()
     }
@@ -430,17 +422,6 @@ impl ClusterConfig {
             0 => SliceLength::Auto,
             slice_us => SliceLength::Fixed(slice_us * 1_000),
         }
-    }
-
-    /// Bytes that the daemon of a node may take for itself.
-    pub fn daemon_memory(&self) -> u64 {
-        self.daemon_memory.as_deref().and_then(sizes::bytes).unwrap_or(2 << 30)
-    }
-
-    /// Bytes that ranks leave of a machine with so much memory.
-    pub fn memory_reserve_of(&self, memory: u64) -> u64 {
-        let told = self.memory_reserve.as_deref().and_then(sizes::bytes);
-        told.unwrap_or_else(|| (memory / 20).clamp(256 << 20, 4 << 30)).min(memory)
     }
 
     /// How ranks of a node send to other nodes.

@@ -36,6 +36,8 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
     let quota = serde_json::to_value(&config.quota).map_err(|error| unusable(error.to_string()))?;
     let retention = serde_json::to_value(&config.retention);
     let retention = retention.map_err(|error| unusable(error.to_string()))?;
+    let shares = serde_json::to_value(&config.shares);
+    let shares = shares.map_err(|error| unusable(error.to_string()))?;
     let privacy = serde_json::to_value(&config.privacy);
     let privacy = privacy.map_err(|error| unusable(error.to_string()))?;
     let model: Model =
@@ -50,6 +52,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         ("job", &node, "JobDefaults", &Value::Null),
         ("limits", &node, "LimitCaps", &Value::Null),
         ("quota", &node, "Quotas", &quota),
+        ("shares", &node, "Shares", &shares),
         ("retention", &node, "Retention", &retention),
         ("privacy", &node, "Privacy", &privacy),
         ("web", &node, "Web", &Value::Null),
@@ -170,6 +173,7 @@ mod tests {
             ("JobDefaults", format!("{CLUSTER}[job]\nnonsense = 1\n")),
             ("LimitCaps", format!("{CLUSTER}[limits]\nnonsense = 1\n")),
             ("Quotas", format!("{CLUSTER}[quota]\nnonsense = 1\n")),
+            ("Shares", format!("{CLUSTER}[shares]\nnonsense = 1\n")),
             ("Retention", format!("{CLUSTER}[retention]\nnonsense = 1\n")),
             ("Privacy", format!("{CLUSTER}[privacy]\nnonsense = 1\n")),
         ] {

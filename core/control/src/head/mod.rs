@@ -83,6 +83,7 @@ mod revocations;
 mod sampling;
 mod scheduler;
 mod shared_samples;
+mod shares;
 mod shutdown;
 mod sizing;
 mod starts;
@@ -107,6 +108,7 @@ use crate::message::{
     ClientReply, ClientRequest, Command, Drain, JobRecord, Nanos, NodeSet, Outcome, Refusal,
     RefusalKind, Resources, Revocation, Stream, Up, User, WaitLimit,
 };
+use crate::shares::ShareConfig;
 use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
 
@@ -189,6 +191,8 @@ pub struct HeadConfig {
     pub drains: Vec<Drain>,
     /// Nodes that were removed. Their numbers are not given again.
     pub removed: Vec<NodeId>,
+    /// How the shares of users are reckoned, if they have any.
+    pub shares: Option<ShareConfig>,
 }
 
 /// A client's connection; given by the driver, never reused.
@@ -408,6 +412,7 @@ impl Head {
     pub fn handle(&mut self, now: Nanos, wall_ms: u64, event: HeadEvent) {
         self.time.advance(now, wall_ms);
         if self.time.start(self.membership.restart_grace()) {
+            self.credit_past_shares();
             self.renew_policy();
             self.await_restored_nodes();
             self.limit_restored_waits();
@@ -481,6 +486,7 @@ impl Head {
             self.time.next_look(),
             self.lost_parts.next_end(),
             self.timetable.next_deadline(),
+            self.scheduler.next_order(),
         ];
         times.into_iter().flatten().min()
     }

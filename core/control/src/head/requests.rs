@@ -62,6 +62,7 @@ impl Head {
             ClientRequest::Usage(_) => {
                 Err(refusal(RefusalKind::Internal, "this head keeps no accounts".to_string()))
             }
+            ClientRequest::Shares => self.show_shares(client, user),
             ClientRequest::Sample => self.sample_all((client, user), SampleScope::Nodes),
             ClientRequest::SampleLoad { slices } => {
                 self.sample_all((client, user), SampleScope::Load { slices })

@@ -227,6 +227,7 @@ mod tests {
                 processors: 2,
                 measured: PartUse { turns_us: 1_000_003, used_us: 77_777, memory: Some(9 << 20) },
                 nodes: 1,
+                spent_us: 0,
             },
             outcome: end.map_or("", |_| "success").to_owned(),
         }

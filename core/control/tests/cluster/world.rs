@@ -221,6 +221,7 @@ impl World {
             revoked: Vec::new(),
             drains: Vec::new(),
             removed: Vec::new(),
+            shares: None,
         };
         Self {
             scenario,

@@ -33,6 +33,7 @@ mod random;
 mod restarts;
 mod revocations;
 mod same;
+mod shares;
 mod slice;
 mod usage;
 mod verdicts;
@@ -78,6 +79,7 @@ fn config(nodes: u32) -> HeadConfig {
         revoked: Vec::new(),
         drains: Vec::new(),
         removed: Vec::new(),
+        shares: None,
     }
 }
 

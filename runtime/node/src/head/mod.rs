@@ -25,6 +25,7 @@ mod job_table;
 mod leases;
 mod links;
 mod live_config;
+mod make;
 mod metrics;
 mod monitor;
 mod records;
@@ -36,16 +37,15 @@ mod web;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_control::disclosure::EXCHANGE;
-use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
+use kumi_control::head::{ClientId, Head, HeadAction, HeadEvent};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up, User,
+    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Up, User,
 };
 use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
@@ -71,9 +71,10 @@ pub(crate) use job_table::UsageRetention;
 use leases::Leases;
 use links::{LinkEvent, Links, RelayedClient};
 use live_config::LiveConfig;
+use make::make_head;
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
-use records::{JobRecords, Written};
+use records::{JobRecords, KnownJobs, Written};
 use reserve::ReserveHeld;
 use spool::{SpoolQuota, Spools};
 use usage::UsageReader;
@@ -208,16 +209,6 @@ struct HeadDaemon {
     done: bool,
 }
 
-fn seed() -> Result<[u8; 32], Failure> {
-    let mut seed = [0; 32];
-    fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed)).map_err(
-        |error| {
-            Failure::new(ExitCode::MachineLimits, format!("/dev/urandom cannot be read: {error}"))
-        },
-    )?;
-    Ok(seed)
-}
-
 impl HeadDaemon {
     async fn start(dir: &Path, at: Option<&str>) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
@@ -232,12 +223,15 @@ impl HeadDaemon {
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
         let (table, keep) = (paths::head_db(dir), config.retention.of_usage());
-        let (records, known) = JobRecords::open(&table, keep, Rc::clone(&counts))?;
+        let half_life = config.shares.of_head().map(|shares| shares.rules.half_life_ns / 1_000_000);
+        let (records, KnownJobs { records: known, spent }) =
+            JobRecords::open(&table, keep, Rc::clone(&counts), half_life)?;
         let reserve = Rc::clone(records.reserve());
         let mut spools = open_spools(dir, (&config, &known), (Rc::clone(&counts), reserve))?;
         let jobs = known.len();
         let (drains, drained) = DrainFile::open(dir)?;
-        let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
+        let mut head =
+            make_head(&config, credentials.revocations().list(), drained, (known, spent))?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
         let (refusals, leases) = (Refusals::default(), Leases::default());
@@ -548,51 +542,6 @@ fn open_spools(
     Ok(spools)
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn is_over(record: &JobRecord) -> bool {
     matches!(record.state, JobState::Ended(_))
-}
-
-fn make_head(
-    config: &ClusterConfig,
-    revoked: Vec<Revocation>,
-    drains: Vec<Drain>,
-    records: Vec<JobRecord>,
-) -> Result<Head, Failure> {
-    let revoked = live_config::with_removed(config, revoked);
-    let config = HeadConfig { revoked, drains, ..head_config(config) };
-    let head = Head::new(config, records, seed()?);
-    head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))
-}
-
-fn head_config(config: &ClusterConfig) -> HeadConfig {
-    HeadConfig {
-        cluster_name: config.name.clone(),
-        nodes: config.nodes.iter().map(|node| node.name.clone()).collect(),
-        mode: config.mode(),
-        slice: config.slice(),
-        policy: config.policy.clone(),
-        max_jobs_per_processor: config.max_jobs_per_processor,
-        max_jobs_per_user: config.quota.jobs_per_user,
-        max_priority: config.max_priority,
-        priority: config.job.priority.unwrap_or(1),
-        estimate_ns: config.job.estimate_ns(),
-        time_limit_ns: config.job.time_limit_ns(),
-        wait: config.job.wait_limit(),
-        owner_uid: config.owner_uid,
-        root_jobs: config.root_jobs,
-        show_others: config.privacy.show_others.into(),
-        lease_ns: nanos(config.lease()),
-        detach_grace_ns: nanos(config.grace()),
-        encrypt: config.encrypt,
-        env: config.job.to_env(),
-        resources: config.job.resources(),
-        retention: config.retention.of_jobs(),
-        revoked: Vec::new(),
-        drains: Vec::new(),
-        removed: config.removed(),
-    }
 }

@@ -13,6 +13,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use kumi_control::message::{JobRecord, JobUsage};
+use kumi_control::shares::SpentBefore;
 use kumi_sched::JobId;
 use rusqlite::ErrorCode;
 use tokio::sync::mpsc;
@@ -73,6 +74,13 @@ pub(super) struct JobRecords {
     counts: Rc<HeadCounters>,
 }
 
+/// What the table has when it is opened.
+pub(super) struct KnownJobs {
+    pub(super) records: Vec<JobRecord>,
+    /// What users spent of their shares.
+    pub(super) spent: Vec<SpentBefore>,
+}
+
 /// Writes until nobody orders any more.
 fn write(
     (mut table, keep): (JobTable, UsageRetention),
@@ -128,9 +136,11 @@ impl JobRecords {
         path: &Path,
         keep: UsageRetention,
         counts: Rc<HeadCounters>,
-    ) -> Result<(Self, Vec<JobRecord>), Failure> {
+        half_life_ms: Option<u64>,
+    ) -> Result<(Self, KnownJobs), Failure> {
         let mut table = JobTable::open(path)?;
         let records = table.load()?;
+        let spent = half_life_ms.map(|half_life| table.spent(half_life, wall_ms())).transpose()?;
         // One write and one removal may be under way.
         let (orders, queue) = sync_channel(2);
         let (sender, done) = mpsc::unbounded_channel();
@@ -157,7 +167,7 @@ impl JobRecords {
             reserve,
             counts,
         };
-        Ok((opened, records))
+        Ok((opened, KnownJobs { records, spent: spent.unwrap_or_default() }))
     }
 
     /// Whether the disk has room for others than the table.
@@ -330,7 +340,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
         let (mut records, _) =
-            JobRecords::open(&path, UsageRetention { age_ms: 1, jobs: 1 }, Rc::default()).unwrap();
+            JobRecords::open(&path, UsageRetention { age_ms: 1, jobs: 1 }, Rc::default(), None)
+                .unwrap();
         let is_held = || path.with_extension("reserve").exists();
         for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
             records.take(Written::Records(1, Err(error(code))));

@@ -101,6 +101,7 @@ impl Cluster {
             retention: Retention::default(),
             daemon_memory: None,
             privacy: Default::default(),
+            shares: Default::default(),
             web: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };

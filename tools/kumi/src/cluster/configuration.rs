@@ -61,6 +61,7 @@ pub fn config(
         quota: Quotas::default(),
         retention: Retention::default(),
         privacy: Privacy::default(),
+        shares: Default::default(),
         web: Default::default(),
         idle_after_ms: milliseconds(sharing.idle_after),
         owner_uid,

@@ -185,7 +185,7 @@ fn sum_cells(sums: &UsageSums) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::{JobUse, PartUse};
+    use kumi_control::message::JobUse;
     use kumi_sched::JobId;
     use serde_json::{Value, json};
 
@@ -245,7 +245,7 @@ ben         0      1       0        0   0.5s   0.0s   0.0s       -          -
             submitted_ms: 1,
             started_ms: Some(2),
             ended_ms: None,
-            used: JobUse { processors: 4, measured: PartUse::default(), nodes: 0 },
+            used: JobUse { processors: 4, ..JobUse::default() },
             outcome: String::new(),
         };
         let rows = [UsageRow { job: Some(job), ..row(5, Some(""), SUMS) }];
