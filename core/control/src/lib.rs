@@ -29,6 +29,7 @@ pub mod lease;
 mod link_frame;
 mod load_sample;
 pub mod message;
+mod node_condition;
 mod node_set;
 mod outcome;
 mod process_limits;

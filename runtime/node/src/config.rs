@@ -18,6 +18,8 @@ use crate::{idle, paths};
 mod absence;
 pub mod defaults;
 mod devices;
+mod health;
+mod hooks;
 mod job;
 mod kinds;
 mod limits;
@@ -31,6 +33,8 @@ mod shares;
 mod users;
 mod web;
 pub use devices::{DeviceList, check_devices};
+pub use health::Health;
+pub use hooks::Hooks;
 pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
 pub use kinds::{ClusterKind, ModeName, WireSetting};
 pub use limits::{LimitCaps, handler_of};
@@ -150,6 +154,12 @@ pub struct ClusterConfig {
     /// In which order jobs of different users wait.
     #[serde(default, skip_serializing_if = "Shares::says_nothing")]
     pub shares: Shares,
+    /// Programs that each node runs before and after jobs.
+    #[serde(default, skip_serializing_if = "Hooks::says_nothing")]
+    pub hooks: Hooks,
+    /// A program that looks whether a node is in order.
+    #[serde(default, skip_serializing_if = "Health::says_nothing")]
+    pub health: Health,
     /// What users see of others' jobs.
     #[serde(default, skip_serializing_if = "Privacy::says_nothing")]
     pub privacy: Privacy,
@@ -320,6 +330,8 @@ impl ClusterConfig {
         self.quota.validate()?;
         self.retention.validate(&self.quota)?;
         self.shares.validate()?;
+        self.hooks.validate()?;
+        self.health.validate()?;
         self.web.validate()?;
         self.validate_nodes()
     }

@@ -38,6 +38,10 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
     let retention = retention.map_err(|error| unusable(error.to_string()))?;
     let shares = serde_json::to_value(&config.shares);
     let shares = shares.map_err(|error| unusable(error.to_string()))?;
+    let hooks = serde_json::to_value(&config.hooks);
+    let hooks = hooks.map_err(|error| unusable(error.to_string()))?;
+    let health = serde_json::to_value(&config.health);
+    let health = health.map_err(|error| unusable(error.to_string()))?;
     let privacy = serde_json::to_value(&config.privacy);
     let privacy = privacy.map_err(|error| unusable(error.to_string()))?;
     let model: Model =
@@ -53,6 +57,8 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         ("limits", &node, "LimitCaps", &Value::Null),
         ("quota", &node, "Quotas", &quota),
         ("shares", &node, "Shares", &shares),
+        ("hooks", &node, "Hooks", &hooks),
+        ("health", &node, "Health", &health),
         ("retention", &node, "Retention", &retention),
         ("privacy", &node, "Privacy", &privacy),
         ("web", &node, "Web", &Value::Null),
@@ -111,7 +117,7 @@ fn kind(source: &Source, ty: &str) -> String {
         return format!("list of {}", kind(source, inner));
     }
     match ty {
-        "String" => "text".to_owned(),
+        "String" | "PathBuf" => "text".to_owned(),
         "bool" => "`true` or `false`".to_owned(),
         "f32" | "f64" => "number".to_owned(),
         "u8" | "u16" | "u32" | "u64" | "usize" => "whole number".to_owned(),
@@ -174,6 +180,8 @@ mod tests {
             ("LimitCaps", format!("{CLUSTER}[limits]\nnonsense = 1\n")),
             ("Quotas", format!("{CLUSTER}[quota]\nnonsense = 1\n")),
             ("Shares", format!("{CLUSTER}[shares]\nnonsense = 1\n")),
+            ("Hooks", format!("{CLUSTER}[hooks]\nnonsense = 1\n")),
+            ("Health", format!("{CLUSTER}[health]\nnonsense = 1\n")),
             ("Retention", format!("{CLUSTER}[retention]\nnonsense = 1\n")),
             ("Privacy", format!("{CLUSTER}[privacy]\nnonsense = 1\n")),
         ] {

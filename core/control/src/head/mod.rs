@@ -53,6 +53,7 @@ mod actions;
 mod admission;
 mod capacity;
 mod channels;
+mod conditions;
 mod configured;
 mod deadlines;
 mod drains;
@@ -302,8 +303,8 @@ pub enum HeadAction {
     /// All nodes that are drained, in place of those of before: durable before any later action. Then answer the client with
     /// `Done`, or with a refusal if the list cannot be kept. It is in force either way, until the head ends.
     KeepDrains {
-        /// Who changed it.
-        client: ClientId,
+        /// Who changed it; none if a node did.
+        client: Option<ClientId>,
         /// The nodes.
         drains: Vec<Drain>,
     },

@@ -13,6 +13,7 @@ use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 mod admission;
 mod batch;
 mod clients;
+mod conditions;
 mod configured;
 mod drains;
 mod ending;

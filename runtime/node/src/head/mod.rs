@@ -495,7 +495,10 @@ impl HeadDaemon {
             }
             HeadAction::Revoke(list) => self.credentials.revoke(&list),
             HeadAction::KeepDrains { client, drains } => {
-                self.clients.reply(client, self.drains.keep(&drains));
+                let kept = self.drains.keep(&drains);
+                if let Some(client) = client {
+                    self.clients.reply(client, kept);
+                }
             }
             HeadAction::AddNode { client, definition } => {
                 return self.add_node(client, &definition);

@@ -102,6 +102,8 @@ impl Cluster {
             daemon_memory: None,
             privacy: Default::default(),
             shares: Default::default(),
+            hooks: Default::default(),
+            health: Default::default(),
             web: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };

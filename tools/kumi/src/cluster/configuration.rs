@@ -62,6 +62,8 @@ pub fn config(
         retention: Retention::default(),
         privacy: Privacy::default(),
         shares: Default::default(),
+        hooks: Default::default(),
+        health: Default::default(),
         web: Default::default(),
         idle_after_ms: milliseconds(sharing.idle_after),
         owner_uid,
