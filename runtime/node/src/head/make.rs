@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::io::Read;
+use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_control::head::{Head, HeadConfig};
-use kumi_control::message::{Drain, JobRecord, Revocation};
-use kumi_control::shares::SpentBefore;
+use kumi_control::message::{Drain, Revocation};
 
 use super::live_config;
+use super::metrics::HeadCounters;
+use super::records::{JobRecords, KnownJobs};
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
 
@@ -26,6 +29,19 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Opens the durable table, with what this configuration has the head keep of it and know from it.
+///
+/// # Errors
+/// It cannot be opened.
+pub(super) fn open_records(
+    table: &Path,
+    config: &ClusterConfig,
+    counts: &Rc<HeadCounters>,
+) -> Result<(JobRecords, KnownJobs), Failure> {
+    let half_life = config.shares.of_head().map(|shares| shares.rules.half_life_ns / 1_000_000);
+    JobRecords::open(table, config.retention.of_usage(), Rc::clone(counts), half_life)
+}
+
 /// The head that this configuration describes, with what earlier heads knew.
 ///
 /// # Errors
@@ -34,8 +50,9 @@ pub(super) fn make_head(
     config: &ClusterConfig,
     revoked: Vec<Revocation>,
     drains: Vec<Drain>,
-    (records, spent): (Vec<JobRecord>, Vec<SpentBefore>),
+    known: KnownJobs,
 ) -> Result<Head, Failure> {
+    let KnownJobs { records, spent } = known;
     let revoked = live_config::with_removed(config, revoked);
     let mut config = HeadConfig { revoked, drains, ..head_config(config) };
     if let Some(shares) = &mut config.shares {

@@ -71,10 +71,10 @@ pub(crate) use job_table::UsageRetention;
 use leases::Leases;
 use links::{LinkEvent, Links, RelayedClient};
 use live_config::LiveConfig;
-use make::make_head;
+use make::{make_head, open_records};
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
-use records::{JobRecords, KnownJobs, Written};
+use records::{JobRecords, Written};
 use reserve::ReserveHeld;
 use spool::{SpoolQuota, Spools};
 use usage::UsageReader;
@@ -221,17 +221,14 @@ impl HeadDaemon {
         listening::await_interface(config.head_interface()).await;
         let listener = listening::listen(config.head_here()?, Some(&paths::head_pid(dir))).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
-        let counts = Rc::new(HeadCounters::default());
-        let (table, keep) = (paths::head_db(dir), config.retention.of_usage());
-        let half_life = config.shares.of_head().map(|shares| shares.rules.half_life_ns / 1_000_000);
-        let (records, KnownJobs { records: known, spent }) =
-            JobRecords::open(&table, keep, Rc::clone(&counts), half_life)?;
+        let (table, counts) = (paths::head_db(dir), Rc::new(HeadCounters::default()));
+        let (records, known) = open_records(&table, &config, &counts)?;
         let reserve = Rc::clone(records.reserve());
-        let mut spools = open_spools(dir, (&config, &known), (Rc::clone(&counts), reserve))?;
-        let jobs = known.len();
+        let mut spools =
+            open_spools(dir, (&config, &known.records), (Rc::clone(&counts), reserve))?;
+        let jobs = known.records.len();
         let (drains, drained) = DrainFile::open(dir)?;
-        let mut head =
-            make_head(&config, credentials.revocations().list(), drained, (known, spent))?;
+        let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
         let (refusals, leases) = (Refusals::default(), Leases::default());

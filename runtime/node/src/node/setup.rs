@@ -164,7 +164,7 @@ impl Started {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let (own, shared) = (config.node(node)?.clone(), Shared::default());
         let credentials = Credentials::load(dir, Identity::Node(node))?;
-        let pid = paths::node_pid(dir, node);
+        let (pid, socket) = (paths::node_pid(dir, node), paths::node_socket(dir, node));
         let (scope, listener) = listen(&own, &pid).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let share = MachineShare::take(&config, &own, node, &shared.clock)?;
@@ -202,7 +202,6 @@ impl Started {
         let events = (tree_sender, &backpressure);
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
-        let socket = paths::node_socket(dir, node);
         begin(&socket, &pid, listener, tree)?;
         say_ready(&services, &own, &description);
         Ok(Self {

@@ -32,10 +32,9 @@ pub fn config(
         (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?, owner_uid)),
         (None, Some(count)) => {
             let cpus = share_processors(&processors(), count, sharing.cpus);
-            let places = if namespaces {
-                in_namespaces(&context.name, cpus, ipv6)
-            } else {
-                on_loopback(cpus, ipv6)?
+            let places = match namespaces {
+                true => in_namespaces(&context.name, cpus, ipv6),
+                false => on_loopback(cpus, ipv6)?,
             };
             (ClusterKind::Local, places)
         }
