@@ -13,6 +13,7 @@ use crate::message::{
     ClusterStatus, ContentHash, DeadlockReport, JobRequest, JobState, JobsPage, JobsQuery, Nanos,
     NodeSample, Outcome, Refusal, Stream, UsagePage, UsageQuery, Verdict, WaitReason, WindowSize,
 };
+use crate::shares::SharesReport;
 
 /// Request of a client to the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,6 +177,8 @@ pub enum ClientRequest {
         /// End the jobs that are there; otherwise it is refused while there are any.
         force: bool,
     },
+    /// What users have spent, and whose jobs come first.
+    Shares,
 }
 
 impl ClientRequest {
@@ -325,6 +328,8 @@ pub enum ClientReply {
         /// The number of the new node.
         node: NodeId,
     },
+    /// Answer to `Shares`.
+    Shares(SharesReport),
 }
 
 #[cfg(test)]

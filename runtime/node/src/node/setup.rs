@@ -33,7 +33,7 @@ use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
-use crate::job::{GroupChanges, JobEvent, NodeServices};
+use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices};
 use crate::limits;
 use crate::link_thread;
 use crate::listening;
@@ -192,6 +192,7 @@ impl Started {
             root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
             may_lower: fill::permitted(),
+            hooks: JobHookPrograms::new(&config.hooks, &config.name, &own.name),
             programs: RefCell::new(programs(dir, node, &config)?),
             switcher: share.switcher,
             watcher: share.watcher,

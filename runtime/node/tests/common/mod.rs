@@ -120,6 +120,9 @@ impl Cluster {
             retention: Retention::default(),
             daemon_memory: None,
             privacy: Default::default(),
+            shares: Default::default(),
+            hooks: Default::default(),
+            health: Default::default(),
             web: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };

@@ -32,10 +32,9 @@ pub fn config(
         (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?, owner_uid)),
         (None, Some(count)) => {
             let cpus = share_processors(&processors(), count, sharing.cpus);
-            let places = if namespaces {
-                in_namespaces(&context.name, cpus, ipv6)
-            } else {
-                on_loopback(cpus, ipv6)?
+            let places = match namespaces {
+                true => in_namespaces(&context.name, cpus, ipv6),
+                false => on_loopback(cpus, ipv6)?,
             };
             (ClusterKind::Local, places)
         }
@@ -63,6 +62,9 @@ pub fn config(
         quota: Quotas::default(),
         retention: Retention::default(),
         privacy: Privacy::default(),
+        shares: Default::default(),
+        hooks: Default::default(),
+        health: Default::default(),
         web: Default::default(),
         idle_after_ms: milliseconds(sharing.idle_after),
         owner_uid,
