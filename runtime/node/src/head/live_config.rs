@@ -15,14 +15,14 @@ use crate::config::{ClusterConfig, ConfigError, NodeConfig};
 /// What a user reads who would change nodes of a cluster with several heads.
 pub(super) const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list of nodes of its own; change cluster.toml on all hosts instead, and start all heads again";
 
-/// Whether the request changes files about nodes that only one head has.
+/// Whether the request changes files about nodes that only one head has. Hooks and health checks drain nodes at the head that
+/// leads, so nodes take jobs again there.
 pub(super) fn changes_nodes(request: &ClientRequest) -> bool {
     matches!(
         request,
         ClientRequest::AddNode { .. }
             | ClientRequest::RemoveNode { .. }
             | ClientRequest::Drain { .. }
-            | ClientRequest::Resume { .. }
     )
 }
 
@@ -133,6 +133,14 @@ impl HeadDaemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_that_drained_themselves_take_jobs_again_at_one_of_several_heads() {
+        let nodes = vec![NodeId(0)];
+        let drain = ClientRequest::Drain { nodes: nodes.clone(), reason: "disk".to_owned() };
+        assert!(changes_nodes(&drain));
+        assert!(!changes_nodes(&ClientRequest::Resume { nodes }));
+    }
 
     #[test]
     fn removed_nodes_are_revoked_once() {
