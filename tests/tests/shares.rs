@@ -61,7 +61,9 @@ fn the_flood_of_one_user_lets_another_through() {
     let table = cluster.kumi(&["usage", "--shares"]).ok().out;
     assert!(table.starts_with("USER") && table.ends_with("is forgotten in 1d.\n"), "{table}");
 
-    // The next head knows it from the accounts.
+    // The next head knows it from the accounts. Outcomes are told once they are there.
+    let last = cluster.job("flood2").expect("it is over")["job"].clone();
+    cluster.kumi(&["wait", &last.to_string()]).ok();
     let before = share(&cluster, own).expect("a user").1;
     let head = cluster.pid("head");
     machine::signal(head, Signal::SIGKILL);

@@ -181,7 +181,11 @@ mod tests {
 
     fn program(dir: &Path, text: &str) -> AdminProgram {
         let path = dir.join("program");
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        // Another process writes it: what other tests start meanwhile would have the open file from this one, which keeps it
+        // from being run.
+        let mut writer = std::process::Command::new("/bin/sh");
+        writer.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\""]).arg(&path).arg(text);
+        assert!(writer.status().unwrap().success());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         AdminProgram { path, timeout: Duration::from_secs(60) }
     }
