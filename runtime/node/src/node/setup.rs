@@ -161,6 +161,13 @@ fn failure(code: ExitCode, what: &str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::new(code, format!("{what}: {error}"))
 }
 
+type Queue<T> = (mpsc::Sender<T>, mpsc::Receiver<T>);
+
+/// The queues of events of jobs and of the tree.
+fn queues() -> (Queue<JobEvent>, Queue<TreeEvent>) {
+    (mpsc::channel(QUEUE), mpsc::channel(QUEUE))
+}
+
 impl Started {
     pub(super) async fn start(dir: &Path, node: NodeId, at: Option<&str>) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
@@ -171,8 +178,7 @@ impl Started {
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let share = MachineShare::take(&config, &own, node, &shared.clock)?;
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
-        let (job_sender, job_events) = mpsc::channel(QUEUE);
-        let (tree_sender, tree_events) = mpsc::channel(QUEUE);
+        let ((job_sender, job_events), (tree_sender, tree_events)) = queues();
         let (backpressure, way_up) = Backpressure::new();
         let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {

@@ -32,11 +32,8 @@ pub fn config(
         (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?, owner_uid)),
         (None, Some(count)) => {
             let cpus = share_processors(&processors(), count, sharing.cpus);
-            let places = match namespaces {
-                true => in_namespaces(&context.name, cpus, ipv6),
-                false => on_loopback(cpus, ipv6)?,
-            };
-            (ClusterKind::Local, places)
+            let name = namespaces.then_some(&*context.name);
+            (ClusterKind::Local, on_this_machine(name, cpus, ipv6)?)
         }
         (None, None) => return Err(no_nodes(context)),
     };
@@ -123,6 +120,18 @@ fn wire(asked: Wire) -> WireSetting {
         Wire::Udp => WireSetting::Udp,
         Wire::Xdp => WireSetting::Xdp,
         Wire::Auto => WireSetting::Auto,
+    }
+}
+
+/// Where head and nodes of a local cluster are. With its name they get namespaces of their own.
+fn on_this_machine(
+    name: Option<&str>,
+    cpus: Vec<Vec<usize>>,
+    ipv6: bool,
+) -> Result<(SocketAddr, Vec<NodeConfig>), Error> {
+    match name {
+        Some(name) => Ok(in_namespaces(name, cpus, ipv6)),
+        None => on_loopback(cpus, ipv6),
     }
 }
 
