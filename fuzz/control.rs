@@ -40,6 +40,7 @@ fn config() -> HeadConfig {
         revoked: Vec::new(),
         drains: Vec::new(),
         removed: Vec::new(),
+        shares: None,
     }
 }
 

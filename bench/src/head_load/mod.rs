@@ -371,6 +371,7 @@ fn config(load: &HeadLoad) -> HeadConfig {
         revoked: Vec::new(),
         drains: Vec::new(),
         removed: Vec::new(),
+        shares: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use kumi_sched::{
     ArriveError, ClusterTime, DqtNode, JobId, NodeResources, Placement, Policy, ProcessorColumn,
-    ProcessorId, Request, Round, Sharing,
+    ProcessorId, QueueRank, Request, Round, Sharing,
 };
 use std::collections::BTreeMap;
 
@@ -74,6 +74,10 @@ impl Policy for RecordingPolicy {
 
     fn queued(&self) -> Vec<JobId> {
         self.policy.queued()
+    }
+
+    fn reorder(&mut self, rank: &mut dyn FnMut(JobId) -> QueueRank) {
+        self.policy.reorder(rank);
     }
 
     fn next_round(&mut self, most: u64, round: &mut Round) -> bool {

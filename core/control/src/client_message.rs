@@ -13,6 +13,7 @@ use crate::message::{
     ClusterStatus, ContentHash, DeadlockReport, JobRequest, JobState, JobsPage, JobsQuery, Nanos,
     NodeSample, Outcome, Refusal, Stream, UsagePage, UsageQuery, Verdict, WaitReason, WindowSize,
 };
+use crate::shares::SharesReport;
 
 /// Request of a client to the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,6 +184,8 @@ pub enum ClientRequest {
         /// For how long it counts, in milliseconds: see [`crate::join::check_validity`].
         valid_ms: u64,
     },
+    /// What users have spent, and whose jobs come first.
+    Shares,
 }
 
 impl ClientRequest {
@@ -339,6 +342,8 @@ pub enum ClientReply {
         /// Its end, in milliseconds since the epoch.
         until_ms: u64,
     },
+    /// Answer to `Shares`.
+    Shares(SharesReport),
 }
 
 #[cfg(test)]

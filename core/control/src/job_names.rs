@@ -57,6 +57,6 @@ pub(crate) fn name_jobs_in_report(report: &mut Report, name: &mut dyn FnMut(&mut
         Report::Relay(report) => name(&mut report.job),
         Report::Standing(report) => name(&mut report.job),
         Report::Used(report) => name(&mut report.job),
-        Report::Detached(_) | Report::Samples { .. } => {}
+        Report::Detached(_) | Report::Samples { .. } | Report::Condition(_) => {}
     }
 }

@@ -23,6 +23,7 @@ pub use crate::jobs_page::{JobsPage, JobsQuery, MOST_PAGED, StateKind};
 pub use crate::key::SealKey;
 pub use crate::link_frame::{Down, Up};
 pub use crate::load_sample::{JobLoad, LoadSample, MOST_SLICES, MachineSample, SliceBegin};
+pub use crate::node_condition::{ConditionReport, NodeCondition};
 pub use crate::node_set::NodeSet;
 pub use crate::outcome::{AbandonCause, EndRequest, Outcome, RankStatus};
 pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
@@ -569,6 +570,8 @@ pub enum Report {
     Standing(StandingReport),
     /// What a job has used on some nodes; comes now and then, and at its end before `Freed`.
     Used(UseReport),
+    /// Whether a node is in order.
+    Condition(ConditionReport),
 }
 
 /// A standard output stream.

@@ -24,6 +24,7 @@ impl Report {
             Self::Standing(report) => among(&report.nodes, below),
             Self::Exchange(report) => report.parts.iter().all(|part| below.contains(part.node)),
             Self::Relay(report) => below.contains(report.from),
+            Self::Condition(report) => below.contains(report.node),
             Self::Used(report) => report.nodes.iter().all(|(node, _)| below.contains(*node)),
         }
     }

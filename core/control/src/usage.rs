@@ -72,6 +72,9 @@ pub struct JobUse {
     pub nodes: u32,
     /// Processors that its earlier starts held, times how long, in microseconds.
     pub held_before_us: u64,
+    /// What it spent of its user's share, less what was forgotten of that until its end: microseconds of a processor at a price
+    /// of 1. The record has it once the job no longer has its nodes.
+    pub spent_us: u64,
 }
 
 /// The account of one job.

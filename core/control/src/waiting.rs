@@ -90,6 +90,11 @@ pub enum WaitReason {
         /// Configured nodes.
         nodes: u32,
     },
+    /// A later job goes before it: that job's user has spent less.
+    BehindShare {
+        /// That job.
+        job: JobId,
+    },
 }
 
 impl WaitReason {
@@ -106,6 +111,7 @@ impl WaitReason {
             Self::ArrayFull { .. } => "array_full",
             Self::Preparing { .. } => "preparing",
             Self::NodesDrained { .. } => "nodes_drained",
+            Self::BehindShare { .. } => "behind_share",
         }
     }
 }
@@ -167,6 +173,10 @@ impl fmt::Display for WaitReason {
                 write!(f, "other jobs have the memory or the devices that it wants")
             }
             Self::Behind { job } => write!(f, "job {job} is before it in the queue"),
+            Self::BehindShare { job } => write!(
+                f,
+                "job {job} is before it in the queue, whose user has spent less (`kumi usage --shares`)"
+            ),
             Self::After { job } => write!(f, "job {job} has to be over first"),
             Self::ArrayFull { most } => {
                 write!(
@@ -264,6 +274,10 @@ mod tests {
             ),
             (WaitReason::ResourcesTaken, "other jobs have the memory or the devices that it wants"),
             (WaitReason::Behind { job }, "job 7 is before it in the queue"),
+            (
+                WaitReason::BehindShare { job },
+                "job 7 is before it in the queue, whose user has spent less (`kumi usage --shares`)",
+            ),
             (WaitReason::After { job }, "job 7 has to be over first"),
             (WaitReason::ArrayFull { most: 1 }, "its array has at most 1 task at a time"),
             (

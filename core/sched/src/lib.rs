@@ -19,6 +19,7 @@ mod policy;
 pub mod registry;
 mod round;
 mod scan;
+mod shares;
 mod slice;
 mod timetable;
 
@@ -30,6 +31,7 @@ pub use matrix::MatrixGang;
 pub use numbering::{Numbering, RenewedColumns};
 pub use policy::{ArriveError, Obstacle, Placement, Policy, Request, Sharing, UserId};
 pub use round::{Line, Round};
+pub use shares::{FairPolicy, FairShares, ORDINARY_WEIGHT, QueueRank, ShareRules, UserShare};
 pub use slice::{LONGEST_CHOSEN, SHORTEST_CHOSEN, SliceChooser, SliceLength, round_slots};
 pub use timetable::{
     ClusterTime, Column, JobId, Mode, NodeId, ProcessorColumn, ProcessorId, Timetable,

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use crate::bits::Bits;
 use crate::demand::{Demand, NodeResources};
 use crate::inventory::Inventory;
-use crate::policy::held_up_by_first;
+use crate::policy::{held_up_by_first, reorder_queue};
+use crate::shares::QueueRank;
 use crate::{
     ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
     Request, Round, Sharing,
@@ -362,6 +363,12 @@ impl Policy for MatrixGang {
 
     fn queued(&self) -> Vec<JobId> {
         self.queue.iter().map(|&(job, _)| job).collect()
+    }
+
+    fn reorder(&mut self, rank: &mut dyn FnMut(JobId) -> QueueRank) {
+        if reorder_queue(&mut self.queue, |&(job, _)| job, rank) {
+            self.stuck = false;
+        }
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {

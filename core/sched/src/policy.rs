@@ -1,8 +1,10 @@
 //! Interface of all scheduling policies.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::demand::{Demand, NodeResources};
+use crate::shares::QueueRank;
 use crate::{ClusterTime, DqtNode, JobId, ProcessorColumn, ProcessorId, Round};
 
 /// Number of the user to whom a job belongs.
@@ -115,6 +117,22 @@ impl Obstacle {
     }
 }
 
+/// Puts what waits in the order of the ranks of its jobs: see [`Policy::reorder`]. Returns whether the order has changed.
+pub(crate) fn reorder_queue<T>(
+    queue: &mut VecDeque<T>,
+    job: impl Fn(&T) -> JobId,
+    rank: &mut dyn FnMut(JobId) -> QueueRank,
+) -> bool {
+    let ranks: Vec<QueueRank> = queue.iter().map(|waiting| rank(job(waiting))).collect();
+    if ranks.is_sorted() {
+        return false;
+    }
+    let mut ranked: Vec<(QueueRank, T)> = ranks.into_iter().zip(queue.drain(..)).collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    queue.extend(ranked.into_iter().map(|(_, waiting)| waiting));
+    true
+}
+
 impl ArriveError {
     /// Checks that every policy makes for a job with this many processors.
     pub(crate) fn check(job: JobId, processors: usize, known: bool) -> Result<(), Self> {
@@ -187,6 +205,9 @@ pub trait Policy {
     /// or waiting in all its ranks keeps its nodes and gets no slots. Jobs begin inactive.
     fn set_active(&mut self, job: JobId, active: bool);
 
+    /// The time is `now`: for policies that count time, if nothing else happens.
+    fn set_time(&mut self, _now: ClusterTime) {}
+
     /// The next queued job that fits now.
     fn next_placement(&mut self, now: ClusterTime) -> Option<Placement>;
 
@@ -198,6 +219,10 @@ pub trait Policy {
 
     /// Waiting jobs, in the order in which they would get nodes if all were equal.
     fn queued(&self) -> Vec<JobId>;
+
+    /// Puts the waiting jobs in the order of these ranks, the least first. It asks for the rank of each once, in the order in which
+    /// they wait now, and jobs of equal rank keep that order. Policies with several queues order each of them.
+    fn reorder(&mut self, rank: &mut dyn FnMut(JobId) -> QueueRank);
 
     /// Why each of the waiting jobs waits, in any order. It holds once [`Policy::next_placement`] has no more, until
     /// the next change. The cost is that of one look at each waiting job.

@@ -20,6 +20,7 @@ use crate::batch::queue::{Queue, WaitingJob};
 use crate::batch::{Batch, Discipline, Machine};
 use crate::buddy::{BuddyAllocator, level_of};
 use crate::policy::held_up_by_first;
+use crate::shares::QueueRank;
 use crate::{JobId, Obstacle, Placement};
 
 /// To larger sizes.
@@ -98,6 +99,19 @@ impl<const UP: bool, const ROUNDS: bool> Discipline for SizeScan<UP, ROUNDS> {
         for queue in &mut self.queues {
             queue.withdraw(job);
         }
+    }
+
+    /// As many take part in the present round as before: the first.
+    fn reorder(
+        &mut self,
+        _machine: &mut Machine<BuddyAllocator>,
+        rank: &mut dyn FnMut(JobId) -> QueueRank,
+    ) -> bool {
+        let mut changed = false;
+        for queue in &mut self.queues {
+            changed |= queue.reorder(rank);
+        }
+        changed
     }
 
     fn queued(&self, _machine: &Machine<BuddyAllocator>) -> Vec<JobId> {

@@ -14,4 +14,5 @@ mod registry;
 mod renewed_columns;
 mod rounds;
 mod scan;
+mod shares;
 mod slice;

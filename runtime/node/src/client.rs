@@ -8,6 +8,7 @@ use kumi_control::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, JobList, JobsPage, JobsQuery, Refusal,
     RefusalKind, UsagePage, UsageQuery, UsageRow,
 };
+use kumi_control::shares::SharesReport;
 use kumi_sched::{JobId, NodeId};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -249,6 +250,17 @@ impl Client {
             if whole {
                 return Ok(all);
             }
+        }
+    }
+
+    /// What users have spent, those first whose jobs come first.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn shares(&mut self) -> Result<SharesReport, ClientError> {
+        match self.ask(&ClientRequest::Shares).await? {
+            ClientReply::Shares(report) => Ok(report),
+            other => Err(ClientError::Protocol(format!("{other:?} instead of shares"))),
         }
     }
 

@@ -12,15 +12,18 @@ use kumi_sched::{NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
-use crate::{idle, paths, sizes};
+use crate::{idle, paths};
 
 mod absence;
 pub mod defaults;
 mod devices;
+mod health;
+mod hooks;
 mod job;
 mod kinds;
 mod limits;
 mod members;
+mod memory;
 mod metrics;
 mod node;
 mod place;
@@ -28,10 +31,13 @@ mod policy;
 mod privacy;
 mod quotas;
 mod retention;
+mod shares;
 mod state;
 mod users;
 mod web;
 pub use devices::{DeviceList, check_devices};
+pub use health::Health;
+pub use hooks::Hooks;
 pub use job::{Bind, HANDLER, JobDefaults, MOST_PROCESSORS, check_handler};
 pub use kinds::{ClusterKind, WireSetting};
 pub use limits::{LimitCaps, handler_of};
@@ -42,6 +48,7 @@ pub use policy::OS;
 pub use privacy::{Privacy, ShowOthers};
 pub use quotas::Quotas;
 pub use retention::Retention;
+pub use shares::Shares;
 pub use state::EtcdAccess;
 pub use users::check_users;
 pub use web::Web;
@@ -57,8 +64,6 @@ pub const MAX_NODES: usize = 4096;
 /// The same as a bound of numbers of nodes, which daemons go by that may not know the newest nodes.
 pub const MOST_NUMBERS: u32 = 4096;
 const _: () = assert!(MOST_NUMBERS as usize == MAX_NODES);
-/// The least that a daemon of a node is given, in bytes.
-const LEAST_DAEMON_MEMORY: u64 = 256 << 20;
 /// Longest cluster name, so that names of namespaces and control groups stay within their limits.
 pub const MAX_NAME: usize = 24;
 
@@ -160,6 +165,15 @@ pub struct ClusterConfig {
     /// What is kept of jobs that are over.
     #[serde(default, skip_serializing_if = "Retention::says_nothing")]
     pub retention: Retention,
+    /// In which order jobs of different users wait.
+    #[serde(default, skip_serializing_if = "Shares::says_nothing")]
+    pub shares: Shares,
+    /// Programs that each node runs before and after jobs.
+    #[serde(default, skip_serializing_if = "Hooks::says_nothing")]
+    pub hooks: Hooks,
+    /// A program that looks whether a node is in order.
+    #[serde(default, skip_serializing_if = "Health::says_nothing")]
+    pub health: Health,
     /// What users see of others' jobs.
     #[serde(default, skip_serializing_if = "Privacy::says_nothing")]
     pub privacy: Privacy,
@@ -320,24 +334,14 @@ impl ClusterConfig {
         for text in [&self.metrics, &self.head_metrics].into_iter().flatten() {
             listening_address(text, LOCALHOST)?;
         }
-        for (key, text) in
-            [("memory_reserve", &self.memory_reserve), ("daemon_memory", &self.daemon_memory)]
-        {
-            if let Some(text) = text
-                && sizes::bytes(text).is_none()
-            {
-                return invalid(format!("{key} is wrong: {}", sizes::wrong(text)));
-            }
-        }
-        if self.daemon_memory() < LEAST_DAEMON_MEMORY {
-            return invalid(
-                "daemon_memory is less than 256MiB, with which a daemon may not get through",
-            );
-        }
+        self.check_memory()?;
         self.job.validate(self.max_priority)?;
         self.limits.validate()?;
         self.quota.validate()?;
         self.retention.validate(&self.quota)?;
+        self.shares.validate()?;
+        self.hooks.validate()?;
+        self.health.validate()?;
         self.web.validate()?;
         self.check_state()?;
         self.validate_nodes()
@@ -401,17 +405,6 @@ impl ClusterConfig {
             0 => SliceLength::Auto,
             slice_us => SliceLength::Fixed(slice_us * 1_000),
         }
-    }
-
-    /// Bytes that the daemon of a node may take for itself.
-    pub fn daemon_memory(&self) -> u64 {
-        self.daemon_memory.as_deref().and_then(sizes::bytes).unwrap_or(2 << 30)
-    }
-
-    /// Bytes that ranks leave of a machine with so much memory.
-    pub fn memory_reserve_of(&self, memory: u64) -> u64 {
-        let told = self.memory_reserve.as_deref().and_then(sizes::bytes);
-        told.unwrap_or_else(|| (memory / 20).clamp(256 << 20, 4 << 30)).min(memory)
     }
 
     /// How ranks of a node send to other nodes.

@@ -4,6 +4,7 @@
 //! groups, clocks and files are here, decisions are there.
 #![forbid(unsafe_code)]
 
+mod admin_program;
 pub mod client;
 pub mod config;
 pub mod exit;

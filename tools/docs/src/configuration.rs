@@ -36,6 +36,12 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
     let quota = serde_json::to_value(&config.quota).map_err(|error| unusable(error.to_string()))?;
     let retention = serde_json::to_value(&config.retention);
     let retention = retention.map_err(|error| unusable(error.to_string()))?;
+    let shares = serde_json::to_value(&config.shares);
+    let shares = shares.map_err(|error| unusable(error.to_string()))?;
+    let hooks = serde_json::to_value(&config.hooks);
+    let hooks = hooks.map_err(|error| unusable(error.to_string()))?;
+    let health = serde_json::to_value(&config.health);
+    let health = health.map_err(|error| unusable(error.to_string()))?;
     let privacy = serde_json::to_value(&config.privacy);
     let privacy = privacy.map_err(|error| unusable(error.to_string()))?;
     let model: Model =
@@ -50,6 +56,9 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         ("job", &node, "JobDefaults", &Value::Null),
         ("limits", &node, "LimitCaps", &Value::Null),
         ("quota", &node, "Quotas", &quota),
+        ("shares", &node, "Shares", &shares),
+        ("hooks", &node, "Hooks", &hooks),
+        ("health", &node, "Health", &health),
         ("retention", &node, "Retention", &retention),
         ("privacy", &node, "Privacy", &privacy),
         ("web", &node, "Web", &Value::Null),
@@ -171,6 +180,9 @@ mod tests {
             ("JobDefaults", format!("{CLUSTER}[job]\nnonsense = 1\n")),
             ("LimitCaps", format!("{CLUSTER}[limits]\nnonsense = 1\n")),
             ("Quotas", format!("{CLUSTER}[quota]\nnonsense = 1\n")),
+            ("Shares", format!("{CLUSTER}[shares]\nnonsense = 1\n")),
+            ("Hooks", format!("{CLUSTER}[hooks]\nnonsense = 1\n")),
+            ("Health", format!("{CLUSTER}[health]\nnonsense = 1\n")),
             ("Retention", format!("{CLUSTER}[retention]\nnonsense = 1\n")),
             ("Privacy", format!("{CLUSTER}[privacy]\nnonsense = 1\n")),
         ] {

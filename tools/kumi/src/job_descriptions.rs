@@ -143,6 +143,7 @@ pub fn waits_for(reason: &WaitReason) -> String {
         WaitReason::ProcessorsFull { limit } => format!("processors: {limit} jobs on each"),
         WaitReason::ResourcesTaken => "memory or devices".to_owned(),
         WaitReason::Behind { job } => format!("job {job}"),
+        WaitReason::BehindShare { job } => format!("job {job}: its user has spent less"),
         WaitReason::After { job } => format!("end of job {job}"),
         WaitReason::ArrayFull { most } => format!("array: at most {most} at a time"),
         WaitReason::Preparing { ready, nodes } => format!("nodes: {ready} of {nodes} ready"),

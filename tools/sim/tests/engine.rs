@@ -3,7 +3,7 @@
 
 use kumi_sched::{
     ArriveError, ClusterTime, JobId, NodeResources, Placement, Policy, ProcessorColumn,
-    ProcessorId, Request, Sharing,
+    ProcessorId, QueueRank, Request, Sharing,
 };
 use kumi_sim::generate::{Gradient, Poisson, Service, Sizes, WorkloadMix};
 use kumi_sim::sweep::{self, Case, JobSource};
@@ -290,6 +290,7 @@ fn a_stop_is_seen_before_the_next_slot() {
         fn queued(&self) -> Vec<JobId> {
             self.0.queued()
         }
+        fn reorder(&mut self, _: &mut dyn FnMut(JobId) -> QueueRank) {}
         fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
             self.2 += 1;
             if self.2 == 3 {
@@ -442,6 +443,7 @@ impl Policy for Wrong {
     fn queued(&self) -> Vec<JobId> {
         self.queue.iter().map(|request| request.job).collect()
     }
+    fn reorder(&mut self, _: &mut dyn FnMut(JobId) -> QueueRank) {}
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
         match self.fault {
             Fault::RunsStrangers => run(JobId(99)),

@@ -4,7 +4,7 @@
 
 use kumi_sched::{
     ArriveError, ClusterTime, JobId, NodeResources, Placement, Policy, ProcessorColumn,
-    ProcessorId, Request, Round, Sharing,
+    ProcessorId, QueueRank, Request, Round, Sharing,
 };
 use kumi_sim::{Job, Monitor, Options, Outcome, SECOND, Workload, engine, policies};
 use proptest::prelude::*;
@@ -51,6 +51,9 @@ impl Policy for WithoutForecast {
     }
     fn queued(&self) -> Vec<JobId> {
         self.policy.queued()
+    }
+    fn reorder(&mut self, rank: &mut dyn FnMut(JobId) -> QueueRank) {
+        self.policy.reorder(rank);
     }
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
         self.policy.run_slot(run);

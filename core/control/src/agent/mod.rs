@@ -11,6 +11,7 @@
 //! as long as it is, and repeated likewise.
 
 mod commands;
+mod conditions;
 mod exchanges;
 mod local_jobs;
 mod output;
@@ -29,13 +30,14 @@ use kumi_verdict::Standing;
 
 use crate::lease::Lease;
 use crate::message::{
-    Command, ContentHash, Contribution, Down, ExchangeId, Hop, JobSpec, Nanos, NodeDescription,
-    NodeSample, NodeSet, PartUse, PreparedRanks, RankAddress, RankStatus, Refusal, Report,
-    Revocation, Stream, Up, WindowSize,
+    Command, ContentHash, Contribution, Down, ExchangeId, Hop, JobSpec, Nanos, NodeCondition,
+    NodeDescription, NodeSample, NodeSet, PartUse, PreparedRanks, RankAddress, RankStatus, Refusal,
+    Report, Revocation, Stream, Up, WindowSize,
 };
 use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
 
+use conditions::Conditions;
 use exchanges::Exchanges;
 use local_jobs::LocalJobs;
 use output::OutputWindows;
@@ -162,6 +164,8 @@ pub enum AgentEvent {
         /// All of it.
         used: PartUse,
     },
+    /// The node is in order, or is not.
+    Condition(NodeCondition),
 }
 
 /// Action that a daemon must carry out, in order.
@@ -311,6 +315,7 @@ pub struct Agent {
     samples: SampleRequests,
     standings: Standings,
     exchanges: Exchanges,
+    conditions: Conditions,
     lease: Lease,
     /// The cluster's clock minus that of the events, as the driver said last.
     clock_offset: i64,
@@ -343,6 +348,7 @@ impl Agent {
             samples: SampleRequests::default(),
             standings: Standings::default(),
             exchanges: Exchanges::default(),
+            conditions: Conditions::default(),
             lease: Lease::new(),
             clock_offset: 0,
             generation: 0,
@@ -382,6 +388,7 @@ impl Agent {
             AgentEvent::Exchange { id, members, data } => self.contribute(id, members, data),
             AgentEvent::Relay { job, to, data } => self.relay(job, to, data),
             AgentEvent::Used { job, used } => self.used(job, used),
+            AgentEvent::Condition(condition) => self.condition(condition),
         }
         self.check_lease(now);
         while let Some(report) = self.samples.take_due(now) {

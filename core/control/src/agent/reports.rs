@@ -34,7 +34,8 @@ impl Report {
             | Self::Idle(_)
             | Self::Exchange(_)
             | Self::Relay(_)
-            | Self::Standing(_) => None,
+            | Self::Standing(_)
+            | Self::Condition(_) => None,
         }
     }
 }
@@ -215,6 +216,7 @@ impl Agent {
             Report::Relay(relayed) => self.report(Report::Relay(relayed)),
             Report::Standing(report) => self.child_standing(link, report),
             Report::Used(report) => self.child_used(link, report),
+            Report::Condition(report) => self.child_condition(link, report),
         }
     }
 
@@ -278,6 +280,7 @@ impl Agent {
             self.reports.repeat_preparation(job);
             self.send_answers(job);
         }
+        self.repeat_conditions();
         self.repeat_exchanges();
         for job in self.standings.forget_sent() {
             self.send_standing_if_complete(job);

@@ -76,7 +76,7 @@ impl Head {
             self.membership.drain(drain);
             self.scheduler.remove_node(node);
         }
-        self.drains_changed(client);
+        self.drains_changed(Some(client));
         Ok(())
     }
 
@@ -94,20 +94,25 @@ impl Head {
         let nodes = self.known_nodes(nodes)?;
         self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
         for node in nodes {
-            let drained = self.membership.resume(node);
-            if let Some(said) = self.membership.description(node)
-                && drained
-                && self.membership.is_attached(node)
-            {
-                self.scheduler.add_node(said);
-            }
+            self.take_jobs_again(node);
         }
-        self.drains_changed(client);
+        self.drains_changed(Some(client));
         Ok(())
     }
 
-    /// The list is kept, and whoever waits is looked at again. The driver answers the client.
-    fn drains_changed(&mut self, client: ClientId) {
+    /// The node takes jobs again, if it is drained.
+    pub(super) fn take_jobs_again(&mut self, node: NodeId) {
+        let drained = self.membership.resume(node);
+        if let Some(said) = self.membership.description(node)
+            && drained
+            && self.membership.is_attached(node)
+        {
+            self.scheduler.add_node(said);
+        }
+    }
+
+    /// The list is kept, and whoever waits is looked at again. The driver answers the client, if one asked.
+    pub(super) fn drains_changed(&mut self, client: Option<ClientId>) {
         self.scheduler.set_nodes_changed();
         let drains = self.membership.drains().list();
         self.actions.push(HeadAction::KeepDrains { client, drains });

@@ -124,6 +124,7 @@ impl Head {
     /// The job takes part in the rotation, or no longer.
     pub(super) fn set_active(&mut self, id: JobId, active: bool) {
         self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
+        self.scheduler.set_time(self.time.cluster());
         self.scheduler.set_active(id, active);
         self.timetable.mark_stale();
     }
@@ -132,6 +133,7 @@ impl Head {
     pub(super) fn leave_rotation(&mut self, id: JobId) {
         let known = |job: &mut Job| core::mem::take(&mut job.scheduled);
         if self.jobs.get_mut(id).is_some_and(known) {
+            self.account_spent(id);
             self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
             self.scheduler.remove_job(id, self.time.cluster());
         } else {
@@ -221,6 +223,7 @@ impl Head {
     }
 
     pub(super) fn finish(&mut self, id: JobId, outcome: &Outcome) {
+        self.account_spent(id);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.record.ended_ms = Some(self.time.wall_ms());
         job.record.used = job.used_so_far();

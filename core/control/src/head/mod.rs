@@ -53,6 +53,7 @@ mod actions;
 mod admission;
 mod capacity;
 mod channels;
+mod conditions;
 mod configured;
 mod deadlines;
 mod drains;
@@ -83,6 +84,7 @@ mod revocations;
 mod sampling;
 mod scheduler;
 mod shared_samples;
+mod shares;
 mod shutdown;
 mod sizing;
 mod starts;
@@ -107,6 +109,7 @@ use crate::message::{
     ClientReply, ClientRequest, Command, Drain, JobRecord, Nanos, NodeSet, Outcome, Refusal,
     RefusalKind, Resources, Revocation, Stream, Up, User, WaitLimit,
 };
+use crate::shares::ShareConfig;
 use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
 
@@ -189,6 +192,8 @@ pub struct HeadConfig {
     pub drains: Vec<Drain>,
     /// Nodes that were removed. Their numbers are not given again.
     pub removed: Vec<NodeId>,
+    /// How the shares of users are reckoned, if they have any.
+    pub shares: Option<ShareConfig>,
 }
 
 /// A client's connection; given by the driver, never reused.
@@ -298,8 +303,8 @@ pub enum HeadAction {
     /// All nodes that are drained, in place of those of before: durable before any later action. Then answer the client with
     /// `Done`, or with a refusal if the list cannot be kept. It is in force either way, until the head ends.
     KeepDrains {
-        /// Who changed it.
-        client: ClientId,
+        /// Who changed it; none if a node did.
+        client: Option<ClientId>,
         /// The nodes.
         drains: Vec<Drain>,
     },
@@ -417,6 +422,7 @@ impl Head {
     pub fn handle(&mut self, now: Nanos, wall_ms: u64, event: HeadEvent) {
         self.time.advance(now, wall_ms);
         if self.time.start(self.membership.restart_grace()) {
+            self.credit_past_shares();
             self.renew_policy();
             self.await_restored_nodes();
             self.limit_restored_waits();
@@ -490,6 +496,7 @@ impl Head {
             self.time.next_look(),
             self.lost_parts.next_end(),
             self.timetable.next_deadline(),
+            self.scheduler.next_order(),
         ];
         times.into_iter().flatten().min()
     }

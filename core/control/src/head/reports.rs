@@ -51,6 +51,7 @@ impl Head {
             Report::Relay(report) => self.relay(link, report),
             Report::Standing(report) => self.standing_report(link, report),
             Report::Used(report) => self.used(report),
+            Report::Condition(report) => self.node_condition(link, report),
         }
     }
 

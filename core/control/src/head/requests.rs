@@ -16,8 +16,8 @@ use super::{ClientId, Head, HeadAction, refusal};
 use crate::batch::ArrayRange;
 use crate::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRequest, JobState,
-    LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind,
-    User, WindowSize,
+    JobsQuery, LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal,
+    RefusalKind, User, WindowSize,
 };
 
 /// Shortest and longest slice, in nanoseconds.
@@ -48,8 +48,7 @@ impl Head {
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job, grace_ns } => self.client_kill(client, user, job, grace_ns),
             ClientRequest::Jobs(query) => {
-                let page = self.page(user, &query);
-                self.actions.reply(client, ClientReply::Jobs(page));
+                self.show_page(client, user, &query);
                 Ok(())
             }
             ClientRequest::Cluster => self.show_status(client, user),
@@ -59,6 +58,7 @@ impl Head {
             ClientRequest::Usage(_) => {
                 Err(refusal(RefusalKind::Internal, "this head keeps no accounts".to_string()))
             }
+            ClientRequest::Shares => self.show_shares(client, user),
             ClientRequest::Sample => self.sample_all((client, user), SampleScope::Nodes),
             ClientRequest::SampleLoad { slices } => {
                 self.sample_all((client, user), SampleScope::Load { slices })
@@ -99,6 +99,11 @@ impl Head {
         }
         self.actions.reply(client, ClientReply::Welcome { version: CONTROL_VERSION });
         Ok(())
+    }
+
+    fn show_page(&mut self, client: ClientId, user: &User, query: &JobsQuery) {
+        let page = self.page(user, query);
+        self.actions.reply(client, ClientReply::Jobs(page));
     }
 
     fn show_status(&mut self, client: ClientId, user: &User) -> Result<(), Refusal> {

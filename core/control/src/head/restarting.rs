@@ -86,6 +86,7 @@ impl Head {
 
     /// The record of a job that has not started, with keys of its own. Returns how often it was started again.
     fn renew_record(&mut self, id: JobId) -> u32 {
+        self.account_spent(id);
         let wall_ms = self.time.wall_ms();
         let Some(job) = self.jobs.get_mut(id) else { return 0 };
         let used = job.used_so_far();

@@ -12,8 +12,8 @@ use core::ops::Range;
 
 use kumi_sched::registry::{Limits, PolicyMaker};
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, Demand, DqtNode, JobId, NodeId, Obstacle, Placement, Policy,
-    RenewedColumns, Request, Sharing,
+    ArriveError, ClusterTime, Column, Demand, DqtNode, FairPolicy, FairShares, JobId, NodeId,
+    Obstacle, Placement, Policy, RenewedColumns, Request, Sharing, UserId,
 };
 
 use super::capacity::{Capacity, Kinds};
@@ -23,6 +23,7 @@ use super::job_table::JobTable;
 use super::membership::Membership;
 use super::node_numbers::{self, NodeNumbers};
 use super::policy::{self, PolicyError};
+use super::shares::ShareUsers;
 use super::sizing::{self, NodeShare};
 use super::time::HeadTime;
 use super::{HeadConfig, refusal};
@@ -31,9 +32,12 @@ use crate::message::{JobState, NodeDescription, Refusal, RefusalKind};
 /// Most bytes of a policy's name that a client may ask for: it is shown to everybody.
 const LONGEST_NAME: usize = 64;
 
+/// A policy, in the order of fair shares if users have any.
+type SharedPolicy = FairPolicy<Box<dyn Policy + Send>>;
+
 /// The policy in force, and the queued jobs that it does not know of.
 pub(super) struct Scheduler {
-    policy: Box<dyn Policy + Send>,
+    policy: SharedPolicy,
     /// Makes the policy anew when the numbers of processors change.
     maker: PolicyMaker,
     name: String,
@@ -45,19 +49,20 @@ pub(super) struct Scheduler {
     nodes_changed: bool,
     /// Queued jobs that the policy has not been told of.
     undecided: BTreeSet<JobId>,
+    share_users: ShareUsers,
 }
 
 /// A policy that takes over, with the numbers of processors that it knows.
 pub(super) struct NewPolicy {
     maker: PolicyMaker,
-    policy: Box<dyn Policy + Send>,
+    policy: SharedPolicy,
     numbers: NodeNumbers,
     limits: Limits,
 }
 
 /// A policy that was made anew, with what it was made for.
 struct Renewed {
-    policy: Box<dyn Policy + Send>,
+    policy: SharedPolicy,
     numbers: NodeNumbers,
     limits: Limits,
 }
@@ -68,8 +73,9 @@ impl Scheduler {
     pub(super) fn new(config: &HeadConfig) -> Result<Self, PolicyError> {
         let limits = Limits::of_cluster(1, config.max_jobs_per_processor);
         let maker = policy::find(&config.policy)?;
+        let shares = config.shares.as_ref().map(|shares| FairShares::new(shares.rules));
         Ok(Self {
-            policy: maker.make(limits),
+            policy: FairPolicy::new(maker.make(limits), shares),
             maker,
             name: config.policy.clone(),
             limits,
@@ -77,7 +83,35 @@ impl Scheduler {
             numbers: NodeNumbers::default(),
             nodes_changed: false,
             undecided: BTreeSet::new(),
+            share_users: ShareUsers::new(config.shares.as_ref()),
         })
+    }
+
+    /// The account of users, if they have shares.
+    pub(super) fn shares_mut(&mut self) -> Option<&mut FairShares> {
+        self.policy.shares_mut()
+    }
+
+    /// Names of users who have shares.
+    pub(super) fn share_users(&self) -> &ShareUsers {
+        &self.share_users
+    }
+
+    /// The user has or had a job.
+    pub(super) fn meet_user(&mut self, uid: u32, name: &str) {
+        if let Some(shares) = self.policy.shares_mut() {
+            shares.set_weight(UserId(uid), self.share_users.meet(uid, name));
+        }
+    }
+
+    /// When waiting jobs may come into another order though nothing happens.
+    pub(super) fn next_order(&self) -> Option<u64> {
+        self.policy.shares().and_then(FairShares::next_order)
+    }
+
+    /// The time, before something changes.
+    pub(super) fn set_time(&mut self, now: ClusterTime) {
+        self.policy.set_time(now);
     }
 
     /// Name of the policy.
@@ -202,9 +236,14 @@ impl Scheduler {
         let Renewed { mut policy, numbers, limits } =
             self.make_policy(&self.maker, jobs, membership);
         for job in jobs.iter_mut().filter(|job| !job.is_over()) {
+            let user = &job.record.spec.user;
+            let (user, weight) = (user.uid, self.share_users.meet(user.uid, &user.name));
+            if let Some(shares) = policy.shares_mut() {
+                shares.set_weight(UserId(user), weight);
+            }
             if job.is_placed() {
                 // Refused if none of its nodes is configured any more; then it is about to end.
-                job.scheduled = restore(&mut *policy, &numbers, job, idle, time).is_ok();
+                job.scheduled = restore(&mut policy, &numbers, job, idle, time).is_ok();
             } else if job.record.state == JobState::Queued {
                 job.scheduled = false;
                 if !job.held {
@@ -226,7 +265,8 @@ impl Scheduler {
         let arity = maker.make(self.limits).arity();
         let numbers = NodeNumbers::new(arity, membership, node_numbers::placed(jobs.iter()));
         let limits = Limits::of_cluster(numbers.numbering().count(), self.max_jobs);
-        let mut policy = maker.make(limits);
+        let shares = self.policy.shares().map(FairShares::for_successor);
+        let mut policy = FairPolicy::new(maker.make(limits), shares);
         for node in numbers.away(membership, node_numbers::placed(jobs.iter())) {
             policy.add_node(&node);
             policy.remove_node(node.first());
@@ -302,6 +342,8 @@ impl Scheduler {
         }
         self.undecided.remove(&id);
         let job = jobs.get_mut(id).filter(queued)?;
+        let user = &job.record.spec.user;
+        self.meet_user(user.uid, &user.name);
         match demand {
             Ok(demand) => {
                 (job.scheduled, job.demand) = (true, demand.unwrap_or(job.demand));
@@ -342,7 +384,7 @@ impl Scheduler {
         for job in jobs.iter().filter(|job| !job.is_over()) {
             let unknown = job.record.spec.request.estimate_ns.is_none();
             let taken = match (job.is_placed(), job.scheduled) {
-                (true, true) => restore(&mut *policy, &numbers, job, idle, time),
+                (true, true) => restore(&mut policy, &numbers, job, idle, time),
                 (false, true) => policy.arrive(&job.scheduling_request(), job.arrival(time)),
                 // It is not known yet what it demands.
                 (false, false) if unknown && policy.plans() => {
@@ -367,7 +409,7 @@ impl Scheduler {
 
 /// Tells a policy of a job that has nodes.
 fn restore(
-    policy: &mut dyn Policy,
+    policy: &mut SharedPolicy,
     numbers: &NodeNumbers,
     job: &Job,
     idle: &IdleJobs,
@@ -378,7 +420,14 @@ fn restore(
         ..job.remaining_request(time.wall_ms())
     };
     let processors = numbers.processors(&job.record.spec.layout);
+    let known = policy.shares().is_some_and(|shares| shares.knows_past(job.id()));
     policy.restore(&request, &processors, time.cluster())?;
     policy.set_active(job.id(), idle.takes_turns(job));
+    if let Some(shares) = policy.shares_mut()
+        && !known
+    {
+        let run_ms = time.wall_ms().saturating_sub(job.record.started_ms.unwrap_or(u64::MAX));
+        shares.add_past(job.id(), run_ms.saturating_mul(1_000_000));
+    }
     Ok(())
 }

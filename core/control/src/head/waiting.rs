@@ -132,7 +132,7 @@ impl Head {
             // The policy does not know it.
             None => WaitReason::NodesAttaching { up, nodes },
             Some(Obstacle::TooFewNodes) => WaitReason::NodesDown { wanted, has, up, nodes },
-            Some(&Obstacle::Behind(job)) => WaitReason::Behind { job },
+            Some(&Obstacle::Behind(first)) => self.place_reason(job, first),
             Some(Obstacle::AmountsTaken) => WaitReason::ResourcesTaken,
             Some(Obstacle::PlacedJobs) => match self.scheduler.sharing() {
                 Sharing::Space => WaitReason::ProcessorsTaken { wanted, free: *free },
@@ -140,6 +140,16 @@ impl Head {
                     WaitReason::ProcessorsFull { limit: self.scheduler.jobs_per_processor() }
                 }
             },
+        }
+    }
+
+    /// Why a job is behind another.
+    fn place_reason(&self, job: &Job, first: JobId) -> WaitReason {
+        let other = self.jobs.get(first).is_some_and(|first| first.uid() != job.uid());
+        if other && first > job.id() {
+            WaitReason::BehindShare { job: first }
+        } else {
+            WaitReason::Behind { job: first }
         }
     }
 

@@ -229,6 +229,7 @@ mod tests {
                 measured: PartUse { turns_us: 1_000_003, used_us: 77_777, memory: Some(9 << 20) },
                 nodes: 1,
                 held_before_us: 0,
+                spent_us: 0,
             },
             outcome: end.map_or("", |_| "success").to_owned(),
         }

@@ -222,6 +222,7 @@ impl World {
             revoked: Vec::new(),
             drains: Vec::new(),
             removed: Vec::new(),
+            shares: None,
         };
         Self {
             scenario,

@@ -15,7 +15,7 @@ fn resume(nodes: &[u32]) -> ClientRequest {
 /// The list that the driver is to keep.
 fn kept(actions: &[HeadAction]) -> Option<Vec<Drain>> {
     actions.iter().find_map(|action| match action {
-        HeadAction::KeepDrains { client: CLIENT, drains } => Some(drains.clone()),
+        HeadAction::KeepDrains { client: Some(CLIENT), drains } => Some(drains.clone()),
         _ => None,
     })
 }

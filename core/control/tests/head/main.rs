@@ -13,6 +13,7 @@ use kumi_sched::{ClusterTime, JobId, Mode, NodeId, SliceLength, Timetable};
 mod admission;
 mod batch;
 mod clients;
+mod conditions;
 mod configured;
 mod drains;
 mod ending;
@@ -33,6 +34,7 @@ mod random;
 mod restarts;
 mod revocations;
 mod same;
+mod shares;
 mod slice;
 mod usage;
 mod verdicts;
@@ -78,6 +80,7 @@ fn config(nodes: u32) -> HeadConfig {
         revoked: Vec::new(),
         drains: Vec::new(),
         removed: Vec::new(),
+        shares: None,
     }
 }
 

@@ -162,6 +162,7 @@ fn config(nodes: u32) -> HeadConfig {
         revoked: Vec::new(),
         drains: Vec::new(),
         removed: Vec::new(),
+        shares: None,
     }
 }
 

@@ -9,6 +9,7 @@ use super::queue::{UNPLANNED, WaitingJob};
 use super::running_jobs::RunningJobs;
 use super::{Batch, Discipline, Machine};
 use crate::policy::held_up_by_first;
+use crate::shares::QueueRank;
 use crate::{JobId, Obstacle, Placement};
 
 /// EASY: the first waiting job has a reservation for the time at which enough nodes should be free.
@@ -221,6 +222,18 @@ impl Discipline for ConservativeBackfill {
 
     fn obstacles(&self, machine: &Machine<FreeProcessors>) -> Vec<(JobId, Obstacle)> {
         obstacles(machine)
+    }
+
+    fn reorder(
+        &mut self,
+        machine: &mut Machine<FreeProcessors>,
+        rank: &mut dyn FnMut(JobId) -> QueueRank,
+    ) -> bool {
+        let changed = machine.queue.reorder(rank);
+        if changed {
+            self.mark(PlanValidity::Invalid);
+        }
+        changed
     }
 
     fn withdraw(&mut self, machine: &mut Machine<FreeProcessors>, job: JobId) {

@@ -22,6 +22,7 @@ pub(crate) use fcfs::{Fcfs, FcfsBuddy, FirstFit};
 
 use crate::demand::NodeResources;
 use crate::policy::held_up_by_first;
+use crate::shares::QueueRank;
 use crate::{
     ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
     Request, Sharing,
@@ -59,6 +60,15 @@ pub(crate) trait Discipline: Default {
     /// Jobs that wait, in order.
     fn queued(&self, machine: &Machine<Self::Pool>) -> Vec<JobId> {
         machine.queue.iter().map(|waiting| waiting.job).collect()
+    }
+
+    /// Puts those that wait in the order of these ranks. Returns whether that is another order.
+    fn reorder(
+        &mut self,
+        machine: &mut Machine<Self::Pool>,
+        rank: &mut dyn FnMut(JobId) -> QueueRank,
+    ) -> bool {
+        machine.queue.reorder(rank)
     }
 
     /// Why each of them waits: [`Policy::obstacles`].
@@ -176,6 +186,12 @@ impl<D: Discipline> Policy for Batch<D> {
 
     fn queued(&self) -> Vec<JobId> {
         self.discipline.queued(&self.machine)
+    }
+
+    fn reorder(&mut self, rank: &mut dyn FnMut(JobId) -> QueueRank) {
+        if self.discipline.reorder(&mut self.machine, rank) {
+            self.stuck = false;
+        }
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {

@@ -1,9 +1,11 @@
-//! Queue of waiting jobs, in order of arrival.
+//! Queue of waiting jobs, in order of arrival unless they are put into another.
 
 use alloc::collections::VecDeque;
 use core::ops::Index;
 
 use crate::demand::Demand;
+use crate::policy::reorder_queue;
+use crate::shares::QueueRank;
 use crate::{ClusterTime, JobId, Request};
 
 /// A waiting job.
@@ -60,6 +62,11 @@ impl Queue {
 
     pub(crate) fn position(&self, matches: impl FnMut(&WaitingJob) -> bool) -> Option<usize> {
         self.0.iter().position(matches)
+    }
+
+    /// Puts the jobs in the order of these ranks. Returns whether that is another order.
+    pub(crate) fn reorder(&mut self, rank: &mut dyn FnMut(JobId) -> QueueRank) -> bool {
+        reorder_queue(&mut self.0, |waiting| waiting.job, rank)
     }
 
     pub(crate) fn remove(&mut self, index: usize) {

@@ -35,7 +35,8 @@ use alloc::vec::Vec;
 use crate::batch::pool::Pool;
 use crate::buddy::{Block, BuddyAllocator};
 use crate::demand::{Demand, NodeResources};
-use crate::policy::held_up_by_first;
+use crate::policy::{held_up_by_first, reorder_queue};
+use crate::shares::QueueRank;
 use crate::{
     ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
     Request, Sharing,
@@ -241,6 +242,12 @@ impl Policy for Dhc {
 
     fn queued(&self) -> Vec<JobId> {
         self.queue.iter().map(|&(job, _)| job).collect()
+    }
+
+    fn reorder(&mut self, rank: &mut dyn FnMut(JobId) -> QueueRank) {
+        if reorder_queue(&mut self.queue, |&(job, _)| job, rank) {
+            self.stuck = false;
+        }
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {

@@ -14,12 +14,13 @@ mod shape;
 mod shortened;
 mod view;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use crate::demand::{Amounts, Demand, NodeResources};
 use crate::inventory::Inventory;
-use crate::policy::held_up_by_first;
+use crate::policy::{held_up_by_first, reorder_queue};
+use crate::shares::QueueRank;
 use crate::{
     ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
     Request, Round, Sharing,
@@ -73,9 +74,9 @@ pub struct Dqt {
     bound: BTreeSet<JobId>,
     /// Processors of each member, by member number.
     held: Vec<Processors>,
-    /// Waiting jobs, in order of arrival.
+    /// Waiting jobs, in order: that of arrival, unless they were put into another.
     waiting: BTreeMap<u64, Request>,
-    /// Times at which the waiting jobs came.
+    /// Places of the waiting jobs there.
     came: BTreeMap<JobId, u64>,
     arrivals: u64,
     /// The first job that could ever run finds no place, and nothing has changed since.
@@ -314,6 +315,17 @@ impl Policy for Dqt {
 
     fn queued(&self) -> Vec<JobId> {
         self.waiting.values().map(|request| request.job).collect()
+    }
+
+    fn reorder(&mut self, rank: &mut dyn FnMut(JobId) -> QueueRank) {
+        let (places, requests): (Vec<u64>, VecDeque<Request>) =
+            self.waiting.iter().map(|(&place, &request)| (place, request)).unzip();
+        let mut requests = requests;
+        if reorder_queue(&mut requests, |request| request.job, rank) {
+            self.stuck = false;
+            self.came = places.iter().zip(&requests).map(|(&at, of)| (of.job, at)).collect();
+            self.waiting = places.into_iter().zip(requests).collect();
+        }
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {

@@ -28,8 +28,8 @@ type Work = Box<dyn FnOnce() -> DocumentWritten + Send>;
 /// What the thread has done.
 #[derive(Debug)]
 pub(super) enum DocumentWritten {
-    /// The list of drained nodes; this is what the client that changed it reads.
-    Drains(ClientId, ClientReply),
+    /// The list of drained nodes; this is what the client that changed it reads, if one did.
+    Drains(Option<ClientId>, ClientReply),
     /// The nodes in cluster.toml, which this client changed, or why not.
     Nodes(ClientId, Result<ClientReply, ConfigError>),
     /// Revoked certificates.
@@ -130,12 +130,17 @@ impl Documents {
 }
 
 impl HeadDaemon {
-    /// Keeps the list of drained nodes, and then answers the client.
-    pub(super) fn keep_drains(&mut self, client: ClientId, drains: Vec<Drain>) {
+    /// Keeps the list of drained nodes, and then answers the client that changed it, if one did.
+    pub(super) fn keep_drains(&mut self, client: Option<ClientId>, drains: Vec<Drain>) {
         let file = self.drains.clone();
         let kept =
             self.documents.order(move || DocumentWritten::Drains(client, file.keep(&drains)));
-        self.refuse_if(client, kept);
+        match client {
+            Some(client) => self.refuse_if(client, kept),
+            None if kept.is_ok() => {}
+            // The list that is written next has them, too.
+            None => tracing::error!("drained nodes are not on the disk: it does not answer"),
+        }
     }
 
     /// Changes the nodes in cluster.toml, and then answers the client.
@@ -216,12 +221,15 @@ impl HeadDaemon {
     fn settle(&mut self, written: DocumentWritten) -> Vec<HeadEvent> {
         self.documents.take(&written);
         match written {
-            DocumentWritten::Drains(client, reply) | DocumentWritten::Token(client, reply) => {
+            DocumentWritten::Drains(Some(client), reply)
+            | DocumentWritten::Token(client, reply) => {
                 self.clients.reply(client, reply);
             }
             DocumentWritten::Nodes(client, changed) => return self.configured(client, changed),
             DocumentWritten::Revocations | DocumentWritten::Gone => return self.act_on_settled(),
-            DocumentWritten::Certificates | DocumentWritten::Machine => {}
+            DocumentWritten::Drains(None, _)
+            | DocumentWritten::Certificates
+            | DocumentWritten::Machine => {}
         }
         Vec::new()
     }
@@ -262,7 +270,7 @@ mod tests {
             .unwrap();
         begins.recv().unwrap();
         let answered =
-            |client| move || DocumentWritten::Drains(ClientId(client), ClientReply::Done);
+            |client| move || DocumentWritten::Drains(Some(ClientId(client)), ClientReply::Done);
         for client in 0..MOST_WAITING as u64 {
             documents.order(answered(client)).unwrap();
         }
@@ -272,7 +280,7 @@ mod tests {
         assert!(matches!(documents.written().await, DocumentWritten::Certificates));
         for client in 0..MOST_WAITING as u64 {
             let written = documents.written().await;
-            let DocumentWritten::Drains(ClientId(done), ClientReply::Done) = written else {
+            let DocumentWritten::Drains(Some(ClientId(done)), ClientReply::Done) = written else {
                 panic!("{written:?}")
             };
             assert_eq!(done, client);

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kumi_control::message::{CONTROL_VERSION, JobRecord, JobState};
+use kumi_control::shares::SpentBefore;
 use kumi_etcd::EtcdError;
 use kumi_sched::JobId;
 use rusqlite::{Connection, TransactionBehavior, params};
@@ -251,6 +252,18 @@ impl JobTable {
             usage::add(&transaction, record)?;
         }
         Ok(transaction.commit()?)
+    }
+
+    /// What users spent of their shares before now, as far as it counts yet with this half-life.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn spent(
+        &self,
+        half_life_ms: u64,
+        now_ms: u64,
+    ) -> Result<Vec<SpentBefore>, TableError> {
+        usage::spent(&self.connection, half_life_ms, now_ms)
     }
 
     /// Removes accounts that are not to be kept, once an hour.

@@ -6,8 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_control::message::JobRecord;
-
 use super::metrics::HeadCounters;
 use super::records::JobRecords;
 use super::spool::Spools;
@@ -110,25 +108,25 @@ pub(super) fn prepare_process() {
     }
 }
 
-/// Opens the state and the output of jobs. Returns the records, too.
+/// Opens the state and the output of jobs. Returns what the state holds, too.
 pub(super) fn open_state(
     dir: &Path,
     (config, credentials): (&ClusterConfig, &Credentials),
     place: StatePlace,
     counts: &Rc<HeadCounters>,
-) -> Result<(JobRecords, Spools, Vec<JobRecord>), Failure> {
-    let (keep, reserve) = (config.retention.of_usage(), paths::head_reserve(dir));
-    let (records, known) = JobRecords::open(place, keep, reserve, Rc::clone(counts))?;
-    let KnownState { records: jobs, revoked, term } = known;
-    if let Err(error) = credentials.revocations().add(&revoked) {
+) -> Result<(JobRecords, Spools, KnownState), Failure> {
+    let half_life = config.shares.of_head().map(|shares| shares.rules.half_life_ns / 1_000_000);
+    let (accounts, reserve) = ((config.retention.of_usage(), half_life), paths::head_reserve(dir));
+    let (records, mut known) = JobRecords::open(place, accounts, reserve, Rc::clone(counts))?;
+    if let Err(error) = credentials.revocations().add(&known.revoked) {
         tracing::warn!(%error, "the list of revoked certificates is not on this disk");
     }
     let reserve = Rc::clone(records.reserve());
-    let mut spools = open_spools(dir, (config, &jobs), (Rc::clone(counts), reserve))?;
-    if let Some(term) = term {
+    let mut spools = open_spools(dir, (config, &known.records), (Rc::clone(counts), reserve))?;
+    if let Some(term) = known.term.take() {
         spools.begin_term(term);
     }
-    Ok((records, spools, jobs))
+    Ok((records, spools, known))
 }
 
 impl HeadDaemon {

@@ -18,13 +18,13 @@ const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list
 /// The same for a token: only the head that made it would know it.
 const TOKEN_OF_SEVERAL_HEADS: &str = "this cluster has several heads, and only one of them would know the token; make a certificate with `kumi cluster rotate NODE` where the cluster was made instead, and copy the node's files";
 
-/// Why a head of several does not do what changes files that only it has. None for all other requests.
+/// Why a head of several does not do what changes files that only it has. None for all other requests. Hooks and health checks
+/// drain nodes at the head that leads, so nodes take jobs again there.
 fn refused_with_several_heads(request: &ClientRequest) -> Option<&'static str> {
     match request {
         ClientRequest::AddNode { .. }
         | ClientRequest::RemoveNode { .. }
-        | ClientRequest::Drain { .. }
-        | ClientRequest::Resume { .. } => Some(SEVERAL_HEADS),
+        | ClientRequest::Drain { .. } => Some(SEVERAL_HEADS),
         ClientRequest::JoinToken { .. } => Some(TOKEN_OF_SEVERAL_HEADS),
         _ => None,
     }
@@ -149,6 +149,14 @@ impl HeadDaemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_that_drained_themselves_take_jobs_again_at_one_of_several_heads() {
+        let nodes = vec![NodeId(0)];
+        let drain = ClientRequest::Drain { nodes: nodes.clone(), reason: "disk".to_owned() };
+        assert!(refused_with_several_heads(&drain).is_some());
+        assert!(refused_with_several_heads(&ClientRequest::Resume { nodes }).is_none());
+    }
 
     #[test]
     fn removed_nodes_are_revoked_once() {

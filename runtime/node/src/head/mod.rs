@@ -29,6 +29,7 @@ mod leases;
 mod life;
 mod links;
 mod live_config;
+mod make;
 mod metrics;
 mod monitor;
 mod records;
@@ -46,9 +47,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_control::disclosure::EXCHANGE;
-use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
+use kumi_control::head::{ClientId, Head, HeadAction, HeadEvent};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up, User,
+    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Up, User,
 };
 use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
@@ -61,7 +62,6 @@ use crate::link::{Refusals, Traffic};
 use crate::names::NameService;
 use crate::node::setup::{listen_for_scrapes, listen_unix, write_pid};
 use crate::paths;
-use crate::random::random;
 use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
@@ -76,6 +76,7 @@ pub use life::run;
 use life::{HeadEnd, open_state};
 use links::{LinkEvent, Links};
 use live_config::LiveConfig;
+use make::make_head;
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, Written};
@@ -221,7 +222,7 @@ impl HeadDaemon {
         let counts = Rc::new(HeadCounters::default());
         let (records, mut spools, known) =
             open_state(dir, (&config, &credentials), place, &counts)?;
-        let jobs = known.len();
+        let jobs = known.records.len();
         let (drains, drained) = DrainFile::open(dir)?;
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
@@ -519,51 +520,6 @@ fn open_spools(
     Ok(spools)
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn is_over(record: &JobRecord) -> bool {
     matches!(record.state, JobState::Ended(_))
-}
-
-fn make_head(
-    config: &ClusterConfig,
-    revoked: Vec<Revocation>,
-    drains: Vec<Drain>,
-    records: Vec<JobRecord>,
-) -> Result<Head, Failure> {
-    let revoked = live_config::with_removed(config, revoked);
-    let config = HeadConfig { revoked, drains, ..head_config(config) };
-    let head = Head::new(config, records, random()?);
-    head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))
-}
-
-fn head_config(config: &ClusterConfig) -> HeadConfig {
-    HeadConfig {
-        cluster_name: config.name.clone(),
-        nodes: config.nodes.iter().map(|node| node.name.clone()).collect(),
-        mode: config.mode(),
-        slice: config.slice(),
-        policy: config.scheduling_policy(),
-        max_jobs_per_processor: config.max_jobs_per_processor,
-        max_jobs_per_user: config.quota.jobs_per_user,
-        max_priority: config.max_priority,
-        priority: config.job.priority.unwrap_or(1),
-        estimate_ns: config.job.estimate_ns(),
-        time_limit_ns: config.job.time_limit_ns(),
-        wait: config.job.wait_limit(),
-        owner_uid: config.owner_uid,
-        root_jobs: config.root_jobs,
-        show_others: config.privacy.show_others.into(),
-        lease_ns: nanos(config.lease()),
-        detach_grace_ns: nanos(config.grace()),
-        encrypt: config.encrypt,
-        env: config.job.to_env(),
-        resources: config.job.resources(),
-        retention: config.retention.of_jobs(),
-        revoked: Vec::new(),
-        drains: Vec::new(),
-        removed: config.removed(),
-    }
 }

@@ -85,12 +85,19 @@ pub(super) struct JobRecords {
 
 /// Opens the state and says what it holds, then writes until nobody orders any more.
 fn serve(
-    (place, keep): (StatePlace, UsageRetention),
+    place: StatePlace,
+    (keep, half_life_ms): (UsageRetention, Option<u64>),
     known: &SyncSender<Result<KnownState, TableError>>,
     orders: &std::sync::mpsc::Receiver<Order>,
     done: &mpsc::UnboundedSender<Written>,
 ) {
-    let opened = place.open().and_then(|mut table| Ok((table.load()?, table)));
+    let opened = place.open().and_then(|mut table| {
+        let mut state = table.load()?;
+        if let Some(half_life) = half_life_ms {
+            state.spent = table.spent(half_life, wall_ms())?;
+        }
+        Ok((state, table))
+    });
     // Who asked waits for it.
     match opened {
         Ok((state, table)) => {
@@ -146,13 +153,13 @@ impl TableError {
 
 impl JobRecords {
     /// Opens the state, and starts its writer, which keeps so many accounts. `reserve` is the file that keeps room for tables
-    /// on its disk. Returns what the state holds, too.
+    /// on its disk. Returns what the state holds, too; with a half-life also what users spent of their shares.
     ///
     /// # Errors
     /// When the state cannot be used or read, or there is no thread.
     pub(super) fn open(
         place: StatePlace,
-        keep: UsageRetention,
+        accounts: (UsageRetention, Option<u64>),
         reserve: PathBuf,
         counts: Rc<HeadCounters>,
     ) -> Result<(Self, KnownState), Failure> {
@@ -162,7 +169,7 @@ impl JobRecords {
         let (sender, done) = mpsc::unbounded_channel();
         let writer = std::thread::Builder::new().name("job-table".to_owned());
         let (known, state) = sync_channel(1);
-        writer.spawn(move || serve((place, keep), &known, &queue, &sender)).map_err(|error| {
+        writer.spawn(move || serve(place, accounts, &known, &queue, &sender)).map_err(|error| {
             Failure::new(
                 ExitCode::MachineLimits,
                 format!("no thread can be made: {error}; raise the limit of processes"),
@@ -389,7 +396,8 @@ mod tests {
         let reserve = path.with_extension("reserve");
         let place = StatePlace::File(path.clone());
         let keep = UsageRetention { age_ms: 1, jobs: 1 };
-        let (mut records, _) = JobRecords::open(place, keep, reserve, Rc::default()).unwrap();
+        let (mut records, _) =
+            JobRecords::open(place, (keep, None), reserve, Rc::default()).unwrap();
         let is_held = || path.with_extension("reserve").exists();
         for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
             records.take(Written::Records(1, Err(error(code))));

@@ -60,7 +60,7 @@ pub(super) async fn find_program(
 }
 
 /// Looks for a program, which may take long, unless the job is killed meanwhile.
-async fn unless_killed<T>(
+pub(super) async fn unless_killed<T>(
     finding: impl Future<Output = T>,
     orders: &mut JobCommands,
 ) -> Result<T, LaunchAborted> {

@@ -5,9 +5,11 @@ mod program_cache;
 pub mod shim;
 
 mod admission;
+mod begin;
 mod cleanup;
 pub mod devices;
 mod group_changes;
+mod hooks;
 mod launch;
 mod limits;
 mod memory_kills;
@@ -51,6 +53,7 @@ use crate::watch::Watcher;
 use crate::wire::NodeXdp;
 use devices::DeviceLedger;
 pub use group_changes::GroupChanges;
+pub use hooks::JobHookPrograms;
 use mpi::MpiHost;
 use processors::NumaPlaces;
 use program::Programs;
@@ -217,6 +220,8 @@ pub struct NodeServices {
     pub nice: i32,
     /// Whether threads of ranks can be put behind others and back.
     pub may_lower: bool,
+    /// What runs before and after jobs.
+    pub hooks: JobHookPrograms,
     /// Programs.
     pub programs: RefCell<Programs>,
     /// The switching thread.
@@ -245,6 +250,6 @@ impl NodeServices {
 /// Starts the task of a job; orders go to the sender that is returned.
 pub fn start(services: &Rc<NodeServices>, spec: Box<JobSpec>) -> mpsc::UnboundedSender<JobCommand> {
     let (orders, inbox) = mpsc::unbounded_channel();
-    tokio::task::spawn_local(run::run(Rc::clone(services), spec, inbox));
+    tokio::task::spawn_local(begin::run(Rc::clone(services), spec, inbox));
     orders
 }

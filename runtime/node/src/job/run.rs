@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
-use super::admission::{LaunchAborted, find_program};
 use super::cleanup::kill_groups;
 use super::devices::JobDevices;
+use super::hooks::JobHooks;
 use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses, launch};
 use super::limits::{not_enforced, share_of};
 use super::memory_kills::{self, LOOK, MemoryKills};
@@ -56,30 +56,6 @@ pub(super) enum TaskEvent {
 const REPORT_LAG: Duration = Duration::from_millis(20);
 
 pub(super) type JobCommands = mpsc::UnboundedReceiver<JobCommand>;
-
-pub(super) async fn run(
-    services: Rc<NodeServices>,
-    mut spec: Box<JobSpec>,
-    mut orders: JobCommands,
-) {
-    let job = spec.job;
-    let result = match find_program(&services, &mut spec, &mut orders).await {
-        Ok((part, program)) => {
-            JobTask::launch(&services, &spec, &part, program).await.map_err(LaunchAborted::from)
-        }
-        Err(stopped) => Err(stopped),
-    };
-    match result {
-        Ok(task) => task.run(orders).await,
-        Err(LaunchAborted::Killed) => services.tell(AgentEvent::Freed { job }).await,
-        Err(LaunchAborted::Refused(refused)) => {
-            tracing::info!(%job, reason = refused.message, "refused");
-            services.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
-            // Fails only when the daemon is about to end.
-            let _ = services.events.send(JobEvent::Gone(job)).await;
-        }
-    }
-}
 
 /// A job that has processes.
 pub(super) struct JobTask {
@@ -123,7 +99,7 @@ pub(super) struct JobTask {
 }
 
 impl JobTask {
-    async fn launch(
+    pub(super) async fn launch(
         services: &Rc<NodeServices>,
         spec: &JobSpec,
         part: &NodeRanks,
@@ -259,7 +235,7 @@ impl JobTask {
         self.first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
-    async fn run(mut self, mut orders: JobCommands) {
+    pub(super) async fn run(mut self, mut orders: JobCommands, hooks: JobHooks) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.kill_watch.gave_up() && (self.running > 0 || self.awaits_standings()) {
@@ -285,6 +261,7 @@ impl JobTask {
             }
         }
         self.finish().await;
+        hooks.epilog(&self.services).await;
         if let Some(&(index, status)) = self.early.first() {
             self.fail_silently(index, status).await;
         }

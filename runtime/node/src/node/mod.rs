@@ -10,6 +10,7 @@ mod disclosure;
 mod groups;
 mod head_contact;
 mod heads;
+mod health;
 mod machine_load;
 mod memory;
 mod metrics;
@@ -170,6 +171,9 @@ impl NodeDaemon {
             let source = NodeMetrics::new(shown, &services, &shared, &sampler);
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
+        let names = (config.name.clone(), services.hooks.node().to_owned());
+        let check = health::watch(config.health.clone(), names, services.events.clone());
+        tokio::task::spawn_local(check);
         tokio::task::spawn_local(look_at_ranks(Rc::clone(&sampler), Rc::clone(&services)));
         let publisher = DisclosurePublisher::new(
             &services,

@@ -33,7 +33,7 @@ use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
-use crate::job::{GroupChanges, JobEvent, NodeServices};
+use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices};
 use crate::limits;
 use crate::link_thread;
 use crate::listening;
@@ -161,6 +161,13 @@ fn failure(code: ExitCode, what: &str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::new(code, format!("{what}: {error}"))
 }
 
+type Queue<T> = (mpsc::Sender<T>, mpsc::Receiver<T>);
+
+/// The queues of events of jobs and of the tree.
+fn queues() -> (Queue<JobEvent>, Queue<TreeEvent>) {
+    (mpsc::channel(QUEUE), mpsc::channel(QUEUE))
+}
+
 impl Started {
     pub(super) async fn start(dir: &Path, node: NodeId, at: Option<&str>) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
@@ -171,8 +178,7 @@ impl Started {
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let share = MachineShare::take(&config, &own, node, &shared.clock)?;
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
-        let (job_sender, job_events) = mpsc::channel(QUEUE);
-        let (tree_sender, tree_events) = mpsc::channel(QUEUE);
+        let ((job_sender, job_events), (tree_sender, tree_events)) = queues();
         let (backpressure, way_up) = Backpressure::new();
         let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
@@ -192,6 +198,7 @@ impl Started {
             root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
             may_lower: fill::permitted(),
+            hooks: JobHookPrograms::new(&config.hooks, &config.name, &own.name),
             programs: RefCell::new(programs(dir, node, &config)?),
             switcher: share.switcher,
             watcher: share.watcher,

@@ -67,13 +67,18 @@ impl ModeName {
 
 static CLUSTERS: AtomicU32 = AtomicU32::new(0);
 
+/// A folder that jobs of other users can get to.
+fn open_folder() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
 impl Cluster {
     /// A cluster with these nodes, configured and not started.
     pub fn configured(nodes: u8, mode: ModeName) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        // Jobs of other users must be able to get there.
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let dir = open_folder();
         let serial = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let node = |index: u8| NodeConfig {
             removed: false,
@@ -122,6 +127,9 @@ impl Cluster {
             retention: Retention::default(),
             daemon_memory: None,
             privacy: Default::default(),
+            shares: Default::default(),
+            hooks: Default::default(),
+            health: Default::default(),
             web: Default::default(),
             nodes: (0..nodes).map(node).collect(),
         };

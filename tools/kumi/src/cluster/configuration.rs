@@ -32,12 +32,8 @@ pub fn config(
         (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?, owner_uid)),
         (None, Some(count)) => {
             let cpus = share_processors(&processors(), count, sharing.cpus);
-            let places = if namespaces {
-                in_namespaces(&context.name, cpus, ipv6)
-            } else {
-                on_loopback(cpus, ipv6)?
-            };
-            (ClusterKind::Local, places)
+            let name = namespaces.then_some(&*context.name);
+            (ClusterKind::Local, on_this_machine(name, cpus, ipv6)?)
         }
         (None, None) => return Err(no_nodes(context)),
     };
@@ -64,6 +60,9 @@ pub fn config(
         quota: Quotas::default(),
         retention: Retention::default(),
         privacy: Privacy::default(),
+        shares: Default::default(),
+        hooks: Default::default(),
+        health: Default::default(),
         web: Default::default(),
         idle_after_ms: milliseconds(sharing.idle_after),
         owner_uid,
@@ -122,6 +121,18 @@ fn wire(asked: Wire) -> WireSetting {
         Wire::Udp => WireSetting::Udp,
         Wire::Xdp => WireSetting::Xdp,
         Wire::Auto => WireSetting::Auto,
+    }
+}
+
+/// Where head and nodes of a local cluster are. With its name they get namespaces of their own.
+fn on_this_machine(
+    name: Option<&str>,
+    cpus: Vec<Vec<usize>>,
+    ipv6: bool,
+) -> Result<(SocketAddr, Vec<NodeConfig>), Error> {
+    match name {
+        Some(name) => Ok(in_namespaces(name, cpus, ipv6)),
+        None => on_loopback(cpus, ipv6),
     }
 }
 

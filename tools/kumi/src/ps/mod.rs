@@ -222,7 +222,9 @@ fn reason_view(reason: &WaitReason) -> ReasonView {
             ReasonView { wanted: Some(wanted), free: Some(free), ..view }
         }
         WaitReason::ProcessorsFull { limit } => ReasonView { limit: Some(limit), ..view },
-        WaitReason::Behind { job } => ReasonView { job: Some(job.0), ..view },
+        WaitReason::Behind { job } | WaitReason::BehindShare { job } => {
+            ReasonView { job: Some(job.0), ..view }
+        }
         WaitReason::Preparing { ready, nodes } => {
             ReasonView { ready: Some(ready), nodes: Some(nodes), ..view }
         }

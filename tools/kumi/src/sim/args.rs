@@ -32,6 +32,10 @@ pub struct JobsArgs {
     /// When to ask the policy for placements if several events have the same time
     #[arg(long, value_enum, default_value_t = InstantArg::Batched)]
     pub instant: InstantArg,
+    /// Let jobs of users who have spent less go first, where half of what was spent is forgotten in this time, as 12h or 1d
+    /// [default: users do not count]
+    #[arg(long, value_name = "TIME", value_parser = parse::estimate)]
+    pub half_life: Option<Duration>,
     #[command(flatten)]
     pub output: OutputArgs,
 }

@@ -118,6 +118,7 @@ fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
         switch_ns: nanos(args.costs.switch_cost),
         launch_ns: nanos(args.costs.launch_cost),
         migration_ns: nanos(args.costs.migration_cost),
+        half_life_ns: args.half_life.map(nanos),
         instant: match args.instant {
             InstantArg::Batched => Instant::Batched,
             InstantArg::Single => Instant::Single,

@@ -2,6 +2,7 @@
 
 mod period;
 mod report;
+mod shares;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -24,6 +25,9 @@ pub struct UsageArgs {
     /// What has a line of its own
     #[arg(long, value_enum, default_value_t = UsageGrouping::User)]
     pub by: UsageGrouping,
+    /// Show instead what users have spent of their shares, those first whose jobs come first
+    #[arg(long, conflicts_with_all = ["user", "since", "until", "by"])]
+    pub shares: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -65,6 +69,9 @@ impl UsageArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &UsageArgs) -> Result<(), Error> {
+    if args.shares {
+        return shares::run(context, args.json).await;
+    }
     let query = args.query(crate::output::wall_ms())?;
     let mut client = context.connect().await?;
     let rows = client.usage(query.clone()).await?;
@@ -106,6 +113,7 @@ mod tests {
             ("--since 1h --until 2h", "the period is empty"),
             ("--since yesterday", "12h"),
             ("--by weather", "possible values: user, job, day"),
+            ("--shares --user ada", "cannot be used with"),
         ] {
             let error = query(&format!("kumi usage {words}")).unwrap_err();
             assert!(error.contains(says), "{words}: {error}");

@@ -25,7 +25,10 @@ mod tally;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use kumi_sched::{ClusterTime, JobId, Policy, ProcessorId, Request, Sharing, UserId};
+use kumi_sched::{
+    ClusterTime, FairPolicy, FairShares, JobId, Policy, ProcessorId, Request, ShareRules, Sharing,
+    UserId,
+};
 use serde::Serialize;
 
 use crate::error::SimError;
@@ -34,6 +37,10 @@ use crate::machine::Machine;
 use crate::policies::partitions;
 use tally::Tally;
 pub use tally::{Outcome, Sample};
+
+/// A job that has waited for so many half-lives goes before all others: by then little is left of what was spent before it came.
+/// The same as in a cluster that is not told otherwise.
+const OVERTAKEN_HALF_LIVES: u64 = 7;
 
 /// When the policy is asked for placements, if several things happen at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -70,6 +77,10 @@ pub struct Options {
     pub migration_ns: u64,
     /// When the policy is asked for placements.
     pub instant: Instant,
+    /// Jobs wait in the order of fair shares of their users, and half of what these have spent is forgotten in this time. `None`:
+    /// in the order of the policy alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_life_ns: Option<u64>,
     /// Interval of the samples of the time line; `None`: none are taken.
     pub sample_ns: Option<u64>,
 }
@@ -97,6 +108,7 @@ impl Options {
             launch_ns: 0,
             migration_ns: 0,
             instant: Instant::Batched,
+            half_life_ns: None,
             sample_ns: None,
         }
     }
@@ -126,6 +138,15 @@ impl Options {
         }
         if self.launch_ns.max(self.migration_ns) > LONGEST_S * SECOND {
             return wrong("--launch-cost", self.launch_ns, "31 years are the most");
+        }
+        if let Some(half_life) = self.half_life_ns
+            && !(SECOND..=LONGEST_S * SECOND).contains(&half_life)
+        {
+            return wrong(
+                "--half-life",
+                half_life,
+                "it is in ns: give 1s or more, 31 years at most",
+            );
         }
         if self.sample_ns == Some(0) {
             return wrong("--sample", 0, "give an interval above 0");
@@ -241,6 +262,11 @@ pub(crate) fn run_watched(
 ) -> Result<Outcome, SimError> {
     options.check()?;
     workload.check(options.procs)?;
+    let shares = options.half_life_ns.map(|half_life_ns| {
+        let overtaken_ns = half_life_ns.saturating_mul(OVERTAKEN_HALF_LIVES);
+        FairShares::new(ShareRules { half_life_ns, overtaken_ns })
+    });
+    let policy: &mut dyn Policy = &mut FairPolicy::new(policy, shares);
     let machine = Machine::new(options, policy.arity());
     machine.nodes().for_each(|node| policy.add_node(&node));
     let grain = match policy.sharing() {

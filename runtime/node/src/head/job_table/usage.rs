@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kumi_control::message::{JobRecord, JobState, JobUsage, JobUse, PartUse, UsageBy, UsageQuery};
+use kumi_control::shares::SpentBefore;
 use kumi_control::usage::UsageTally;
 use kumi_sched::JobId;
 use rusqlite::{Connection, OpenFlags, Row, Transaction, TransactionBehavior, params};
@@ -22,6 +23,10 @@ pub(crate) struct UsageRetention {
     pub(crate) jobs: u64,
 }
 
+/// How many half-lives back something spent counts: a millionth is left then.
+const HALF_LIVES: u64 = 20;
+/// Spans of a half-life in which what was spent is taken together.
+const SPANS_OF_HALF_LIFE: u64 = 64;
 /// Between looks for accounts that are too old or too many.
 const TRIM: Duration = Duration::from_secs(3_600);
 
@@ -45,11 +50,12 @@ const CREATE: &str = "CREATE TABLE usage (
          memory INTEGER,
          measured_nodes INTEGER NOT NULL,
          outcome TEXT NOT NULL,
-         held_before_us INTEGER NOT NULL DEFAULT 0
+         held_before_us INTEGER NOT NULL DEFAULT 0,
+         spent_us INTEGER NOT NULL DEFAULT 0
      ) STRICT;
      CREATE INDEX usage_ended ON usage (ended_ms);";
 
-const COLUMNS: &str = "job, uid, user, name, ranks, nodes, processors, submitted_ms, started_ms, ended_ms, turns_us, used_us, memory, measured_nodes, outcome, held_before_us";
+const COLUMNS: &str = "job, uid, user, name, ranks, nodes, processors, submitted_ms, started_ms, ended_ms, turns_us, used_us, memory, measured_nodes, outcome, held_before_us, spent_us";
 
 /// What SQLite has of a count; more than it can hold is as much as it can hold.
 fn stored(value: u64) -> i64 {
@@ -59,13 +65,7 @@ fn stored(value: u64) -> i64 {
 /// Makes the table if there is none, with the jobs that are over already. Nobody has measured what those used.
 pub(super) fn open(connection: &mut Connection) -> Result<(), TableError> {
     if connection.table_exists(None, "usage")? {
-        // Tables of earlier builds do not say what earlier starts held.
-        if !connection.column_exists(None, "usage", "held_before_us")? {
-            connection.execute_batch(
-                "ALTER TABLE usage ADD COLUMN held_before_us INTEGER NOT NULL DEFAULT 0",
-            )?;
-        }
-        return Ok(());
+        return add_columns(connection);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(CREATE)?;
@@ -81,13 +81,52 @@ pub(super) fn open(connection: &mut Connection) -> Result<(), TableError> {
     Ok(transaction.commit()?)
 }
 
+/// Adds columns to a table that was made by an earlier build, which did not know of them.
+fn add_columns(connection: &Connection) -> Result<(), TableError> {
+    for column in ["held_before_us", "spent_us"] {
+        if !connection.column_exists(None, "usage", column)? {
+            connection.execute_batch(&format!(
+                "ALTER TABLE usage ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// What users spent of their shares before now, as far as it counts yet. What ended about the same time is taken together, so
+/// that there are few however many jobs there were.
+pub(super) fn spent(
+    connection: &Connection,
+    half_life_ms: u64,
+    now_ms: u64,
+) -> Result<Vec<SpentBefore>, TableError> {
+    let together = (half_life_ms / SPANS_OF_HALF_LIFE).max(1);
+    let since = now_ms.saturating_sub(half_life_ms.saturating_mul(HALF_LIVES));
+    let mut select = connection.prepare(
+        "SELECT uid, max(user), max(ended_ms), CAST(total(spent_us) AS INTEGER) FROM usage
+             WHERE ended_ms >= ?1 AND spent_us > 0 GROUP BY uid, ended_ms / ?2",
+    )?;
+    let mut rows = select.query(params![stored(since), stored(together)])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        let count = |value: i64| u64::try_from(value).unwrap_or(0);
+        all.push(SpentBefore {
+            uid: row.get(0)?,
+            user: row.get(1)?,
+            at_ms: count(row.get(2)?),
+            spent_us: count(row.get(3)?),
+        });
+    }
+    Ok(all)
+}
+
 /// Writes the account of a job, if it is over.
 pub(super) fn add(transaction: &Transaction<'_>, record: &JobRecord) -> Result<(), TableError> {
     let (JobState::Ended(_), Some(ended)) = (&record.state, record.ended_ms) else { return Ok(()) };
     let usage = JobUsage::of(record, record.used);
-    let JobUse { processors, measured, nodes, held_before_us } = usage.used;
+    let JobUse { processors, measured, nodes, held_before_us, spent_us } = usage.used;
     let mut insert = transaction.prepare_cached(&format!(
-        "INSERT OR REPLACE INTO usage ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
+        "INSERT OR REPLACE INTO usage ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
     ))?;
     insert.execute(params![
         number(usage.job),
@@ -106,6 +145,7 @@ pub(super) fn add(transaction: &Transaction<'_>, record: &JobRecord) -> Result<(
         nodes,
         usage.outcome,
         stored(held_before_us),
+        stored(spent_us),
     ])?;
     Ok(())
 }
@@ -189,6 +229,7 @@ fn usage_of(row: &Row<'_>) -> Result<JobUsage, TableError> {
             },
             nodes: row.get(13)?,
             held_before_us: count(row.get(15)?)?,
+            spent_us: count(row.get(16)?)?,
         },
         outcome: row.get(14)?,
     })
@@ -212,7 +253,13 @@ mod tests {
         record.started_ms = Some(ended_ms - 1_000);
         record.ended_ms = Some(ended_ms);
         let measured = PartUse { turns_us: 7, used_us: job, memory: Some(9) };
-        record.used = JobUse { processors: 2, measured, nodes: 0, held_before_us: 500_000 };
+        record.used = JobUse {
+            processors: 2,
+            measured,
+            nodes: 0,
+            held_before_us: 500_000,
+            spent_us: 1_000 * job,
+        };
         record
     }
 
@@ -242,6 +289,26 @@ mod tests {
         let expected = JobUsage::of(&over(1, DAY), over(1, DAY).used);
         assert_eq!(job.job.as_ref(), Some(&expected), "all of it comes back");
         drop(table);
+    }
+
+    #[test]
+    fn what_users_spent_is_summed_up_and_a_table_without_it_gets_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut table = JobTable::open(&path).unwrap();
+        // Half-lives of 64 days: what ended on one day is taken together.
+        table.persist(&[over(1, DAY), over(2, DAY + 1), over(3, 9 * DAY)]).unwrap();
+        let spent = table.spent(64 * DAY, 10 * DAY).unwrap();
+        let found: Vec<_> = spent.iter().map(|of| (of.uid, of.at_ms, of.spent_us)).collect();
+        assert_eq!(found, [(1, DAY + 1, 3_000), (1, 9 * DAY, 3_000)]);
+        assert_eq!(spent[0].user, "u");
+        assert_eq!(table.spent(DAY / 20, 10 * DAY + 1).unwrap(), [], "long ago");
+        table.connection.execute_batch("ALTER TABLE usage DROP COLUMN spent_us").unwrap();
+        drop(table);
+        let mut table = JobTable::open(&path).unwrap();
+        assert_eq!(table.spent(DAY, 10 * DAY).unwrap(), []);
+        table.persist(&[over(4, 9 * DAY)]).unwrap();
+        assert_eq!(table.spent(DAY, 10 * DAY).unwrap().len(), 1);
     }
 
     #[test]

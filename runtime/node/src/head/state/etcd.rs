@@ -15,6 +15,7 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use kumi_control::message::{CONTROL_VERSION, JobRecord, Revocation};
+use kumi_control::shares::SpentBefore;
 use kumi_etcd::api::{self, Change, Pair};
 use kumi_etcd::{Etcd, EtcdError, Gateway, Leadership, OrderedWrites};
 use kumi_sched::JobId;
@@ -256,7 +257,8 @@ impl Records {
             Some(value) => postcard::from_bytes::<Vec<Revocation>>(&value)
                 .map_err(|_| EtcdError::Content(key))?,
         };
-        Ok(KnownState { records, revoked, term: Some(self.begin_term().await?) })
+        let term = Some(self.begin_term().await?);
+        Ok(KnownState { records, revoked, term, spent: Vec::new() })
     }
 
     /// Counts this term, and reads what jobs had written before.
@@ -306,6 +308,11 @@ impl StateStore for EtcdTable {
         // Jobs that ended while another head led.
         self.accounts.account_for(&known.records)?;
         Ok(known)
+    }
+
+    /// The accounts of this machine have all jobs that ended here, and those whose records are kept.
+    fn spent(&self, half_life_ms: u64, now_ms: u64) -> Result<Vec<SpentBefore>, TableError> {
+        self.accounts.spent(half_life_ms, now_ms)
     }
 
     fn persist(&mut self, batch: &Batch) -> Result<(), TableError> {

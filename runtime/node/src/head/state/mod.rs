@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kumi_control::message::{JobRecord, Revocation};
+use kumi_control::shares::SpentBefore;
 use kumi_sched::JobId;
 
 use super::job_table::{JobTable, TableError, UsageRetention};
@@ -40,6 +41,8 @@ pub(super) struct KnownState {
     pub(super) revoked: Vec<Revocation>,
     /// Which term of all heads this one is; none if there is only one head.
     pub(super) term: Option<TermOutput>,
+    /// What users spent of their shares, if they have any.
+    pub(super) spent: Vec<SpentBefore>,
 }
 
 /// What a head has to know of the output of jobs in earlier terms.
@@ -58,6 +61,12 @@ pub(super) trait StateStore {
     /// # Errors
     /// It cannot be read.
     fn load(&mut self) -> Result<KnownState, TableError>;
+
+    /// What users spent of their shares before now, as far as it counts yet with this half-life.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn spent(&self, half_life_ms: u64, now_ms: u64) -> Result<Vec<SpentBefore>, TableError>;
 
     /// Makes a batch durable, in one step.
     ///
@@ -123,6 +132,10 @@ impl StatePlace {
 impl StateStore for JobTable {
     fn load(&mut self) -> Result<KnownState, TableError> {
         Ok(KnownState { records: JobTable::load(self)?, ..KnownState::default() })
+    }
+
+    fn spent(&self, half_life_ms: u64, now_ms: u64) -> Result<Vec<SpentBefore>, TableError> {
+        JobTable::spent(self, half_life_ms, now_ms)
     }
 
     /// The list of revoked certificates is in a file of its own, and the output of all jobs on the same disk.
