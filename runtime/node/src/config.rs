@@ -100,6 +100,10 @@ pub struct ClusterConfig {
     /// nodes are here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
+    /// How long ranks run on without their node's daemon, in milliseconds: so a daemon can be started again under them. 0: they
+    /// end with it, as without the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_ms: Option<u64>,
     /// How long nodes go on without the head, in milliseconds. Without it 5 minutes on real hosts, 15 s where all nodes are
     /// here.
     #[serde(default, skip_serializing_if = "Option::is_none")]

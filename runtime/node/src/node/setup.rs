@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use super::backpressure::Backpressure;
+use super::keeping::{AdoptedTask, adopt};
 use super::{Shared, TreeEvent, clients, groups, memory, tree};
 use crate::cgroup::NodeGroups;
 use crate::client::refusal;
@@ -29,18 +30,21 @@ use crate::clock::SharedClock;
 use crate::config::{ClusterConfig, NodeConfig, on_link};
 use crate::exit::{ExitCode, Failure};
 use crate::fill;
+use crate::job::adoption::{Survivor, end_keepers, survivors};
 use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
+use crate::keep::KeepSetting;
+use crate::keep::life::NodeLife;
 use crate::limits;
 use crate::listening;
 use crate::paths;
 use crate::service;
 use crate::switch::{SliceMeasure, Switcher};
 use crate::tls::{Credentials, Identity};
-use crate::watch::Watcher;
+use crate::watch::{AwaitedDaemon, Watcher};
 use crate::wire;
 
 /// Events that may wait for the main loop before their senders do.
@@ -64,8 +68,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Removes them, and the node's control groups.
-    pub(super) fn remove(&self) {
+    /// Removes them, and the node's control groups unless jobs are left in these.
+    pub(super) fn remove(&self, leaves_jobs: bool) {
         for path in [&self.socket, &self.pid] {
             if let Err(error) = fs::remove_file(path)
                 && error.kind() != io::ErrorKind::NotFound
@@ -73,7 +77,7 @@ impl Files {
                 tracing::warn!(path = %path.display(), %error, "a file is left");
             }
         }
-        if let Some(groups) = &self.groups {
+        if let Some(groups) = self.groups.as_ref().filter(|_| !leaves_jobs) {
             if let Err(error) = groups.destroy(Duration::from_secs(1)) {
                 tracing::error!(groups = ?groups.paths(), %error, "a control group is left");
             }
@@ -99,6 +103,10 @@ pub(crate) struct Started {
     pub(super) sample_peers: usize,
     /// Where figures are served, and the cluster's name for them.
     pub(super) metrics: Option<(TcpListener, String)>,
+    /// Jobs of a former daemon.
+    pub(super) adopted: Vec<AdoptedTask>,
+    /// What is left to the next one.
+    pub(super) life: Option<NodeLife>,
 }
 
 /// What the node has of its machine, and who looks after that.
@@ -122,12 +130,13 @@ impl MachineShare {
         own: &NodeConfig,
         node: NodeId,
         clock: &SharedClock,
+        (kept, successor): (&[String], Option<AwaitedDaemon>),
     ) -> Result<Self, Failure> {
         raise_open_files();
         let (executable, cpus) = (own_file()?, processors(&own.cpus)?);
         let (memory, mut limits) = (memory::of_node(config, own), Vec::new());
-        let groups = groups::make(config, own, node, (&cpus, &memory), &mut limits);
-        let (watcher, devices) = watch_groups(&executable, own, groups.as_ref())?;
+        let groups = groups::make(config, own, node, (&cpus, &memory), kept, &mut limits);
+        let (watcher, devices) = watch_groups(&executable, own, groups.as_ref(), successor)?;
         let (measured, slices) = fill::measurements();
         let on = (&*cpus, measured);
         let (page, switcher) = start_switcher(config, node, clock, on, &mut limits)?;
@@ -167,7 +176,10 @@ impl Started {
         let pid = paths::node_pid(dir, node);
         let (scope, listener) = listen(&own, &pid).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
-        let share = MachineShare::take(&config, &own, node, &shared.clock)?;
+        let (keep, life, survivors) = former_daemon(&config, dir, node).await?;
+        let names: Vec<String> = survivors.iter().map(Survivor::group_name).collect();
+        let successor = keep.as_ref().zip(life.as_ref()).map(successor);
+        let share = MachineShare::take(&config, &own, node, &shared.clock, (&names, successor))?;
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
@@ -195,6 +207,8 @@ impl Started {
             events: job_sender,
             way_up,
             page: share.page,
+            keep,
+            kept: RefCell::default(),
             live: RefCell::default(),
             kept_traces: RefCell::default(),
         });
@@ -204,7 +218,10 @@ impl Started {
         let socket = paths::node_socket(dir, node);
         begin(&socket, &pid, listener, tree)?;
         say_ready(&services, &own, &description);
+        let adopted = adopt(&services, survivors);
         Ok(Self {
+            adopted,
+            life,
             services,
             shared,
             description,
@@ -222,6 +239,31 @@ impl Started {
     }
 }
 
+/// How jobs are kept, what a former daemon left beside them, and its jobs that run.
+async fn former_daemon(
+    config: &ClusterConfig,
+    dir: &Path,
+    node: NodeId,
+) -> Result<(Option<KeepSetting>, Option<NodeLife>, Vec<Survivor>), Failure> {
+    let folder = paths::keepers(dir, node);
+    let Some(patience) = config.keep() else {
+        // It may have been configured until now.
+        end_keepers(&folder).await;
+        return Ok((None, None, Vec::new()));
+    };
+    let life = NodeLife::begin(paths::node_life(dir, node));
+    let life = life.map_err(failure(ExitCode::Io, "what a former daemon left cannot be read"))?;
+    let keep = KeepSetting { cluster: dir.to_owned(), folder, patience };
+    let survivors = survivors(&keep, node).await;
+    Ok((Some(keep), Some(life), survivors))
+}
+
+/// The daemon that may come after this one.
+fn successor((keep, life): (&KeepSetting, &NodeLife)) -> AwaitedDaemon {
+    let (life, number) = (life.path().to_owned(), life.number());
+    AwaitedDaemon { patience: keep.patience, life, number }
+}
+
 fn say_ready(services: &NodeServices, own: &NodeConfig, said: &NodeDescription) {
     let (node, address) = (services.node, own.endpoint());
     tracing::info!(%node, %address, max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?said.limits, "ready");
@@ -233,8 +275,9 @@ fn watch_groups(
     executable: &Path,
     own: &NodeConfig,
     groups: Option<&NodeGroups>,
+    successor: Option<AwaitedDaemon>,
 ) -> Result<(Watcher, DeviceLedger), Failure> {
-    let watcher = Watcher::start(executable, groups)
+    let watcher = Watcher::start(executable, groups, successor)
         .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
     Ok((watcher, groups::devices(own, groups)?))
 }

@@ -85,6 +85,7 @@ impl Cluster {
             silence_ms: None,
             grace_ms: None,
             lease_ms: Some(3_000),
+            keep_ms: None,
             owner_uid: nix::unistd::geteuid().as_raw(),
             root_jobs: true,
             metrics: None,
