@@ -458,12 +458,7 @@ impl World {
                 }
             }
             Event::HeadStarts => self.start_head(),
-            Event::HeadStalls => {
-                let long = self.scenario.faults.long_stalls;
-                let longest = if long { LONGEST_STALL } else { 2 * LEASE };
-                let time = self.random.within(500 * MS, longest);
-                self.head_stalls(time);
-            }
+            Event::HeadStalls => self.head_stalls_for_a_while(),
             Event::HeadWakes => self.head_wakes(),
             Event::HeadIsSilent => self.head_is_silent(),
             Event::NodeSleeps => self.some_node_sleeps(),
@@ -482,6 +477,13 @@ impl World {
             Event::Partition => self.partition(),
             Event::Heal => self.cut_off.clear(),
         }
+    }
+
+    fn head_stalls_for_a_while(&mut self) {
+        let long = self.scenario.faults.long_stalls;
+        let longest = if long { LONGEST_STALL } else { 2 * LEASE };
+        let time = self.random.within(500 * MS, longest);
+        self.head_stalls(time);
     }
 
     /// Ends all faults.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_control::agent::AgentEvent;
-use kumi_control::message::{JobSpec, NodeRanks, Stream};
+use kumi_control::message::{JobSpec, NodeRanks, Refusal, Stream};
 use kumi_net::SealKey;
 use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
 use kumi_net::segment::SegmentSpec;
@@ -17,7 +17,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::launch::{JobResources, RankEnds, RankProcess, RankStreams, terminal_of};
+use super::launch::{
+    JobResources, RankEnds, RankProcess, RankStreams, ShimProcesses, resources, terminal_of,
+};
 use super::process::Process;
 use super::run::{JobTask, TaskEvent};
 use super::streams::{CHUNK, Input};
@@ -26,19 +28,14 @@ use super::{JobEvent, NodeServices};
 use crate::cgroup::NodeGroups;
 use crate::keep::{
     Held, InputFile, JobRecord, JobState, KeepRequest, KeepSetting, KeptCommand, KeptJob,
-    OutputFile, Relay,
+    KeptPhase, OutputFile, Relay,
 };
 
 /// The group of version 2 for the keepers of a node's jobs.
 const HOME: &str = "keepers";
 
-/// What the shims of a job inherit together, the spec's file first; nothing to read; and the status pipe that stays here.
-pub(super) struct SharedDescriptors<'a> {
-    pub(super) shims: &'a [BorrowedFd<'a>; 3],
-    pub(super) null: BorrowedFd<'a>,
-    pub(super) folder: Option<&'a File>,
-    pub(super) status: &'a pipe::Receiver,
-}
+/// What the shims of a job inherit together, the spec's file first; nothing to read; the folder of their control group.
+type Shared<'a> = (&'a [BorrowedFd<'a>; 3], BorrowedFd<'a>, Option<&'a File>);
 
 /// The group of the node's keepers, made if need be.
 fn home(groups: &NodeGroups) -> io::Result<std::path::PathBuf> {
@@ -76,6 +73,15 @@ fn output_files(part: &NodeRanks) -> io::Result<Vec<((u32, Stream), OutputFile)>
     streams.map(|stream| Ok((stream, OutputFile::create()?))).collect()
 }
 
+/// Files that a keeper holds.
+struct KeptFiles {
+    record: OwnedFd,
+    state: JobState,
+    output: Vec<((u32, Stream), OutputFile)>,
+    input: Option<InputFile>,
+    relay: Option<Relay>,
+}
+
 /// A rank that is to be started, with both ends of its streams.
 struct Planned {
     streams: RankStreams,
@@ -91,16 +97,30 @@ impl JobResources {
 
     /// How the node keeps this job, if it does.
     pub(super) fn keeping<'s>(&self, services: &'s NodeServices) -> Option<&'s KeepSetting> {
-        services.keep.as_ref().filter(|_| self.can_be_kept())
+        services.kept.setting().filter(|_| self.can_be_kept())
     }
 
-    /// Starts the shims as children of a keeper, all or none.
+    /// Starts the shims as children of a keeper, all or none. They are let go and report through these pipes.
     pub(super) async fn spawn_kept(
         &self,
         services: &NodeServices,
         keep: &KeepSetting,
+        job: (&JobSpec, &NodeRanks),
+        shared: Shared<'_>,
+        (go, status): (pipe::Sender, pipe::Receiver),
+    ) -> Result<ShimProcesses, Refusal> {
+        let kept = self.spawn_by_keeper(services, keep, job, shared, &status).await;
+        let (ranks, kept) = kept.map_err(|error| resources("the ranks' processes", &error))?;
+        Ok(ShimProcesses { ranks, go, status, server: None, kept: Some(kept) })
+    }
+
+    async fn spawn_by_keeper(
+        &self,
+        services: &NodeServices,
+        keep: &KeepSetting,
         (spec, part): (&JobSpec, &NodeRanks),
-        shared: &SharedDescriptors<'_>,
+        (shims, null, folder): Shared<'_>,
+        status: &pipe::Receiver,
     ) -> io::Result<(Vec<RankProcess>, Rc<KeptJob>)> {
         let mut terminal =
             terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user)).transpose()?;
@@ -112,10 +132,10 @@ impl JobResources {
             ranks.push(Planned { streams, ends });
         }
         for (local, rank) in ranks.iter().enumerate() {
-            let given = rank.streams.given(&rank.ends, shared.null);
-            let files = self.inherited_by(services, local, shared.shims);
+            let given = rank.streams.given(&rank.ends, null);
+            let files = self.inherited_by(services, local, shims);
             commands.push(KeptCommand {
-                arguments: Self::shim_arguments(shared.shims, local),
+                arguments: Self::shim_arguments(shims, local),
                 streams: given.map(|file| file.as_raw_fd()),
                 inherited: files.iter().map(AsRawFd::as_raw_fd).collect(),
                 session: matches!(rank.streams, RankStreams::Terminal(_)),
@@ -126,23 +146,8 @@ impl JobResources {
         let output = output_files(part)?;
         let input = (part.first == 0).then(InputFile::create).transpose()?;
         let relay = has_terminal.then(Relay::create).transpose()?;
-        let mut held = vec![
-            (Held::Record, record.as_fd()),
-            (Held::State, state.as_fd()),
-            (Held::Status, shared.status.as_fd()),
-        ];
-        held.extend((0..).map(Held::Segment).zip(self.files.of_daemon()));
-        held.extend((0..).zip(self.traces.files()).map(|(at, file)| (Held::Trace(at), file)));
-        let files = output.iter().map(|((rank, stream), file)| (*rank, *stream, file.as_fd()));
-        held.extend(files.map(|(rank, stream, file)| (Held::Output(rank, stream), file)));
-        held.extend(
-            input
-                .iter()
-                .flat_map(|input| [Held::InputEnd, Held::InputNext].into_iter().zip(input.files())),
-        );
-        held.extend(relay.iter().flat_map(|relay| {
-            [(Held::RelayOut, relay.out.as_fd()), (Held::RelayIn, relay.into.as_fd())]
-        }));
+        let kept = KeptFiles { record, state, output, input, relay };
+        let mut held = self.held(&kept, status);
         for (rank, planned) in (part.first..).zip(&ranks) {
             held.extend(planned.streams.held(rank));
         }
@@ -154,19 +159,46 @@ impl JobResources {
             folder: &keep.folder,
             job: spec.job,
             patience: keep.patience,
-            group: shared.folder.map(AsFd::as_fd).zip(group.as_deref()),
+            group: folder.map(AsFd::as_fd).zip(group.as_deref()),
             home,
             commands,
             held,
             inherited,
         };
         let (link, processes) = request.start().await?;
+        let KeptFiles { state, output, input, relay, .. } = kept;
         let kept = KeptJob { link, state, output: output.into_iter().collect(), input, relay };
         let process = |(process, planned): (_, Planned)| RankProcess {
             process: Process::Kept(process),
             streams: planned.streams,
         };
         Ok((processes.into_iter().zip(ranks).map(process).collect(), Rc::new(kept)))
+    }
+
+    /// What a keeper holds, beside the streams of the ranks.
+    fn held<'a>(
+        &'a self,
+        kept: &'a KeptFiles,
+        status: &'a pipe::Receiver,
+    ) -> Vec<(Held, BorrowedFd<'a>)> {
+        let mut held = vec![
+            (Held::Record, kept.record.as_fd()),
+            (Held::State, kept.state.as_fd()),
+            (Held::Status, status.as_fd()),
+        ];
+        held.extend((0..).map(Held::Segment).zip(self.files.of_daemon()));
+        held.extend((0..).zip(self.traces.files()).map(|(at, file)| (Held::Trace(at), file)));
+        let files = kept.output.iter().map(|((rank, stream), file)| (*rank, *stream, file.as_fd()));
+        held.extend(files.map(|(rank, stream, file)| (Held::Output(rank, stream), file)));
+        held.extend(
+            kept.input
+                .iter()
+                .flat_map(|input| [Held::InputEnd, Held::InputNext].into_iter().zip(input.files())),
+        );
+        held.extend(kept.relay.iter().flat_map(|relay| {
+            [(Held::RelayOut, relay.out.as_fd()), (Held::RelayIn, relay.into.as_fd())]
+        }));
+        held
     }
 
     fn record(&self, spec: &JobSpec, part: &NodeRanks) -> io::Result<OwnedFd> {
@@ -309,6 +341,24 @@ pub(super) async fn feed(
 }
 
 impl JobTask {
+    /// What a later daemon is to know of how far the job is.
+    pub(super) fn keep_phase(&self, phase: KeptPhase) {
+        if let Some(kept) = &self.kept
+            && let Err(error) = kept.state.set_phase(phase)
+        {
+            tracing::error!(job = %self.job, %error, "a later daemon cannot go on with the job");
+        }
+    }
+
+    /// The same of its being killed.
+    pub(super) fn keep_kill(&self) {
+        if let Some(kept) = &self.kept
+            && let Err(error) = kept.state.set_killed()
+        {
+            tracing::error!(job = %self.job, %error, "a later daemon will not know that the job is killed");
+        }
+    }
+
     /// Output of this daemon's own, among what a rank writes.
     pub(super) async fn put(&self, rank: u32, stream: Stream, data: Vec<u8>) {
         let job = self.job;

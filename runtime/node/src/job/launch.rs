@@ -20,7 +20,7 @@ use tokio::net::unix::pipe;
 
 use super::adoption::group_name;
 use super::devices::JobDevices;
-use super::kept::{SharedDescriptors, segment_sizes, segment_spec};
+use super::kept::{segment_sizes, segment_spec};
 use super::mpi::environment::is_foreign;
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::process::{self, Process};
@@ -269,16 +269,11 @@ impl JobResources {
             server: false,
         };
         let file = spec_file(&shim).map_err(failed)?;
-        let null = File::open("/dev/null").map_err(failed)?;
-        let folder = self.control.as_ref().map(|groups| groups.main().open_folder());
-        let folder = folder.transpose().map_err(failed)?;
+        let (null, folder) = self.null_and_folder().map_err(failed)?;
         let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
         if let Some(keep) = self.keeping(services) {
-            let (null, folder) = (null.as_fd(), folder.as_ref());
-            let shared = SharedDescriptors { shims: &shared, null, folder, status: &status };
-            let kept = self.spawn_kept(services, keep, (spec, part), &shared).await;
-            let (ranks, kept) = kept.map_err(failed)?;
-            return Ok(ShimProcesses { ranks, go, status, server: None, kept: Some(kept) });
+            let shared = (&shared, null.as_fd(), folder.as_ref());
+            return self.spawn_kept(services, keep, (spec, part), shared, (go, status)).await;
         }
         let server = self.start_server(
             services,
@@ -298,6 +293,12 @@ impl JobResources {
                 Err(failed(error))
             }
         }
+    }
+
+    /// Nothing to read, and the folder of the job's control group.
+    fn null_and_folder(&self) -> io::Result<(File, Option<File>)> {
+        let folder = self.control.as_ref().map(|groups| groups.main().open_folder());
+        Ok((File::open("/dev/null")?, folder.transpose()?))
     }
 
     /// Spawns the ranks' shims, all or none.

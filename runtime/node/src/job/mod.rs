@@ -45,7 +45,7 @@ use tokio::sync::mpsc;
 
 use crate::cgroup::{JobGroups, NodeGroups};
 use crate::config::JobDefaults;
-use crate::keep::{KeepSetting, KeptJob};
+use crate::keep::KeptJobs;
 use crate::names::NameService;
 use crate::node::WayUp;
 use crate::switch::{JobTurns, Switcher};
@@ -232,10 +232,8 @@ pub struct NodeServices {
     pub way_up: WayUp,
     /// Page of the node's and the cluster's state for ranks, if the system supports it.
     pub page: Option<Arc<NodePage>>,
-    /// How jobs are kept, if they are.
-    pub(crate) keep: Option<KeepSetting>,
     /// Jobs that have a keeper.
-    pub(crate) kept: RefCell<BTreeMap<JobId, Rc<KeptJob>>>,
+    pub(crate) kept: KeptJobs,
     /// Jobs to be sampled.
     pub live: RefCell<BTreeMap<JobId, LiveJob>>,
     /// Traces of jobs that are over.

@@ -1,5 +1,7 @@
 //! Task of one job on this node.
 
+mod assembly;
+
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,8 +12,6 @@ use kumi_control::agent::AgentEvent;
 use kumi_control::message::{
     JobSpec, NodeRanks, RankAddress, RankStatus, Refusal, RefusalKind, Stream,
 };
-use kumi_net::disclosure::JobPage;
-use kumi_net::segment::Segment;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncWriteExt};
@@ -24,17 +24,16 @@ use super::admission::{LaunchAborted, find_program};
 use super::cleanup::destroy;
 use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses};
-use super::limits::{not_enforced, share_of};
+use super::limits::not_enforced;
 use super::memory_kills::{self, LOOK, MemoryKills};
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::mpi_task::MpiTask;
 use super::shim::{SERVER, ShimReport, read_reports};
 use super::streams::{Input, pump};
 use super::terminal::Terminal;
-use super::traces::JobTraces;
 use super::unkillable::KillWatch;
 use super::usage::UseMeter;
-use super::{JobCommand, JobEvent, LiveJob, NodeServices};
+use super::{JobCommand, JobEvent, NodeServices};
 use crate::cgroup::JobGroups;
 use crate::client::refusal;
 use crate::config::on_link;
@@ -55,6 +54,8 @@ pub(super) enum TaskEvent {
     /// A shim ended a while ago, and if it had a reason it has come.
     Silent(usize, RankStatus),
 }
+
+pub(super) use assembly::JobParts;
 
 /// How long after the end of a shim its report is waited for.
 const REPORT_LAG: Duration = Duration::from_millis(20);
@@ -83,18 +84,6 @@ pub(super) async fn run(
             let _ = services.events.send(JobEvent::Gone(job)).await;
         }
     }
-}
-
-/// What a job has here beside its processes.
-pub(super) struct JobParts {
-    pub(super) control: Option<JobGroups>,
-    pub(super) devices: JobDevices,
-    pub(super) segment: Segment,
-    pub(super) page: Option<JobPage>,
-    pub(super) traces: JobTraces,
-    pub(super) prepared: kumi_control::message::PreparedRanks,
-    pub(super) wires: JobWires,
-    pub(super) kept: Option<Rc<KeptJob>>,
 }
 
 /// A job that has processes.
@@ -162,63 +151,6 @@ impl JobTask {
             task.say(note).await;
         }
         Ok(task)
-    }
-
-    /// The task of a job with these processes, which it attends to.
-    pub(super) fn assemble(
-        services: &Rc<NodeServices>,
-        (spec, part): (&JobSpec, &NodeRanks),
-        had: JobParts,
-        (ranks, status): (Vec<RankProcess>, pipe::Receiver),
-    ) -> (Self, mpsc::UnboundedSender<TaskEvent>) {
-        let JobParts { control, devices, segment, page, traces, prepared, wires, kept } = had;
-        let count = ranks.len();
-        let share = share_of(services, spec, part);
-        let name = (spec.request.name.clone(), spec.request.resources.fill, share);
-        let (tell, parts) = mpsc::unbounded_channel();
-        let groups = Arc::new(ranks.iter().map(RankProcess::group).collect());
-        let (memory, processes) = ((segment, traces), (control.clone(), Arc::clone(&groups)));
-        let live = LiveJob::new(name, part.first, memory, page, processes);
-        services.live.borrow_mut().insert(spec.job, live);
-        if let Some(kept) = &kept {
-            services.kept.borrow_mut().insert(spec.job, Rc::clone(kept));
-        }
-        let mut task = Self {
-            services: Rc::clone(services),
-            job: spec.job,
-            first: part.first,
-            has_other_nodes: spec.layout.len() > 1,
-            control,
-            devices: Some(devices),
-            memory_kills: MemoryKills::default(),
-            kill_watch: KillWatch::default(),
-            use_meter: UseMeter::default(),
-            groups,
-            input: Input::none(),
-            terminal: None,
-            go: None,
-            parts,
-            tell: tell.clone(),
-            mpi: None,
-            addresses: prepared,
-            wires,
-            unready: count,
-            prepared: false,
-            started: false,
-            launched: false,
-            killed: false,
-            failed: None,
-            early: Vec::new(),
-            running: count,
-            open_pipes: 0,
-            readers: Vec::new(),
-            kept,
-        };
-        tokio::task::spawn_local(pass_reports(status, tell.clone()));
-        for (index, rank) in ranks.into_iter().enumerate() {
-            task.attend(index, rank, &tell);
-        }
-        (task, tell)
     }
 
     /// Starts the tasks that wait for a rank and read its output.
@@ -525,15 +457,6 @@ impl JobTask {
         self.keep_phase(KeptPhase::Started);
     }
 
-    /// What a later daemon is to know of how far the job is.
-    fn keep_phase(&self, phase: KeptPhase) {
-        if let Some(kept) = &self.kept
-            && let Err(error) = kept.state.set_phase(phase)
-        {
-            tracing::error!(job = %self.job, %error, "a later daemon cannot go on with the job");
-        }
-    }
-
     /// From now on the switching thread keeps it from the processors outside its turns.
     fn hand_over(&self, stopper: Stopper) {
         self.hand_over_with(stopper, false);
@@ -600,11 +523,7 @@ impl JobTask {
 
     pub(super) fn kill(&mut self) {
         self.killed = true;
-        if let Some(kept) = &self.kept
-            && let Err(error) = kept.state.set_killed()
-        {
-            tracing::error!(job = %self.job, %error, "a later daemon will not know that the job is killed");
-        }
+        self.keep_kill();
         self.kill_ranks();
     }
 

@@ -24,15 +24,17 @@ pub(crate) use message::{Held, KeptCommand};
 pub(crate) use output::{OutputFile, Relay};
 pub(crate) use record::{JobRecord, JobState, KeptPhase};
 
+use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_control::message::{KeptOutput, Stream};
+use kumi_sched::JobId;
 
 /// How jobs are kept on a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct KeepSetting {
     /// The cluster's directory.
     pub(crate) cluster: PathBuf,
@@ -40,6 +42,33 @@ pub(crate) struct KeepSetting {
     pub(crate) folder: PathBuf,
     /// How long ranks go on without a daemon.
     pub(crate) patience: Duration,
+}
+
+/// The jobs of a node that have keepers.
+#[derive(Debug)]
+pub(crate) struct KeptJobs {
+    /// None if jobs end with their daemon.
+    setting: Option<KeepSetting>,
+    jobs: RefCell<BTreeMap<JobId, Rc<KeptJob>>>,
+}
+
+impl KeptJobs {
+    pub(crate) fn new(setting: Option<KeepSetting>) -> Self {
+        Self { setting, jobs: RefCell::default() }
+    }
+
+    /// How jobs are kept, if they are.
+    pub(crate) fn setting(&self) -> Option<&KeepSetting> {
+        self.setting.as_ref()
+    }
+
+    pub(crate) fn borrow(&self) -> Ref<'_, BTreeMap<JobId, Rc<KeptJob>>> {
+        self.jobs.borrow()
+    }
+
+    pub(crate) fn borrow_mut(&self) -> RefMut<'_, BTreeMap<JobId, Rc<KeptJob>>> {
+        self.jobs.borrow_mut()
+    }
 }
 
 /// A job that has a keeper, until the head has recorded its end.

@@ -2,20 +2,25 @@
 //! their output, and those that it leaves to its successor.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::rc::Rc;
 
 use kumi_control::message::{Command, Down};
-use kumi_sched::JobId;
+use kumi_sched::{JobId, NodeId};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{JobEntry, NodeDaemon};
 use crate::clock;
-use crate::job::adoption::Survivor;
+use crate::config::ClusterConfig;
+use crate::exit::{ExitCode, Failure};
+use crate::job::adoption::{Survivor, end_keepers, survivors};
 use crate::job::kept::RELEASE_PATIENCE;
 use crate::job::{JobCommand, NodeServices};
-use crate::keep::KeptPhase;
 use crate::keep::life::NodeLife;
+use crate::keep::{KeepSetting, KeptJobs, KeptPhase};
+use crate::paths;
+use crate::watch::AwaitedDaemon;
 use kumi_control::agent::AdoptedJob;
 
 /// What the daemon has to do with keepers.
@@ -38,20 +43,70 @@ impl Keeping {
 /// A job that this daemon goes on with.
 pub(crate) type AdoptedTask = (mpsc::UnboundedSender<JobCommand>, AdoptedJob);
 
-/// Goes on with jobs of the former daemon. What cannot be gone on with is ended.
-pub(crate) fn adopt(services: &Rc<NodeServices>, survivors: Vec<Survivor>) -> Vec<AdoptedTask> {
-    let mut adopted = Vec::new();
-    for survivor in survivors {
-        let (job, link) = (survivor.job(), survivor.link());
-        match survivor.adopt(services) {
-            Ok(task) => adopted.push(task),
-            Err(why) => {
-                tracing::error!(%job, why, "a job of the former daemon is ended");
-                link.release();
+/// What a former daemon of the node has left, and how this one leaves it to the next.
+pub(super) struct FormerDaemon {
+    /// None if jobs end with their daemon.
+    own: Option<(KeepSetting, NodeLife)>,
+    survivors: Vec<Survivor>,
+}
+
+impl FormerDaemon {
+    /// Takes its place: its watcher ends nothing from now on. To be called when no other daemon can be there.
+    ///
+    /// # Errors
+    /// What it left cannot be read or written.
+    pub(super) async fn find(
+        config: &ClusterConfig,
+        dir: &Path,
+        node: NodeId,
+    ) -> Result<Self, Failure> {
+        let folder = paths::keepers(dir, node);
+        let Some(patience) = config.keep() else {
+            // It may have been configured until now.
+            end_keepers(&folder).await;
+            return Ok(Self { own: None, survivors: Vec::new() });
+        };
+        let life = NodeLife::begin(paths::node_life(dir, node)).map_err(|error| {
+            let message = format!("what the node's former daemon left cannot be read: {error}");
+            Failure::new(ExitCode::Io, message)
+        })?;
+        let keep = KeepSetting { cluster: dir.to_owned(), folder, patience };
+        let survivors = survivors(&keep, node).await;
+        Ok(Self { own: Some((keep, life)), survivors })
+    }
+
+    /// How jobs are kept; none are yet.
+    pub(super) fn kept_jobs(&self) -> KeptJobs {
+        KeptJobs::new(self.own.as_ref().map(|(keep, _)| keep.clone()))
+    }
+
+    /// The daemon that may come after this one.
+    pub(super) fn successor(&self) -> Option<AwaitedDaemon> {
+        let (keep, life) = self.own.as_ref()?;
+        let (life, number) = (life.path().to_owned(), life.number());
+        Some(AwaitedDaemon { patience: keep.patience, life, number })
+    }
+
+    /// Names of the control groups of jobs that run on.
+    pub(super) fn groups(&self) -> Vec<String> {
+        self.survivors.iter().map(Survivor::group_name).collect()
+    }
+
+    /// Goes on with its jobs. What cannot be gone on with is ended.
+    pub(super) fn adopt(self, services: &Rc<NodeServices>) -> (Vec<AdoptedTask>, Option<NodeLife>) {
+        let mut adopted = Vec::new();
+        for survivor in self.survivors {
+            let (job, link) = (survivor.job(), survivor.link());
+            match survivor.adopt(services) {
+                Ok(task) => adopted.push(task),
+                Err(why) => {
+                    tracing::error!(%job, why, "a job of the former daemon is ended");
+                    link.release();
+                }
             }
         }
+        (adopted, self.own.map(|(_, life)| life))
     }
-    adopted
 }
 
 impl NodeDaemon {

@@ -165,11 +165,9 @@ impl NodeDaemon {
             tree_events,
             files,
             slices,
-            sample_recent,
-            sample_peers,
+            samples: (sample_recent, sample_peers),
             metrics,
-            adopted,
-            life,
+            former: (adopted, life),
         } = started;
         let sampler = Rc::new(RefCell::new(Sampler::new(sample_recent, sample_peers)));
         if let Some((listener, cluster)) = metrics {

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use super::backpressure::Backpressure;
-use super::keeping::{AdoptedTask, adopt};
+use super::keeping::{AdoptedTask, FormerDaemon};
 use super::{Shared, TreeEvent, clients, groups, memory, tree};
 use crate::cgroup::NodeGroups;
 use crate::client::refusal;
@@ -30,13 +30,11 @@ use crate::clock::SharedClock;
 use crate::config::{ClusterConfig, NodeConfig, on_link};
 use crate::exit::{ExitCode, Failure};
 use crate::fill;
-use crate::job::adoption::{Survivor, end_keepers, survivors};
 use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
-use crate::keep::KeepSetting;
 use crate::keep::life::NodeLife;
 use crate::limits;
 use crate::listening;
@@ -99,14 +97,12 @@ pub(crate) struct Started {
     pub(super) files: Files,
     /// Slices of jobs that were measured.
     pub(super) slices: Receiver<SliceMeasure>,
-    pub(super) sample_recent: usize,
-    pub(super) sample_peers: usize,
+    /// Switches that are reported one by one, and peers that are told.
+    pub(super) samples: (usize, usize),
     /// Where figures are served, and the cluster's name for them.
     pub(super) metrics: Option<(TcpListener, String)>,
-    /// Jobs of a former daemon.
-    pub(super) adopted: Vec<AdoptedTask>,
-    /// What is left to the next one.
-    pub(super) life: Option<NodeLife>,
+    /// Jobs of a former daemon, and what is left to the next one.
+    pub(super) former: (Vec<AdoptedTask>, Option<NodeLife>),
 }
 
 /// What the node has of its machine, and who looks after that.
@@ -130,13 +126,15 @@ impl MachineShare {
         own: &NodeConfig,
         node: NodeId,
         clock: &SharedClock,
-        (kept, successor): (&[String], Option<AwaitedDaemon>),
+        former: &FormerDaemon,
     ) -> Result<Self, Failure> {
         raise_open_files();
         let (executable, cpus) = (own_file()?, processors(&own.cpus)?);
         let (memory, mut limits) = (memory::of_node(config, own), Vec::new());
-        let groups = groups::make(config, own, node, (&cpus, &memory), kept, &mut limits);
-        let (watcher, devices) = watch_groups(&executable, own, groups.as_ref(), successor)?;
+        let groups =
+            groups::make(config, own, node, (&cpus, &memory), &former.groups(), &mut limits);
+        let (watcher, devices) =
+            watch_groups(&executable, own, groups.as_ref(), former.successor())?;
         let (measured, slices) = fill::measurements();
         let on = (&*cpus, measured);
         let (page, switcher) = start_switcher(config, node, clock, on, &mut limits)?;
@@ -176,15 +174,12 @@ impl Started {
         let pid = paths::node_pid(dir, node);
         let (scope, listener) = listen(&own, &pid).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
-        let (keep, life, survivors) = former_daemon(&config, dir, node).await?;
-        let names: Vec<String> = survivors.iter().map(Survivor::group_name).collect();
-        let successor = keep.as_ref().zip(life.as_ref()).map(successor);
-        let share = MachineShare::take(&config, &own, node, &shared.clock, (&names, successor))?;
+        let former = FormerDaemon::find(&config, dir, node).await?;
+        let share = MachineShare::take(&config, &own, node, &shared.clock, &former)?;
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (backpressure, way_up) = Backpressure::new();
-        let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
             node,
             mpi: MpiHost::new(dir, node, &config),
@@ -207,8 +202,7 @@ impl Started {
             events: job_sender,
             way_up,
             page: share.page,
-            keep,
-            kept: RefCell::default(),
+            kept: former.kept_jobs(),
             live: RefCell::default(),
             kept_traces: RefCell::default(),
         });
@@ -216,12 +210,9 @@ impl Started {
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let socket = paths::node_socket(dir, node);
-        begin(&socket, &pid, listener, tree)?;
-        say_ready(&services, &own, &description);
-        let adopted = adopt(&services, survivors);
+        begin((&socket, &pid), listener, tree, (&services, &own, &description))?;
         Ok(Self {
-            adopted,
-            life,
+            former: former.adopt(&services),
             services,
             shared,
             description,
@@ -230,8 +221,7 @@ impl Started {
             tree_events,
             files: Files { socket, pid, groups },
             slices,
-            sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
-            sample_peers: of_all(PEERS_OF_ALL),
+            samples: samples(&config),
             metrics: metrics.map(|listener| (listener, config.name.clone())),
             config,
             credentials,
@@ -239,29 +229,10 @@ impl Started {
     }
 }
 
-/// How jobs are kept, what a former daemon left beside them, and its jobs that run.
-async fn former_daemon(
-    config: &ClusterConfig,
-    dir: &Path,
-    node: NodeId,
-) -> Result<(Option<KeepSetting>, Option<NodeLife>, Vec<Survivor>), Failure> {
-    let folder = paths::keepers(dir, node);
-    let Some(patience) = config.keep() else {
-        // It may have been configured until now.
-        end_keepers(&folder).await;
-        return Ok((None, None, Vec::new()));
-    };
-    let life = NodeLife::begin(paths::node_life(dir, node));
-    let life = life.map_err(failure(ExitCode::Io, "what a former daemon left cannot be read"))?;
-    let keep = KeepSetting { cluster: dir.to_owned(), folder, patience };
-    let survivors = survivors(&keep, node).await;
-    Ok((Some(keep), Some(life), survivors))
-}
-
-/// The daemon that may come after this one.
-fn successor((keep, life): (&KeepSetting, &NodeLife)) -> AwaitedDaemon {
-    let (life, number) = (life.path().to_owned(), life.number());
-    AwaitedDaemon { patience: keep.patience, life, number }
+/// This node's share of what samples of all nodes may have.
+fn samples(config: &ClusterConfig) -> (usize, usize) {
+    let of_all = |most: usize| most / config.nodes.len().max(1);
+    (of_all(RECENT_OF_ALL).min(crate::switch::RING), of_all(PEERS_OF_ALL))
 }
 
 fn say_ready(services: &NodeServices, own: &NodeConfig, said: &NodeDescription) {
@@ -372,16 +343,18 @@ fn programs(dir: &Path, node: NodeId, config: &ClusterConfig) -> Result<Programs
 
 /// Starts the tasks of the links and of this machine's clients, and says that the daemon is ready.
 fn begin(
-    socket: &Path,
-    pid: &Path,
+    (socket, pid): (&Path, &Path),
     listener: TcpListener,
     tree: tree::Tree,
+    (services, own, said): (&NodeServices, &NodeConfig, &NodeDescription),
 ) -> Result<(), Failure> {
     let clients = listen_unix(socket)?;
     tokio::task::spawn_local(clients::serve(clients, tree.clone()));
     tokio::task::spawn_local(tree::serve_children(listener, tree.clone()));
     tokio::task::spawn_local(tree::keep_parent(tree));
-    write_pid(pid)
+    write_pid(pid)?;
+    say_ready(services, own, said);
+    Ok(())
 }
 
 /// Listens where figures are served, if they are; `key` in cluster.toml says where.
