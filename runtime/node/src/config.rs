@@ -11,8 +11,7 @@ use kumi_control::message::MOST_PRIORITY;
 use kumi_sched::{NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::ExitCode;
-use crate::{idle, paths, sizes};
+use crate::{exit::ExitCode, idle, paths, sizes};
 
 mod absence;
 pub mod defaults;
@@ -108,6 +107,9 @@ pub struct ClusterConfig {
     /// nodes are here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
+    /// How long ranks run on without their node's daemon, in milliseconds; 0 or no key: they end with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_ms: Option<u64>,
     /// How long nodes go on without the head, in milliseconds. Without it 5 minutes on real hosts, 15 s where all nodes are
     /// here.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -19,6 +19,7 @@ mod handshake_limit;
 pub mod head;
 pub mod idle;
 pub mod job;
+pub mod keep;
 pub mod limits;
 pub mod link;
 mod link_thread;

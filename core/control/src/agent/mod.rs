@@ -10,6 +10,7 @@
 //! head has acknowledged it, and sent again when the head asks. That a job is idle somewhere is kept
 //! as long as it is, and repeated likewise.
 
+mod adoption;
 mod commands;
 mod exchanges;
 mod local_jobs;
@@ -35,6 +36,7 @@ use crate::message::{
 };
 use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
+pub use adoption::{AdoptedJob, AdoptedOutput};
 
 use exchanges::Exchanges;
 use local_jobs::LocalJobs;
