@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use super::group_changes::elsewhere;
 use super::launch::{
     JobResources, RankEnds, RankProcess, RankStreams, ShimProcesses, resources, terminal_of,
 };
@@ -25,7 +26,6 @@ use super::run::{JobTask, TaskEvent};
 use super::streams::{CHUNK, Input};
 use super::terminal::Terminal;
 use super::{JobEvent, NodeServices};
-use crate::cgroup::NodeGroups;
 use crate::keep::{
     Held, InputFile, JobRecord, JobState, KeepRequest, KeepSetting, KeptCommand, KeptJob,
     KeptPhase, OutputFile, Relay,
@@ -38,11 +38,13 @@ const HOME: &str = "keepers";
 type Shared<'a> = (&'a [BorrowedFd<'a>; 3], BorrowedFd<'a>, Option<&'a File>);
 
 /// The group of the node's keepers, made if need be.
-fn home(groups: &NodeGroups) -> io::Result<std::path::PathBuf> {
-    match groups.main().child(HOME) {
+async fn home(services: &NodeServices) -> io::Result<Option<std::path::PathBuf>> {
+    let Some(groups) = services.groups.clone() else { return Ok(None) };
+    let made = move || match groups.main().child(HOME) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(groups.main().path().join(HOME)),
-    }
+    };
+    elsewhere(made).await.map(Some)
 }
 
 /// The specification of a job's segment on this node.
@@ -151,7 +153,7 @@ impl JobResources {
         for (rank, planned) in (part.first..).zip(&ranks) {
             held.extend(planned.streams.held(rank));
         }
-        let home = services.groups.as_ref().map(home).transpose()?;
+        let home = home(services).await?;
         let group = self.control.as_ref().map(|groups| groups.main().path().to_owned());
         let request = KeepRequest {
             executable: &services.executable,
