@@ -62,5 +62,5 @@ fn jobs_that_take_turns_go_on_under_the_next_daemon() {
     for daemon in daemons {
         daemon.finish();
     }
-    assert_eq!(cluster.traces(), Vec::<String>::new());
+    command::wait_for("the end of all", || cluster.traces().is_empty().then_some(()));
 }
