@@ -35,6 +35,11 @@ impl Lease {
         }
     }
 
+    /// One that was granted before, until `until`.
+    pub fn restore(&mut self, until: Nanos) {
+        self.until = Some(until);
+    }
+
     /// When it expires; `None` when nothing was granted.
     pub fn until(&self) -> Option<Nanos> {
         self.until

@@ -4,10 +4,12 @@
 //! quiet point: 5 to 12 milliseconds. Creating it there (`CLONE_INTO_CGROUP`) costs nothing extra, and
 //! the standard library cannot do it.
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Specification of a process to start.
 #[derive(Debug)]
@@ -97,6 +99,39 @@ fn child(
         }
         libc::_exit(127)
     }
+}
+
+/// Takes over all descriptors above 2 that this process was born with, by number, to be closed on exec from now on. The
+/// second call gets none.
+///
+/// # Errors
+/// The kernel's error.
+pub fn take_inherited() -> io::Result<BTreeMap<RawFd, OwnedFd>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()));
+    }
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(BTreeMap::new());
+    }
+    let mut inherited = BTreeMap::new();
+    for fd in found.into_iter().filter(|&fd| fd > 2) {
+        // SAFETY: a plain system call. The folder that was read is among them, and closed by now.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        // What this program has opened itself is closed on exec; what it was born with is not.
+        if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
+            continue;
+        }
+        // SAFETY: as above.
+        if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it was there when the program began, is open, and nobody of this program has it: whoever opens something
+        // here has it closed on exec, and this is done once.
+        inherited.insert(fd, unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    Ok(inherited)
 }
 
 #[cfg(test)]

@@ -119,6 +119,9 @@ pub struct ClusterConfig {
     /// nodes are here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
+    /// How long ranks run on without their node's daemon, in milliseconds; 0 or no key: they end with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_ms: Option<u64>,
     /// How long nodes go on without the head, in milliseconds. Without it 5 minutes on real hosts, 15 s where all nodes are
     /// here.
     #[serde(default, skip_serializing_if = "Option::is_none")]

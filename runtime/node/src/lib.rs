@@ -22,6 +22,7 @@ pub mod head;
 pub mod idle;
 pub mod job;
 pub mod join;
+pub mod keep;
 pub mod limits;
 pub mod link;
 mod link_thread;

@@ -95,6 +95,16 @@ pub fn node_pid(dir: &Path, node: NodeId) -> PathBuf {
     dir.join(format!("node-{node}.pid"))
 }
 
+/// Where the keepers of a node's jobs listen.
+pub fn keepers(dir: &Path, node: NodeId) -> PathBuf {
+    dir.join("keep").join(format!("node-{node}"))
+}
+
+/// What daemons of a node leave to their successors.
+pub fn node_life(dir: &Path, node: NodeId) -> PathBuf {
+    dir.join(format!("node-{node}.life"))
+}
+
 /// A node's log.
 pub fn node_log(dir: &Path, node: NodeId) -> PathBuf {
     dir.join(format!("node-{node}.log"))

@@ -266,6 +266,6 @@ impl Agent {
 }
 
 /// `first .. first + count`, bounded by what a node can hold: both may come from the wire.
-fn rank_numbers(first: u32, count: u32) -> Vec<u32> {
+pub(super) fn rank_numbers(first: u32, count: u32) -> Vec<u32> {
     (first..first.saturating_add(count.min(1 << 16))).collect()
 }

@@ -23,12 +23,15 @@ struct LocalJob {
     phase: LocalPhase,
     /// Ranks that have not exited.
     ranks: BTreeSet<u32>,
+    /// A former daemon has seen its end, which is to be told again.
+    over: bool,
 }
 
 impl LocalJob {
     /// Whether it is neither gone nor being killed.
     fn runs(&self) -> bool {
-        matches!(self.phase, LocalPhase::Preparing | LocalPhase::Prepared | LocalPhase::Started)
+        let runs = [LocalPhase::Preparing, LocalPhase::Prepared, LocalPhase::Started];
+        !self.over && runs.contains(&self.phase)
     }
 }
 
@@ -78,7 +81,13 @@ impl LocalJobs {
     /// A job begins to be prepared.
     pub(super) fn begin(&mut self, job: JobId, ranks: Vec<u32>) {
         let ranks = ranks.into_iter().collect();
-        self.jobs.insert(job, LocalJob { phase: LocalPhase::Preparing, ranks });
+        self.jobs.insert(job, LocalJob { phase: LocalPhase::Preparing, ranks, over: false });
+    }
+
+    /// A former daemon started a job, which may be `over`.
+    pub(super) fn adopt(&mut self, job: JobId, ranks: Vec<u32>, over: bool) {
+        let ranks = ranks.into_iter().collect();
+        self.jobs.insert(job, LocalJob { phase: LocalPhase::Started, ranks, over });
     }
 
     /// Moves a job from one phase to the next. Returns whether it was in the first.
@@ -112,7 +121,8 @@ impl LocalJobs {
 
     /// The job is to be killed, known or not. Returns the phase that it was in.
     pub(super) fn kill(&mut self, job: JobId) -> LocalPhase {
-        let unknown = || LocalJob { phase: LocalPhase::Prepared, ranks: BTreeSet::new() };
+        let unknown =
+            || LocalJob { phase: LocalPhase::Prepared, ranks: BTreeSet::new(), over: false };
         let local = self.jobs.entry(job).or_insert_with(unknown);
         let before = local.phase;
         if !matches!(before, LocalPhase::Draining | LocalPhase::Freed) {

@@ -10,6 +10,7 @@
 //! head has acknowledged it, and sent again when the head asks. That a job is idle somewhere is kept
 //! as long as it is, and repeated likewise.
 
+mod adoption;
 mod commands;
 mod conditions;
 mod exchanges;
@@ -36,6 +37,7 @@ use crate::message::{
 };
 use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
+pub use adoption::{AdoptedJob, AdoptedOutput};
 
 use conditions::Conditions;
 use exchanges::Exchanges;

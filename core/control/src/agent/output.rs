@@ -101,6 +101,26 @@ impl OutputWindows {
         Report::Output { job, rank, node, stream, base, at, data }
     }
 
+    /// A former daemon read these pieces of a stream, the first of which begins at `base`.
+    pub(super) fn adopt(
+        &mut self,
+        job: JobId,
+        stream: (u32, Stream),
+        base: u64,
+        pieces: Vec<Vec<u8>>,
+    ) {
+        let of_job = self.jobs.entry(job).or_default();
+        let window = of_job.streams.entry(stream).or_default();
+        (window.base, window.next) = (base, base);
+        for data in pieces {
+            window.next += data.len() as u64;
+            of_job.bytes += data.len() + PIECE_BYTES;
+            self.bytes += data.len() + PIECE_BYTES;
+            window.pieces.push_back(Piece { order: self.pieces, data });
+            self.pieces += 1;
+        }
+    }
+
     /// The head has so much of the job's streams.
     pub(super) fn acknowledge(&mut self, job: JobId, kept: &[KeptOutput]) {
         let Some(window) = self.jobs.get_mut(&job) else { return };

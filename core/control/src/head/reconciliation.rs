@@ -154,6 +154,8 @@ impl Head {
                     continue;
                 }
                 Some(PartState::Lost { .. }) => {
+                    // What was sent to it before may come there only now: an order to prepare waits for its record.
+                    repairs.kill.entry(id).or_default().push(node.node);
                     repairs.freed.push((id, node.node));
                     continue;
                 }

@@ -10,6 +10,7 @@ use kumi_control::message::{
 use kumi_sched::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
 use kumi_verdict::{FINAL_ROUND, Standing, Summary};
 
+mod adoption;
 mod conditions;
 mod exchanges;
 mod output;

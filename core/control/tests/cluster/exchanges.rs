@@ -24,6 +24,9 @@ impl World {
 
     /// A node contributes to the exchange that it has not got yet.
     pub fn contribute(&mut self, number: u32, job: JobId) {
+        if self.is_kept(job) {
+            return;
+        }
         let Some(local) = self.local(number, job) else { return };
         let id = ExchangeId { job, group: GROUP, number: local.exchanged };
         let members = NodeSet::from_nodes(local.spec.layout.iter().map(|part| part.node));
@@ -51,7 +54,9 @@ impl World {
 
     /// Puts the exit of a rank off whose node lacks an exchange. Returns whether it did.
     pub fn exchanges_first(&mut self, number: u32, job: JobId, exit: Event) -> bool {
-        let waits = self.local(number, job).is_some_and(|local| local.exchanged < EXCHANGES);
+        let kept = self.is_kept(job);
+        let waits =
+            !kept && self.local(number, job).is_some_and(|local| local.exchanged < EXCHANGES);
         if waits {
             self.soon(5 * MS, 20 * MS, exit);
         }
@@ -63,7 +68,7 @@ impl World {
         for (number, node) in self.nodes.iter().enumerate() {
             for (job, local) in &node.jobs {
                 let since = local.started_at.filter(|&at| at + SETTLED < self.now);
-                let done = local.exchanged == EXCHANGES;
+                let done = local.exchanged == EXCHANGES || self.is_kept(*job);
                 assert!(since.is_none() || done, "job {job} hangs in an exchange on node {number}");
             }
         }

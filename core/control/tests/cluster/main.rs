@@ -9,6 +9,7 @@ mod check;
 mod clients;
 mod exchanges;
 mod head;
+mod keepers;
 mod links;
 mod naps;
 mod nodes;
@@ -63,6 +64,13 @@ fn jobs_come_and_ranks_fail() {
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn daemons_die() {
     run(RUNS, |seed| small(seed, Faults { daemons: true, ..Faults::default() }));
+}
+
+/// Their jobs run on, and nothing of what these wrote is lost or doubled.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn daemons_are_started_again_under_their_jobs() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, restarts: true, ..Faults::default() }));
 }
 
 #[test]

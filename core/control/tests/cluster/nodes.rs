@@ -10,6 +10,7 @@ use kumi_control::message::{
 use kumi_control::tree::Parent;
 use kumi_sched::{JobId, NodeId, Timetable};
 
+use crate::keepers::Held;
 use crate::world::{Event, MS, World};
 
 /// By then the head knows that a job has something to do again, or that it does not know it any more:
@@ -27,6 +28,11 @@ pub struct NodeSim {
     storing: BTreeMap<ContentHash, u64>,
     pub timetable: Option<Timetable>,
     pub asleep_until: u64,
+    /// What keepers hold of jobs, and the lease that was known when the daemon ended.
+    pub held: BTreeMap<JobId, Held>,
+    pub held_lease: Option<u64>,
+    /// Jobs of daemons from this one on may run.
+    kept_from: u64,
 }
 
 pub struct Local {
@@ -41,9 +47,15 @@ pub struct Local {
     /// Exchanges that the node has got.
     pub exchanged: u32,
     pub started_at: Option<u64>,
+    /// The daemon that prepared it.
+    born: u64,
 }
 
 impl Local {
+    pub fn is_killed(&self) -> bool {
+        self.killed
+    }
+
     /// Whether ranks of it run.
     pub fn runs(&self) -> bool {
         self.started && !self.killed && !self.alive.is_empty()
@@ -60,6 +72,20 @@ pub fn used_by(job: JobId, number: u32) -> PartUse {
 impl NodeSim {
     pub fn alive(&self, incarnation: u64) -> bool {
         self.agent.is_some() && self.incarnation == incarnation
+    }
+
+    /// Daemons that started jobs which may run.
+    fn kept(&self, incarnation: u64) -> bool {
+        (self.kept_from..=self.incarnation).contains(&incarnation)
+    }
+
+    /// What a daemon knows by itself only.
+    pub fn forget_what_dies(&mut self) {
+        self.parent = None;
+        self.armed = None;
+        self.storing.clear();
+        self.timetable = None;
+        self.asleep_until = 0;
     }
 
     pub fn current_incarnation(&self) -> Option<u64> {
@@ -92,6 +118,7 @@ impl World {
             path: Vec::new(),
         };
         node.agent = Some(Agent::new(AgentConfig { description }));
+        self.adopt(number);
         self.at(0, Event::Connect { node: number, incarnation, candidate: 0 });
     }
 
@@ -110,12 +137,10 @@ impl World {
         self.peers_fail(number);
         let node = self.node(number);
         node.agent = None;
-        node.parent = None;
-        node.armed = None;
         node.jobs.clear();
-        node.storing.clear();
-        node.timetable = None;
-        node.asleep_until = 0;
+        node.held.clear();
+        node.kept_from = node.incarnation + 1;
+        node.forget_what_dies();
         self.break_links_of(Parent::Node(NodeId(number)));
         self.soon(100 * MS, 2_500 * MS, Event::NodeStarts(number));
     }
@@ -143,6 +168,7 @@ impl World {
     fn node_stops(&mut self, number: u32) {
         let node = self.node(number);
         assert!(node.jobs.is_empty(), "node {number} stops and leaves something");
+        node.held.clear();
         node.agent = None;
         node.parent = None;
         self.break_links_of(Parent::Node(NodeId(number)));
@@ -151,6 +177,9 @@ impl World {
     pub fn agent_event(&mut self, number: u32, event: AgentEvent) {
         self.trace(format_args!("node {number} hears"), &event);
         let now = self.now;
+        if self.scenario.faults.restarts && self.nodes[number as usize].agent.is_some() {
+            self.keep_event(number, &event);
+        }
         let Some(agent) = &mut self.node(number).agent else { return };
         agent.handle(now, event);
         let mut actions = Vec::new();
@@ -254,6 +283,7 @@ impl World {
             stirs: 0,
             exchanged: 0,
             started_at: None,
+            born: self.nodes[number as usize].incarnation,
         };
         assert!(self.node(number).jobs.insert(job, local).is_none(), "prepared twice");
         if !has_program {
@@ -319,6 +349,7 @@ impl World {
         let local = self.node(number).jobs.get_mut(&job).expect("start of a prepared job");
         assert!(!local.started && !local.killed, "job {job} started in a wrong state");
         local.started = true;
+        self.hold_started(number, job);
         self.check_only_start(number, job);
         let local = self.node(number).jobs.get_mut(&job).expect("it is there");
         local.started_at = Some(now);
@@ -346,7 +377,7 @@ impl World {
         self.contribute(number, job);
     }
 
-    fn stirs_later(&mut self, number: u32, job: JobId) {
+    pub fn stirs_later(&mut self, number: u32, job: JobId) {
         let incarnation = self.nodes[number as usize].incarnation;
         self.soon(20 * MS, 700 * MS, Event::Stirs { node: number, incarnation, job });
     }
@@ -401,10 +432,14 @@ impl World {
         rank: u32,
         fails: bool,
     ) {
-        if !self.nodes[number as usize].alive(incarnation) {
+        if !self.nodes[number as usize].kept(incarnation) {
             return;
         }
         let exit = Event::RankExits { node: number, incarnation, job, rank, fails };
+        if self.nodes[number as usize].agent.is_none() {
+            // Nobody hears of it yet.
+            return self.at(5 * MS, exit);
+        }
         if !fails && self.exchanges_first(number, job, exit) {
             return;
         }
@@ -437,6 +472,8 @@ impl World {
         };
         assert!(!local.killed, "killed twice");
         local.killed = true;
+        self.node(number).held.entry(job).or_default().killed = true;
+        let local = self.node(number).jobs.get_mut(&job).expect("it is there");
         let ranks = std::mem::take(&mut local.alive);
         for rank in ranks {
             let status = RankStatus::Signalled(9);
@@ -447,8 +484,31 @@ impl World {
 
     pub fn driver(&mut self, number: u32, incarnation: u64, event: AgentEvent) {
         if !self.nodes[number as usize].alive(incarnation) {
+            return self.driver_of_former(number, incarnation, event);
+        }
+        self.driver_now(number, event);
+    }
+
+    /// What the daemon did not hear before it ended: what ranks of jobs that run on wrote, and how they ended.
+    fn driver_of_former(&mut self, number: u32, incarnation: u64, event: AgentEvent) {
+        let node = &self.nodes[number as usize];
+        let (AgentEvent::Output { job, .. } | AgentEvent::RankExited { job, .. }) = &event else {
+            return;
+        };
+        let killed = matches!(&event, AgentEvent::RankExited { .. })
+            && node.held.get(job).is_some_and(|held| held.killed);
+        let born = |local: &Local| local.born <= incarnation;
+        let runs = !killed && node.jobs.get(job).is_some_and(born);
+        if !node.kept(incarnation) || !runs {
             return;
         }
+        if node.agent.is_none() {
+            return self.at(5 * MS, Event::Driver { node: number, incarnation, event });
+        }
+        self.driver_now(number, event);
+    }
+
+    fn driver_now(&mut self, number: u32, event: AgentEvent) {
         if let AgentEvent::Freed { job } = event
             && let Some(local) = self.node(number).jobs.remove(&job)
             && local.started

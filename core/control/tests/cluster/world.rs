@@ -32,6 +32,8 @@ pub struct Faults {
     pub ranks: bool,
     /// Daemons die and come back.
     pub daemons: bool,
+    /// Daemons of nodes are started again under their jobs.
+    pub restarts: bool,
     /// The head dies and comes back, perhaps between two actions.
     pub head: bool,
     /// Single links are cut.
@@ -61,6 +63,7 @@ impl Faults {
         Self {
             ranks: true,
             daemons: true,
+            restarts: true,
             head: true,
             links: true,
             partitions: true,
@@ -85,6 +88,7 @@ impl Faults {
             && !self.naps
             && !self.full_disk
             && !self.slow_disk
+            && !self.restarts
     }
 }
 
@@ -128,6 +132,7 @@ pub enum Event {
     ClientKills { index: usize },
     ClientLeaves { index: usize },
     NodeDies(u32),
+    NodeRestarts(u32),
     NodeStarts(u32),
     HeadDies,
     HeadStarts,
@@ -362,6 +367,12 @@ impl World {
                 self.soon(at, at + 500 * MS, Event::NodeDies(node));
             }
         }
+        if faults.restarts {
+            for _ in 0..4 {
+                let node = self.random.within(0, last) as u32;
+                self.soon(300 * MS, 4_500 * MS, Event::NodeRestarts(node));
+            }
+        }
         if faults.head {
             self.soon(300 * MS, 4_500 * MS, Event::HeadDies);
         }
@@ -438,6 +449,7 @@ impl World {
             Event::ClientKills { index } => self.client_kills(index),
             Event::ClientLeaves { index } => self.client_leaves(index),
             Event::NodeDies(node) => self.node_dies(node),
+            Event::NodeRestarts(node) => self.node_restarts(node),
             Event::NodeStarts(node) => self.node_starts(node),
             Event::HeadDies => {
                 // In the middle of what it was doing, as often as not.

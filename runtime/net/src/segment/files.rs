@@ -135,6 +135,13 @@ impl SegmentFiles {
         written_by_ranks(&self.shared, &self.readable)
     }
 
+    /// What a later daemon needs to read the segment: job file, shared file, and the rank file of each local rank, these for
+    /// reading only.
+    pub fn of_daemon(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let ranks = self.readable.iter().map(|files| files.own.as_fd());
+        [self.job.as_fd(), self.shared.as_fd()].into_iter().chain(ranks)
+    }
+
     /// Another descriptor of the rank file of each local rank, for reading.
     pub(crate) fn rank_files(&self) -> io::Result<Vec<OwnedFd>> {
         self.readable.iter().map(|files| files.own.try_clone()).collect()

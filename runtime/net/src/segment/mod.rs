@@ -1,5 +1,6 @@
 //! A job's segment, as the daemon makes and reads it: peer addresses, and the contexts of its ranks.
 
+mod adoption;
 pub(crate) mod attachment;
 pub(crate) mod channel_region;
 mod context_reader;
@@ -141,6 +142,8 @@ pub struct Segment {
     lines: Mapping,
     ranks: Vec<RankView>,
     layout: Layout,
+    /// The job file is mapped for reading only.
+    adopted: bool,
 }
 
 /// What a rank writes and the daemon reads.
@@ -203,7 +206,7 @@ impl Segment {
         seal_against_writers(files.job.as_fd()).map_err(failed("F_ADD_SEALS"))?;
         let lines = layout.open_arenas - layout.shared;
         let lines = Mapping::read_only(files.shared.as_fd(), lines).map_err(failed("mmap"))?;
-        let segment = Segment { job, lines, ranks: Vec::new(), layout };
+        let segment = Segment { job, lines, ranks: Vec::new(), layout, adopted: false };
         let header = segment.header();
         header.version.store(VERSION, Relaxed);
         header.channel_key.store(spec.channel_key, Relaxed);
@@ -287,6 +290,10 @@ impl Segment {
         addresses: &[SocketAddr],
         max_datagram: u16,
     ) -> Result<(), SegmentError> {
+        if self.adopted {
+            let source = io::Error::from(io::ErrorKind::PermissionDenied);
+            return Err(SegmentError::Io { what: "addresses after the start", source });
+        }
         if addresses.len() != self.layout.ranks as usize {
             return Err(SegmentError::AddressCount {
                 given: addresses.len(),

@@ -1,10 +1,11 @@
 //! The daemon's side: makes the ring and reads it, whatever the rank has written.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::segment::SegmentError;
-use crate::segment::files::{add_seals, failed, memory_file};
+use crate::segment::files::{add_seals, failed, is_memory_of, memory_file};
 use crate::shm::mapping::Mapping;
 use crate::sync::fence;
 use crate::trace::Event;
@@ -63,6 +64,20 @@ impl TraceRing {
             let header: &RingHeader = unsafe { map.view(0) };
             header.events.store(events, Relaxed);
             header.magic.store(MAGIC, Release);
+        }
+        let map = Mapping::read_only(file.as_fd(), bytes).map_err(failed("mmap"))?;
+        Ok(TraceRing { map, file, events })
+    }
+
+    /// Maps a ring that a former daemon made for so many events.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], also if it is not such a file.
+    pub fn adopt(file: OwnedFd, events: u64) -> Result<TraceRing, SegmentError> {
+        let events = events.clamp(FEWEST_EVENTS, MOST_EVENTS).next_power_of_two();
+        let bytes = layout::ring_bytes(events);
+        if !is_memory_of(&file, bytes).map_err(failed("trace"))? {
+            return Err(failed("trace")(io::Error::from(io::ErrorKind::InvalidData)));
         }
         let map = Mapping::read_only(file.as_fd(), bytes).map_err(failed("mmap"))?;
         Ok(TraceRing { map, file, events })

@@ -1,4 +1,4 @@
-//! `kumid`: the daemon of a node, the head of a cluster, and two helpers of the daemon.
+//! `kumid`: the daemon of a node, the head of a cluster, and helpers of the daemon.
 //!
 //! People start it through `kumi cluster up`, or from a service unit.
 #![forbid(unsafe_code)]
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use kumi_node::exit::{ExitCode as Code, Failure};
 use kumi_node::log::LevelFilter;
-use kumi_node::{head, job, log, node, watch};
+use kumi_node::{head, job, keep, log, node, watch};
 use kumi_sched::NodeId;
 
 const HELP: &str = "\
@@ -22,16 +22,17 @@ kumid: daemon of a Kumi cluster; started by `kumi cluster up`, or by hand on rea
                                            to Prometheus there, whatever cluster.toml says
 
 DIR holds cluster.toml and tls/, made by `kumi cluster init`. Logs go to standard error;
-KUMI_LOG sets how much (error, warn, info, debug). SIGTERM stops it: a node kills its jobs, the
-head leaves them running.
+KUMI_LOG sets how much (error, warn, info, debug). SIGTERM stops it: a node kills its jobs unless
+cluster.toml has keep_ms, the head leaves them running.
 
-    kumid rank, kumid watch                used by the daemon itself
+    kumid rank, kumid keep, kumid watch    used by the daemon itself
 ";
 
 enum Invocation {
     Head(PathBuf, Option<usize>, Option<String>),
     Node(PathBuf, NodeId, Option<String>),
-    Rank(i32, u32),
+    Rank(i32, u32, Option<u32>),
+    Keep(i32),
     Watch(Vec<PathBuf>),
     Help,
     Version,
@@ -68,11 +69,16 @@ fn parse(arguments: &[String]) -> Result<Invocation, Failure> {
     }
     let head = take_head(&mut words)?;
     match words[..] {
-        ["rank", spec, local] => {
-            let parsed = spec.parse().ok().zip(local.parse().ok());
+        ["rank", spec, local, ref keeper @ ..] if keeper.len() <= 1 => {
+            let keeper = keeper.first().map(|keeper| keeper.parse()).transpose().ok();
+            let parsed = spec.parse().ok().zip(local.parse().ok()).zip(keeper);
             parsed
-                .map(|(spec, local)| Invocation::Rank(spec, local))
+                .map(|((spec, local), keeper)| Invocation::Rank(spec, local, keeper))
                 .ok_or_else(|| usage("`kumid rank` is not for people"))
+        }
+        ["keep", "--cluster-dir", _, order] => {
+            let order = order.parse().map_err(|_| usage("`kumid keep` is not for people"))?;
+            Ok(Invocation::Keep(order))
         }
         ["watch", ref groups @ ..] => {
             Ok(Invocation::Watch(groups.iter().map(PathBuf::from).collect()))
@@ -111,7 +117,8 @@ fn main() -> ExitCode {
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
     let result = parse(&arguments).and_then(|call| match call {
-        Invocation::Rank(spec, local) => Ok(job::shim::main(spec, local)),
+        Invocation::Rank(spec, local, keeper) => Ok(job::shim::main(spec, local, keeper)),
+        Invocation::Keep(order) => Ok(keep::keeper::main(order)),
         Invocation::Watch(groups) => Ok(watch::main(groups)),
         Invocation::Head(dir, number, metrics) => {
             close_inherited();

@@ -55,6 +55,16 @@ impl JobGroups {
         }
     }
 
+    /// Those that a former daemon made, which are as it left them.
+    pub(super) fn again(node: &[Part], name: &str, (memory, weight): (Option<u64>, u64)) -> Self {
+        let below = |part: &Part| Part { path: part.path.join(name), ..part.clone() };
+        let parts: Vec<Part> = node.iter().map(below).filter(|part| part.path.exists()).collect();
+        let main = node.first().map(|part| part.path.join(name)).unwrap_or_default();
+        let limited = parts.iter().any(|part| part.has(Controller::Memory));
+        let memory = memory.filter(|_| limited);
+        Self { main: ControlGroup::at(main), parts, memory, weight }
+    }
+
     fn fill(&mut self, node: &[Part], name: &str, limits: &JobLimits) -> io::Result<()> {
         for above in node {
             // Without a time of their own in it, the kernel refuses real-time threads.

@@ -11,7 +11,9 @@
 //! | `part` | files of limits in both versions |
 //! | `node` | the groups of a node: where they may be, and which controllers they have |
 //! | `job` | the groups of a job, and its limits |
+//! | `again` | groups that a former daemon made |
 
+mod again;
 mod folder;
 mod job;
 mod mounts;

@@ -42,7 +42,7 @@ pub struct NodeLimits {
 #[derive(Clone, Debug)]
 pub struct NodeGroups {
     /// Version 2 first.
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
     missing: Vec<(Controller, String)>,
 }
 

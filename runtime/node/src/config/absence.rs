@@ -40,6 +40,11 @@ impl ClusterConfig {
         Duration::from_millis(self.lease_ms.unwrap_or(self.absence().lease))
     }
 
+    /// How long ranks run on without their node's daemon, if they do.
+    pub fn keep(&self) -> Option<Duration> {
+        self.keep_ms.filter(|&keep| keep > 0).map(Duration::from_millis)
+    }
+
     pub(super) fn check_absence(&self) -> Result<(), ConfigError> {
         let hour = 3_600_000;
         for (key, value, low, high) in [
@@ -50,6 +55,15 @@ impl ClusterConfig {
             if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {
                 return invalid(format!("{key} is {value}, which is not between {low} and {high}"));
             }
+        }
+        // A head that has called a node lost waits for its lease before it starts a job again.
+        let lease = u64::try_from(self.lease().as_millis()).unwrap_or(u64::MAX);
+        if let Some(keep) =
+            self.keep_ms.filter(|&keep| keep != 0 && !(1_000..=lease).contains(&keep))
+        {
+            return invalid(format!(
+                "keep_ms is {keep}, which is neither 0 nor between 1000 and the lease of {lease}"
+            ));
         }
         Ok(())
     }
@@ -70,6 +84,13 @@ mod tests {
         assert_eq!(times(&hosts), [10_000, 60_000, 300_000]);
         let set = "silence_ms = 2000\ngrace_ms = 5000\nlease_ms = 60000\n";
         assert_eq!(times(&format!("{set}{hosts}")), [2_000, 5_000, 60_000]);
+        let kept = parse(&format!("keep_ms = 15000\n{GOOD}")).unwrap();
+        assert_eq!(kept.keep(), Some(std::time::Duration::from_secs(15)));
+        assert_eq!(parse(GOOD).unwrap().keep(), None);
+        for wrong in ["keep_ms = 999", "keep_ms = 15001"] {
+            let error = parse(&format!("{wrong}\n{GOOD}")).unwrap_err().to_string();
+            assert!(error.contains("neither 0 nor between"), "{error}");
+        }
         for wrong in ["silence_ms = 999", "grace_ms = 99", "lease_ms = 499", "lease_ms = 3600001"] {
             let error = parse(&format!("{wrong}\n{GOOD}")).unwrap_err().to_string();
             assert!(error.contains("is not between"), "{error}");

@@ -161,7 +161,8 @@ impl IdleMonitor {
             Some((_, table)) => {
                 let live = services.live.borrow();
                 let known: BTreeSet<i32> = live.values().flat_map(LiveJob::leaders).collect();
-                table.of(job, &ranks, &known)
+                let keeper = services.kept.borrow().get(&job).map(|kept| kept.link.pid);
+                table.of(job, &ranks, &known, keeper)
             }
             None => BTreeSet::new(),
         });

@@ -86,7 +86,8 @@ impl JobTask {
     pub(super) async fn sweep(&self) {
         for pause in 0..100 {
             let ranks: Vec<_> = self.groups.iter().map(|g| g.load(Ordering::Relaxed)).collect();
-            if kill_descendants(Some(self.job), &ranks) == 0 {
+            let keeper = self.kept.as_ref().map(|kept| kept.link.pid);
+            if kill_descendants(Some(self.job), &ranks, keeper) == 0 {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;

@@ -173,6 +173,26 @@ impl JobDevices {
         Ok(Self { ledger: Rc::clone(ledger), job, taken })
     }
 
+    /// Gives a job again what it had before: the devices at these places.
+    pub(super) fn adopt(ledger: &Rc<RefCell<DeviceLedger>>, job: JobId, places: &[usize]) -> Self {
+        let mut devices = ledger.borrow_mut();
+        for &place in places {
+            // The configuration may have fewer now.
+            if let Some(device) = devices.devices.get_mut(place) {
+                device.holder = Some(job);
+            }
+        }
+        let taken = devices.taken(job, &[]);
+        Self { ledger: Rc::clone(ledger), job, taken }
+    }
+
+    /// Places of the job's devices among those of the node.
+    pub(super) fn places(&self) -> Vec<usize> {
+        let ledger = self.ledger.borrow();
+        let held = ledger.devices.iter().enumerate();
+        held.filter(|(_, one)| one.holder == Some(self.job)).map(|(at, _)| at).collect()
+    }
+
     /// Numbers of the files that the job must not open.
     pub(super) fn hidden(&self) -> &[DeviceNumber] {
         &self.taken.hidden
@@ -262,6 +282,20 @@ mod tests {
         drop(first);
         let all = JobDevices::take(&ledger, JobId(4), &wanted(&[("gpu", 2)]), 1).unwrap();
         assert_eq!(of(all.env(0), "KUMI_DEVICES_GPU"), Some("/dev/null,/dev/zero"));
+    }
+
+    #[test]
+    fn a_later_daemon_gives_them_to_nobody_else() {
+        let before = Rc::new(RefCell::new(ledger(true)));
+        let first = JobDevices::take(&before, JobId(1), &wanted(&[("gpu", 1)]), 1).unwrap();
+        let kept = JobDevices::take(&before, JobId(2), &wanted(&[("gpu", 1)]), 1).unwrap();
+        let (places, hidden) = (kept.places(), kept.hidden().to_vec());
+        drop(first);
+        let after = Rc::new(RefCell::new(ledger(true)));
+        let kept = JobDevices::adopt(&after, JobId(2), &[&places[..], &[99]].concat());
+        assert_eq!((kept.places(), kept.hidden()), (places, &hidden[..]));
+        let next = JobDevices::take(&after, JobId(3), &wanted(&[("gpu", 2)]), 1).unwrap();
+        assert_eq!(of(next.env(0), "KUMI_DEVICES_GPU"), Some("/dev/null,/dev/full"));
     }
 
     #[test]

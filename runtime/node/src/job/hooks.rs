@@ -54,6 +54,11 @@ impl JobHooks {
         Self { job: spec.job, user: spec.user.clone(), begun: false }
     }
 
+    /// Those of a job that a former daemon started: its prolog is through.
+    pub(super) fn of_adopted(spec: &JobSpec) -> Self {
+        Self { begun: true, ..Self::new(spec) }
+    }
+
     /// Runs the prolog, if there is one, unless the job is killed meanwhile. The node is drained if it fails.
     pub(super) async fn prolog(
         &mut self,

@@ -4,24 +4,25 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::sync::atomic::AtomicI32;
 
 use kumi_control::batch::RESTARTS;
 use kumi_control::message::{
     JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind, WindowSize,
 };
-use kumi_net::SealKey;
 use kumi_net::disclosure::JobPage;
 use kumi_net::launch::{LaunchBlock, LocalRank, PageDescriptors};
-use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
-use kumi_net::segment::{Segment, SegmentFiles, SegmentSpec};
+use kumi_net::segment::{Segment, SegmentFiles};
 use kumi_net::trace::RING;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
+use super::adoption::group_name;
 use super::cleanup::destroy;
 use super::devices::JobDevices;
 use super::group_changes::elsewhere;
+use super::kept::{segment_sizes, segment_spec};
 use super::mpi::environment::is_foreign;
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::process::{self, Process};
@@ -32,6 +33,7 @@ use super::traces::JobTraces;
 use super::{NodeServices, limits};
 use crate::cgroup::{JobGroups, JobLimits, NodeGroups};
 use crate::client::refusal;
+use crate::keep::KeptJob;
 use crate::wire::{RankWire, hops_of};
 
 /// Everything of a job that is ready and has no rank yet.
@@ -41,7 +43,7 @@ pub(super) struct JobResources {
     pub(super) devices: JobDevices,
     pub(super) segment: Segment,
     /// Needed until the shims have them.
-    files: SegmentFiles,
+    pub(super) files: SegmentFiles,
     pub(super) page: Option<JobPage>,
     pub(super) traces: JobTraces,
     /// Of an MPI program.
@@ -60,6 +62,8 @@ pub(super) struct ShimProcesses {
     pub(super) status: pipe::Receiver,
     /// That of an MPI program.
     pub(super) server: Option<ServerProcess>,
+    /// Of a job that has a keeper.
+    pub(super) kept: Option<Rc<KeptJob>>,
 }
 
 /// A process that is or becomes a rank, and the ends of its streams.
@@ -76,8 +80,34 @@ pub(super) enum RankStreams {
     Terminal(Terminal),
 }
 
+/// The rank's ends of its pipes: input, if it has some, output and errors. None of a terminal, which has them itself.
+pub(super) type RankEnds = Option<(Option<OwnedFd>, [OwnedFd; 2])>;
+
 impl RankStreams {
-    /// Makes pipes, that for input only if asked. Also returns the rank's ends.
+    /// The terminal, or pipes, that for input only if asked. Also returns the rank's ends of these.
+    pub(super) fn make(input: bool, terminal: Option<Terminal>) -> io::Result<(Self, RankEnds)> {
+        if let Some(terminal) = terminal {
+            return Ok((Self::Terminal(terminal), None));
+        }
+        let (streams, input, outputs) = Self::pipes(input)?;
+        Ok((streams, Some((input, outputs))))
+    }
+
+    /// Standard input, output and errors of the rank, which reads nothing if it has no input.
+    pub(super) fn given<'a>(
+        &'a self,
+        ends: &'a RankEnds,
+        null: BorrowedFd<'a>,
+    ) -> [BorrowedFd<'a>; 3] {
+        match (self, ends) {
+            (Self::Terminal(terminal), _) => [terminal.slave(); 3],
+            (Self::Pipes(..), Some((input, [out, err]))) => {
+                [input.as_ref().map_or(null, AsFd::as_fd), out.as_fd(), err.as_fd()]
+            }
+            (Self::Pipes(..), None) => [null; 3],
+        }
+    }
+
     fn pipes(input: bool) -> io::Result<(Self, Option<OwnedFd>, [OwnedFd; 2])> {
         let (out, out_end) = output_pipe()?;
         let (err, err_end) = output_pipe()?;
@@ -112,17 +142,10 @@ impl JobResources {
         spec: &JobSpec,
         part: &NodeRanks,
     ) -> Result<Self, Refusal> {
-        let ranks = spec.request.ranks;
         let local_ranks = part.first..part.first.saturating_add(part.count);
-        let (segment, files) = Segment::create(&SegmentSpec {
-            channel_key: spec.channel_key,
-            seal_key: spec.seal_key.as_ref().map(|key| SealKey(key.0)),
-            ranks,
-            local_ranks: local_ranks.clone(),
-            ring_bytes: DEFAULT_RING_BYTES,
-            arena_bytes: arena_bytes(part.count, kumi_net::sys::memory()),
-        })
-        .map_err(|error| resources("the job's segment", &error))?;
+        let segment = segment_spec(spec, part, segment_sizes(part));
+        let (segment, files) =
+            Segment::create(&segment).map_err(|error| resources("the job's segment", &error))?;
         let page = job_page(services, spec).map_err(|error| resources("the job's page", &error))?;
         let traces = JobTraces::make(&spec.request, part)?;
         let mpi = MpiLaunch::make(services, spec, part)?;
@@ -142,7 +165,7 @@ impl JobResources {
         // Last, since they are what would stay if something else failed.
         let limits = limits::of_groups(services, spec, part, (&processors, &devices));
         let control = match services.groups.clone() {
-            Some(node) => Some(groups(node, format!("job-{}", spec.job), limits).await?),
+            Some(node) => Some(groups(node, group_name(spec.job), limits).await?),
             None => None,
         };
         let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
@@ -249,10 +272,12 @@ impl JobResources {
             server: false,
         };
         let file = spec_file(&shim).map_err(failed)?;
-        let null = File::open("/dev/null").map_err(failed)?;
-        let folder = self.control.as_ref().map(|groups| groups.main().open_folder());
-        let folder = folder.transpose().map_err(failed)?;
+        let (null, folder) = self.null_and_folder().map_err(failed)?;
         let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
+        if let Some(keep) = self.keeping(services) {
+            let shared = (&shared, null.as_fd(), folder.as_ref());
+            return self.spawn_kept(services, keep, (spec, part), shared, (go, status)).await;
+        }
         let server = self.start_server(
             services,
             (spec.job, &shim),
@@ -263,7 +288,7 @@ impl JobResources {
         let ranks =
             self.spawn_ranks(services, (spec, part), &shared, (null.as_fd(), folder.as_ref()));
         match ranks.await {
-            Ok(ranks) => Ok(ShimProcesses { ranks, go, status, server }),
+            Ok(ranks) => Ok(ShimProcesses { ranks, go, status, server, kept: None }),
             Err(error) => {
                 if let Some(server) = &mut server {
                     server.process.kill();
@@ -271,6 +296,12 @@ impl JobResources {
                 Err(failed(error))
             }
         }
+    }
+
+    /// Nothing to read, and the folder of the job's control group.
+    fn null_and_folder(&self) -> io::Result<(File, Option<File>)> {
+        let folder = self.control.as_ref().map(|groups| groups.main().open_folder());
+        Ok((File::open("/dev/null")?, folder.transpose()?))
     }
 
     /// Spawns the ranks' shims, all or none.
@@ -338,13 +369,38 @@ impl JobResources {
         null: BorrowedFd<'_>,
         group: Option<&File>,
     ) -> io::Result<RankProcess> {
-        let (streams, ends) = match terminal {
-            Some(terminal) => (RankStreams::Terminal(terminal), None),
-            None => {
-                let (streams, input, outputs) = RankStreams::pipes(input)?;
-                (streams, Some((input, outputs)))
-            }
+        let (streams, ends) = RankStreams::make(input, terminal)?;
+        let inherited = self.inherited_by(services, local, shared);
+        let given = streams.given(&ends, null);
+        let start = process::SpawnRequest {
+            executable: &services.executable,
+            arguments: Self::shim_arguments(shared, local),
+            streams: given,
+            inherited: &inherited,
+            session: matches!(streams, RankStreams::Terminal(_)),
+            group,
         };
+        let process = start.start()?;
+        Ok(RankProcess { process, streams })
+    }
+
+    /// Ranks of the job here.
+    pub(super) fn rank_count(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// By these this program becomes a rank.
+    pub(super) fn shim_arguments(shared: &[BorrowedFd<'_>; 3], local: usize) -> Vec<String> {
+        vec!["rank".to_owned(), shared[0].as_raw_fd().to_string(), local.to_string()]
+    }
+
+    /// The descriptors of a local rank beside its streams.
+    pub(super) fn inherited_by<'a>(
+        &'a self,
+        services: &'a NodeServices,
+        local: usize,
+        shared: &[BorrowedFd<'a>; 3],
+    ) -> Vec<BorrowedFd<'a>> {
         let mut inherited = shared.to_vec();
         let files = self.files.for_rank(local);
         inherited.extend([files.job, files.shared, self.sockets[local].as_fd()]);
@@ -354,23 +410,7 @@ impl JobResources {
         inherited.extend(self.traces.inherited(local));
         inherited.extend(self.wires[local].iter().flat_map(RankWire::inherited));
         inherited.extend(self.mpi.iter().flat_map(|mpi| mpi.inherited(local)));
-        let given = match (&streams, &ends) {
-            (RankStreams::Terminal(terminal), _) => [terminal.slave(); 3],
-            (_, Some((input, [out, err]))) => {
-                [input.as_ref().map_or(null, AsFd::as_fd), out.as_fd(), err.as_fd()]
-            }
-            (RankStreams::Pipes(..), None) => [null; 3],
-        };
-        let start = process::SpawnRequest {
-            executable: &services.executable,
-            arguments: ["rank".to_owned(), shared[0].as_raw_fd().to_string(), local.to_string()],
-            streams: given,
-            inherited: &inherited,
-            session: matches!(streams, RankStreams::Terminal(_)),
-            group,
-        };
-        let process = start.start()?;
-        Ok(RankProcess { process, streams })
+        inherited
     }
 }
 
@@ -395,7 +435,7 @@ async fn groups(node: NodeGroups, name: String, limits: JobLimits) -> Result<Job
 }
 
 /// Size of the terminal of the first rank here, if it is rank 0 and has one.
-fn terminal_of(spec: &JobSpec, part: &NodeRanks) -> Option<WindowSize> {
+pub(super) fn terminal_of(spec: &JobSpec, part: &NodeRanks) -> Option<WindowSize> {
     spec.request.terminal.filter(|_| part.first == 0)
 }
 

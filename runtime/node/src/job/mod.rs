@@ -5,11 +5,13 @@ mod program_cache;
 pub mod shim;
 
 mod admission;
+pub(crate) mod adoption;
 mod begin;
 mod cleanup;
 pub mod devices;
 mod group_changes;
 mod hooks;
+pub(crate) mod kept;
 mod launch;
 mod limits;
 mod memory_kills;
@@ -46,6 +48,7 @@ use tokio::sync::mpsc;
 
 use crate::cgroup::{JobGroups, NodeGroups};
 use crate::config::JobDefaults;
+use crate::keep::KeptJobs;
 use crate::names::NameService;
 use crate::node::WayUp;
 use crate::switch::{JobTurns, Switcher};
@@ -60,6 +63,8 @@ use program::Programs;
 pub use program_cache::CacheLimits;
 pub use rank_looks::RankLooks;
 use traces::{JobTraces, KeptTraces};
+
+pub(crate) use process::{Process, SpawnRequest};
 
 pub use orphans::{ProcessTable, kill_descendants};
 
@@ -92,6 +97,8 @@ pub enum JobCommand {
     Resize(WindowSize, bool),
     /// Kill and free.
     Kill,
+    /// From now on there is a timetable, by which to switch a job that a former daemon started.
+    Switch,
     /// An exchange of the MPI program's servers is over.
     Exchanged(ExchangeId, Vec<Contribution>),
     /// A message of the MPI program's server on another node.
@@ -234,6 +241,8 @@ pub struct NodeServices {
     pub way_up: WayUp,
     /// Page of the node's and the cluster's state for ranks, if the system supports it.
     pub page: Option<Arc<NodePage>>,
+    /// Jobs that have a keeper.
+    pub(crate) kept: KeptJobs,
     /// Jobs to be sampled.
     pub live: RefCell<BTreeMap<JobId, LiveJob>>,
     /// Traces of jobs that are over.

@@ -71,8 +71,16 @@ impl ProcessTable {
     }
 
     /// Processes that the ranks of `job` have started, including those that this process adopted; `known` are the ranks of all jobs.
-    pub fn of(&self, job: JobId, ranks: &[i32], known: &BTreeSet<i32>) -> BTreeSet<i32> {
-        let adopted = self.0.get(&getpid().as_raw()).into_iter().flatten();
+    /// `keeper` adopted them if the job has one.
+    pub fn of(
+        &self,
+        job: JobId,
+        ranks: &[i32],
+        known: &BTreeSet<i32>,
+        keeper: Option<i32>,
+    ) -> BTreeSet<i32> {
+        let adopter = keeper.unwrap_or_else(|| getpid().as_raw());
+        let adopted = self.0.get(&adopter).into_iter().flatten();
         let adopted = adopted.filter(|&&pid| !known.contains(&pid) && belongs_to(pid, Some(job)));
         let mut found = BTreeSet::new();
         let mut next: Vec<i32> = ranks.iter().chain(adopted).copied().collect();
@@ -87,10 +95,10 @@ impl ProcessTable {
 
 /// Kills the descendants of this process that belong to `job`, or to any job, and reaps those that
 /// it adopted and that have ended; `ranks` are left to their own waiters. Returns how many were
-/// still there.
-pub fn kill_descendants(job: Option<JobId>, ranks: &[i32]) -> usize {
+/// still there. Those of a job with a `keeper` descend from that, which waits for what it adopted.
+pub fn kill_descendants(job: Option<JobId>, ranks: &[i32], keeper: Option<i32>) -> usize {
     let table = table();
-    let own = getpid().as_raw();
+    let own = keeper.unwrap_or_else(|| getpid().as_raw());
     let mut found = 0;
     for (&pid, process) in &table {
         if process.state == 'Z' {
@@ -147,7 +155,7 @@ mod tests {
         let mut child = child.spawn().unwrap();
         let rank = i32::try_from(child.id()).unwrap();
         let found = |job, ranks: &[i32], known: &[i32]| {
-            ProcessTable::read().of(JobId(job), ranks, &known.iter().copied().collect())
+            ProcessTable::read().of(JobId(job), ranks, &known.iter().copied().collect(), None)
         };
         while found(7, &[rank], &[rank]).len() < 2 {
             std::thread::sleep(std::time::Duration::from_millis(1));

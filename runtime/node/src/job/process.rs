@@ -1,6 +1,6 @@
 //! Spawning of rank processes, in their control group from the start where the kernel can do that.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,30 +19,34 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
+use crate::keep::KeptProcess;
+use crate::keep::link::Reaper;
 use crate::process_table::process_stat;
 
 /// Request to spawn a process.
-pub(super) struct SpawnRequest<'a> {
-    pub(super) executable: &'a Path,
-    pub(super) arguments: [String; 3],
-    pub(super) streams: [BorrowedFd<'a>; 3],
-    pub(super) inherited: &'a [BorrowedFd<'a>],
+pub(crate) struct SpawnRequest<'a> {
+    pub(crate) executable: &'a Path,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) streams: [BorrowedFd<'a>; 3],
+    pub(crate) inherited: &'a [BorrowedFd<'a>],
     /// It is to lead a session of its own. Where a process cannot be born in its control group, it has to see to that.
-    pub(super) session: bool,
+    pub(crate) session: bool,
     /// Folder of the control group.
-    pub(super) group: Option<&'a File>,
+    pub(crate) group: Option<&'a File>,
 }
 
 /// A process that was started and is not waited for yet.
 #[derive(Debug)]
-pub(super) enum Process {
+pub(crate) enum Process {
     SpawnedProcess(SpawnedProcess),
     Child(Child),
+    /// A child of the job's keeper.
+    Kept(KeptProcess),
 }
 
 impl SpawnRequest<'_> {
     /// Starts it, leading a process group of its own, or a session.
-    pub(super) fn start(&self) -> io::Result<Process> {
+    pub(crate) fn start(&self) -> io::Result<Process> {
         if let Some(group) = self.group {
             match self.bear(group) {
                 Ok(born) => return Ok(Process::SpawnedProcess(born)),
@@ -57,11 +61,13 @@ impl SpawnRequest<'_> {
         use std::os::fd::AsFd;
         let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
         let program = text(self.executable.as_os_str().as_bytes())?;
-        let [a, b, c] = &self.arguments;
-        let (a, b, c) = (text(a.as_bytes())?, text(b.as_bytes())?, text(c.as_bytes())?);
+        let words = self.arguments.iter().map(|word| text(word.as_bytes()));
+        let words = words.collect::<io::Result<Vec<_>>>()?;
+        let arguments: Vec<&CStr> =
+            std::iter::once(&program).chain(&words).map(CString::as_c_str).collect();
         spawn(&ProcessSpec {
             program: &program,
-            arguments: &[&program, &a, &b, &c],
+            arguments: &arguments,
             streams: self.streams,
             inherited: self.inherited,
             session: self.session,
@@ -87,27 +93,32 @@ impl SpawnRequest<'_> {
 
 impl Process {
     /// Its number, which is also that of its process group.
-    pub(super) fn pid(&self) -> Option<u32> {
+    pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Self::SpawnedProcess(born) => u32::try_from(born.pid).ok(),
             Self::Child(child) => child.id(),
+            Self::Kept(kept) => u32::try_from(kept.pid).ok(),
         }
     }
 
     /// Kills it, before it has been waited for.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // Gone already is as good.
         match self {
             Self::SpawnedProcess(born) => drop(kill(Pid::from_raw(born.pid), Signal::SIGKILL)),
             Self::Child(child) => drop(child.start_kill()),
+            Self::Kept(kept) => drop(kill(Pid::from_raw(kept.pid), Signal::SIGKILL)),
         }
     }
 
     /// Waits until it has ended, and says how much processor time it used with all that it waited for, in nanoseconds. None if
     /// the system does not say, or for a process that was born in a control group, which counts better.
-    pub(super) async fn processor_time(&self) -> Option<u64> {
-        let Self::Child(child) = self else { return None };
-        let pid = i32::try_from(child.id()?).ok()?;
+    pub(crate) async fn processor_time(&self) -> Option<u64> {
+        let pid = match self {
+            Self::Child(child) => i32::try_from(child.id()?).ok()?,
+            Self::Kept(kept) if !kept.grouped => kept.pid,
+            Self::SpawnedProcess(_) | Self::Kept(_) => return None,
+        };
         let pidfd = pidfd_open(rustix::process::Pid::from_raw(pid)?, PidfdFlags::NONBLOCK).ok()?;
         #[expect(
             deprecated,
@@ -120,10 +131,19 @@ impl Process {
     }
 
     /// Waits for its end.
-    pub(super) async fn wait(self) -> io::Result<RankStatus> {
+    pub(crate) async fn wait(self) -> io::Result<RankStatus> {
         match self {
             Self::Child(mut child) => child.wait().await.map(rank_status),
             Self::SpawnedProcess(born) => wait_born(born.pidfd).await,
+            Self::Kept(kept) => kept.wait().await,
+        }
+    }
+
+    /// For a process that keeps its number when it has been waited for here: by this its keeper waits for it, too.
+    pub(crate) fn reaper(&self) -> Option<Reaper> {
+        match self {
+            Self::Kept(kept) => Some(kept.reaper()),
+            Self::SpawnedProcess(_) | Self::Child(_) => None,
         }
     }
 }
@@ -221,7 +241,7 @@ mod tests {
             for folder in [None, folder.as_ref()] {
                 let start = SpawnRequest {
                     executable: Path::new("/bin/sh"),
-                    arguments: [
+                    arguments: vec![
                         "-c".to_owned(),
                         format!("PATH=/usr/bin:/bin; {script}"),
                         "x".to_owned(),

@@ -1,5 +1,7 @@
 //! Task of one job on this node.
 
+mod assembly;
+
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use super::cleanup::kill_groups;
 use super::devices::JobDevices;
 use super::hooks::JobHooks;
 use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses, launch};
-use super::limits::{not_enforced, share_of};
+use super::limits::not_enforced;
 use super::memory_kills::{self, LOOK, MemoryKills};
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::mpi_task::MpiTask;
@@ -31,11 +33,12 @@ use super::streams::{Input, pump};
 use super::terminal::Terminal;
 use super::unkillable::KillWatch;
 use super::usage::UseMeter;
-use super::{JobCommand, JobEvent, LiveJob, NodeServices};
+use super::{JobCommand, JobEvent, NodeServices};
 use crate::cgroup::JobGroups;
 use crate::client::refusal;
 use crate::config::on_link;
 use crate::fill::JobThread;
+use crate::keep::{KeptJob, KeptPhase};
 use crate::switch::{IdlePriority, MOST_RANKS, SliceMeter, Stopper, SwitchedJob};
 use crate::verdict::last_standing;
 use crate::wire::JobWires;
@@ -51,6 +54,8 @@ pub(super) enum TaskEvent {
     /// A shim ended a while ago, and if it had a reason it has come.
     Silent(usize, RankStatus),
 }
+
+pub(super) use assembly::JobParts;
 
 /// How long after the end of a shim its report is waited for.
 const REPORT_LAG: Duration = Duration::from_millis(20);
@@ -84,8 +89,8 @@ pub(super) struct JobTask {
     addresses: kumi_control::message::PreparedRanks,
     wires: JobWires,
     /// Shims that are not ready yet.
-    unready: usize,
-    prepared: bool,
+    pub(super) unready: usize,
+    pub(super) prepared: bool,
     pub(super) started: bool,
     pub(super) launched: bool,
     pub(super) killed: bool,
@@ -96,6 +101,8 @@ pub(super) struct JobTask {
     pub(super) open_pipes: usize,
     /// Tasks that read them.
     pub(super) readers: Vec<AbortHandle>,
+    /// What outlives this daemon, if the job has a keeper.
+    pub(super) kept: Option<Rc<KeptJob>>,
 }
 
 impl JobTask {
@@ -108,49 +115,11 @@ impl JobTask {
         let (resources, shims) = launch(services, spec, part, program).await?;
         let JobResources { control, devices, segment, page, traces, prepared, wires, mpi, .. } =
             resources;
-        let count = shims.ranks.len();
-        let share = share_of(services, spec, part);
-        let name = (spec.request.name.clone(), spec.request.resources.fill, share);
-        let (tell, parts) = mpsc::unbounded_channel();
-        let ShimProcesses { ranks, go, status, server } = shims;
-        let groups = Arc::new(ranks.iter().map(RankProcess::group).collect());
-        let (memory, processes) = ((segment, traces), (control.clone(), Arc::clone(&groups)));
-        let live = LiveJob::new(name, part.first, memory, page, processes);
-        services.live.borrow_mut().insert(spec.job, live);
-        let mut task = Self {
-            services: Rc::clone(services),
-            job: spec.job,
-            first: part.first,
-            has_other_nodes: spec.layout.len() > 1,
-            control,
-            devices: Some(devices),
-            memory_kills: MemoryKills::default(),
-            kill_watch: KillWatch::default(),
-            use_meter: UseMeter::default(),
-            groups,
-            input: Input::none(),
-            terminal: None,
-            go: Some(go),
-            parts,
-            tell: tell.clone(),
-            mpi: None,
-            addresses: prepared,
-            wires: JobWires::new(wires.into_iter().flatten().collect()),
-            unready: count,
-            prepared: false,
-            started: false,
-            launched: false,
-            killed: false,
-            failed: None,
-            early: Vec::new(),
-            running: count,
-            open_pipes: 0,
-            readers: Vec::new(),
-        };
-        tokio::task::spawn_local(pass_reports(status, tell.clone()));
-        for (index, rank) in ranks.into_iter().enumerate() {
-            task.attend(index, rank, &tell);
-        }
+        let ShimProcesses { ranks, go, status, server, kept } = shims;
+        let wires = JobWires::new(wires.into_iter().flatten().collect());
+        let had = JobParts { control, devices, segment, page, traces, prepared, wires, kept };
+        let (mut task, tell) = Self::assemble(services, (spec, part), had, (ranks, status));
+        task.go = Some(go);
         task.attend_server(mpi.zip(server), spec, &tell);
         if let Some(note) = not_enforced(services, spec) {
             task.say(note).await;
@@ -166,6 +135,7 @@ impl JobTask {
         }
         let rank = self.rank(index);
         match streams {
+            streams if self.kept.is_some() => self.attend_kept(rank, streams, tell),
             RankStreams::Pipes(input, outputs) => {
                 if let Some(pipe) = input {
                     self.input = Input::start(pipe);
@@ -185,9 +155,13 @@ impl JobTask {
         let ended = self.use_meter.ended();
         tokio::task::spawn_local(async move {
             let used = process.processor_time().await;
+            let reaper = process.reaper();
             let status = process.wait().await;
             // Before anything else runs: from now on the number may be another process's.
             let group = groups[index].swap(0, Ordering::Relaxed);
+            if let Some(reaper) = reaper {
+                reaper.reap();
+            }
             ended.add(used);
             services.watcher.remove(group);
             let status = status.unwrap_or_else(|error| {
@@ -269,6 +243,7 @@ impl JobTask {
             // Refused, and cleaned up: the head's `Kill` is answered without this task.
             let _ = self.services.events.send(JobEvent::Gone(self.job)).await;
         } else {
+            self.keep_phase(KeptPhase::Over);
             self.services.tell(AgentEvent::Freed { job: self.job }).await;
         }
     }
@@ -402,6 +377,7 @@ impl JobTask {
             JobCommand::Input(data) => self.give_input(data).await,
             JobCommand::Resize(size, redraw) => self.resize(size, redraw),
             JobCommand::Kill => self.kill(),
+            JobCommand::Switch => self.switch_again().await,
             JobCommand::Exchanged(id, parts) => self.exchanged(id, parts).await,
             JobCommand::Relayed(from, data) => self.relayed(from, data).await,
         }
@@ -414,8 +390,7 @@ impl JobTask {
 
     /// The same, among what this rank writes.
     pub(super) async fn say_of(&self, rank: u32, text: String) {
-        let (job, stream, data) = (self.job, Stream::Err, text.into_bytes());
-        self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
+        self.put(rank, Stream::Err, text.into_bytes()).await;
     }
 
     async fn start(&mut self, addresses: &[RankAddress], max_datagram: u16) {
@@ -447,27 +422,41 @@ impl JobTask {
                 return self.fail(refusal(RefusalKind::NoResources, message)).await;
             }
         }
+        self.keep_phase(KeptPhase::Starting);
         // A rank that is gone already takes no byte; the others each take one.
         if let Err(error) = go.write_all(&vec![1; self.groups.len()]).await {
             let message =
                 format!("the ranks ended before they were started: {error}; see the node's log");
             self.fail(refusal(RefusalKind::Internal, message)).await;
         }
+        self.keep_phase(KeptPhase::Started);
     }
 
     /// From now on the switching thread keeps it from the processors outside its turns.
     fn hand_over(&self, stopper: Stopper) {
+        self.hand_over_with(stopper, false);
+    }
+
+    /// The same of a job that somebody else has switched.
+    pub(super) fn hand_over_as_it_is(&self, stopper: Stopper) {
+        self.hand_over_with(stopper, true);
+    }
+
+    fn hand_over_with(&self, stopper: Stopper, switched_before: bool) {
         let mut live = self.services.live.borrow_mut();
         let Some(live) = live.get_mut(&self.job) else { return };
         let leaders = live.leaders();
         let priority = self.idle_priority(&leaders);
         let meter = SliceMeter::new(&leaders, live.segment.progress_reader(MOST_RANKS));
         (live.started, live.may_fill) = (true, priority.is_some());
-        let switched = SwitchedJob::new(stopper, priority, Arc::clone(&live.turns), meter);
+        let mut switched = SwitchedJob::new(stopper, priority, Arc::clone(&live.turns), meter);
+        if switched_before && let Err(error) = switched.let_run() {
+            tracing::error!(job = %self.job, %error, "it may be stopped until its turn is over");
+        }
         self.services.switcher.add(self.job, switched);
     }
 
-    fn stopper(&self) -> std::io::Result<Stopper> {
+    pub(super) fn stopper(&self) -> std::io::Result<Stopper> {
         match &self.control {
             Some(groups) => groups.main().open("cgroup.freeze").map(Stopper::Freezer),
             None => Ok(Stopper::Signals(Arc::clone(&self.groups))),
@@ -507,8 +496,9 @@ impl JobTask {
         }
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.killed = true;
+        self.keep_kill();
         self.kill_ranks();
     }
 
@@ -529,7 +519,7 @@ impl JobTask {
         self.wait_for_processes().await;
         self.terminal = None;
         self.last_parts().await;
-        self.tell_use().await;
+        self.tell_last_use().await;
         self.services.switcher.remove(self.job);
         let live = self.services.live.borrow_mut().remove(&self.job);
         if let Some(live) = live {

@@ -117,10 +117,10 @@ impl ShimReport {
     }
 }
 
-/// Runs as local rank `local` by the spec in descriptor `spec`. Returns only when it did not become
-/// the program.
-pub fn main(spec: RawFd, local: u32) -> ExitCode {
-    match prepare(spec, local) {
+/// Runs as local rank `local` by the spec in descriptor `spec`, as a child of the daemon or of the job's keeper. Returns only
+/// when it did not become the program.
+pub fn main(spec: RawFd, local: u32, keeper: Option<u32>) -> ExitCode {
+    match prepare(spec, local, keeper) {
         Ok(ready) => ready.wait_and_run(),
         Err(code) => code,
     }
@@ -141,14 +141,15 @@ fn take(fd: RawFd, options: &OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-fn prepare(spec: RawFd, local: u32) -> Result<Ready, ExitCode> {
+fn prepare(spec: RawFd, local: u32, keeper: Option<u32>) -> Result<Ready, ExitCode> {
     // Nobody to tell until the status pipe is open: the daemon sees that the rank ended.
     let spec = take(spec, OpenOptions::new().read(true)).and_then(|mut file| {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         postcard::from_bytes::<ShimSpec>(&bytes).map_err(io::Error::other)
     });
-    let spec = spec.map_err(|_| ExitCode::Internal)?;
+    let mut spec = spec.map_err(|_| ExitCode::Internal)?;
+    spec.daemon = keeper.unwrap_or(spec.daemon);
     let status =
         take(spec.status, OpenOptions::new().write(true)).map_err(|_| ExitCode::Internal)?;
     let go = take(spec.go, OpenOptions::new().read(true)).map_err(|_| ExitCode::Internal)?;

@@ -7,14 +7,16 @@ use kumi_control::agent::AgentEvent;
 use kumi_control::message::{Stream, WindowSize};
 use kumi_sched::JobId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::NodeServices;
+use super::kept::{OutputSource, feed};
 use super::run::JobTask;
 use super::terminal::BELL;
+use crate::keep::{Held, KeptJob};
 
 /// Longest piece of output in one message, in bytes.
-const CHUNK: usize = 64 << 10;
+pub(super) const CHUNK: usize = 64 << 10;
 /// Most input that waits for a rank to read it, in bytes.
 const MAX_INPUT: usize = 64 << 20;
 /// Bytes that a piece of it takes beside its own: who types one byte at a time has no more room than others.
@@ -55,6 +57,41 @@ fn cost(data: &[u8]) -> usize {
 pub(super) struct Input {
     queue: Option<mpsc::UnboundedSender<Vec<u8>>>,
     waiting: Rc<std::cell::Cell<usize>>,
+    /// Of a kept job, instead of the queue.
+    kept: Option<KeptInput>,
+}
+
+/// Input of a kept job, which waits in a file.
+#[derive(Debug)]
+struct KeptInput {
+    job: Rc<KeptJob>,
+    more: Rc<Notify>,
+    /// The rank takes no more.
+    over: Rc<std::cell::Cell<bool>>,
+}
+
+impl KeptInput {
+    fn give(&self, data: &[u8]) -> io::Result<bool> {
+        let Some(file) = self.job.input.as_ref().filter(|_| !self.over.get()) else {
+            return Ok(true);
+        };
+        if self.job.state.input_closed()? {
+            return Ok(true);
+        }
+        let waiting = usize::try_from(file.waiting()?).unwrap_or(usize::MAX);
+        if waiting.saturating_add(data.len()) > MAX_INPUT {
+            return Ok(false);
+        }
+        file.append(data)?;
+        self.more.notify_one();
+        Ok(true)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.job.state.close_input()?;
+        self.more.notify_one();
+        Ok(())
+    }
 }
 
 impl Input {
@@ -71,20 +108,55 @@ impl Input {
                 left.set(left.get().saturating_sub(cost(&data)));
             }
         });
-        Self { queue: Some(queue), waiting }
+        Self { queue: Some(queue), waiting, kept: None }
+    }
+
+    /// That of a kept job, with what waits already.
+    pub(super) fn start_kept(job: &Rc<KeptJob>, sink: OutputSource) -> Self {
+        let (more, over) = (Rc::new(Notify::new()), Rc::new(std::cell::Cell::new(false)));
+        let kept = KeptInput { job: Rc::clone(job), more: Rc::clone(&more), over: over.clone() };
+        let job = Rc::clone(job);
+        tokio::task::spawn_local(async move {
+            match feed(Rc::clone(&job), more, sink).await {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    tracing::error!(%error, "a rank does not get its input any more");
+                }
+                // The rank closed its input: what else comes goes nowhere, as in a shell.
+                _ => {}
+            }
+            over.set(true);
+            job.link.drop_held(Held::InputPipe);
+        });
+        Self { kept: Some(kept), ..Self::none() }
     }
 
     /// No input.
     pub(super) fn none() -> Self {
-        Self { queue: None, waiting: Rc::default() }
+        Self { queue: None, waiting: Rc::default(), kept: None }
+    }
+
+    /// Closes it behind what waits.
+    pub(super) fn close(&mut self) {
+        self.queue = None;
+        if let Some(kept) = &self.kept
+            && let Err(error) = kept.close()
+        {
+            tracing::error!(%error, "the input of a rank cannot be closed");
+        }
     }
 
     /// Queues input; empty data closes it. `false` when too much waits already: the input is then
     /// dropped, and its writer must be told.
     pub(super) fn give(&mut self, data: Vec<u8>) -> bool {
         if data.is_empty() {
-            self.queue = None;
+            self.close();
             return true;
+        }
+        if let Some(kept) = &self.kept {
+            return kept.give(&data).unwrap_or_else(|error| {
+                tracing::error!(%error, "input of a rank cannot be kept");
+                false
+            });
         }
         let Some(queue) = &self.queue else { return true };
         let waiting = self.waiting.get().saturating_add(cost(&data));
@@ -111,10 +183,9 @@ impl JobTask {
             if self.services.way_up.output.borrow().blocks(self.job) {
                 return;
             }
-            let (job, rank, stream, data) = (self.job, self.first, Stream::Out, vec![BELL]);
-            return self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
+            return self.put(self.first, Stream::Out, vec![BELL]).await;
         }
-        self.input = Input::none();
+        self.input.close();
         let what = "kumi: standard input is closed: the rank does not read it and too much waits\n";
         self.say(what.to_owned()).await;
     }

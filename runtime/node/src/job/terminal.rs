@@ -60,6 +60,26 @@ impl Terminal {
         self.slave.as_fd()
     }
 
+    /// One that a former daemon made.
+    pub(super) fn adopt(master: OwnedFd, slave: OwnedFd) -> io::Result<Self> {
+        #[expect(
+            deprecated,
+            reason = "the other constructor is unsafe; an OwnedFd keeps its descriptor"
+        )]
+        let master = AsyncFd::new(master)?;
+        Ok(Self { master: Rc::new(master), slave })
+    }
+
+    /// The other end, for a keeper.
+    pub(super) fn master_fd(&self) -> BorrowedFd<'_> {
+        self.master.get_ref().as_fd()
+    }
+
+    /// The same, to be read and written by way of files.
+    pub(super) fn shared_master(&self) -> Rc<AsyncFd<OwnedFd>> {
+        Rc::clone(&self.master)
+    }
+
     /// The other end: what is written is typed, what is read was printed.
     pub(super) fn master(&self) -> Master {
         Master(Rc::clone(&self.master))

@@ -1,12 +1,13 @@
 //! Traces of jobs: a ring for each local rank, kept for a while after the job.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use kumi_control::message::{
     JobRequest, MOST_TRACE_EVENTS, NodeRanks, Refusal, RefusalKind, TraceAllocation, TraceEvent,
     TraceKind, TraceSample,
 };
+use kumi_net::segment::SegmentError;
 use kumi_net::trace::{
     Event, EventKind, FEWEST_EVENTS, MOST_EVENTS, NO_PEER, TraceDescriptor, TraceRing, ring_bytes,
 };
@@ -70,6 +71,29 @@ impl JobTraces {
     /// The file that a local rank inherits.
     pub(super) fn inherited(&self, local: usize) -> Option<BorrowedFd<'_>> {
         self.rings.get(local).map(TraceRing::file)
+    }
+
+    /// The files of all local ranks.
+    pub(super) fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.iter().map(TraceRing::file)
+    }
+
+    /// Events of each ring, if there are rings.
+    pub(super) fn events(&self) -> Option<u64> {
+        self.rings.first().map(TraceRing::events)
+    }
+
+    /// The rings that a former daemon made, for so many events each.
+    ///
+    /// # Errors
+    /// One of the files is none.
+    pub(super) fn adopt(
+        first: u32,
+        events: u64,
+        files: impl Iterator<Item = OwnedFd>,
+    ) -> Result<JobTraces, SegmentError> {
+        let rings = files.map(|file| TraceRing::adopt(file, events)).collect::<Result<_, _>>()?;
+        Ok(JobTraces { first, rings })
     }
 
     /// The variable that names it.

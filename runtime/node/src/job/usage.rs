@@ -40,15 +40,22 @@ impl EndedTime {
 pub(super) struct UseMeter {
     ended: EndedTime,
     told: Instant,
+    /// Nanoseconds that turns lasted under former daemons.
+    turns_before: u64,
 }
 
 impl Default for UseMeter {
     fn default() -> Self {
-        Self { ended: EndedTime::default(), told: Instant::now() }
+        Self { ended: EndedTime::default(), told: Instant::now(), turns_before: 0 }
     }
 }
 
 impl UseMeter {
+    /// Turns of former daemons count, too.
+    pub(super) fn begin_at(&mut self, turns: u64) {
+        self.turns_before = turns;
+    }
+
     /// Where ranks that end are counted.
     pub(super) fn ended(&self) -> EndedTime {
         self.ended.clone()
@@ -58,6 +65,7 @@ impl UseMeter {
 impl JobTask {
     /// Tells what the job has used, if it runs and that was not told lately.
     pub(super) async fn tell_use_so_far(&mut self) {
+        self.note_turns();
         if self.use_meter.told.elapsed() >= INTERVAL {
             self.tell_use().await;
         }
@@ -66,16 +74,48 @@ impl JobTask {
     /// Tells what the job has used, if it was started.
     pub(super) async fn tell_use(&mut self) {
         self.use_meter.told = Instant::now();
-        if let Some(used) = self.measured_use() {
+        if let Some(used) = self.known_use().or_else(|| self.measured_use()) {
             self.services.tell(AgentEvent::Used { job: self.job, used }).await;
         }
+    }
+
+    /// For a later daemon, which cannot know.
+    fn note_turns(&self) {
+        let live = self.services.live.borrow();
+        let Some((kept, live)) = self.kept.as_ref().zip(live.get(&self.job)) else { return };
+        let turns = live.turns.lasted().saturating_add(self.use_meter.turns_before);
+        if let Err(error) = kept.state.set_turns(turns) {
+            tracing::error!(job = %self.job, %error, "a later daemon will not know the job's turns");
+        }
+    }
+
+    /// What a former daemon measured when the job had ended.
+    fn known_use(&self) -> Option<PartUse> {
+        let used = self.kept.as_ref()?.state.used();
+        let used = used.inspect_err(|error| {
+            tracing::error!(job = %self.job, %error, "what a job has used is not known");
+        });
+        used.ok().flatten()
+    }
+
+    /// Measures for the last time, also for a later daemon, which could not.
+    pub(super) async fn tell_last_use(&mut self) {
+        if let Some(kept) = &self.kept
+            && self.known_use().is_none()
+            && let Some(used) = self.measured_use()
+            && let Err(error) = kept.state.set_use(used)
+        {
+            tracing::error!(job = %self.job, %error, "a later daemon will not know what the job has used");
+        }
+        self.tell_use().await;
     }
 
     /// None before its start, and if the system does not say what was used: nobody is to take that for nothing.
     fn measured_use(&self) -> Option<PartUse> {
         let live = self.services.live.borrow();
         let live = live.get(&self.job).filter(|_| self.started)?;
-        let turns = live.turns.lasted().saturating_mul(live.share.processors);
+        let lasted = live.turns.lasted().saturating_add(self.use_meter.turns_before);
+        let turns = lasted.saturating_mul(live.share.processors);
         let (used, memory) = match &self.control {
             Some(groups) => {
                 let used = groups.main().processor_time();

@@ -17,9 +17,14 @@ pub(super) fn make(
     own: &NodeConfig,
     node: NodeId,
     (processors, memory): (&[usize], &NodeMemory),
+    kept: &[String],
     notes: &mut Vec<String>,
 ) -> Option<NodeGroups> {
-    let groups = match NodeGroups::make_anew(&config.name, node) {
+    let made = match kept {
+        [] => NodeGroups::make_anew(&config.name, node),
+        _ => NodeGroups::make_around(&config.name, node, |job| kept.iter().any(|one| one == job)),
+    };
+    let groups = match made {
         Ok(groups) => groups,
         Err(reason) => {
             notes.push(limits::cgroup_sentence(&reason));

@@ -11,6 +11,7 @@ mod groups;
 mod head_contact;
 mod heads;
 mod health;
+pub(crate) mod keeping;
 mod machine_load;
 mod memory;
 mod metrics;
@@ -27,8 +28,8 @@ use std::time::Duration;
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
 use kumi_control::disclosure::LinkPeer;
 use kumi_control::message::{
-    ContentHash, Contribution, ControlMessage, Down, ExchangeId, NodeFacts, Refusal, RefusalKind,
-    Up,
+    Command, ContentHash, Contribution, ControlMessage, Down, ExchangeId, NodeFacts, Refusal,
+    RefusalKind, Up,
 };
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::SignalKind;
@@ -49,6 +50,7 @@ use crate::verdict::VerdictMonitor;
 pub use backpressure::WayUp;
 use backpressure::{Backpressure, BlockedOutput, MAX_QUEUED};
 use disclosure::DisclosurePublisher;
+use keeping::Keeping;
 use metrics::NodeMetrics;
 use sampling::{Sampler, look_at_ranks};
 
@@ -146,6 +148,7 @@ struct NodeDaemon {
     /// Told to stop by a signal: until when to wait for the jobs to be freed.
     stopping: Option<Instant>,
     done: bool,
+    keeping: Keeping,
 }
 
 impl NodeDaemon {
@@ -161,9 +164,9 @@ impl NodeDaemon {
             tree_events,
             files,
             slices,
-            sample_recent,
-            sample_peers,
+            samples: (sample_recent, sample_peers),
             metrics,
+            former: (adopted, life),
         } = started;
         let sampler = Rc::new(RefCell::new(Sampler::new(sample_recent, sample_peers)));
         if let Some((listener, cluster)) = metrics {
@@ -181,7 +184,7 @@ impl NodeDaemon {
             description.incarnation,
         );
         let fill_monitor = FillMonitor::new(slices, services.cpus.len());
-        Ok(Self {
+        let mut daemon = Self {
             agent: Agent::new(AgentConfig { description }),
             services,
             shared,
@@ -200,7 +203,10 @@ impl NodeDaemon {
             files,
             stopping: None,
             done: false,
-        })
+            keeping: Keeping::new(life),
+        };
+        daemon.go_on_with(adopted);
+        Ok(daemon)
     }
 
     async fn run(&mut self) -> Result<(), Failure> {
@@ -230,13 +236,17 @@ impl NodeDaemon {
             }
             self.update_backpressure();
             // The head is to know how the jobs ended, behind their last output.
-            let waits = !self.jobs.is_empty()
+            let waits = self.jobs.keys().any(|&job| !self.leaves(job))
                 || self.parent.is_some() && self.agent.awaits_acknowledgement();
             self.done |= self.stopping.is_some_and(|end| !waits || Instant::now() >= end);
         }
         self.flush().await;
+        let leaves_jobs = self.release_others().await;
+        if leaves_jobs {
+            self.services.watcher.leave_jobs();
+        }
         tracing::info!("stopped");
-        self.files.remove();
+        self.files.remove(leaves_jobs);
         Ok(())
     }
 
@@ -261,11 +271,12 @@ impl NodeDaemon {
             self.done = true;
             return;
         }
-        tracing::info!("told to stop: killing jobs");
+        tracing::info!("told to stop: killing jobs that have no keeper");
         service::stopping();
         self.stopping = Some(Instant::now() + STOP_PATIENCE);
+        self.leave_jobs();
         // Not by the agent's order, so that it reports the jobs as given up, not as ended well.
-        let jobs: Vec<_> = self.jobs.keys().copied().collect();
+        let jobs: Vec<_> = self.jobs.keys().copied().filter(|&job| !self.leaves(job)).collect();
         for job in jobs {
             self.order(job, JobCommand::Kill);
         }
@@ -289,7 +300,10 @@ impl NodeDaemon {
                 self.parent = None;
                 AgentEvent::ParentDown
             }
-            TreeEvent::Parent(down) => AgentEvent::Parent(down),
+            TreeEvent::Parent(down) => {
+                self.note_acknowledged(&down);
+                AgentEvent::Parent(down)
+            }
             TreeEvent::ChildUp(link, outbox) => {
                 self.publisher.link_up(LinkPeer::Child(link));
                 self.children.insert(link, outbox);
@@ -348,6 +362,7 @@ impl NodeDaemon {
                 self.agent_event(*event);
             }
             JobEvent::Gone(job) => {
+                self.release(job);
                 if self.jobs.remove(&job).is_some_and(|entry| entry.kill_wanted) {
                     self.agent_event(AgentEvent::Freed { job });
                 }
@@ -358,10 +373,15 @@ impl NodeDaemon {
     fn agent_event(&mut self, event: AgentEvent) {
         let now = clock::boottime();
         self.agent.set_cluster_time(now, self.shared.clock.now());
+        let forgotten = match &event {
+            AgentEvent::Parent(Down::Command(_, Command::Forget { job })) => Some(*job),
+            _ => None,
+        };
         self.agent.handle(now, event);
         while let Some(action) = self.agent.poll_action() {
             self.act(action);
         }
+        self.note_kept(forgotten);
     }
 
     fn act(&mut self, action: AgentAction) {
@@ -402,6 +422,7 @@ impl NodeDaemon {
                 self.fill_monitor.set_timetable(&self.services, &timetable);
                 self.sampler.borrow_mut().set_timetable(&timetable);
                 self.services.switcher.set_timetable(timetable);
+                self.switch_adopted();
             }
             AgentAction::Sample { request } => self.sample(request),
             AgentAction::LeaseExpired => {

@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use super::backpressure::Backpressure;
+use super::keeping::{AdoptedTask, FormerDaemon};
 use super::{Shared, TreeEvent, clients, groups, memory, tree};
 use crate::cgroup::NodeGroups;
 use crate::client::refusal;
@@ -34,6 +35,7 @@ use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices};
+use crate::keep::life::NodeLife;
 use crate::limits;
 use crate::link_thread;
 use crate::listening;
@@ -42,7 +44,7 @@ use crate::paths;
 use crate::service;
 use crate::switch::{SliceMeasure, Switcher};
 use crate::tls::{Credentials, Identity};
-use crate::watch::Watcher;
+use crate::watch::{AwaitedDaemon, Watcher};
 use crate::wire;
 
 /// Events that may wait for the main loop before their senders do.
@@ -66,8 +68,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Removes them, and the node's control groups.
-    pub(super) fn remove(&self) {
+    /// Removes them, and the node's control groups unless jobs are left in these.
+    pub(super) fn remove(&self, leaves_jobs: bool) {
         for path in [&self.socket, &self.pid] {
             if let Err(error) = fs::remove_file(path)
                 && error.kind() != io::ErrorKind::NotFound
@@ -75,7 +77,7 @@ impl Files {
                 tracing::warn!(path = %path.display(), %error, "a file is left");
             }
         }
-        if let Some(groups) = &self.groups {
+        if let Some(groups) = self.groups.as_ref().filter(|_| !leaves_jobs) {
             if let Err(error) = groups.destroy(Duration::from_secs(1)) {
                 tracing::error!(groups = ?groups.paths(), %error, "a control group is left");
             }
@@ -97,10 +99,12 @@ pub(crate) struct Started {
     pub(super) files: Files,
     /// Slices of jobs that were measured.
     pub(super) slices: Receiver<SliceMeasure>,
-    pub(super) sample_recent: usize,
-    pub(super) sample_peers: usize,
+    /// Switches that are reported one by one, and peers that are told.
+    pub(super) samples: (usize, usize),
     /// Where figures are served, and the cluster's name for them.
     pub(super) metrics: Option<(TcpListener, String)>,
+    /// Jobs of a former daemon, and what is left to the next one.
+    pub(super) former: (Vec<AdoptedTask>, Option<NodeLife>),
 }
 
 /// What the node has of its machine, and who looks after that.
@@ -124,12 +128,15 @@ impl MachineShare {
         own: &NodeConfig,
         node: NodeId,
         clock: &SharedClock,
+        former: &FormerDaemon,
     ) -> Result<Self, Failure> {
         raise_open_files();
         let (executable, cpus) = (own_file()?, processors(&own.cpus)?);
         let (memory, mut limits) = (memory::of_node(config, own), Vec::new());
-        let groups = groups::make(config, own, node, (&cpus, &memory), &mut limits);
-        let (watcher, devices) = watch_groups(&executable, own, groups.as_ref())?;
+        let groups =
+            groups::make(config, own, node, (&cpus, &memory), &former.groups(), &mut limits);
+        let (watcher, devices) =
+            watch_groups(&executable, own, groups.as_ref(), former.successor())?;
         let (measured, slices) = fill::measurements();
         let on = (&*cpus, measured);
         let (page, switcher) = start_switcher(config, node, clock, on, &mut limits)?;
@@ -176,11 +183,11 @@ impl Started {
         let (pid, socket) = (paths::node_pid(dir, node), paths::node_socket(dir, node));
         let (scope, listener) = listen(&own, &pid).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
-        let share = MachineShare::take(&config, &own, node, &shared.clock)?;
+        let former = FormerDaemon::find(&config, dir, node).await?;
+        let share = MachineShare::take(&config, &own, node, &shared.clock, &former)?;
         let MachineShare { memory, groups, slices, mut limits, .. } = share;
         let ((job_sender, job_events), (tree_sender, tree_events)) = queues();
         let (backpressure, way_up) = Backpressure::new();
-        let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
             node,
             mpi: MpiHost::new(dir, node, &config),
@@ -205,15 +212,16 @@ impl Started {
             events: job_sender,
             way_up,
             page: share.page,
+            kept: former.kept_jobs(),
             live: RefCell::default(),
             kept_traces: RefCell::default(),
         });
         let events = (tree_sender, &backpressure);
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
         let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
-        begin((&socket, &pid), listener, tree, services.names.clone())?;
-        say_ready(&services, &own, &description);
+        begin((&socket, &pid), listener, tree, (&services, &own, &description))?;
         Ok(Self {
+            former: former.adopt(&services),
             services,
             shared,
             description,
@@ -222,13 +230,18 @@ impl Started {
             tree_events,
             files: Files { socket, pid, groups },
             slices,
-            sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
-            sample_peers: of_all(PEERS_OF_ALL),
+            samples: samples(&config),
             metrics: metrics.map(|listener| (listener, config.name.clone())),
             config,
             credentials,
         })
     }
+}
+
+/// This node's share of what samples of all nodes may have.
+fn samples(config: &ClusterConfig) -> (usize, usize) {
+    let of_all = |most: usize| most / config.nodes.len().max(1);
+    (of_all(RECENT_OF_ALL).min(crate::switch::RING), of_all(PEERS_OF_ALL))
 }
 
 fn say_ready(services: &NodeServices, own: &NodeConfig, said: &NodeDescription) {
@@ -242,8 +255,9 @@ fn watch_groups(
     executable: &Path,
     own: &NodeConfig,
     groups: Option<&NodeGroups>,
+    successor: Option<AwaitedDaemon>,
 ) -> Result<(Watcher, DeviceLedger), Failure> {
-    let watcher = Watcher::start(executable, groups)
+    let watcher = Watcher::start(executable, groups, successor)
         .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
     Ok((watcher, groups::devices(own, groups)?))
 }
@@ -341,12 +355,14 @@ fn begin(
     (socket, pid): (&Path, &Path),
     listener: TcpListener,
     tree: tree::Tree,
-    names: NameService,
+    (services, own, said): (&NodeServices, &NodeConfig, &NodeDescription),
 ) -> Result<(), Failure> {
     let clients = listen_unix(socket)?;
-    tokio::task::spawn_local(clients::serve(clients, tree.clone(), names));
+    tokio::task::spawn_local(clients::serve(clients, tree.clone(), services.names.clone()));
     link_thread::start(listener, async move |listener| tree::serve(listener, tree).await)?;
-    write_pid(pid)
+    write_pid(pid)?;
+    say_ready(services, own, said);
+    Ok(())
 }
 
 /// Listens where figures are served, if they are; `key` in cluster.toml says where.

@@ -99,6 +99,17 @@ impl SwitchedJob {
         Self { stopper, idle_priority, stopped: false, lowered: false, turns, meter }
     }
 
+    /// The same of a job that may have been left stopped or behind others.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn let_run(&mut self) -> nix::Result<()> {
+        if let Some(priority) = &mut self.idle_priority {
+            priority.set_lowered(false)?;
+        }
+        self.stopper.set_running(true)
+    }
+
     /// Whether it can be put behind the others.
     pub fn can_fill(&self) -> bool {
         self.idle_priority.is_some()

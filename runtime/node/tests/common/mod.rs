@@ -111,6 +111,8 @@ impl Cluster {
             silence_ms: None,
             grace_ms: None,
             lease_ms: Some(3_000),
+            // `KUMI_TEST_KEEP_MS=1000 cargo test -p kumi-node` runs all of these tests with keepers.
+            keep_ms: std::env::var("KUMI_TEST_KEEP_MS").ok().and_then(|ms| ms.parse().ok()),
             owner_uid: nix::unistd::geteuid().as_raw(),
             root_jobs: true,
             metrics: None,

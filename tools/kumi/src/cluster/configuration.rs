@@ -54,6 +54,7 @@ pub fn config(
         max_jobs_per_processor: defaults::max_jobs_per_processor(),
         max_ranks_per_processor: defaults::max_ranks_per_processor(),
         silence_ms: sharing.silence.map(milliseconds),
+        keep_ms: None,
         grace_ms: sharing.grace.map(milliseconds),
         lease_ms: sharing.lease.map(milliseconds),
         limits: LimitCaps::default(),

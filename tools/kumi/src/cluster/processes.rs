@@ -88,7 +88,7 @@ fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// `kumid watch …/kumi-NAME/node-…`; the cluster's name is that of its directory.
+/// `kumid watch …/kumi-NAME/node-…`; the cluster's name is that of its directory. Or `kumid watch … DIR/node-I.life`.
 fn watcher_arguments(cmdline: &[u8], dir: &Path) -> bool {
     let words: Vec<&[u8]> = cmdline.split(|&byte| byte == 0).collect();
     let Some(name) = dir.file_name().and_then(|name| name.to_str()) else { return false };
@@ -96,7 +96,8 @@ fn watcher_arguments(cmdline: &[u8], dir: &Path) -> bool {
     words.len() > 2
         && words[0].ends_with(b"kumid")
         && words[1] == b"watch"
-        && words[2].windows(part.len()).any(|window| window == part.as_bytes())
+        && (words[2].windows(part.len()).any(|window| window == part.as_bytes())
+            || words.iter().any(|word| Path::new(OsStr::from_bytes(word)).parent() == Some(dir)))
 }
 
 fn daemon_arguments(cmdline: &[u8], dir: &Path) -> bool {

@@ -168,7 +168,7 @@ impl MpiLaunch {
         inherited.extend(self.pmi.iter().map(|(end, _)| end.as_fd()));
         let start = process::SpawnRequest {
             executable: &services.executable,
-            arguments: ["rank".to_owned(), file.as_raw_fd().to_string(), "0".to_owned()],
+            arguments: vec!["rank".to_owned(), file.as_raw_fd().to_string(), "0".to_owned()],
             streams: [null, output_end.as_fd(), output_end.as_fd()],
             inherited: &inherited,
             session: false,

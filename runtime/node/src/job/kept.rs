@@ -1,0 +1,436 @@
+//! Jobs whose processes are children of a keeper: how they are started, and what their ranks write and read.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use kumi_control::agent::AgentEvent;
+use kumi_control::message::{JobSpec, NodeRanks, Refusal, Stream};
+use kumi_net::SealKey;
+use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
+use kumi_net::segment::SegmentSpec;
+use kumi_sched::JobId;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+
+use super::group_changes::elsewhere;
+use super::launch::{
+    JobResources, RankEnds, RankProcess, RankStreams, ShimProcesses, resources, terminal_of,
+};
+use super::process::Process;
+use super::run::{JobTask, TaskEvent};
+use super::streams::{CHUNK, Input};
+use super::terminal::Terminal;
+use super::{JobEvent, NodeServices};
+use crate::keep::{
+    Held, InputFile, JobRecord, JobState, KeepRequest, KeepSetting, KeptCommand, KeptJob,
+    KeptPhase, OutputFile, Relay,
+};
+
+/// The group of version 2 for the keepers of a node's jobs.
+const HOME: &str = "keepers";
+
+/// What the shims of a job inherit together, the spec's file first; nothing to read; the folder of their control group.
+type Shared<'a> = (&'a [BorrowedFd<'a>; 3], BorrowedFd<'a>, Option<&'a File>);
+
+/// The group of the node's keepers, made if need be.
+async fn home(services: &NodeServices) -> io::Result<Option<std::path::PathBuf>> {
+    let Some(groups) = services.groups.clone() else { return Ok(None) };
+    let made = move || match groups.main().child(HOME) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(groups.main().path().join(HOME)),
+    };
+    elsewhere(made).await.map(Some)
+}
+
+/// The specification of a job's segment on this node.
+pub(super) fn segment_spec(
+    spec: &JobSpec,
+    part: &NodeRanks,
+    (ring_bytes, arena_bytes): (usize, u64),
+) -> SegmentSpec {
+    SegmentSpec {
+        channel_key: spec.channel_key,
+        seal_key: spec.seal_key.as_ref().map(|key| SealKey(key.0)),
+        ranks: spec.request.ranks,
+        local_ranks: part.first..part.first.saturating_add(part.count),
+        ring_bytes,
+        arena_bytes,
+    }
+}
+
+/// Sizes of rings and windows of a job that is made here.
+pub(super) fn segment_sizes(part: &NodeRanks) -> (usize, u64) {
+    (DEFAULT_RING_BYTES, arena_bytes(part.count, kumi_net::sys::memory()))
+}
+
+/// Files for what the ranks of a job write.
+fn output_files(part: &NodeRanks) -> io::Result<Vec<((u32, Stream), OutputFile)>> {
+    let ranks = part.first..part.first.saturating_add(part.count);
+    let streams = ranks.flat_map(|rank| [(rank, Stream::Out), (rank, Stream::Err)]);
+    streams.map(|stream| Ok((stream, OutputFile::create()?))).collect()
+}
+
+/// Files that a keeper holds.
+struct KeptFiles {
+    record: OwnedFd,
+    state: JobState,
+    output: Vec<((u32, Stream), OutputFile)>,
+    input: Option<InputFile>,
+    relay: Option<Relay>,
+}
+
+/// A rank that is to be started, with both ends of its streams.
+struct Planned {
+    streams: RankStreams,
+    ends: RankEnds,
+}
+
+impl JobResources {
+    /// Whether a keeper can keep the job. The server of an MPI program talks with one daemon; and what AF_XDP has of the node ends
+    /// with its daemon.
+    fn can_be_kept(&self) -> bool {
+        self.mpi.is_none() && self.wires.iter().all(Option::is_none)
+    }
+
+    /// How the node keeps this job, if it does.
+    pub(super) fn keeping<'s>(&self, services: &'s NodeServices) -> Option<&'s KeepSetting> {
+        services.kept.setting().filter(|_| self.can_be_kept())
+    }
+
+    /// Starts the shims as children of a keeper, all or none. They are let go and report through these pipes.
+    pub(super) async fn spawn_kept(
+        &self,
+        services: &NodeServices,
+        keep: &KeepSetting,
+        job: (&JobSpec, &NodeRanks),
+        shared: Shared<'_>,
+        (go, status): (pipe::Sender, pipe::Receiver),
+    ) -> Result<ShimProcesses, Refusal> {
+        let kept = self.spawn_by_keeper(services, keep, job, shared, &status).await;
+        let (ranks, kept) = kept.map_err(|error| resources("the ranks' processes", &error))?;
+        Ok(ShimProcesses { ranks, go, status, server: None, kept: Some(kept) })
+    }
+
+    async fn spawn_by_keeper(
+        &self,
+        services: &NodeServices,
+        keep: &KeepSetting,
+        (spec, part): (&JobSpec, &NodeRanks),
+        (shims, null, folder): Shared<'_>,
+        status: &pipe::Receiver,
+    ) -> io::Result<(Vec<RankProcess>, Rc<KeptJob>)> {
+        let mut terminal =
+            terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user)).transpose()?;
+        let has_terminal = terminal.is_some();
+        let (mut ranks, mut commands, mut inherited) = (Vec::new(), Vec::new(), Vec::new());
+        for local in 0..self.rank_count() {
+            let (streams, ends) =
+                RankStreams::make(part.first == 0 && local == 0, terminal.take())?;
+            ranks.push(Planned { streams, ends });
+        }
+        for (local, rank) in ranks.iter().enumerate() {
+            let given = rank.streams.given(&rank.ends, null);
+            let files = self.inherited_by(services, local, shims);
+            commands.push(KeptCommand {
+                arguments: Self::shim_arguments(shims, local),
+                streams: given.map(|file| file.as_raw_fd()),
+                inherited: files.iter().map(AsRawFd::as_raw_fd).collect(),
+                session: matches!(rank.streams, RankStreams::Terminal(_)),
+            });
+            inherited.extend(files.into_iter().chain(given));
+        }
+        let (record, state) = (self.record(spec, part)?, JobState::create()?);
+        let output = output_files(part)?;
+        let input = (part.first == 0).then(InputFile::create).transpose()?;
+        let relay = has_terminal.then(Relay::create).transpose()?;
+        let kept = KeptFiles { record, state, output, input, relay };
+        let mut held = self.held(&kept, status);
+        for (rank, planned) in (part.first..).zip(&ranks) {
+            held.extend(planned.streams.held(rank));
+        }
+        let home = home(services).await?;
+        let group = self.control.as_ref().map(|groups| groups.main().path().to_owned());
+        let request = KeepRequest {
+            executable: &services.executable,
+            cluster: &keep.cluster,
+            folder: &keep.folder,
+            job: spec.job,
+            patience: keep.patience,
+            group: folder.map(AsFd::as_fd).zip(group.as_deref()),
+            home,
+            commands,
+            held,
+            inherited,
+        };
+        let (link, processes) = request.start().await?;
+        let KeptFiles { state, output, input, relay, .. } = kept;
+        let kept = KeptJob { link, state, output: output.into_iter().collect(), input, relay };
+        let process = |(process, planned): (_, Planned)| RankProcess {
+            process: Process::Kept(process),
+            streams: planned.streams,
+        };
+        Ok((processes.into_iter().zip(ranks).map(process).collect(), Rc::new(kept)))
+    }
+
+    /// What a keeper holds, beside the streams of the ranks.
+    fn held<'a>(
+        &'a self,
+        kept: &'a KeptFiles,
+        status: &'a pipe::Receiver,
+    ) -> Vec<(Held, BorrowedFd<'a>)> {
+        let mut held = vec![
+            (Held::Record, kept.record.as_fd()),
+            (Held::State, kept.state.as_fd()),
+            (Held::Status, status.as_fd()),
+        ];
+        held.extend((0..).map(Held::Segment).zip(self.files.of_daemon()));
+        held.extend((0..).zip(self.traces.files()).map(|(at, file)| (Held::Trace(at), file)));
+        let files = kept.output.iter().map(|((rank, stream), file)| (*rank, *stream, file.as_fd()));
+        held.extend(files.map(|(rank, stream, file)| (Held::Output(rank, stream), file)));
+        held.extend(
+            kept.input
+                .iter()
+                .flat_map(|input| [Held::InputEnd, Held::InputNext].into_iter().zip(input.files())),
+        );
+        held.extend(kept.relay.iter().flat_map(|relay| {
+            [(Held::RelayOut, relay.out.as_fd()), (Held::RelayIn, relay.into.as_fd())]
+        }));
+        held
+    }
+
+    fn record(&self, spec: &JobSpec, part: &NodeRanks) -> io::Result<OwnedFd> {
+        let record = JobRecord {
+            spec: spec.clone(),
+            prepared: self.prepared.clone(),
+            group: self.control.as_ref().map(|groups| groups.main().path().to_owned()),
+            segment: segment_sizes(part),
+            trace: self.traces.events(),
+            devices: self.devices.places(),
+        };
+        record.write()
+    }
+}
+
+impl RankStreams {
+    /// What a keeper holds of them.
+    fn held(&self, rank: u32) -> Vec<(Held, BorrowedFd<'_>)> {
+        match self {
+            Self::Pipes(input, [out, err]) => {
+                let input = input.iter().map(|pipe| (Held::InputPipe, pipe.as_fd()));
+                let pipes = [(Stream::Out, out.as_fd()), (Stream::Err, err.as_fd())];
+                let pipes = pipes.map(|(stream, pipe)| (Held::Pipe(rank, stream), pipe));
+                input.chain(pipes).collect()
+            }
+            Self::Terminal(terminal) => vec![
+                (Held::Terminal, terminal.master_fd()),
+                (Held::TerminalSlave, terminal.slave()),
+            ],
+        }
+    }
+}
+
+/// Where output of a kept job comes from.
+pub(super) enum OutputSource {
+    Pipe(OwnedFd),
+    Terminal(Rc<AsyncFd<OwnedFd>>),
+}
+
+impl OutputSource {
+    fn register(self) -> io::Result<Rc<AsyncFd<OwnedFd>>> {
+        match self {
+            Self::Terminal(terminal) => Ok(terminal),
+            Self::Pipe(pipe) => {
+                #[expect(
+                    deprecated,
+                    reason = "the other constructor is unsafe; an OwnedFd keeps its descriptor"
+                )]
+                let pipe = AsyncFd::with_interest(pipe, Interest::READABLE)?;
+                Ok(Rc::new(pipe))
+            }
+        }
+    }
+}
+
+/// As [`super::streams::pump`], by way of the file of the stream. Nothing comes between what the file gets and the event that
+/// tells of it: the numbers of bytes are theirs in both.
+pub(super) async fn pump(
+    services: Rc<NodeServices>,
+    job: JobId,
+    (rank, stream): (u32, Stream),
+    kept: Rc<KeptJob>,
+    source: OutputSource,
+) -> io::Result<()> {
+    let is_terminal = matches!(source, OutputSource::Terminal(_));
+    let source = source.register()?;
+    let relay = kept.relay.as_ref().filter(|_| is_terminal);
+    let file = kept.output.get(&(rank, stream)).ok_or(io::ErrorKind::NotFound)?;
+    let mut blocked = services.way_up.output.clone();
+    loop {
+        if blocked.wait_for(|blocked| !blocked.blocks(job)).await.is_err() {
+            return Ok(());
+        }
+        let mut ready = source.readable().await?;
+        // Fails only when the main loop is gone.
+        let Ok(place) = services.events.reserve().await else { return Ok(()) };
+        let taken = ready.try_io(|source| match relay {
+            Some(relay) => relay.take(source.as_fd(), file, CHUNK),
+            None => file.take_from(source.as_fd(), CHUNK),
+        });
+        let data = match taken {
+            Err(_would_block) => continue,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // Nobody has the terminal any more.
+            Ok(Err(error)) if is_terminal && error.raw_os_error() == Some(EIO) => return Ok(()),
+            Ok(taken) => taken?,
+        };
+        if data.is_empty() {
+            return Ok(());
+        }
+        place.send(JobEvent::Agent(Box::new(AgentEvent::Output { job, rank, stream, data })));
+    }
+}
+
+const EIO: i32 = nix::errno::Errno::EIO as i32;
+
+/// Gives rank 0 of a kept job what its input file has, until that is closed and empty.
+pub(super) async fn feed(
+    kept: Rc<KeptJob>,
+    more: Rc<tokio::sync::Notify>,
+    sink: OutputSource,
+) -> io::Result<()> {
+    let is_terminal = matches!(sink, OutputSource::Terminal(_));
+    let sink = match sink {
+        OutputSource::Terminal(terminal) => terminal,
+        OutputSource::Pipe(pipe) => {
+            #[expect(
+                deprecated,
+                reason = "the other constructor is unsafe; an OwnedFd keeps its descriptor"
+            )]
+            let pipe = AsyncFd::with_interest(pipe, Interest::WRITABLE)?;
+            Rc::new(pipe)
+        }
+    };
+    let Some(input) = &kept.input else { return Ok(()) };
+    loop {
+        if input.waiting()? == 0 {
+            if kept.state.input_closed()? {
+                return Ok(());
+            }
+            more.notified().await;
+            continue;
+        }
+        let mut ready = sink.writable().await?;
+        let given = ready.try_io(|sink| {
+            if is_terminal {
+                let data = input.peek()?;
+                let count = nix::unistd::write(sink.as_fd(), &data)?;
+                input.given(count)
+            } else {
+                input.give(sink.as_fd())
+            }
+        });
+        match given {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(given) => given?,
+            Err(_would_block) => {}
+        }
+    }
+}
+
+impl JobTask {
+    /// What a later daemon is to know of how far the job is.
+    pub(super) fn keep_phase(&self, phase: KeptPhase) {
+        if let Some(kept) = &self.kept
+            && let Err(error) = kept.state.set_phase(phase)
+        {
+            tracing::error!(job = %self.job, %error, "a later daemon cannot go on with the job");
+        }
+    }
+
+    /// The same of its being killed.
+    pub(super) fn keep_kill(&self) {
+        if let Some(kept) = &self.kept
+            && let Err(error) = kept.state.set_killed()
+        {
+            tracing::error!(job = %self.job, %error, "a later daemon will not know that the job is killed");
+        }
+    }
+
+    /// Output of this daemon's own, among what a rank writes.
+    pub(super) async fn put(&self, rank: u32, stream: Stream, data: Vec<u8>) {
+        let job = self.job;
+        let Some(kept) = &self.kept else {
+            return self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
+        };
+        let Some(file) = kept.output.get(&(rank, stream)) else { return };
+        // The main loop ends after all jobs.
+        let Ok(place) = self.services.events.reserve().await else { return };
+        match file.append(&data) {
+            Ok(()) => {
+                let event = AgentEvent::Output { job, rank, stream, data };
+                place.send(JobEvent::Agent(Box::new(event)));
+            }
+            Err(error) => {
+                tracing::error!(%job, rank, %error, "a sentence for the job's user is lost");
+            }
+        }
+    }
+}
+
+/// How long the daemon waits at its end for keepers that it has released.
+pub(crate) const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
+
+impl JobTask {
+    /// Starts the tasks that read what a rank writes, and give it what it reads, by way of files.
+    pub(super) fn attend_kept(
+        &mut self,
+        rank: u32,
+        streams: RankStreams,
+        tell: &mpsc::UnboundedSender<TaskEvent>,
+    ) {
+        let Some(kept) = self.kept.clone() else { return };
+        let (input, outputs) = match streams {
+            RankStreams::Pipes(input, [out, err]) => {
+                let input = input.map(|pipe| pipe.into_nonblocking_fd());
+                let outputs = [out, err].map(|pipe| pipe.into_nonblocking_fd());
+                let named = [Stream::Out, Stream::Err].into_iter().zip(outputs);
+                let named = named.map(|(stream, pipe)| Ok((stream, OutputSource::Pipe(pipe?))));
+                let input = input.transpose().map(|pipe| pipe.map(OutputSource::Pipe));
+                (input, named.collect::<io::Result<Vec<_>>>())
+            }
+            RankStreams::Terminal(terminal) => {
+                let master = || OutputSource::Terminal(terminal.shared_master());
+                let both = (Ok(Some(master())), Ok(vec![(Stream::Out, master())]));
+                self.terminal = Some(terminal);
+                both
+            }
+        };
+        match input {
+            Ok(Some(sink)) => self.input = Input::start_kept(&kept, sink),
+            Ok(None) => {}
+            Err(error) => tracing::error!(job = %self.job, %error, "a rank gets no input"),
+        }
+        let outputs = outputs.unwrap_or_else(|error| {
+            tracing::error!(job = %self.job, rank, %error, "output of a rank could not be read");
+            Vec::new()
+        });
+        for (stream, source) in outputs {
+            self.open_pipes += 1;
+            let (services, tell, job) = (Rc::clone(&self.services), tell.clone(), self.job);
+            let kept = Rc::clone(&kept);
+            let reader = tokio::task::spawn_local(async move {
+                if let Err(error) = pump(services, job, (rank, stream), kept, source).await {
+                    tracing::error!(%job, rank, %error, "output of a rank could not be read");
+                }
+                // The job's task outlives its parts.
+                let _ = tell.send(TaskEvent::Closed);
+            });
+            self.readers.push(reader.abort_handle());
+        }
+    }
+}
