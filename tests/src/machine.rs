@@ -81,11 +81,16 @@ pub fn processes(word: &str) -> Vec<String> {
     found
 }
 
-/// Whether a process of this number exists and is not a zombie.
+/// Whether a process of this number exists and is not a zombie. One whose first thread has ended and others not yet still has
+/// its sockets and files.
 pub fn lives(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    !matches!(state, Some('Z' | 'X') | None)
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    // The number of threads is the twentieth field of all, and the state the third.
+    let (state, threads) = (fields.first().copied(), fields.get(17).copied());
+    !matches!(state, Some("Z" | "X") | None)
+        || threads.is_some_and(|count| !matches!(count, "0" | "1"))
 }
 
 /// Sends a signal to a process.

@@ -74,6 +74,8 @@ fn the_flood_of_one_user_lets_another_through() {
         up.then(|| share(&cluster, own)).flatten()
     });
     assert!((after - before).abs() <= before / 10.0, "{before} {after}");
+    // A node that is not there yet would not hear that the cluster goes down.
+    wait_for("the node", || (cluster.nodes_up() == 1).then_some(()));
     drop(cluster);
     drop(next.finish());
 }
