@@ -331,7 +331,12 @@ impl JobRecords {
                 }
                 let unwritten = if self.failed { self.unwritten.len() } else { 0 };
                 self.counts.unwritten.set(unwritten);
-                self.write();
+                if !self.failed {
+                    // Also what nobody waits for, such as how much jobs have written.
+                    self.begin_write();
+                } else {
+                    self.write();
+                }
             }
             Written::Gone => {
                 tracing::error!("the writer of the job table is gone: records are kept in memory");
@@ -380,6 +385,26 @@ mod tests {
 
     fn error(code: std::ffi::c_int) -> TableError {
         rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into()
+    }
+
+    /// What comes while a write is under way is in the next one, which nobody has to ask for.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_count_that_comes_during_a_write_is_written_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let reserve = path.with_extension("reserve");
+        let keep = UsageRetention { age_ms: 1, jobs: 1 };
+        let place = StatePlace::File(path);
+        let (mut records, _) = JobRecords::open(place, keep, reserve, Rc::default()).unwrap();
+        let count = |end| (JobId(1), WrittenOutput { end, bytes: end });
+        records.note_written(vec![count(1)]);
+        records.note_written(vec![count(2)]);
+        for _ in 0..2 {
+            assert!(!records.all_written());
+            let written = records.written().await;
+            records.take(written);
+        }
+        assert!(records.all_written());
     }
 
     #[test]
