@@ -1,10 +1,10 @@
 //! Where the head's state is, and where heads are: keys `state` and `heads` of cluster.toml, and its table `[etcd]`.
 
 use std::collections::BTreeSet;
-use std::{fs, io};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use kumi_etcd::Etcd;
 use rustls::pki_types::CertificateDer;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, ClientRequest, RefusalKind, Revocation};
+use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind, Revocation};
 use kumi_sched::NodeId;
 
 use super::HeadDaemon;
@@ -13,10 +13,10 @@ use crate::clock::wall_ms;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig};
 
 /// What a user reads who would change nodes of a cluster with several heads.
-pub(super) const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list of nodes of its own; change cluster.toml on all hosts instead, and start all heads again";
+const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list of nodes of its own; change cluster.toml on all hosts instead, and start all heads again";
 
 /// Whether the request changes files about nodes that only one head has.
-pub(super) fn changes_nodes(request: &ClientRequest) -> bool {
+fn changes_nodes(request: &ClientRequest) -> bool {
     matches!(
         request,
         ClientRequest::AddNode { .. }
@@ -24,6 +24,18 @@ pub(super) fn changes_nodes(request: &ClientRequest) -> bool {
             | ClientRequest::Drain { .. }
             | ClientRequest::Resume { .. }
     )
+}
+
+/// What a user reads who would change how a cluster with several heads shares processors.
+const SHARING: &str = "this cluster has several heads, and the next one to lead would not know of the change; change `policy` and `slice_us` in cluster.toml on all hosts instead, and start all heads again";
+
+/// Why several heads do not take a request that only one of them would know of, if it is one.
+fn known_to_one_head(request: &ClientRequest) -> Option<&'static str> {
+    match request {
+        ClientRequest::Configure { .. } => Some(SHARING),
+        _ if changes_nodes(request) => Some(SEVERAL_HEADS),
+        _ => None,
+    }
 }
 
 /// The configuration, which all threads of the head share.
@@ -43,9 +55,12 @@ impl LiveConfig {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether other heads stand in for this one.
-    pub(super) fn has_several_heads(&self) -> bool {
-        self.get().heads().len() > 1
+    /// What a client reads whose request only this one of several heads would know of, if that is so.
+    pub(super) fn refusal_of(&self, event: &HeadEvent) -> Option<(ClientId, Refusal)> {
+        let HeadEvent::Client(client, _, request) = event else { return None };
+        let reason = known_to_one_head(request)?;
+        let several = self.get().heads().len() > 1;
+        several.then(|| (*client, refusal(RefusalKind::BadRequest, reason)))
     }
 
     /// Puts another in force that is on the disk.

@@ -343,14 +343,12 @@ impl HeadDaemon {
             Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
                 self.usage_question(client, &user, query);
             }
-            Event::Head(HeadEvent::Client(client, _, request))
-                if live_config::changes_nodes(&request)
-                    && self.shared.config.has_several_heads() =>
-            {
-                let refused = refusal(RefusalKind::BadRequest, live_config::SEVERAL_HEADS);
-                self.clients.reply(client, ClientReply::Refused(refused));
-            }
-            Event::Head(event) => self.handle(event),
+            Event::Head(event) => match self.shared.config.refusal_of(&event) {
+                Some((client, refused)) => {
+                    self.clients.reply(client, ClientReply::Refused(refused));
+                }
+                None => self.handle(event),
+            },
             Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
             Event::ClientDown(client) => {
                 self.clients.disconnected(client);
