@@ -78,6 +78,11 @@ impl EtcdAccess {
         if self.user.is_some() != self.password_file.is_some() {
             return invalid("under [etcd] user and password_file go together");
         }
+        if self.user.is_some() && self.ca.is_none() {
+            return invalid(
+                "under [etcd] a user needs `ca`, with which connections are encrypted: the password would be sent in the clear",
+            );
+        }
         if let Some(lease) = self.lease_s.filter(|lease| !LEASES.contains(lease)) {
             let (low, high) = (LEASES.start(), LEASES.end());
             return invalid(format!(
@@ -288,6 +293,7 @@ mod tests {
             (state, "[etcd]\nkey = \"k\"\n", "go together"),
             (state, "[etcd]\nkey = \"k\"\ncertificate = \"c\"\n", "needs `ca`"),
             (state, "[etcd]\nuser = \"u\"\n", "go together"),
+            (state, "[etcd]\nuser = \"u\"\npassword_file = \"p\"\n", "in the clear"),
             (state, "[etcd]\nlease_s = 1\n", "lease_s"),
             (state, "[etcd]\nprefix = \"x\"\n", "prefix"),
             ("heads = [\"10.77.3.1:7700\", \"10.77.3.2:7700\"]", "", "need `state`"),
