@@ -95,6 +95,9 @@ const IN_DOUBT: &str = "etcd, which has the job table, does not answer the head;
 /// Between looks whether the bytes that wait for a link have gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
+/// Between looks whether a head that is not sure to lead is sure again.
+const DOUBT_LOOK: Duration = Duration::from_millis(100);
+
 /// Event from a client for the main loop.
 #[derive(Debug)]
 enum Event {
@@ -327,8 +330,8 @@ impl HeadDaemon {
         let head = self.head.borrow().next_timeout();
         let head = head
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
-        let soon = self.links.is_congested() || !self.term.leads();
-        let head = if soon { head.min(DRAIN_LOOK) } else { head };
+        let head = if self.links.is_congested() { head.min(DRAIN_LOOK) } else { head };
+        let head = if self.term.leads() { head } else { head.min(DOUBT_LOOK) };
         if self.records.has_failed() { head.min(RETRY) } else { head }
     }
 
