@@ -255,6 +255,34 @@ async fn counts_on(heads: &Heads, file: &Path, by: u64) {
     }
 }
 
+/// A head that takes over, and waits for its disk, ends when it is told to.
+#[tokio::test(flavor = "current_thread")]
+async fn a_head_that_has_not_read_its_state_yet_can_be_stopped() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut heads = Heads::start(&etcd, 1, 1).await;
+    heads.kill_head(0);
+    // Whoever opens the accounts of this host waits.
+    let accounts = paths::head_db(heads.dir(0));
+    std::fs::remove_file(&accounts).unwrap();
+    nix::unistd::mkfifo(&accounts, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    heads.start_head(0);
+    let (log, end) = (paths::head_log(heads.dir(0)), Instant::now() + TAKEOVER);
+    while std::fs::read_to_string(&log).unwrap().matches("this head leads").count() < 2 {
+        assert!(Instant::now() < end, "{}", heads.logs());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    heads.signal(0, Signal::SIGTERM);
+    let status = loop {
+        let head = heads.heads[0].as_mut().expect("it was started");
+        if let Some(status) = head.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < end, "it goes on\n{}", heads.logs());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(status.success(), "{status}\n{}", heads.logs());
+}
+
 /// A change that the next head would not know of is refused, with what to do.
 #[tokio::test(flavor = "current_thread")]
 async fn several_heads_do_not_take_what_only_one_would_know() {

@@ -11,14 +11,14 @@ use kumi_control::message::JobRecord;
 use super::metrics::HeadCounters;
 use super::records::JobRecords;
 use super::spool::Spools;
-use super::state::{self, KnownState, OwnAddress, StatePlace, Wait};
+use super::state::{self, KnownState, LeaderTerm, OwnAddress, StatePlace, Wait};
 use super::{HeadDaemon, open_spools};
 use crate::config::ClusterConfig;
 use crate::event_loop;
 use crate::exit::Failure;
 use crate::node::setup::{raise_open_files, write_pid};
 use crate::paths;
-use crate::service;
+use crate::service::{self, Signals};
 use crate::tls::Credentials;
 
 /// How long the head waits for the disk when it ends.
@@ -65,6 +65,8 @@ async fn lead(
     let config = Arc::new(ClusterConfig::load(dir)?);
     // First, since it makes sure that this head runs only once.
     let own = OwnAddress::take(dir, &config, number).await?;
+    // One set from here to the end: what comes between two of its users is not lost.
+    let mut signals = Signals::listen()?;
     // Whoever started it waits for this, and for no term.
     let pid = paths::head_pid(dir);
     if config.state.is_some() {
@@ -72,7 +74,7 @@ async fn lead(
         service::ready();
         service::status(&format!("a head of {} waits until it leads", config.name));
     }
-    let (term, place) = match state::lead(dir, &config, &own).await? {
+    let (term, place) = match state::lead(dir, &config, (&own, &mut signals)).await? {
         Wait::Leads(term, place) => (term, place),
         Wait::Stopped => {
             remove_files(&[pid]);
@@ -83,15 +85,54 @@ async fn lead(
             return Ok(HeadEnd::Reload);
         }
     };
+    take_over((dir, config), own, (term, place), (metrics, signals)).await
+}
+
+/// Reads the state, which may take any time, and leads. It may be told to stop meanwhile, or lead no more.
+async fn take_over(
+    (dir, config): (&Path, Arc<ClusterConfig>),
+    own: OwnAddress,
+    (mut term, place): (LeaderTerm, StatePlace),
+    (metrics, mut signals): (Option<&str>, Signals),
+) -> Result<HeadEnd, Failure> {
     let certainty = term.certainty().clone();
-    match HeadDaemon::start((dir, config), own, (term, place), metrics).await {
-        Ok(mut head) => head.run().await,
+    let started = tokio::select! {
+        started = HeadDaemon::start((dir, config), own, (&certainty, place), metrics) => started,
+        _ = signals.terminate.recv() => return Ok(stop_early(dir, &mut term).await),
+        _ = signals.interrupt.recv() => return Ok(stop_early(dir, &mut term).await),
+        () = term.over() => {
+            tracing::warn!("this head leads no more, before it was ready");
+            return Ok(HeadEnd::Deposed);
+        }
+    };
+    match started {
+        Ok(mut head) => {
+            head.term = term;
+            head.run(signals).await
+        }
         Err(failure) if !certainty.leads() => {
             tracing::warn!(%failure, "this head leads no more, before it was ready");
             Ok(HeadEnd::Deposed)
         }
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            // Another one may be able to.
+            term.release().await;
+            Err(failure)
+        }
     }
+}
+
+/// Gives the term back before anything was done in it.
+async fn stop_early(dir: &Path, term: &mut LeaderTerm) -> HeadEnd {
+    term.release().await;
+    tracing::info!("stopped before it was ready");
+    for file in [paths::head_socket(dir), paths::head_pid(dir), paths::web_socket(dir)] {
+        // Not all of them are there yet.
+        if file.exists() {
+            remove_files(&[file]);
+        }
+    }
+    HeadEnd::Stopped
 }
 
 fn remove_files(paths: &[PathBuf]) {
@@ -111,14 +152,14 @@ pub(super) fn prepare_process() {
 }
 
 /// Opens the state and the output of jobs. Returns the records, too.
-pub(super) fn open_state(
+pub(super) async fn open_state(
     dir: &Path,
     (config, credentials): (&ClusterConfig, &Credentials),
     place: StatePlace,
     counts: &Rc<HeadCounters>,
 ) -> Result<(JobRecords, Spools, Vec<JobRecord>), Failure> {
     let (keep, reserve) = (config.retention.of_usage(), paths::head_reserve(dir));
-    let (records, known) = JobRecords::open(place, keep, reserve, Rc::clone(counts))?;
+    let (records, known) = JobRecords::open(place, keep, reserve, Rc::clone(counts)).await?;
     let KnownState { records: jobs, revoked, term } = known;
     if let Err(error) = credentials.revocations().add(&revoked) {
         tracing::warn!(%error, "the list of revoked certificates is not on this disk");

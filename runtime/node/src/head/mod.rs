@@ -50,6 +50,7 @@ use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
 use kumi_control::message::{
     ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up, User,
 };
+use kumi_etcd::Certainty;
 use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
 
@@ -216,10 +217,11 @@ fn seed() -> Result<[u8; 32], Failure> {
 }
 
 impl HeadDaemon {
+    /// Whoever starts it gives it the term, in whose time it starts.
     async fn start(
         (dir, config): (&Path, Arc<ClusterConfig>),
         own: OwnAddress,
-        (term, place): (LeaderTerm, StatePlace),
+        (certainty, place): (&Certainty, StatePlace),
         at: Option<&str>,
     ) -> Result<Self, Failure> {
         let credentials = Credentials::load(dir, Identity::Head)?;
@@ -230,13 +232,13 @@ impl HeadDaemon {
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
         let (records, mut spools, known) =
-            open_state(dir, (&config, &credentials), place, &counts)?;
+            open_state(dir, (&config, &credentials), place, &counts).await?;
         let jobs = known.len();
         let (drains, drained) = DrainFile::open(dir)?;
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
-        let (refusals, leases) = (Refusals::default(), Leases::new(term.certainty().clone()));
+        let (refusals, leases) = (Refusals::default(), Leases::new(certainty.clone()));
         let links = Links::new(refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
         let shared =
@@ -266,7 +268,7 @@ impl HeadDaemon {
             shared,
             credentials,
             drains,
-            term,
+            term: LeaderTerm::without_end(),
             documents: Documents::start()?,
             events,
             link_events,
@@ -276,8 +278,7 @@ impl HeadDaemon {
         })
     }
 
-    async fn run(&mut self) -> Result<HeadEnd, Failure> {
-        let mut signals = Signals::listen()?;
+    async fn run(&mut self, mut signals: Signals) -> Result<HeadEnd, Failure> {
         service::ready();
         let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
         let mut forget = tokio::time::interval(FORGET);

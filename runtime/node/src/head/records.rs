@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use kumi_control::message::{JobRecord, JobUsage, Revocation};
 use kumi_sched::JobId;
 use rusqlite::ErrorCode;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::job_table::{TableError, UsageRetention};
 use super::metrics::HeadCounters;
@@ -86,12 +86,12 @@ pub(super) struct JobRecords {
 /// Opens the state and says what it holds, then writes until nobody orders any more.
 fn serve(
     (place, keep): (StatePlace, UsageRetention),
-    known: &SyncSender<Result<KnownState, TableError>>,
+    known: oneshot::Sender<Result<KnownState, TableError>>,
     orders: &std::sync::mpsc::Receiver<Order>,
     done: &mpsc::UnboundedSender<Written>,
 ) {
     let opened = place.open().and_then(|mut table| Ok((table.load()?, table)));
-    // Who asked waits for it.
+    // Who asked waits for it, unless it is told to stop meanwhile.
     match opened {
         Ok((state, table)) => {
             if known.send(Ok(state)).is_ok() {
@@ -150,7 +150,7 @@ impl JobRecords {
     ///
     /// # Errors
     /// When the state cannot be used or read, or there is no thread.
-    pub(super) fn open(
+    pub(super) async fn open(
         place: StatePlace,
         keep: UsageRetention,
         reserve: PathBuf,
@@ -161,15 +161,15 @@ impl JobRecords {
         let (orders, queue) = sync_channel(2);
         let (sender, done) = mpsc::unbounded_channel();
         let writer = std::thread::Builder::new().name("job-table".to_owned());
-        let (known, state) = sync_channel(1);
-        writer.spawn(move || serve((place, keep), &known, &queue, &sender)).map_err(|error| {
+        let (known, state) = oneshot::channel();
+        writer.spawn(move || serve((place, keep), known, &queue, &sender)).map_err(|error| {
             Failure::new(
                 ExitCode::MachineLimits,
                 format!("no thread can be made: {error}; raise the limit of processes"),
             )
         })?;
         let gone = || Failure::new(ExitCode::Internal, "the thread of the job table is gone");
-        let state = state.recv().map_err(|_| gone())??;
+        let state = state.await.map_err(|_| gone())??;
         let reserve = DiskReserve::open(reserve);
         let opened = Self {
             orders,
@@ -395,7 +395,7 @@ mod tests {
         let reserve = path.with_extension("reserve");
         let keep = UsageRetention { age_ms: 1, jobs: 1 };
         let place = StatePlace::File(path);
-        let (mut records, _) = JobRecords::open(place, keep, reserve, Rc::default()).unwrap();
+        let (mut records, _) = JobRecords::open(place, keep, reserve, Rc::default()).await.unwrap();
         let count = |end| (JobId(1), WrittenOutput { end, bytes: end });
         records.note_written(vec![count(1)]);
         records.note_written(vec![count(2)]);
@@ -407,14 +407,14 @@ mod tests {
         assert!(records.all_written());
     }
 
-    #[test]
-    fn only_a_full_disk_takes_the_reserve() {
+    #[tokio::test(flavor = "current_thread")]
+    async fn only_a_full_disk_takes_the_reserve() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
         let reserve = path.with_extension("reserve");
         let place = StatePlace::File(path.clone());
         let keep = UsageRetention { age_ms: 1, jobs: 1 };
-        let (mut records, _) = JobRecords::open(place, keep, reserve, Rc::default()).unwrap();
+        let (mut records, _) = JobRecords::open(place, keep, reserve, Rc::default()).await.unwrap();
         let is_held = || path.with_extension("reserve").exists();
         for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
             records.take(Written::Records(1, Err(error(code))));
