@@ -94,3 +94,25 @@ async fn a_disk_that_does_not_answer_for_long_takes_nothing() {
     let mut spools = open(dir.path(), quota());
     assert_eq!(sums(&all(&mut spools, 0, false).await), (shown, lost), "nothing else is left");
 }
+
+/// Output of a job that is not known any more goes when the disk goes on.
+#[tokio::test(flavor = "current_thread")]
+async fn what_a_disk_does_not_remove_in_time_is_removed_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    put_of(&mut spools, JobId(5), 0, b"another");
+    spools.finish(JobId(5), Outcome::Success, 0);
+    spools.disk.set_moment(std::time::Duration::from_millis(1));
+    hang(dir.path());
+    put(&mut spools, 0, b"one");
+    reach_the_hang(&mut spools);
+    spools.discard(JobId(5));
+    assert!(dir.path().join("5.0").exists());
+    let other_end = OpenOptions::new().read(true).write(true).open(dir.path().join("4.0")).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while dir.path().join("5.0").exists() || !spools.discarded.is_empty() {
+        assert!(std::time::Instant::now() < end, "it is left");
+        spools.write_again();
+    }
+    drop(other_end);
+}
