@@ -78,7 +78,7 @@ use links::{LinkEvent, Links, RelayedClient};
 use live_config::LiveConfig;
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
-use records::{JobRecords, Written};
+use records::{JobRecords, WriteNumber, Written};
 use reserve::ReserveHeld;
 use spool::{SpoolQuota, Spools};
 use state::{LeaderTerm, OwnAddress, StatePlace};
@@ -198,6 +198,8 @@ struct HeadDaemon {
     drains: DrainFile,
     term: LeaderTerm,
     documents: Documents,
+    /// The write with counts of output for which all actions wait.
+    counts_until: WriteNumber,
     events: mpsc::Receiver<Event>,
     link_events: mpsc::Receiver<LinkEvent>,
     files: [PathBuf; 3],
@@ -270,6 +272,7 @@ impl HeadDaemon {
             drains,
             term: LeaderTerm::without_end(),
             documents: Documents::start()?,
+            counts_until: 0,
             events,
             link_events,
             files: [socket, pid, paths::web_socket(dir)],
@@ -412,6 +415,10 @@ impl HeadDaemon {
             while let Some(action) = self.next_action() {
                 match action {
                     HeadAction::Persist(record) => {
+                        // A later head that knows of the end knows how much output there was.
+                        if is_over(&record) {
+                            self.records.add_written(self.spools.written_by(record.spec.job));
+                        }
                         self.records.add(JobRecord::clone(&record));
                         self.held.push(self.records.needed(), HeadAction::Persist(record));
                     }
@@ -435,6 +442,7 @@ impl HeadDaemon {
         let mut events = Vec::new();
         while self.term.leads()
             && !self.documents.holds_actions()
+            && self.records.is_settled(self.counts_until)
             && let Some(action) = self.held.pop(|write| self.records.is_settled(write))
         {
             events.extend(self.act(action));
@@ -462,6 +470,12 @@ impl HeadDaemon {
             // Its write is over. Spools learn of it between the output before it and the end behind it.
             HeadAction::Persist(record) => {
                 self.spools.know(&record);
+                // Output that was held up until now: who reads the end knows that heads of later terms know of it.
+                if is_over(&record)
+                    && let Some(more) = self.spools.written_by(record.spec.job)
+                {
+                    self.counts_until = self.records.need_written(more);
+                }
                 if record.state == JobState::Running {
                     self.monitor.job_runs();
                 }

@@ -212,8 +212,21 @@ impl JobRecords {
 
     /// How much jobs have written is to be known to heads of later terms.
     pub(super) fn note_written(&mut self, jobs: Vec<(JobId, WrittenOutput)>) {
-        self.written.extend(jobs.into_iter().map(|(job, written)| (job, (self.next, written))));
+        self.add_written(jobs);
         self.begin_write();
+    }
+
+    /// The same, with the next write.
+    pub(super) fn add_written(&mut self, jobs: impl IntoIterator<Item = (JobId, WrittenOutput)>) {
+        self.written.extend(jobs.into_iter().map(|(job, written)| (job, (self.next, written))));
+    }
+
+    /// The same, and whoever waits for the write that is returned waits for that.
+    pub(super) fn need_written(&mut self, job: (JobId, WrittenOutput)) -> WriteNumber {
+        self.needed = self.next;
+        self.add_written([job]);
+        self.write();
+        self.needed
     }
 
     /// Whether another head leads: then this one's term is over.

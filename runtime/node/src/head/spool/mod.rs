@@ -165,16 +165,22 @@ impl Spools {
 
     /// What jobs have written by now, if heads of later terms are to know it and do not yet.
     pub(super) fn written(&mut self) -> Vec<(JobId, WrittenOutput)> {
-        let Some((_, known)) = &mut self.term else { return Vec::new() };
-        let mut news = Vec::new();
-        for (&job, spool) in &self.spools {
-            let now = spool.writer.log().lock().written();
-            if now.bytes > known.get(&job).map_or(0, |known| known.bytes) {
-                known.insert(job, now);
-                news.push((job, now));
-            }
+        if self.term.is_none() {
+            return Vec::new();
         }
-        news
+        let jobs: Vec<JobId> = self.spools.keys().copied().collect();
+        jobs.into_iter().filter_map(|job| self.written_by(job)).collect()
+    }
+
+    /// The same of one job.
+    pub(super) fn written_by(&mut self, job: JobId) -> Option<(JobId, WrittenOutput)> {
+        let (_, known) = self.term.as_mut()?;
+        let now = self.spools.get(&job)?.writer.log().lock().written();
+        let is_news = now.bytes > known.get(&job).map_or(0, |known| known.bytes);
+        is_news.then(|| {
+            known.insert(job, now);
+            (job, now)
+        })
     }
 
     /// These jobs are recorded, and each user counts for what theirs have written before.
