@@ -354,11 +354,17 @@ impl HeadDaemon {
                 Some((client, refused)) => {
                     self.clients.reply(client, ClientReply::Refused(refused));
                 }
-                None => self.handle(event),
+                None => {
+                    if let HeadEvent::Client(client, _, ClientRequest::Revoke { .. }) = event {
+                        self.documents.revokes(client);
+                    }
+                    self.handle(event);
+                }
             },
             Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
             Event::ClientDown(client) => {
                 self.clients.disconnected(client);
+                self.documents.forget(client);
                 self.handle(HeadEvent::ClientGone(client));
             }
         }
@@ -389,6 +395,7 @@ impl HeadDaemon {
     fn clean_up(&mut self) {
         self.note_written();
         self.records.clean_up();
+        self.keep_owed_revocations();
         for event in self.spools.write_again() {
             self.handle(event);
         }
@@ -485,6 +492,7 @@ impl HeadDaemon {
                 self.monitor.answered(&samples, &self.head.borrow());
             }
             HeadAction::ToClient(client, reply) => {
+                let reply = self.documents.answer(client, reply);
                 if let Some(reply) = self.web.reply(client, reply) {
                     self.clients.reply(client, reply);
                 }
