@@ -1,5 +1,6 @@
 //! A head from its start to its end: it waits until it leads, leads, and begins again if it leads no more.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -7,15 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_control::message::JobRecord;
+use kumi_sched::JobId;
 
+use super::HeadDaemon;
 use super::metrics::HeadCounters;
 use super::records::JobRecords;
-use super::spool::Spools;
+use super::reserve::ReserveHeld;
+use super::spool::{SpoolQuota, Spools};
 use super::state::{self, KnownState, LeaderTerm, OwnAddress, StatePlace, Wait};
-use super::{HeadDaemon, open_spools};
 use crate::config::ClusterConfig;
 use crate::event_loop;
-use crate::exit::Failure;
+use crate::exit::{ExitCode, Failure};
 use crate::node::setup::{raise_open_files, write_pid};
 use crate::paths;
 use crate::service::{self, Signals};
@@ -170,6 +173,23 @@ pub(super) async fn open_state(
         spools.begin_term(term);
     }
     Ok((records, spools, jobs))
+}
+
+/// The outputs of jobs that are known; others go.
+fn open_spools(
+    dir: &Path,
+    (config, records): (&ClusterConfig, &[JobRecord]),
+    counts: (Rc<HeadCounters>, ReserveHeld),
+) -> Result<Spools, Failure> {
+    let quota = SpoolQuota::new(config.quota.clone(), config.retention.spool_mib);
+    let known: BTreeSet<JobId> = records.iter().map(|record| record.spec.job).collect();
+    let opened = Spools::open(paths::spool(dir), |job| known.contains(&job), quota, counts);
+    let mut spools = opened.map_err(|error| {
+        let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
+        Failure::new(ExitCode::Io, text)
+    })?;
+    spools.know_all(records);
+    Ok(spools)
 }
 
 impl HeadDaemon {

@@ -37,7 +37,7 @@ mod usage;
 mod web;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,6 @@ use kumi_control::message::{
     ClientReply, ClientRequest, Drain, JobRecord, JobState, RefusalKind, Revocation, Up, User,
 };
 use kumi_etcd::Certainty;
-use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
 
 use crate::client::refusal;
@@ -79,8 +78,7 @@ use live_config::LiveConfig;
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, WriteNumber, Written};
-use reserve::ReserveHeld;
-use spool::{SpoolQuota, Spools};
+use spool::Spools;
 use state::{LeaderTerm, OwnAddress, StatePlace};
 use usage::UsageReader;
 use web::WebService;
@@ -541,23 +539,6 @@ async fn at(time: Option<tokio::time::Instant>) {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
-}
-
-/// The outputs of jobs that are known; others go.
-fn open_spools(
-    dir: &Path,
-    (config, records): (&ClusterConfig, &[JobRecord]),
-    counts: (Rc<HeadCounters>, ReserveHeld),
-) -> Result<Spools, Failure> {
-    let quota = SpoolQuota::new(config.quota.clone(), config.retention.spool_mib);
-    let known: BTreeSet<JobId> = records.iter().map(|record| record.spec.job).collect();
-    let opened = Spools::open(paths::spool(dir), |job| known.contains(&job), quota, counts);
-    let mut spools = opened.map_err(|error| {
-        let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
-        Failure::new(ExitCode::Io, text)
-    })?;
-    spools.know_all(records);
-    Ok(spools)
 }
 
 fn nanos(time: Duration) -> u64 {
