@@ -5,12 +5,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::EtcdError;
+use super::code::EXHAUSTED;
 use super::http::Gateway;
 
 /// Pairs that the first answer may have, and most pairs of any.
 const PAGES: (usize, usize) = (64, 1024);
-/// Bytes of values that an answer should have at most. The next one has fewer pairs if it had more.
-const PAGE_BYTES: usize = 8 << 20;
+/// Bytes of values that an answer should have at most. The next one has fewer pairs if it had more. Gateways of etcd 3.4.0 to
+/// 3.4.16 refuse answers of more than 4 MiB.
+const PAGE_BYTES: usize = 2 << 20;
 
 /// A key with its value in etcd.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,7 +87,9 @@ pub async fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<Pair>, EtcdE
     loop {
         let body = json!({ "key": coded(&from), "range_end": coded(&end), "limit": page });
         let some = match gateway.post("/v3/kv/range", &body).await {
-            Err(EtcdError::LongAnswer { .. }) if page > 1 => {
+            Err(EtcdError::LongAnswer { .. } | EtcdError::Refused { code: EXHAUSTED, .. })
+                if page > 1 =>
+            {
                 page /= 2;
                 continue;
             }

@@ -1,12 +1,14 @@
 //! Where the head's state is, and where heads are: keys `state` and `heads` of cluster.toml, and its table `[etcd]`.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use kumi_etcd::Etcd;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
 use super::node::can_be_reached;
@@ -75,6 +77,11 @@ impl EtcdAccess {
         }
         if self.user.is_some() != self.password_file.is_some() {
             return invalid("under [etcd] user and password_file go together");
+        }
+        if self.user.is_some() && self.ca.is_none() {
+            return invalid(
+                "under [etcd] a user needs `ca`, with which connections are encrypted: the password would be sent in the clear",
+            );
         }
         if let Some(lease) = self.lease_s.filter(|lease| !LEASES.contains(lease)) {
             let (low, high) = (LEASES.start(), LEASES.end());
@@ -200,10 +207,13 @@ impl ClusterConfig {
         }))
     }
 
-    /// What all keys of this cluster begin with. Clusters of one name have authorities of their own.
+    /// What all keys of this cluster begin with. Clusters of one name have authorities of their own. Only the certificate counts:
+    /// text around it in the file may change.
     fn state_prefix(&self, dir: &Path) -> Result<String, ConfigError> {
         let path = paths::tls(dir).join("ca.pem");
-        let authority = fs::read(&path).map_err(|source| ConfigError::Io { path, source })?;
+        let authority = fs::read(&path)
+            .and_then(|text| CertificateDer::from_pem_slice(&text).map_err(io::Error::other))
+            .map_err(|source| ConfigError::Io { path, source })?;
         let prefix = self.etcd.prefix.as_deref().unwrap_or("/kumi/cluster").trim_end_matches('/');
         let id = paths::hex(&blake3::hash(&authority).as_bytes()[..ID]);
         Ok(format!("{prefix}/{}-{id}", self.name))
@@ -245,7 +255,13 @@ mod tests {
         assert!(error.contains("word"), "{error}");
         fs::write(dir.path().join("word"), "secret\n").unwrap();
         fs::create_dir(dir.path().join("tls")).unwrap();
-        fs::write(dir.path().join("tls/ca.pem"), "an authority").unwrap();
+        let authority = |bytes: &str, around: &str| {
+            let text = format!(
+                "{around}-----BEGIN CERTIFICATE-----\n{bytes}\n-----END CERTIFICATE-----\n{around}"
+            );
+            fs::write(dir.path().join("tls/ca.pem"), text).unwrap();
+        };
+        authority("YW4gYXV0aG9yaXR5", "");
         let etcd = config.etcd(dir.path(), config.head).unwrap().unwrap();
         assert_eq!(etcd.endpoints, ["https://a:2379", "https://b:1"]);
         assert_eq!((&*etcd.password, &*etcd.advertise), ("secret", "10.77.3.1:7700"));
@@ -255,7 +271,10 @@ mod tests {
         assert!(etcd.alone && etcd.lease == Duration::from_secs(10));
         assert_eq!(etcd.patience, Duration::from_secs(2));
         // Another cluster of that name.
-        fs::write(dir.path().join("tls/ca.pem"), "another").unwrap();
+        authority("YW4gYXV0aG9yaXR5", "A comment.\n");
+        let same = config.etcd(dir.path(), config.head).unwrap().unwrap();
+        assert_eq!(same.prefix, etcd.prefix);
+        authority("YW5vdGhlcg==", "");
         let other = config.etcd(dir.path(), config.head).unwrap().unwrap();
         assert_ne!(other.prefix, etcd.prefix);
     }
@@ -268,6 +287,7 @@ mod tests {
             (state, "[etcd]\nkey = \"k\"\n", "go together"),
             (state, "[etcd]\nkey = \"k\"\ncertificate = \"c\"\n", "needs `ca`"),
             (state, "[etcd]\nuser = \"u\"\n", "go together"),
+            (state, "[etcd]\nuser = \"u\"\npassword_file = \"p\"\n", "in the clear"),
             (state, "[etcd]\nlease_s = 1\n", "lease_s"),
             (state, "[etcd]\nprefix = \"x\"\n", "prefix"),
             ("heads = [\"10.77.3.1:7700\", \"10.77.3.2:7700\"]", "", "need `state`"),

@@ -3,6 +3,8 @@
 //! A disk may take any time over a file, so a thread of its own writes them, one after the other. Whoever asked for a change is
 //! answered when it is on the disk, or could not be written. Meanwhile the main loop goes on.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -32,8 +34,10 @@ pub(super) enum DocumentWritten {
     Drains(Option<ClientId>, ClientReply),
     /// The nodes in cluster.toml, which this client changed, or why not.
     Nodes(ClientId, Result<ClientReply, ConfigError>),
-    /// Revoked certificates.
-    Revocations,
+    /// Revoked certificates, for which actions wait.
+    Revocations(io::Result<()>),
+    /// The same once more, and nobody waits.
+    OwedRevocations(io::Result<()>),
     /// Certificates are read anew.
     Certificates,
     /// The list of tokens; this is what the client that wants one reads.
@@ -52,6 +56,12 @@ pub(super) struct Documents {
     waiting: usize,
     /// Revoked certificates that the disk does not have yet, in how many pieces of work.
     revoking: usize,
+    /// Why the disk does not have all revoked certificates, if that failed.
+    owed: Option<String>,
+    /// They are being written again.
+    paying: bool,
+    /// Clients that revoke certificates, and are not answered yet.
+    revokers: BTreeSet<ClientId>,
     /// The thread has ended.
     gone: bool,
 }
@@ -86,7 +96,9 @@ impl Documents {
                 format!("no thread can be made: {error}; raise the limit of processes"),
             )
         })?;
-        Ok(Self { work: work_to_do, done, waiting: 0, revoking: 0, gone: false })
+        let (waiting, revoking, owed, paying, revokers) = Default::default();
+        let gone = false;
+        Ok(Self { work: work_to_do, done, waiting, revoking, owed, paying, revokers, gone })
     }
 
     /// Has the thread do this, after all that it was asked before.
@@ -119,13 +131,60 @@ impl Documents {
     fn take(&mut self, written: &DocumentWritten) {
         self.waiting = self.waiting.saturating_sub(1);
         match written {
-            DocumentWritten::Revocations => self.revoking = self.revoking.saturating_sub(1),
+            DocumentWritten::Revocations(kept) => {
+                self.revoking = self.revoking.saturating_sub(1);
+                self.note_revocations(kept);
+            }
+            DocumentWritten::OwedRevocations(kept) => {
+                self.paying = false;
+                self.note_revocations(kept);
+            }
             DocumentWritten::Gone => {
                 tracing::error!("the writer of the head's files is gone: changes are not kept");
                 (self.gone, self.waiting, self.revoking) = (true, 0, 0);
+                self.owed = Some("the writer of the head's files is gone".to_owned());
             }
             _ => {}
         }
+    }
+
+    /// The file has all revoked certificates, or none of the last ones.
+    fn note_revocations(&mut self, kept: &io::Result<()>) {
+        let owed = kept.as_ref().err().map(ToString::to_string);
+        match (&self.owed, &owed) {
+            (None, Some(error)) => {
+                tracing::error!(
+                    error,
+                    "revoked certificates are not on the disk; it is tried again"
+                );
+            }
+            (Some(_), None) => tracing::info!("revoked certificates are on the disk again"),
+            _ => {}
+        }
+        self.owed = owed;
+    }
+
+    /// This client asks for a revocation.
+    pub(super) fn revokes(&mut self, client: ClientId) {
+        self.revokers.insert(client);
+    }
+
+    /// This client is gone.
+    pub(super) fn forget(&mut self, client: ClientId) {
+        self.revokers.remove(&client);
+    }
+
+    /// What a client is to read: that its revocation is done only if it is kept.
+    pub(super) fn answer(&mut self, client: ClientId, reply: ClientReply) -> ClientReply {
+        let is_answer = matches!(reply, ClientReply::Done | ClientReply::Refused(_));
+        if !is_answer || !self.revokers.remove(&client) || reply != ClientReply::Done {
+            return reply;
+        }
+        let Some(error) = &self.owed else { return reply };
+        let message = format!(
+            "the certificates are revoked, but the list of them cannot be written: {error}; the head tries again each second: make room there before it ends, or the revocation may be lost"
+        );
+        ClientReply::Refused(refusal(RefusalKind::NoResources, message))
     }
 }
 
@@ -158,17 +217,26 @@ impl HeadDaemon {
         tracing::warn!(?list, "certificates are revoked");
         let revocations = self.credentials.revocations().clone();
         revocations.add_unwritten(list);
-        let kept = self.documents.order(move || {
-            revocations.keep_or_warn();
-            DocumentWritten::Revocations
-        });
+        let kept = self.documents.order(move || DocumentWritten::Revocations(revocations.keep()));
         match kept {
             Ok(()) => self.documents.revoking += 1,
-            // The list that is written next has them, too.
-            Err(_) => {
-                tracing::error!("revoked certificates are not on the disk: it does not answer");
+            Err(refused) => {
+                self.documents.note_revocations(&Err(io::Error::other(refused.message)));
             }
         }
+    }
+
+    /// Writes revoked certificates again that the disk did not take.
+    pub(super) fn keep_owed_revocations(&mut self) {
+        let busy = self.documents.paying || self.documents.revoking > 0;
+        if self.documents.owed.is_none() || busy || self.documents.gone {
+            return;
+        }
+        let revocations = self.credentials.revocations().clone();
+        let ordered =
+            self.documents.order(move || DocumentWritten::OwedRevocations(revocations.keep()));
+        // If too much waits, the next second comes.
+        self.documents.paying = ordered.is_ok();
     }
 
     /// Reads the head's certificate anew.
@@ -226,9 +294,12 @@ impl HeadDaemon {
                 self.clients.reply(client, reply);
             }
             DocumentWritten::Nodes(client, changed) => return self.configured(client, changed),
-            DocumentWritten::Revocations | DocumentWritten::Gone => return self.act_on_settled(),
+            DocumentWritten::Revocations(_) | DocumentWritten::Gone => {
+                return self.act_on_settled();
+            }
             DocumentWritten::Drains(None, _)
             | DocumentWritten::Certificates
+            | DocumentWritten::OwedRevocations(_)
             | DocumentWritten::Machine => {}
         }
         Vec::new()
@@ -287,6 +358,27 @@ mod tests {
             documents.take(&written);
         }
         documents.order(answered(99)).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_revokes_is_told_that_it_is_not_kept() {
+        let mut documents = Documents::start().unwrap();
+        let (one, other) = (ClientId(1), ClientId(2));
+        documents.revokes(one);
+        documents.take(&DocumentWritten::Revocations(Err(io::Error::other("no room"))));
+        assert_eq!(documents.answer(other, ClientReply::Done), ClientReply::Done);
+        let ClientReply::Refused(refused) = documents.answer(one, ClientReply::Done) else {
+            panic!("it is not done")
+        };
+        assert!(refused.message.contains("no room"), "{}", refused.message);
+        assert_eq!(
+            documents.answer(one, ClientReply::Done),
+            ClientReply::Done,
+            "of another request"
+        );
+        documents.take(&DocumentWritten::OwedRevocations(Ok(())));
+        documents.revokes(one);
+        assert_eq!(documents.answer(one, ClientReply::Done), ClientReply::Done);
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -69,6 +69,16 @@ pub enum TableError {
     /// etcd says no, or cannot be used.
     #[error("the job table in etcd cannot be used: {0}")]
     Etcd(#[from] kumi_etcd::EtcdError),
+    /// etcd knows nothing of this cluster, and this host does.
+    #[error(
+        "etcd has no state of this cluster under {prefix}, but {} of this host has jobs, whose output and accounts would go; check `state` and `prefix` in cluster.toml and tls/ca.pem, or move head.db and spool away to begin anew", .here.display()
+    )]
+    StateElsewhere {
+        /// What all keys begin with.
+        prefix: String,
+        /// The file or folder.
+        here: std::path::PathBuf,
+    },
     /// Another head leads.
     #[error("another head leads")]
     Deposed,
@@ -81,7 +91,8 @@ impl From<TableError> for Failure {
     fn from(error: TableError) -> Self {
         let code = match error {
             TableError::Version { .. } | TableError::EtcdVersion { .. } => ExitCode::Version,
-            TableError::Etcd(EtcdError::Address(_) | EtcdError::Tls(_)) => ExitCode::BadConfig,
+            TableError::Etcd(EtcdError::Address(_) | EtcdError::Tls(_))
+            | TableError::StateElsewhere { .. } => ExitCode::BadConfig,
             TableError::Etcd(EtcdError::NoAnswer { .. }) => ExitCode::Unavailable,
             _ => ExitCode::Io,
         };
@@ -264,6 +275,16 @@ impl JobTable {
         now_ms: u64,
     ) -> Result<Vec<SpentBefore>, TableError> {
         usage::spent(&self.connection, half_life_ms, now_ms)
+    }
+
+    /// Whether it has neither a job nor an account.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn is_empty(&self) -> Result<bool, TableError> {
+        let some = "SELECT EXISTS (SELECT 1 FROM jobs) OR EXISTS (SELECT 1 FROM usage)";
+        let has_some: bool = self.connection.query_row(some, [], |row| row.get(0))?;
+        Ok(!has_some)
     }
 
     /// Removes accounts that are not to be kept, once an hour.

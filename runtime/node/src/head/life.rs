@@ -1,22 +1,27 @@
 //! A head from its start to its end: it waits until it leads, leads, and begins again if it leads no more.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kumi_control::message::JobRecord;
+use kumi_sched::JobId;
+
+use super::HeadDaemon;
 use super::metrics::HeadCounters;
 use super::records::JobRecords;
-use super::spool::Spools;
-use super::state::{self, KnownState, OwnAddress, StatePlace, Wait};
-use super::{HeadDaemon, open_spools};
+use super::reserve::ReserveHeld;
+use super::spool::{SpoolQuota, Spools};
+use super::state::{self, KnownState, LeaderTerm, OwnAddress, StatePlace, Wait};
 use crate::config::ClusterConfig;
 use crate::event_loop;
-use crate::exit::Failure;
+use crate::exit::{ExitCode, Failure};
 use crate::node::setup::{raise_open_files, write_pid};
 use crate::paths;
-use crate::service;
+use crate::service::{self, Signals};
 use crate::tls::Credentials;
 
 /// How long the head waits for the disk when it ends.
@@ -63,6 +68,8 @@ async fn lead(
     let config = Arc::new(ClusterConfig::load(dir)?);
     // First, since it makes sure that this head runs only once.
     let own = OwnAddress::take(dir, &config, number).await?;
+    // One set from here to the end: what comes between two of its users is not lost.
+    let mut signals = Signals::listen()?;
     // Whoever started it waits for this, and for no term.
     let pid = paths::head_pid(dir);
     if config.state.is_some() {
@@ -70,7 +77,7 @@ async fn lead(
         service::ready();
         service::status(&format!("a head of {} waits until it leads", config.name));
     }
-    let (term, place) = match state::lead(dir, &config, &own).await? {
+    let (term, place) = match state::lead(dir, &config, (&own, &mut signals)).await? {
         Wait::Leads(term, place) => (term, place),
         Wait::Stopped => {
             remove_files(&[pid]);
@@ -81,15 +88,54 @@ async fn lead(
             return Ok(HeadEnd::Reload);
         }
     };
+    take_over((dir, config), own, (term, place), (metrics, signals)).await
+}
+
+/// Reads the state, which may take any time, and leads. It may be told to stop meanwhile, or lead no more.
+async fn take_over(
+    (dir, config): (&Path, Arc<ClusterConfig>),
+    own: OwnAddress,
+    (mut term, place): (LeaderTerm, StatePlace),
+    (metrics, mut signals): (Option<&str>, Signals),
+) -> Result<HeadEnd, Failure> {
     let certainty = term.certainty().clone();
-    match HeadDaemon::start((dir, config), own, (term, place), metrics).await {
-        Ok(mut head) => head.run().await,
+    let started = tokio::select! {
+        started = HeadDaemon::start((dir, config), own, (&certainty, place), metrics) => started,
+        _ = signals.terminate.recv() => return Ok(stop_early(dir, &mut term).await),
+        _ = signals.interrupt.recv() => return Ok(stop_early(dir, &mut term).await),
+        () = term.over() => {
+            tracing::warn!("this head leads no more, before it was ready");
+            return Ok(HeadEnd::Deposed);
+        }
+    };
+    match started {
+        Ok(mut head) => {
+            head.term = term;
+            head.run(signals).await
+        }
         Err(failure) if !certainty.leads() => {
             tracing::warn!(%failure, "this head leads no more, before it was ready");
             Ok(HeadEnd::Deposed)
         }
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            // Another one may be able to.
+            term.release().await;
+            Err(failure)
+        }
     }
+}
+
+/// Gives the term back before anything was done in it.
+async fn stop_early(dir: &Path, term: &mut LeaderTerm) -> HeadEnd {
+    term.release().await;
+    tracing::info!("stopped before it was ready");
+    for file in [paths::head_socket(dir), paths::head_pid(dir), paths::web_socket(dir)] {
+        // Not all of them are there yet.
+        if file.exists() {
+            remove_files(&[file]);
+        }
+    }
+    HeadEnd::Stopped
 }
 
 fn remove_files(paths: &[PathBuf]) {
@@ -109,7 +155,7 @@ pub(super) fn prepare_process() {
 }
 
 /// Opens the state and the output of jobs. Returns what the state holds, too.
-pub(super) fn open_state(
+pub(super) async fn open_state(
     dir: &Path,
     (config, credentials): (&ClusterConfig, &Credentials),
     place: StatePlace,
@@ -117,7 +163,8 @@ pub(super) fn open_state(
 ) -> Result<(JobRecords, Spools, KnownState), Failure> {
     let half_life = config.shares.of_head().map(|shares| shares.rules.half_life_ns / 1_000_000);
     let (accounts, reserve) = ((config.retention.of_usage(), half_life), paths::head_reserve(dir));
-    let (records, mut known) = JobRecords::open(place, accounts, reserve, Rc::clone(counts))?;
+    let opened = JobRecords::open(place, accounts, reserve, Rc::clone(counts)).await?;
+    let (records, mut known) = opened;
     if let Err(error) = credentials.revocations().add(&known.revoked) {
         tracing::warn!(%error, "the list of revoked certificates is not on this disk");
     }
@@ -127,6 +174,23 @@ pub(super) fn open_state(
         spools.begin_term(term);
     }
     Ok((records, spools, known))
+}
+
+/// The outputs of jobs that are known; others go.
+fn open_spools(
+    dir: &Path,
+    (config, records): (&ClusterConfig, &[JobRecord]),
+    counts: (Rc<HeadCounters>, ReserveHeld),
+) -> Result<Spools, Failure> {
+    let quota = SpoolQuota::new(config.quota.clone(), config.retention.spool_mib);
+    let known: BTreeSet<JobId> = records.iter().map(|record| record.spec.job).collect();
+    let opened = Spools::open(paths::spool(dir), |job| known.contains(&job), quota, counts);
+    let mut spools = opened.map_err(|error| {
+        let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
+        Failure::new(ExitCode::Io, text)
+    })?;
+    spools.know_all(records);
+    Ok(spools)
 }
 
 impl HeadDaemon {

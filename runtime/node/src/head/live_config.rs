@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, ClientRequest, RefusalKind, Revocation, User};
+use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind, Revocation};
 use kumi_sched::NodeId;
 
 use super::HeadDaemon;
@@ -18,14 +18,18 @@ const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list
 /// The same for a token: only the head that made it would know it.
 const TOKEN_OF_SEVERAL_HEADS: &str = "this cluster has several heads, and only one of them would know the token; make a certificate with `kumi cluster rotate NODE` where the cluster was made instead, and copy the node's files";
 
-/// Why a head of several does not do what changes files that only it has. None for all other requests. Hooks and health checks
-/// drain nodes at the head that leads, so nodes take jobs again there.
-fn refused_with_several_heads(request: &ClientRequest) -> Option<&'static str> {
+/// What a user reads who would change how a cluster with several heads shares processors.
+const SHARING: &str = "this cluster has several heads, and the next one to lead would not know of the change; change `policy` and `slice_us` in cluster.toml on all hosts instead, and start all heads again";
+
+/// Why several heads do not take a request that only one of them would know of, if it is one. Hooks and health checks drain
+/// nodes at the head that leads, so nodes take jobs again there.
+fn known_to_one_head(request: &ClientRequest) -> Option<&'static str> {
     match request {
         ClientRequest::AddNode { .. }
         | ClientRequest::RemoveNode { .. }
         | ClientRequest::Drain { .. } => Some(SEVERAL_HEADS),
         ClientRequest::JoinToken { .. } => Some(TOKEN_OF_SEVERAL_HEADS),
+        ClientRequest::Configure { .. } => Some(SHARING),
         _ => None,
     }
 }
@@ -47,9 +51,12 @@ impl LiveConfig {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether other heads stand in for this one.
-    fn has_several_heads(&self) -> bool {
-        self.get().heads().len() > 1
+    /// What a client reads whose request only this one of several heads would know of, if that is so.
+    pub(super) fn refusal_of(&self, event: &HeadEvent) -> Option<(ClientId, Refusal)> {
+        let HeadEvent::Client(client, _, request) = event else { return None };
+        let reason = known_to_one_head(request)?;
+        let several = self.get().heads().len() > 1;
+        several.then(|| (*client, refusal(RefusalKind::BadRequest, reason)))
     }
 
     /// Puts another in force that is on the disk.
@@ -94,18 +101,6 @@ pub(super) fn with_removed(config: &ClusterConfig, mut list: Vec<Revocation>) ->
 }
 
 impl HeadDaemon {
-    /// A request that needs nothing from this driver beforehand, unless a head of several does not do it.
-    pub(super) fn other_request(&mut self, client: ClientId, user: User, request: ClientRequest) {
-        let refused = refused_with_several_heads(&request);
-        match refused.filter(|_| self.shared.config.has_several_heads()) {
-            None => self.handle(HeadEvent::Client(client, user, request)),
-            Some(why) => {
-                let refused = refusal(RefusalKind::BadRequest, why);
-                self.clients.reply(client, ClientReply::Refused(refused));
-            }
-        }
-    }
-
     /// Adds a node to the configuration, and answers the client.
     pub(super) fn add_node(&mut self, client: ClientId, definition: String) {
         let config = self.shared.config.clone();
@@ -154,8 +149,8 @@ mod tests {
     fn nodes_that_drained_themselves_take_jobs_again_at_one_of_several_heads() {
         let nodes = vec![NodeId(0)];
         let drain = ClientRequest::Drain { nodes: nodes.clone(), reason: "disk".to_owned() };
-        assert!(refused_with_several_heads(&drain).is_some());
-        assert!(refused_with_several_heads(&ClientRequest::Resume { nodes }).is_none());
+        assert!(known_to_one_head(&drain).is_some());
+        assert!(known_to_one_head(&ClientRequest::Resume { nodes }).is_none());
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod usage;
 mod web;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,13 +51,13 @@ use kumi_control::head::{ClientId, Head, HeadAction, HeadEvent};
 use kumi_control::message::{
     ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Up, User,
 };
-use kumi_sched::JobId;
+use kumi_etcd::Certainty;
 use tokio::sync::{mpsc, watch};
 
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
-use crate::exit::{ExitCode, Failure};
+use crate::exit::Failure;
 use crate::link::{Refusals, Traffic};
 use crate::names::NameService;
 use crate::node::setup::{listen_for_scrapes, listen_unix, write_pid};
@@ -79,9 +79,8 @@ use live_config::LiveConfig;
 use make::make_head;
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
-use records::{JobRecords, Written};
-use reserve::ReserveHeld;
-use spool::{SpoolQuota, Spools};
+use records::{JobRecords, WriteNumber, Written};
+use spool::Spools;
 use state::{LeaderTerm, OwnAddress, StatePlace};
 use usage::UsageReader;
 use web::WebService;
@@ -96,6 +95,9 @@ const IN_DOUBT: &str = "etcd, which has the job table, does not answer the head;
 
 /// Between looks whether the bytes that wait for a link have gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
+
+/// Between looks whether a head that is not sure to lead is sure again.
+const DOUBT_LOOK: Duration = Duration::from_millis(100);
 
 /// Event from a client for the main loop.
 #[derive(Debug)]
@@ -198,6 +200,8 @@ struct HeadDaemon {
     drains: DrainFile,
     term: LeaderTerm,
     documents: Documents,
+    /// The write with counts of output for which all actions wait.
+    counts_until: WriteNumber,
     events: mpsc::Receiver<Event>,
     link_events: mpsc::Receiver<LinkEvent>,
     files: [PathBuf; 3],
@@ -207,10 +211,11 @@ struct HeadDaemon {
 }
 
 impl HeadDaemon {
+    /// Whoever starts it gives it the term, in whose time it starts.
     async fn start(
         (dir, config): (&Path, Arc<ClusterConfig>),
         own: OwnAddress,
-        (term, place): (LeaderTerm, StatePlace),
+        (certainty, place): (&Certainty, StatePlace),
         at: Option<&str>,
     ) -> Result<Self, Failure> {
         let credentials = Credentials::load(dir, Identity::Head)?;
@@ -221,13 +226,13 @@ impl HeadDaemon {
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
         let (records, mut spools, known) =
-            open_state(dir, (&config, &credentials), place, &counts)?;
+            open_state(dir, (&config, &credentials), place, &counts).await?;
         let jobs = known.records.len();
         let (drains, drained) = DrainFile::open(dir)?;
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
-        let (refusals, leases) = (Refusals::default(), Leases::new(term.certainty().clone()));
+        let (refusals, leases) = (Refusals::default(), Leases::new(certainty.clone()));
         let links = Links::new(refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
         let refusals = (refusals, links.congestion());
@@ -257,8 +262,9 @@ impl HeadDaemon {
             shared,
             credentials,
             drains,
-            term,
+            term: LeaderTerm::without_end(),
             documents: Documents::start()?,
+            counts_until: 0,
             events,
             link_events,
             files: [socket, pid, paths::web_socket(dir)],
@@ -267,8 +273,7 @@ impl HeadDaemon {
         })
     }
 
-    async fn run(&mut self) -> Result<HeadEnd, Failure> {
-        let mut signals = Signals::listen()?;
+    async fn run(&mut self, mut signals: Signals) -> Result<HeadEnd, Failure> {
         service::ready();
         let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
         let mut forget = tokio::time::interval(FORGET);
@@ -321,8 +326,8 @@ impl HeadDaemon {
         let head = self.head.borrow().next_timeout();
         let head = head
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
-        let soon = self.links.is_congested() || !self.term.leads();
-        let head = if soon { head.min(DRAIN_LOOK) } else { head };
+        let head = if self.links.is_congested() { head.min(DRAIN_LOOK) } else { head };
+        let head = if self.term.leads() { head } else { head.min(DOUBT_LOOK) };
         if self.records.has_failed() { head.min(RETRY) } else { head }
     }
 
@@ -337,13 +342,21 @@ impl HeadDaemon {
             Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
                 self.usage_question(client, &user, query);
             }
-            Event::Head(HeadEvent::Client(client, user, request)) => {
-                self.other_request(client, user, request);
-            }
-            Event::Head(event) => self.handle(event),
+            Event::Head(event) => match self.shared.config.refusal_of(&event) {
+                Some((client, refused)) => {
+                    self.clients.reply(client, ClientReply::Refused(refused));
+                }
+                None => {
+                    if let HeadEvent::Client(client, _, ClientRequest::Revoke { .. }) = event {
+                        self.documents.revokes(client);
+                    }
+                    self.handle(event);
+                }
+            },
             Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
             Event::ClientDown(client) => {
                 self.clients.disconnected(client);
+                self.documents.forget(client);
                 self.handle(HeadEvent::ClientGone(client));
             }
         }
@@ -375,6 +388,7 @@ impl HeadDaemon {
     fn clean_up(&mut self) {
         self.note_written();
         self.records.clean_up();
+        self.keep_owed_revocations();
         for event in self.spools.write_again() {
             self.handle(event);
         }
@@ -401,6 +415,10 @@ impl HeadDaemon {
             while let Some(action) = self.next_action() {
                 match action {
                     HeadAction::Persist(record) => {
+                        // A later head that knows of the end knows how much output there was.
+                        if is_over(&record) {
+                            self.records.add_written(self.spools.written_by(record.spec.job));
+                        }
                         self.records.add(JobRecord::clone(&record));
                         self.held.push(self.records.needed(), HeadAction::Persist(record));
                     }
@@ -424,6 +442,7 @@ impl HeadDaemon {
         let mut events = Vec::new();
         while self.term.leads()
             && !self.documents.holds_actions()
+            && self.records.is_settled(self.counts_until)
             && let Some(action) = self.held.pop(|write| self.records.is_settled(write))
         {
             events.extend(self.act(action));
@@ -451,6 +470,12 @@ impl HeadDaemon {
             // Its write is over. Spools learn of it between the output before it and the end behind it.
             HeadAction::Persist(record) => {
                 self.spools.know(&record);
+                // Output that was held up until now: who reads the end knows that heads of later terms know of it.
+                if is_over(&record)
+                    && let Some(more) = self.spools.written_by(record.spec.job)
+                {
+                    self.counts_until = self.records.need_written(more);
+                }
                 if record.state == JobState::Running {
                     self.monitor.job_runs();
                 }
@@ -460,6 +485,7 @@ impl HeadDaemon {
                 self.monitor.answered(&samples, &self.head.borrow());
             }
             HeadAction::ToClient(client, reply) => {
+                let reply = self.documents.answer(client, reply);
                 if let Some(reply) = self.web.reply(client, reply) {
                     self.clients.reply(client, reply);
                 }
@@ -501,23 +527,6 @@ async fn at(time: Option<tokio::time::Instant>) {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
-}
-
-/// The outputs of jobs that are known; others go.
-fn open_spools(
-    dir: &Path,
-    (config, records): (&ClusterConfig, &[JobRecord]),
-    counts: (Rc<HeadCounters>, ReserveHeld),
-) -> Result<Spools, Failure> {
-    let quota = SpoolQuota::new(config.quota.clone(), config.retention.spool_mib);
-    let known: BTreeSet<JobId> = records.iter().map(|record| record.spec.job).collect();
-    let opened = Spools::open(paths::spool(dir), |job| known.contains(&job), quota, counts);
-    let mut spools = opened.map_err(|error| {
-        let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
-        Failure::new(ExitCode::Io, text)
-    })?;
-    spools.know_all(records);
-    Ok(spools)
 }
 
 fn is_over(record: &JobRecord) -> bool {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use kumi_control::message::{JobRecord, JobUsage, Revocation};
 use kumi_sched::JobId;
 use rusqlite::ErrorCode;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::job_table::{TableError, UsageRetention};
 use super::metrics::HeadCounters;
@@ -87,7 +87,7 @@ pub(super) struct JobRecords {
 fn serve(
     place: StatePlace,
     (keep, half_life_ms): (UsageRetention, Option<u64>),
-    known: &SyncSender<Result<KnownState, TableError>>,
+    known: oneshot::Sender<Result<KnownState, TableError>>,
     orders: &std::sync::mpsc::Receiver<Order>,
     done: &mpsc::UnboundedSender<Written>,
 ) {
@@ -98,7 +98,7 @@ fn serve(
         }
         Ok((state, table))
     });
-    // Who asked waits for it.
+    // Who asked waits for it, unless it is told to stop meanwhile.
     match opened {
         Ok((state, table)) => {
             if known.send(Ok(state)).is_ok() {
@@ -157,7 +157,7 @@ impl JobRecords {
     ///
     /// # Errors
     /// When the state cannot be used or read, or there is no thread.
-    pub(super) fn open(
+    pub(super) async fn open(
         place: StatePlace,
         accounts: (UsageRetention, Option<u64>),
         reserve: PathBuf,
@@ -168,15 +168,15 @@ impl JobRecords {
         let (orders, queue) = sync_channel(2);
         let (sender, done) = mpsc::unbounded_channel();
         let writer = std::thread::Builder::new().name("job-table".to_owned());
-        let (known, state) = sync_channel(1);
-        writer.spawn(move || serve(place, accounts, &known, &queue, &sender)).map_err(|error| {
+        let (known, state) = oneshot::channel();
+        writer.spawn(move || serve(place, accounts, known, &queue, &sender)).map_err(|error| {
             Failure::new(
                 ExitCode::MachineLimits,
                 format!("no thread can be made: {error}; raise the limit of processes"),
             )
         })?;
         let gone = || Failure::new(ExitCode::Internal, "the thread of the job table is gone");
-        let state = state.recv().map_err(|_| gone())??;
+        let state = state.await.map_err(|_| gone())??;
         let reserve = DiskReserve::open(reserve);
         let opened = Self {
             orders,
@@ -219,8 +219,21 @@ impl JobRecords {
 
     /// How much jobs have written is to be known to heads of later terms.
     pub(super) fn note_written(&mut self, jobs: Vec<(JobId, WrittenOutput)>) {
-        self.written.extend(jobs.into_iter().map(|(job, written)| (job, (self.next, written))));
+        self.add_written(jobs);
         self.begin_write();
+    }
+
+    /// The same, with the next write.
+    pub(super) fn add_written(&mut self, jobs: impl IntoIterator<Item = (JobId, WrittenOutput)>) {
+        self.written.extend(jobs.into_iter().map(|(job, written)| (job, (self.next, written))));
+    }
+
+    /// The same, and whoever waits for the write that is returned waits for that.
+    pub(super) fn need_written(&mut self, job: (JobId, WrittenOutput)) -> WriteNumber {
+        self.needed = self.next;
+        self.add_written([job]);
+        self.write();
+        self.needed
     }
 
     /// Whether another head leads: then this one's term is over.
@@ -338,7 +351,12 @@ impl JobRecords {
                 }
                 let unwritten = if self.failed { self.unwritten.len() } else { 0 };
                 self.counts.unwritten.set(unwritten);
-                self.write();
+                if !self.failed {
+                    // Also what nobody waits for, such as how much jobs have written.
+                    self.begin_write();
+                } else {
+                    self.write();
+                }
             }
             Written::Gone => {
                 tracing::error!("the writer of the job table is gone: records are kept in memory");
@@ -389,15 +407,36 @@ mod tests {
         rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into()
     }
 
-    #[test]
-    fn only_a_full_disk_takes_the_reserve() {
+    /// What comes while a write is under way is in the next one, which nobody has to ask for.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_count_that_comes_during_a_write_is_written_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let reserve = path.with_extension("reserve");
+        let keep = UsageRetention { age_ms: 1, jobs: 1 };
+        let place = StatePlace::File(path);
+        let opened = JobRecords::open(place, (keep, None), reserve, Rc::default()).await;
+        let (mut records, _) = opened.unwrap();
+        let count = |end| (JobId(1), WrittenOutput { end, bytes: end });
+        records.note_written(vec![count(1)]);
+        records.note_written(vec![count(2)]);
+        for _ in 0..2 {
+            assert!(!records.all_written());
+            let written = records.written().await;
+            records.take(written);
+        }
+        assert!(records.all_written());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn only_a_full_disk_takes_the_reserve() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
         let reserve = path.with_extension("reserve");
         let place = StatePlace::File(path.clone());
         let keep = UsageRetention { age_ms: 1, jobs: 1 };
-        let (mut records, _) =
-            JobRecords::open(place, (keep, None), reserve, Rc::default()).unwrap();
+        let opened = JobRecords::open(place, (keep, None), reserve, Rc::default()).await;
+        let (mut records, _) = opened.unwrap();
         let is_held = || path.with_extension("reserve").exists();
         for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
             records.take(Written::Records(1, Err(error(code))));

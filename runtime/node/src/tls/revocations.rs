@@ -85,13 +85,15 @@ impl Revocations {
         }
     }
 
-    /// Writes the list as it is now, or tells the log that this cannot be.
-    pub(crate) fn keep_or_warn(&self) {
+    /// Writes the list as it is now.
+    ///
+    /// # Errors
+    /// The file cannot be written; then the list counts until the daemon ends.
+    pub(crate) fn keep(&self) -> io::Result<()> {
         // No lock is held while the disk takes its time.
         let list = self.list.borrow().clone();
-        if let Err(error) = write(&self.path, &list) {
-            tracing::error!(path = %self.path.display(), %error, "the list of revoked certificates is lost when this daemon ends");
-        }
+        let named = |error| io::Error::other(format!("{}: {error}", self.path.display()));
+        write(&self.path, &list).map_err(named)
     }
 
     /// Whether a certificate of a node that was issued then is revoked.
@@ -119,7 +121,9 @@ fn write(path: &Path, list: &BTreeMap<NodeId, u64>) -> io::Result<()> {
     let mut file = fs::File::create(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&draft, path)
+    fs::rename(&draft, path)?;
+    // The name is in the folder, which reaches the disk by itself at any time only.
+    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
 }
 
 #[cfg(test)]
@@ -155,7 +159,7 @@ mod tests {
         let revoked = [Revocation { node: NODE, until_us: 9 }];
         list.add_unwritten(&revoked);
         assert!(list.is_revoked(NODE, 9) && !path.exists());
-        list.keep_or_warn();
+        list.keep().unwrap();
         assert_eq!(Revocations::load(path).unwrap().list(), revoked);
     }
 

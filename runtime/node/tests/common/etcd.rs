@@ -18,6 +18,12 @@ struct Member {
 }
 
 impl Member {
+    /// Whether it has ended by itself, as for an address that another process took before it.
+    fn has_ended(&mut self) -> bool {
+        let child = self.child.as_mut().expect("it was started");
+        child.try_wait().unwrap().is_some()
+    }
+
     /// Starts it, perhaps again. It ends with this test, however that ends.
     fn start(&mut self) {
         let child = Command::new("setpriv")
@@ -57,6 +63,9 @@ impl Certificates {
     }
 }
 
+/// How often members are started with other ports: between the choice of one and its use another process may take it.
+const ATTEMPTS: usize = 5;
+
 /// All members, ended when this is dropped.
 pub struct Members(Vec<Member>);
 
@@ -87,6 +96,12 @@ impl Members {
             kumi_skip::skip("etcd", "there is no command `etcd` (Debian package etcd-server)");
             return None;
         }
+        let started = (0..ATTEMPTS).find_map(|_| Self::try_start(count, certificates));
+        Some(started.expect("members that do not end by themselves"))
+    }
+
+    /// None if a member has ended by itself.
+    fn try_start(count: usize, certificates: Option<&Certificates>) -> Option<Self> {
         let peers: Vec<SocketAddr> = (0..count).map(|_| address()).collect();
         let all: Vec<String> =
             peers.iter().enumerate().map(|(at, peer)| format!("m{at}=http://{peer}")).collect();
@@ -111,9 +126,12 @@ impl Members {
             member.start();
             member
         };
-        let members = Self((0..count).map(member).collect());
-        let end = Instant::now() + Duration::from_secs(60);
+        let mut members = Self((0..count).map(member).collect());
+        let end = Instant::now() + Duration::from_secs(120);
         while !members.0.iter().all(|member| TcpStream::connect(member.client).is_ok()) {
+            if members.0.iter_mut().any(Member::has_ended) {
+                return None;
+            }
             assert!(Instant::now() < end, "etcd does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }

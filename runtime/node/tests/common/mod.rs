@@ -18,7 +18,7 @@ use kumi_node::{cgroup, paths, tls};
 use kumi_sched::{JobId, NodeId};
 
 /// Longest time anything may take here.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The daemons; dropped, they are stopped.
 pub struct Cluster {

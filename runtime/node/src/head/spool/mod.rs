@@ -82,6 +82,8 @@ pub(super) struct Spools {
     /// Where offsets of this term begin, and what jobs had written before it; none if there is only one head.
     term: Option<(u64, BTreeMap<JobId, WrittenOutput>)>,
     disk: SpoolDisk,
+    /// Jobs that are not known any more, and whose files the disk has not removed yet.
+    discarded: BTreeSet<JobId>,
     /// As many followers as may read the disk at a time: other threads are for other things.
     readers: Arc<Semaphore>,
 }
@@ -151,6 +153,7 @@ impl Spools {
             progress,
             term,
             disk,
+            discarded: BTreeSet::new(),
             readers,
         })
     }
@@ -162,16 +165,22 @@ impl Spools {
 
     /// What jobs have written by now, if heads of later terms are to know it and do not yet.
     pub(super) fn written(&mut self) -> Vec<(JobId, WrittenOutput)> {
-        let Some((_, known)) = &mut self.term else { return Vec::new() };
-        let mut news = Vec::new();
-        for (&job, spool) in &self.spools {
-            let now = spool.writer.log().lock().written();
-            if now.bytes > known.get(&job).map_or(0, |known| known.bytes) {
-                known.insert(job, now);
-                news.push((job, now));
-            }
+        if self.term.is_none() {
+            return Vec::new();
         }
-        news
+        let jobs: Vec<JobId> = self.spools.keys().copied().collect();
+        jobs.into_iter().filter_map(|job| self.written_by(job)).collect()
+    }
+
+    /// The same of one job.
+    pub(super) fn written_by(&mut self, job: JobId) -> Option<(JobId, WrittenOutput)> {
+        let (_, known) = self.term.as_mut()?;
+        let now = self.spools.get(&job)?.writer.log().lock().written();
+        let is_news = now.bytes > known.get(&job).map_or(0, |known| known.bytes);
+        is_news.then(|| {
+            known.insert(job, now);
+            (job, now)
+        })
     }
 
     /// These jobs are recorded, and each user counts for what theirs have written before.
@@ -200,7 +209,15 @@ impl Spools {
 
     /// The job is not known any more: its output goes, and what is remembered of it.
     pub(super) fn discard(&mut self, job: JobId) {
-        if self.remove_or_warn(job, "output of the job is not kept any longer") {
+        // That it fails is told once.
+        let removed = match self.discarded.contains(&job) {
+            true => self.remove(job).is_ok(),
+            false => self.remove_or_warn(job, "output of the job is not kept any longer"),
+        };
+        if !removed {
+            self.discarded.insert(job);
+        } else {
+            self.discarded.remove(&job);
             self.spools.remove(&job);
             self.quota.discard(job);
             if let Some((_, written)) = &mut self.term {
@@ -214,7 +231,7 @@ impl Spools {
         let removed = self.remove(job);
         match &removed {
             Ok(()) => tracing::info!(%job, why, "removed"),
-            // The next start removes it, if the job is not known by then.
+            // What is discarded is tried again each second, and at the next start.
             Err(error) => tracing::error!(%job, %error, "output of the job cannot be removed"),
         }
         removed.is_ok()
@@ -521,6 +538,9 @@ impl Spools {
         };
         let these = self.spools.iter().filter(|(_, spool)| failing(spool) || untold(spool));
         let these: Vec<JobId> = these.map(|(&job, _)| job).collect();
+        for job in self.discarded.clone() {
+            self.discard(job);
+        }
         let mut events = self.release();
         let again = |job| {
             if self.spools.get(&job).is_some_and(failing) {

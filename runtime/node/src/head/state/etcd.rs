@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flate2::Compression;
@@ -27,6 +27,8 @@ use super::{Batch, KnownState, StateStore, TermOutput};
 use crate::event_loop;
 use crate::head::job_table::{JobTable, TableError, UsageRetention, damaged, earlier};
 use crate::head::spool::WrittenOutput;
+
+mod elsewhere;
 
 /// The leader's key, and the revision that created it.
 pub(in crate::head) type Guard = (String, i64);
@@ -49,6 +51,7 @@ pub(in crate::head) struct EtcdTable {
     records: Records,
     /// Has the accounts of jobs that are over, on this machine.
     accounts: JobTable,
+    accounts_path: PathBuf,
 }
 
 /// The keys of one cluster.
@@ -261,9 +264,19 @@ impl Records {
         Ok(KnownState { records, revoked, term, spent: Vec::new() })
     }
 
+    fn terms_key(&self) -> String {
+        format!("{}/terms", self.prefix)
+    }
+
+    /// Whether a head has led with this state before.
+    async fn has_terms(&mut self) -> Result<bool, TableError> {
+        let key = self.terms_key();
+        Ok(self.get(&key).await?.is_some())
+    }
+
     /// Counts this term, and reads what jobs had written before.
     async fn begin_term(&mut self) -> Result<TermOutput, TableError> {
-        let key = format!("{}/terms", self.prefix);
+        let key = self.terms_key();
         let before = self.get(&key).await?.map_or(Ok(0), |value| count(&key, &value))?;
         let number = before.saturating_add(1);
         self.write(&[(key, Some(number.to_string().into_bytes()))]).await?;
@@ -297,13 +310,19 @@ impl EtcdTable {
         let prefix = settings.prefix.clone();
         let gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
         let records = Records { gateway, prefix, writes: OrderedWrites::new(guard) };
-        let accounts = JobTable::open(accounts)?;
-        Ok(Self { runtime, tasks: LocalSet::new(), records, accounts })
+        let (accounts, accounts_path) = (JobTable::open(accounts)?, accounts.to_owned());
+        Ok(Self { runtime, tasks: LocalSet::new(), records, accounts, accounts_path })
     }
 }
 
 impl StateStore for EtcdTable {
     fn load(&mut self) -> Result<KnownState, TableError> {
+        let here = elsewhere::jobs_here(&self.accounts, &self.accounts_path)?;
+        if let Some(here) = here
+            && !self.tasks.block_on(&self.runtime, self.records.has_terms())?
+        {
+            return Err(TableError::StateElsewhere { prefix: self.records.prefix.clone(), here });
+        }
         let known = self.tasks.block_on(&self.runtime, self.records.load())?;
         // Jobs that ended while another head led.
         self.accounts.account_for(&known.records)?;

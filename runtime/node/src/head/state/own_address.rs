@@ -116,11 +116,19 @@ mod tests {
     async fn an_address_is_taken_and_refuses_until_it_is_listened_on() {
         // An address of documentation, which is of no machine.
         let far = SocketAddr::from(([192, 0, 2, 1], 7700));
-        let near = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-        let config = config(&[far, near]);
         let dir = tempfile::tempdir().unwrap();
+        // The system may give the port to another process before this one takes it.
+        let (near, config, own) = loop {
+            let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let near = free.local_addr().unwrap();
+            drop(free);
+            let config = config(&[far, near]);
+            match OwnAddress::take(dir.path(), &config, None).await {
+                Ok(own) => break (near, config, own),
+                Err(error) => assert_eq!(error.code, ExitCode::Exists, "{error}"),
+            }
+        };
         let take = |number| OwnAddress::take(dir.path(), &config, number);
-        let own = take(None).await.unwrap();
         assert_eq!(own.address(), near);
         let error = std::net::TcpStream::connect(near).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use kumi_etcd::{Candidate, Certainty, Etcd, EtcdError};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -19,6 +18,7 @@ use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::head::job_table::TableError;
 use crate::paths;
+use crate::service::Signals;
 
 /// Between looks who leads.
 const LOOK: Duration = Duration::from_millis(500);
@@ -49,7 +49,7 @@ pub(in crate::head) struct LeaderTerm {
 
 impl LeaderTerm {
     /// Of a head whose state no other head can have.
-    fn without_end() -> Self {
+    pub(in crate::head) fn without_end() -> Self {
         Self { certainty: Certainty::for_ever(), events: None, release: None }
     }
 
@@ -115,24 +115,18 @@ pub(in crate::head) fn begin_again() -> Failure {
 pub(in crate::head) async fn lead(
     dir: &Path,
     config: &ClusterConfig,
-    own: &OwnAddress,
+    (own, signals): (&OwnAddress, &mut Signals),
 ) -> Result<Wait, Failure> {
     let Some(settings) = config.etcd(dir, own.address())? else {
         let place = StatePlace::File(paths::head_db(dir));
         return Ok(Wait::Leads(LeaderTerm::without_end(), place));
     };
-    let failed = |error: std::io::Error| {
-        Failure::new(ExitCode::Internal, format!("signals cannot be received: {error}"))
-    };
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let (mut events, release) = start(&settings)?;
     let event = tokio::select! {
         event = events.recv() => event,
-        _ = terminate.recv() => return Ok(Wait::Stopped),
-        _ = interrupt.recv() => return Ok(Wait::Stopped),
-        _ = hangup.recv() => return Ok(Wait::Reload),
+        _ = signals.terminate.recv() => return Ok(Wait::Stopped),
+        _ = signals.interrupt.recv() => return Ok(Wait::Stopped),
+        _ = signals.hangup.recv() => return Ok(Wait::Reload),
     };
     match event {
         Some(TermEvent::Leads(guard, certainty)) => {

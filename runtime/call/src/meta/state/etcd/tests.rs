@@ -141,9 +141,17 @@ fn one_leads_and_one_that_led_writes_nothing() {
         let session = server.session("s").await;
         let (mut store, writer) = EtcdStore::open(&session).await.expect("the state");
         let mut other = Candidate::new(&server.settings("s"), "other").expect("a candidate");
-        assert!(tokio::time::timeout(Duration::from_secs(2), other.win()).await.is_err());
+        let leadership = other.leadership();
+        let follows = async {
+            while leadership.leader() != "s" {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            _ = other.win() => panic!("two lead"),
+            followed = tokio::time::timeout(LONG, follows) => followed.expect("a leader"),
+        }
         assert!(!other.leadership().leads());
-        assert_eq!(other.leadership().leader(), "s");
         // Its lease is ended without its knowledge.
         let settings = Rc::new(server.settings("s"));
         let mut gateway = Gateway::new(&settings, &other.leadership()).expect("a connection");
@@ -183,6 +191,7 @@ fn what_is_no_state_and_no_etcd_is_told() {
         let mut gateway = Gateway::new(&Rc::new(nobody), session.leadership()).expect("settings");
         let away = api::get(&mut gateway, "/bad/leader").await;
         assert!(matches!(away, Err(EtcdError::NoAnswer { .. })), "{away:?}");
-        assert_eq!(session.leadership().figures.errors.get() - before, 2);
+        // A slow machine may add some: a request takes too long, and is made again.
+        assert!(session.leadership().figures.errors.get() - before >= 2);
     });
 }

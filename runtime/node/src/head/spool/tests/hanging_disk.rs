@@ -7,10 +7,22 @@ fn hang(dir: &Path) {
     nix::unistd::mkfifo(&dir.join("4.0"), nix::sys::stat::Mode::S_IRWXU).unwrap();
 }
 
+/// Until the disk hangs in the first segment: what comes before that may take more than a moment, too.
+fn reach_the_hang(spools: &mut Spools) {
+    let segment = spools.folder.join("4.0");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while !spools.disk.may_begin(&segment) {
+        assert!(std::time::Instant::now() < end, "the segment is not begun");
+        assert!(spools.write_again().is_empty(), "neither taken nor lost");
+    }
+}
+
 /// Until everything is on the disk.
 async fn settle(spools: &mut Spools) -> Vec<HeadEvent> {
     let mut events = Vec::new();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while spools.spool(JOB).writer.needs().is_some() {
+        assert!(std::time::Instant::now() < end, "the disk does not go on");
         let _ = tokio::time::timeout(std::time::Duration::from_millis(20), spools.progress()).await;
         events.extend(spools.write_again());
     }
@@ -27,6 +39,7 @@ async fn a_disk_that_does_not_answer_holds_up_its_job_only() {
     let (client, mut live) = mpsc::channel(1);
     tokio::spawn(spools.follow(JOB, 0, (true, false), client));
     assert!(put(&mut spools, 0, b"one").is_empty(), "neither taken nor lost");
+    reach_the_hang(&mut spools);
     assert!(put_of(&mut spools, JobId(5), 0, b"another").is_empty());
     assert_eq!(live.recv().await, Some(output(0, b"one", 12)));
     assert!(spools.release().is_empty());
@@ -57,6 +70,7 @@ async fn a_disk_that_does_not_answer_for_long_takes_nothing() {
     let piece = vec![b'x'; MAX_PIECE];
     for _ in 0..6 {
         assert!(put(&mut spools, 0, &piece).is_empty(), "all is in memory");
+        reach_the_hang(&mut spools);
     }
     spools.disk.age();
     let events = spools.write_again();
@@ -79,4 +93,26 @@ async fn a_disk_that_does_not_answer_for_long_takes_nothing() {
     assert_eq!(sums(&all(&mut spools, 0, false).await), (shown, lost));
     let mut spools = open(dir.path(), quota());
     assert_eq!(sums(&all(&mut spools, 0, false).await), (shown, lost), "nothing else is left");
+}
+
+/// Output of a job that is not known any more goes when the disk goes on.
+#[tokio::test(flavor = "current_thread")]
+async fn what_a_disk_does_not_remove_in_time_is_removed_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    put_of(&mut spools, JobId(5), 0, b"another");
+    spools.finish(JobId(5), Outcome::Success, 0);
+    spools.disk.set_moment(std::time::Duration::from_millis(1));
+    hang(dir.path());
+    put(&mut spools, 0, b"one");
+    reach_the_hang(&mut spools);
+    spools.discard(JobId(5));
+    assert!(dir.path().join("5.0").exists());
+    let other_end = OpenOptions::new().read(true).write(true).open(dir.path().join("4.0")).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while dir.path().join("5.0").exists() || !spools.discarded.is_empty() {
+        assert!(std::time::Instant::now() < end, "it is left");
+        spools.write_again();
+    }
+    drop(other_end);
 }

@@ -14,16 +14,20 @@ async fn output_of_another_machines_head_is_marked() {
     assert_eq!(first, [output(0, b"first", begin), ClientReply::Done], "no mark");
     let [(job, written)] = spools.written()[..] else { panic!("it is told") };
     assert_eq!((job, written.bytes, written.end), (JOB, 5, begin));
-    assert_eq!(spools.written(), [], "once");
+    assert_eq!((spools.written(), spools.written_by(JOB)), (Vec::new(), None), "once");
+    put(&mut spools, 0, b"!");
+    let Some((job, written)) = spools.written_by(JOB) else { panic!("it is told at its end") };
+    assert_eq!((job, written.bytes), (JOB, 6));
     // Another machine, which has nothing of it.
     let other = tempfile::tempdir().unwrap();
     let mut spools = open(other.path(), quota());
+    let written_end = written.end;
     let written = BTreeMap::from([(JOB, written)]);
     spools.begin_term(TermOutput { number: 2, written });
     let none = all(&mut spools, 0, false).await;
-    assert_eq!(sums(&none).1, 5, "{none:?}");
+    assert_eq!(sums(&none).1, 6, "{none:?}");
     // The node can send from there on, and has sent three bytes more that nobody knows of.
-    spools.keep(JOB, (0, Stream::Out), 8, b"next");
+    spools.keep(JOB, (0, Stream::Out), 9, b"next");
     let lost_by = async |spools: &mut Spools, offset| {
         let replies = all(spools, offset, false).await;
         assert!(
@@ -33,7 +37,7 @@ async fn output_of_another_machines_head_is_marked() {
         );
         sums(&replies).1
     };
-    assert_eq!(lost_by(&mut spools, 0).await, 8);
-    assert_eq!(lost_by(&mut spools, begin).await, 3, "who has seen the first five");
-    assert_eq!(spools.spool(JOB).writer.not_kept(), 8);
+    assert_eq!(lost_by(&mut spools, 0).await, 9);
+    assert_eq!(lost_by(&mut spools, written_end).await, 3, "who has seen the first six");
+    assert_eq!(spools.spool(JOB).writer.not_kept(), 9);
 }

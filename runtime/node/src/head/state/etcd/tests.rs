@@ -238,3 +238,30 @@ fn other_versions_and_damage_are_told() {
     table.write(&[(other, Some(with(CONTROL_VERSION))), (key, None)]);
     assert!(matches!(table.load(), Err(TableError::Damaged { job: 6, .. })));
 }
+
+/// Output and accounts of the jobs of this host would go.
+#[test]
+fn a_head_whose_host_has_jobs_does_not_lead_with_a_state_without_any() {
+    let Some(etcd) = Members::start(1) else { return };
+    let refused = |table: &mut Leading| {
+        let error = table.load().unwrap_err();
+        assert!(matches!(error, TableError::StateElsewhere { .. }), "{error}");
+        let failure = crate::exit::Failure::from(error);
+        assert_eq!(failure.code, crate::exit::ExitCode::BadConfig);
+        assert!(failure.message.contains("/elsewhere"), "{}", failure.message);
+    };
+    let mut table = lead(&etcd, "elsewhere-1");
+    table.accounts.persist(&[record(1, JobState::Running)]).unwrap();
+    refused(&mut table);
+    assert_eq!(table.count("/terms"), 0, "and it leaves no trace");
+    table.accounts.remove(&BTreeSet::from([JobId(1)])).unwrap();
+    let spool = crate::paths::spool(table.accounts_path.parent().unwrap());
+    std::fs::create_dir(&spool).unwrap();
+    std::fs::write(spool.join("1.0"), "output").unwrap();
+    refused(&mut table);
+    std::fs::remove_file(spool.join("1.0")).unwrap();
+    table.load().unwrap();
+    // Later terms find their state, whatever is here.
+    std::fs::write(spool.join("1.0"), "output").unwrap();
+    table.load().unwrap();
+}
