@@ -296,18 +296,6 @@ async fn a_head_that_has_not_read_its_state_yet_can_be_stopped() {
 }
 
 /// A change that the next head would not know of is refused, with what to do.
-#[tokio::test(flavor = "current_thread")]
-async fn several_heads_do_not_take_what_only_one_would_know() {
-    let Some(etcd) = Members::start(1) else { return };
-    let heads = Heads::start(&etcd, 1, 2).await;
-    let configure = ClientRequest::Configure { mode: None, slice: None, policy: None };
-    for request in [configure, ClientRequest::RemoveNode { node: NodeId(0), force: false }] {
-        let reply = heads.ask(&request).await;
-        let ClientReply::Refused(refused) = reply else { panic!("{request:?}: {reply:?}") };
-        assert!(refused.message.contains("cluster.toml on all hosts"), "{}", refused.message);
-    }
-}
-
 /// Jobs that run, and one that waits, over the deaths of heads and of a member of etcd.
 #[tokio::test(flavor = "current_thread")]
 async fn a_head_that_is_killed_has_a_successor_and_no_job_is_lost() {

@@ -75,25 +75,29 @@ fn open_folder() -> tempfile::TempDir {
     dir
 }
 
+/// A node of a local cluster.
+fn node(index: u8) -> NodeConfig {
+    NodeConfig {
+        removed: false,
+        name: format!("node{index}"),
+        address: address(index).into(),
+        addresses: Vec::new(),
+        interface: None,
+        port: free_port(address(index)),
+        cpus: Vec::new(),
+        netns: None,
+        wire: None,
+        users: None,
+        memory: None,
+        devices: std::collections::BTreeMap::new(),
+    }
+}
+
 impl Cluster {
     /// A cluster with these nodes, configured and not started.
     pub fn configured(nodes: u8, mode: ModeName) -> Self {
         let dir = open_folder();
         let serial = CLUSTERS.fetch_add(1, Ordering::Relaxed);
-        let node = |index: u8| NodeConfig {
-            removed: false,
-            name: format!("node{index}"),
-            address: address(index).into(),
-            addresses: Vec::new(),
-            interface: None,
-            port: free_port(address(index)),
-            cpus: Vec::new(),
-            netns: None,
-            wire: None,
-            users: None,
-            memory: None,
-            devices: std::collections::BTreeMap::new(),
-        };
         let config = ClusterConfig {
             name: format!("t{}-{serial}", std::process::id()),
             kind: ClusterKind::Local,

@@ -55,3 +55,14 @@ async fn a_head_of_several_changes_no_nodes_and_makes_no_token() {
         }
     }
 }
+
+#[tokio::test(flavor = "current_thread")]
+async fn several_heads_do_not_take_what_only_one_would_know() {
+    let Some(etcd) = Members::start(1) else { return };
+    let heads = Heads::start(&etcd, 1, 2).await;
+    let configure = ClientRequest::Configure { mode: None, slice: None, policy: None };
+    for request in [configure, ClientRequest::RemoveNode { node: NodeId(0), force: false }] {
+        let refused = heads.client().await.ask(&request).await.unwrap_err().to_string();
+        assert!(refused.contains("cluster.toml on all hosts"), "{refused}");
+    }
+}
