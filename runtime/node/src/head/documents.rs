@@ -210,7 +210,7 @@ impl HeadDaemon {
         match kept {
             Ok(()) => self.documents.revoking += 1,
             Err(refused) => {
-                self.documents.note_revocations(&Err(io::Error::other(refused.message)))
+                self.documents.note_revocations(&Err(io::Error::other(refused.message)));
             }
         }
     }
