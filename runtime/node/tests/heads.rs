@@ -5,6 +5,8 @@ mod common;
 mod etcd;
 #[path = "heads/nodes.rs"]
 mod nodes;
+#[path = "common/seed.rs"]
+mod seed;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,7 @@ use kumi_node::config::{ClusterConfig, EtcdAccess};
 use kumi_node::paths;
 use kumi_sched::{JobId, NodeId};
 use nix::sys::signal::Signal;
+use seed::{next_random, number};
 
 /// Longest time until another head leads, on whatever machine.
 const TAKEOVER: Duration = Duration::from_secs(180);
@@ -527,19 +530,6 @@ async fn a_head_that_waits_can_be_reloaded() {
 fn none_is_lost(taken: &[JobId], records: &BTreeMap<JobId, JobRecord>, logs: impl Fn() -> String) {
     let lost: Vec<_> = taken.iter().filter(|job| !records.contains_key(job)).collect();
     assert!(lost.is_empty(), "{lost:?} are lost\n{}", logs());
-}
-
-/// SplitMix64.
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 /// Each job runs for a moment, and notes that it was started.
