@@ -136,6 +136,10 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         registry.check_sandbox()?;
     }
     let count = registry.names().count();
+    if count == 0 {
+        let text = "no routine is described in what was given: there is nothing to serve";
+        return Err(Error::Usage(text.to_owned()));
+    }
     let listener = listen(args)?;
     let address = listener.address().ok().flatten();
     let mut config = config(args)?;

@@ -20,6 +20,7 @@ use super::super::arenas::{Arenas, Block};
 use super::super::owner::Owner;
 use super::super::registry::OfferedRoutine;
 use super::super::slot_channel::SlotChannel;
+use super::output::ProcessOutput;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
@@ -56,6 +57,7 @@ pub struct Process {
     child: Option<Child>,
     pid: Pid,
     slot_channel: Rc<SlotChannel>,
+    output: Rc<ProcessOutput>,
     /// Arenas that it maps.
     known: Vec<(u32, Weak<Block>)>,
 }
@@ -81,6 +83,10 @@ impl Process {
         let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
+        let (output, printed) = ProcessOutput::open()?;
+        command.stderr(Stdio::from(printed));
+        // Fortran's and Python's own buffers would be lost with a process that is killed.
+        command.env("GFORTRAN_UNBUFFERED_PRECONNECTED", "1").env("PYTHONUNBUFFERED", "1");
         command.process_group(0);
         for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
             command.env(name, &threads);
@@ -93,7 +99,10 @@ impl Process {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
         let pid = Pid::from_raw(pid);
         let slot_channel = SlotChannel::new(ours)?;
-        let process = Process { child: Some(child), pid, slot_channel, known: Vec::new() };
+        // It holds the process's end of the pipe.
+        drop(command);
+        let output = Rc::new(output);
+        let process = Process { child: Some(child), pid, slot_channel, output, known: Vec::new() };
         let slot_channel = &process.slot_channel;
         let page = arenas.number();
         slot_channel.send(
@@ -168,6 +177,11 @@ impl Process {
     /// Its channel.
     pub fn slot_channel(&self) -> Rc<SlotChannel> {
         Rc::clone(&self.slot_channel)
+    }
+
+    /// What it prints.
+    pub fn output(&self) -> Rc<ProcessOutput> {
+        Rc::clone(&self.output)
     }
 
     /// Its process number.
