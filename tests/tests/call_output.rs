@@ -15,6 +15,13 @@ Define nap(mode_in int ms) Calls "C" nap(ms);
 Define leave(mode_in int code) Calls "C" leave(code);
 "#;
 
+/// Routines that cannot be loaded.
+const MISSING: &str = r#"
+Define first(mode_in int n) Required "-labsent" Calls "C" first(n);
+Define second(mode_in int n) Calls "C" not_there(n);
+Define third(mode_in int n) Required "-labsent" Calls "C" third(n);
+"#;
+
 const SOURCE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +60,7 @@ impl Server {
             .args(["-O2", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"])
             .status();
         assert!(compiled.expect("a C compiler").success());
+        fs::write(folder.path().join("missing.idl"), MISSING).expect("descriptions");
         let log = File::create(folder.path().join("log")).expect("a log");
         let child = Command::new(binaries::path("kumi"))
             .current_dir(folder.path())
@@ -64,8 +72,8 @@ impl Server {
             .stdin(Stdio::null())
             .spawn();
         let mut server = Server { child: child.expect("a server"), address: String::new(), folder };
-        let said = server.wait_for("that it serves", |log| log.contains("serves 4 routines at "));
-        let at = said.split("serves 4 routines at ").nth(1).and_then(|rest| rest.lines().next());
+        let said = server.wait_for("that it serves", |log| log.contains(" routines at "));
+        let at = said.split(" routines at ").nth(1).and_then(|rest| rest.lines().next());
         at.expect("an address").clone_into(&mut server.address);
         server
     }
@@ -145,6 +153,20 @@ fn what_routines_print_is_logged_by_call_and_whole() {
             "{log}"
         );
     }
+}
+
+#[test]
+fn missing_libraries_and_symbols_are_told_at_the_start() {
+    let server = Server::start(&["missing.idl"]);
+    let log = server.wait_for("what is missing", |log| log.matches("cannot run ").count() == 2);
+    let line = |word: &str| {
+        let mut lines = log.lines().filter(|line| line.contains(word));
+        lines.next().unwrap_or_else(|| panic!("{word}: {log}"))
+    };
+    assert!(line("cannot run first, third: ").contains("libabsent.so"), "{log}");
+    assert!(line("cannot run second: ").contains("`not_there`"), "{log}");
+    // The others are served.
+    server.call(&["nap", "1"]).ok();
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Process of a call slot: opens one routine, or the methods of one class, and runs call after call.
 
+pub(crate) mod check;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,6 +30,7 @@ pub use crate::layout::Slot;
 pub use crate::native::{
     Arena, CallbackResult, ClientFunction, Hosted, Linked, main, parallel_main,
 };
+pub use check::check;
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
