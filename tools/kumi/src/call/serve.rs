@@ -184,7 +184,7 @@ fn tell_unloadable(check: LibraryCheck, slot: PathBuf) {
             }
         }
         Err(error) => {
-            output::note(&format!("the libraries of routines cannot be checked: {error}"))
+            output::note(&format!("the libraries of routines cannot be checked: {error}"));
         }
     });
 }

@@ -79,7 +79,6 @@ impl Process {
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let threads = config.threads.max(1).to_string();
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
-        let parallel = duty.offered.iter().any(|offered| offered.interface.parallel.is_some());
         let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
@@ -103,7 +102,22 @@ impl Process {
         drop(command);
         let output = Rc::new(output);
         let process = Process { child: Some(child), pid, slot_channel, output, known: Vec::new() };
-        let slot_channel = &process.slot_channel;
+        process.set_up(config, files, duty, run_as, arenas)?;
+        Ok(process)
+    }
+
+    /// Sends its setup.
+    fn set_up(
+        &self,
+        config: &Config,
+        files: u64,
+        duty: ProcessAssignment<'_>,
+        run_as: Option<RunAs>,
+        arenas: &mut Arenas,
+    ) -> io::Result<()> {
+        let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
+        let parallel = duty.offered.iter().any(|offered| offered.interface.parallel.is_some());
+        let slot_channel = &self.slot_channel;
         let page = arenas.number();
         slot_channel.send(
             &Order::Map(page, slot_channel.mailbox().length() as u64),
@@ -130,7 +144,7 @@ impl Process {
         slot_channel.send(&Order::Map(number, arena.length() as u64), Some(&arena))?;
         slot_channel.send(&Order::SetUp(number, json.len() as u64), None)?;
         slot_channel.send(&Order::Unmap(number), None)?;
-        Ok(process)
+        Ok(())
     }
 
     /// Orders it to run the routine of this index on this memory. Returns whether to wait for its reply at

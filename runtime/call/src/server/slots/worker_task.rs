@@ -37,6 +37,13 @@ fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>) {
     }
 }
 
+/// Logs what a process prints while its call goes on. False: no more will come.
+fn log_output(worker: &Worker) -> bool {
+    let job = worker.job.borrow();
+    let printer = worker.printer(job.as_ref().map(|(job, _)| &**job));
+    worker.process.borrow().output().log_some(printer)
+}
+
 /// Handles the replies of a process as long as it lives.
 pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
     let (slot_channel, pid) =
@@ -65,9 +72,7 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             }
             () = worker.changed.notified() => continue,
             readable = output.readable(), if prints && !ended => {
-                let job = worker.job.borrow();
-                let printer = worker.printer(job.as_ref().map(|(job, _)| &**job));
-                prints = readable.is_ok() && output.log_some(printer);
+                prints = readable.is_ok() && log_output(&worker);
                 continue;
             }
         };
