@@ -7,6 +7,7 @@
 #   make jia          shared memory for programs that were written for JIAJIA: libjia
 #   make ofi          the provider of libfabric, by which stock MPI uses channels: libkumi-fi.so
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
+#   make wheel        the Python package alone: a wheel in target/python, built with maturin and nothing else
 #   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make docs         the documentation as a book in target/book; installs mdBook in target/tools if there is none
@@ -60,7 +61,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := runtime/web/page bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man deb test-hosts install build c jia ofi dsm cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi test-heads bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man deb test-hosts install build c jia ofi dsm cpp fortran grpc routines python wheel java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi test-heads bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -123,6 +124,9 @@ mpi: setup
 
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
+wheel: setup
+	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
 # Its tests and example call a server of the same profile.
 java: setup
@@ -245,7 +249,7 @@ bench-reality: build
 bench-call: BENCHMARKS = call call-sites call-density call-crowd call-adapters
 bench-call-adapters bench-call-sites bench-call-density bench-call-crowd: BENCHMARKS = $(@:bench-%=%)
 bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd: bench-build $(TARGET)/bench/venv/.ready
-	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(MAKE) --no-print-directory -C bindings/python installed PROFILE=release CARGO_TARGET_DIR=$(TARGET)
 	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  --force-reinstall $(TARGET)/python/kumi-*.whl
 	@$(TARGET)/release/kumi-bench $(BENCHMARKS) --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
@@ -258,7 +262,7 @@ $(TARGET)/bench/venv/.ready: bench/call/requirements.txt
 
 # A notebook's cell, beside ipyparallel and mpi4py.futures, in an environment of their own.
 bench-engines: bench-build $(TARGET)/bench/engines-venv/.ready
-	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(MAKE) --no-print-directory -C bindings/python installed PROFILE=release CARGO_TARGET_DIR=$(TARGET)
 	@$(TARGET)/bench/engines-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  --force-reinstall $(TARGET)/python/kumi-*.whl
 	@$(TARGET)/release/kumi-bench engines --peers $(TARGET)/bench/peers --out $(TARGET)/bench \

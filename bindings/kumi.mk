@@ -21,6 +21,15 @@ LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' $(ROOT)/Cargo.toml | head -n 1)
 SONAME := libkumi.so.0
+
+# The loader finds new libraries once its list is made anew, which only root can do.
+ldconfig := PATH="$$PATH:/usr/sbin:/sbin" ldconfig
+refresh = test -n "$(DESTDIR)" || test "$$(id -u)" != 0 || $(ldconfig)
+# announce SONAME: says how programs find an installed library, unless the loader does.
+announce = test -n "$(DESTDIR)" || $(ldconfig) -p | grep -qF "=> $(LIBDIR)/$(1)" || \
+	echo "Programs find $(1) in $(LIBDIR) once root has run ldconfig (and that folder is" \
+	  "in /etc/ld.so.conf), or with LD_LIBRARY_PATH=$(LIBDIR), or when they are linked with -Wl,-rpath,$(LIBDIR)."
+
 # make's own default is f77.
 ifeq ($(origin FC),default)
   FC := gfortran

@@ -87,6 +87,9 @@ fn a_server_is_asked_for_its_routines() {
         assert_eq!(said(&["call", "list", "fft"]), "");
         let info = said(&["call", "info", "dmmul"]);
         assert!(info.starts_with("dmmul\n  dense matrix product\n  in    int"), "{info}");
+        assert!(info.contains("  in    double[n][n]  A\n"), "{info}");
+        assert!(info.contains("\nC       grpc_call(&handle, n, A, B, C);\n"), "{info}");
+        assert!(info.ends_with("\nPython  C = server.call(\"dmmul\", A, B)\n"), "{info}");
         let json = said(&["call", "info", "--json", "dmmul"]);
         let (json, written): (serde_json::Value, serde_json::Value) = (
             serde_json::from_str(&json).expect("JSON"),

@@ -200,7 +200,8 @@ fn line_of_the_documents() -> String {
     let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap_or_default();
     let pages = source::files(&["md"]);
     let all = [read("README.md")].into_iter().chain(pages.into_iter().map(|page| page.text));
-    let lines: Vec<String> = all.flat_map(|text| lines_with(&text, "kumi.call('dgesv'")).collect();
+    let lines: Vec<String> =
+        all.flat_map(|text| lines_with(&text, "kumi.call.call('dgesv'")).collect();
     lines.into_iter().next().expect("a document that shows how dgesv is called")
 }
 

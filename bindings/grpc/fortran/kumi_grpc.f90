@@ -13,9 +13,9 @@
 !   call grpc_call(dmmul, arguments)
 !
 ! Push one argument for each parameter, in the order of the description, but none for work arrays. Results need grpc_push;
-! inputs may use either procedure.  grpc_push_in also takes constants and expressions if they are numbers or texts, which it
-! copies. Arrays must be variables, and are not copied.  Variables for grpc_push need the attribute target. Do not touch them
-! until the call is over; leave arrays of grpc_push_in alone until it has begun.  The library compares types, sizes and
+! inputs may use either procedure.  grpc_push_in copies its argument, which may be any expression, also an array in pieces.
+! grpc_push lends a variable, without a copy of large arrays: it needs the attribute target, and an array must lie in one
+! piece. Do not touch it until the call is over.  The library compares types, sizes and
 ! shapes with the description before it sends anything. It converts arrays of several dimensions if the routine wants them by
 ! rows.  Texts are padded with blanks.
 !

@@ -8,7 +8,7 @@ module kumi_grpc_base
   implicit none
   public
   private :: c_char, c_funptr, c_int, c_int8_t, c_int64_t, c_loc, c_null_char, c_null_funptr, c_null_ptr, c_ptr, c_size_t, &
-    item, added, raw
+    item, added, raw, set_dims
 
   ! A routine at a server.  Copies are the same handle.
   type, bind(c) :: grpc_function_handle
@@ -45,7 +45,7 @@ module kumi_grpc_base
   type :: item
     type(c_argument) :: argument
     integer(c_int64_t) :: dims(4) = 0
-    ! Place for the address of the copied value.
+    ! The copied value.
     integer(c_int8_t), allocatable :: copy(:)
   end type item
 
@@ -225,11 +225,17 @@ contains
   integer function added(arguments)
     type(grpc_arguments), intent(inout) :: arguments
     type(item), allocatable :: more(:)
+    integer :: i
 
     if (.not. allocated(arguments%items)) allocate (arguments%items(8))
     if (arguments%used == size(arguments%items)) then
       allocate (more(2 * arguments%used))
-      more(1:arguments%used) = arguments%items
+      do i = 1, arguments%used
+        more(i)%argument = arguments%items(i)%argument
+        more(i)%dims = arguments%items(i)%dims
+        ! Large copies stay where they are.
+        call move_alloc(arguments%items(i)%copy, more(i)%copy)
+      end do
       call move_alloc(more, arguments%items)
     end if
     arguments%used = arguments%used + 1
@@ -275,21 +281,46 @@ contains
     arguments%items(at)%copy = bytes
   end subroutine add_value
 
-  subroutine add_array(arguments, element, writable, address, dims, contiguous)
+  subroutine add_array(arguments, element, address, dims, contiguous)
     type(grpc_arguments), intent(inout) :: arguments
     integer(c_int), intent(in) :: element
-    logical, intent(in) :: writable, contiguous
+    logical, intent(in) :: contiguous
     type(c_ptr), intent(in) :: address
     integer(c_int64_t), intent(in) :: dims(:)
     integer :: at
 
     at = added(arguments)
-    arguments%items(at)%argument = c_argument(KUMI_GRPC_ARRAY, element, merge(1, 0, writable), 2, address, product(dims))
-    ! A vector may stand for a matrix in the routine's memory order.
-    if (size(dims) > 1) arguments%items(at)%argument%dimensions = size(dims)
-    arguments%items(at)%dims(1:size(dims)) = dims
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_ARRAY, element, 1, 2, address, product(dims))
+    call set_dims(arguments%items(at), dims)
     if (.not. contiguous .and. arguments%scattered == 0) arguments%scattered = at
   end subroutine add_array
+
+  ! Makes room for the copy of an array, and gives its address.
+  subroutine add_array_copy(arguments, element, bytes, dims, place)
+    type(grpc_arguments), intent(inout), target :: arguments
+    integer(c_int), intent(in) :: element
+    ! Of an element.
+    integer, intent(in) :: bytes
+    integer(c_int64_t), intent(in) :: dims(:)
+    type(c_ptr), intent(out) :: place
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_ARRAY_COPY, element, 0, 2, c_null_ptr, product(dims))
+    call set_dims(arguments%items(at), dims)
+    ! At least one byte: it has an address.
+    allocate (arguments%items(at)%copy(max(1_c_int64_t, bytes * product(dims))))
+    place = c_loc(arguments%items(at)%copy)
+  end subroutine add_array_copy
+
+  subroutine set_dims(one, dims)
+    type(item), intent(inout) :: one
+    integer(c_int64_t), intent(in) :: dims(:)
+
+    ! A vector may stand for a matrix in the routine's memory order.
+    if (size(dims) > 1) one%argument%dimensions = size(dims)
+    one%dims(1:size(dims)) = dims
+  end subroutine set_dims
 
   ! A callback, from c_funloc: a subroutine with bind(c). Its scalars of mode `in` have the attribute value; it gets
   ! everything else by address.  A text is an array of character(kind=c_char) that ends with c_null_char.

@@ -37,8 +37,9 @@
  * Handles and sessions belong to the process. In a child made by fork() all functions return GRPC_NOT_INITIALIZED until it
  * calls grpc_initialize itself. That is safe if no other thread used the library during the fork.
  *
- * Callbacks run in the thread that waits for the session or probes it; without such a thread the routine waits. A callback may
- * make calls, but must not wait for its own session. longjmp and exceptions must not leave a callback.
+ * Callbacks run in any thread that waits or calls, whichever session it waits for, or that probes their session; without such
+ * a thread the routine waits. Callbacks of one session run one after the other. A callback may make calls, but must not wait
+ * for its own session, nor for one whose callback waits. longjmp and exceptions must not leave a callback.
  *
  * Sessions. A session ends by itself or by grpc_cancel, and a wait reports its end. After that grpc_wait and grpc_probe give the
  * same answer again; grpc_wait_or, grpc_wait_any, grpc_wait_all and grpc_probe_or skip the session. The library remembers the
@@ -190,7 +191,7 @@ grpc_error_t grpc_callback_failed_np(const char *why);
 grpc_error_t grpc_probe(grpc_sessionid_t session);
 
 /* Gives the first session of the array that is over; otherwise NONE_COMPLETED and GRPC_SESSIONID_VOID.
- * This function and those below skip GRPC_SESSIONID_VOID in the array. Errors: INVALID_SESSION_ID. */
+ * Errors: INVALID_SESSION_ID, also for GRPC_SESSIONID_VOID in the array. */
 grpc_error_t grpc_probe_or(const grpc_sessionid_t *sessions, size_t count, grpc_sessionid_t *session);
 
 /* Cancels a session. Afterwards nothing is written to its arrays, and a wait returns CANCELED_NP, unless the session was over
@@ -217,7 +218,7 @@ grpc_error_t grpc_wait_any(grpc_sessionid_t *session);
 /* ---- Errors ---- */
 
 /* Returns the name of a code, a constant text. */
-const char *grpc_error_string(grpc_error_t error);
+char *grpc_error_string(grpc_error_t error);
 
 /* Returns how a session ended, and makes it this thread's last error. NO_ERROR while it is under way. Errors:
  * INVALID_SESSION_ID. */

@@ -129,26 +129,20 @@ inline std::size_t wait_any(const std::vector<future> &futures)
 {
     std::vector<grpc_sessionid_t> sessions;
     for (const future &one : futures) {
-        sessions.push_back(one.session());
+        if (one.valid()) {
+            sessions.push_back(one.session());
+        }
     }
-    for (int pause = 20; ; pause = pause < 2000 ? 2 * pause : 2000) {
-        grpc_sessionid_t over = GRPC_SESSIONID_VOID;
-        const grpc_error_t code = grpc_probe_or(sessions.data(), sessions.size(), &over);
-        bool any = false;
-        for (std::size_t index = 0; index < sessions.size(); index++) {
-            if (over != GRPC_SESSIONID_VOID && sessions[index] == over) {
-                return index;
-            }
-            any = any || sessions[index] != GRPC_SESSIONID_VOID;
-        }
-        if (!any) {
-            return futures.size();
-        }
-        if (code != GRPC_NONE_COMPLETED) {
-            check(code);
-        }
-        detail::pause(pause);
+    if (sessions.empty()) {
+        return futures.size();
     }
+    grpc_sessionid_t over = GRPC_SESSIONID_VOID;
+    check(kumi_grpc_wait_over(sessions.data(), sessions.size(), &over));
+    std::size_t index = 0;
+    while (futures[index].session() != over) {
+        index++;
+    }
+    return index;
 }
 
 namespace detail {

@@ -19,7 +19,9 @@ enum {
     /* the same with blanks up to the end instead of a zero */
     KUMI_GRPC_BLANKS = 4,
     /* a C function at `data`; unless `count` is 0 it gets `taker` before its arguments */
-    KUMI_GRPC_FUNCTION = 5
+    KUMI_GRPC_FUNCTION = 5,
+    /* an array of mode `in`, which need not outlive the function */
+    KUMI_GRPC_ARRAY_COPY = 6
 };
 
 /* Types of numbers and elements. */
@@ -48,7 +50,8 @@ typedef struct kumi_grpc_argument {
     int writable;
     /* GRPC_ORDER_C_NP or GRPC_ORDER_FORTRAN_NP; ignored without dimensions */
     int order;
-    /* the call borrows it as described in grpc.h; numbers and texts of mode `in` only until the function returns */
+    /* the call borrows it as described in grpc.h; numbers and texts of mode `in`, and
+     * KUMI_GRPC_ARRAY_COPY, only until the function returns */
     void *data;
     /* elements of an array, bytes of a text */
     uint64_t count;
@@ -70,6 +73,10 @@ grpc_error_t kumi_grpc_call_arguments(grpc_function_handle_t *handle, const kumi
 grpc_error_t kumi_grpc_invoke_arguments(grpc_object_handle_t_np *handle, const char *method, const kumi_grpc_argument *arguments,
                                         size_t count, int is_session, grpc_sessionid_t *session,
                                         const grpc_session_attr_t_np *attributes);
+
+/* Waits until one of the sessions is over, and gives the first such session of the array. Unlike grpc_wait_or() it does not
+ * report the end, and waits for no session whose end was reported. Errors: INVALID_SESSION_ID. */
+grpc_error_t kumi_grpc_wait_over(const grpc_sessionid_t *sessions, size_t count, grpc_sessionid_t *session);
 
 #ifdef __cplusplus
 }

@@ -35,6 +35,13 @@ pub enum PassedValue<'a> {
     Typed(&'a GrpcArgument),
 }
 
+impl PassedValue<'_> {
+    /// Whether its memory is valid only until the function that gets it returns.
+    fn is_short_lived(self) -> bool {
+        matches!(self, PassedValue::Typed(typed) if typed.what() == Some(ArgumentKind::ArrayCopy))
+    }
+}
+
 /// Destination of a result that is not an array.
 pub struct ReturnedValue {
     parameter: usize,
@@ -68,9 +75,12 @@ pub struct Arguments {
     pub back: Vec<ReturnedValue>,
     /// Whether some of them are callbacks, which the waiting thread runs.
     pub functions: bool,
+    /// Copies of arrays, to which arguments refer.
+    pub copies: Vec<Box<[u8]>>,
 }
 
-/// Reads a program's arguments.
+/// Reads a program's arguments. `keeps`: also those that only have to live until the function that gets them returns are
+/// needed until the call is over.
 ///
 /// # Errors
 /// An argument does not fit the description.
@@ -82,6 +92,7 @@ pub unsafe fn arguments(
     interface: &Interface,
     given: &[PassedValue<'_>],
     order: Option<Order>,
+    keeps: bool,
 ) -> Result<Arguments, Failure> {
     let passed: Vec<usize> =
         (0..interface.params.len()).filter(|at| is_passed(&interface.params[*at])).collect();
@@ -91,6 +102,7 @@ pub unsafe fn arguments(
     let mut reader = ArgumentReader {
         interface,
         order,
+        keeps,
         scalars: vec![None; interface.params.len()],
         texts: vec![None; interface.params.len()],
         plan: None,
@@ -101,7 +113,7 @@ pub unsafe fn arguments(
     }
     let functions = interface.params.iter().any(|param| matches!(param.ty, Type::Callback(_)));
     let args = Vec::with_capacity(given.len());
-    let mut arguments = Arguments { args, back: Vec::new(), functions };
+    let mut arguments = Arguments { args, back: Vec::new(), functions, copies: Vec::new() };
     for (index, given) in passed.iter().zip(given) {
         // SAFETY: as the caller promises.
         unsafe { reader.argument(*index, *given, &mut arguments) }?;
@@ -119,6 +131,7 @@ fn count(interface: &Interface, passed: &[usize], given: usize) -> Failure {
 struct ArgumentReader<'a> {
     interface: &'a Interface,
     order: Option<Order>,
+    keeps: bool,
     scalars: Vec<Option<Scalar>>,
     texts: Vec<Option<String>>,
     /// Made on first use.
@@ -244,7 +257,8 @@ impl ArgumentReader<'_> {
         let (mode, is_text) = (param.mode, param.ty == Type::String);
         if let (Type::Number(_), false) = (&param.ty, param.dims.is_empty()) {
             // SAFETY: as the caller promises.
-            into.args.push(unsafe { self.array(index, given) }?);
+            let array = unsafe { self.array(index, given, &mut into.copies) }?;
+            into.args.push(array);
             return Ok(());
         }
         let passed = match &param.ty {
@@ -348,6 +362,7 @@ impl ArgumentReader<'_> {
         &mut self,
         index: usize,
         given: PassedValue<'_>,
+        copies: &mut Vec<Box<[u8]>>,
     ) -> Result<Arg<'static>, Failure> {
         let mode = self.param(index).mode;
         let (data, bytes, shape, writable) = match given {
@@ -366,7 +381,8 @@ impl ArgumentReader<'_> {
                 (address, bytes, Shape { element, dims, order: order.unwrap_or(own) }, true)
             }
             PassedValue::Typed(typed) => {
-                let (Some(ArgumentKind::Array), Some(element)) = (typed.what(), typed.element())
+                let (Some(ArgumentKind::Array | ArgumentKind::ArrayCopy), Some(element)) =
+                    (typed.what(), typed.element())
                 else {
                     return Err(self.wrong(index, "is an array, something else was given"));
                 };
@@ -383,7 +399,13 @@ impl ArgumentReader<'_> {
         }
         if mode == Mode::In {
             // SAFETY: the caller promises that it is valid and does not change; not null unless empty.
-            let lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
+            let mut lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
+            if self.keeps && given.is_short_lived() {
+                let copy: Box<[u8]> = lent.bytes().into();
+                // SAFETY: the copy moves with its box and is not written to; it lives as long as the call.
+                lent = unsafe { LentBytes::new(copy.as_ptr(), bytes) };
+                copies.push(copy);
+            }
             return Ok(Arg::In(Array::lent(lent, shape)));
         }
         if !writable {

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::{CallError, KnownRoutine, Object, RemoteCall};
+use kumi_call::{CallError, KnownRoutine, Object, Remote, RemoteCall};
 
 use crate::argument::{Arguments, PassedValue, arguments, text};
 use crate::attribute::GrpcSessionAttributes;
@@ -97,7 +97,8 @@ impl PreparedCall {
             return Err(Failure::null("the place for the session"));
         }
         // SAFETY: as the caller promises.
-        let arguments = unsafe { arguments(&self.known, given, self.handle.order) }?;
+        let arguments =
+            unsafe { arguments(&self.known, given, self.handle.order, self.keeps(way)) }?;
         let time = attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout);
         let priority = attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?;
         let running = self.begin(arguments, time, priority)?;
@@ -111,6 +112,12 @@ impl PreparedCall {
             }
         }
         Ok(Code::NoError)
+    }
+
+    /// Whether the call needs its arguments after it has begun: through a metaserver they are sent when there is a server.
+    fn keeps(&self, way: &CallMode) -> bool {
+        let through_metaserver = matches!(self.connection.client, Remote::Grid(_));
+        matches!(way, CallMode::Session(_)) && through_metaserver && self.object.is_none()
     }
 
     fn begin(
@@ -141,6 +148,7 @@ impl PreparedCall {
         })?;
         let connection = self.connection.clone();
         let functions = arguments.functions;
-        Ok(RunningCall { call, back: arguments.back, functions, connection })
+        let (back, _copies) = (arguments.back, arguments.copies);
+        Ok(RunningCall { call, back, functions, connection, _copies })
     }
 }

@@ -9,9 +9,10 @@ use crate::runtime::current;
 
 /// See `grpc.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn grpc_error_string(error: c_int) -> *const c_char {
+pub extern "C" fn grpc_error_string(error: c_int) -> *mut c_char {
     let code = Code::EVERY.iter().copied().find(|code| *code as c_int == error);
-    code.unwrap_or(Code::UnknownErrorCode).name().as_ptr()
+    // The standard's type; programs must not write there.
+    code.unwrap_or(Code::UnknownErrorCode).name().as_ptr().cast_mut()
 }
 
 /// See `grpc.h`.

@@ -67,16 +67,14 @@ pub struct RunningCall {
     pub functions: bool,
     /// Its connection.
     pub connection: Connection,
+    /// Copies of arguments. Dropped after the call, which refers to them.
+    pub _copies: Vec<Box<[u8]>>,
 }
 
 impl RunningCall {
     /// Waits for the end, at most this time; `None`: it is not over.
-    fn wait(&mut self, slice: Option<Duration>) -> Option<Result<Times, Failure>> {
-        let waited = match slice {
-            None => self.call.wait(&|| false).map(Some),
-            Some(slice) => self.call.wait_for(slice, &|| false),
-        };
-        match waited {
+    fn wait(&mut self, slice: Duration) -> Option<Result<Times, Failure>> {
+        match self.call.wait_for(slice, &|| false) {
             Ok(None) => None,
             Ok(Some(outcome)) => {
                 let times =
@@ -99,12 +97,22 @@ impl RunningCall {
     }
 }
 
-/// Runs a call to its end, without a session.
+/// Runs a call to its end, without a session. Functions of sessions run meanwhile.
 ///
 /// # Errors
 /// The failure of the call.
 pub fn run(runtime: &Runtime, handle: &Handle, mut running: RunningCall) -> Result<(), Failure> {
-    let ended = running.wait(None).unwrap_or_else(|| Err(Code::OtherErrorCode.into()));
+    let mut sleeper = Sleeper::default();
+    let ended = loop {
+        let others = runtime.sessions.serve(runtime);
+        let slice = if others.is_empty() { SLICE } else { Duration::ZERO };
+        if let Some(ended) = running.wait(slice) {
+            break ended;
+        }
+        if !others.is_empty() {
+            sleeper.sleep(vec![running.call.watch()], &others)?;
+        }
+    };
     settled(runtime, handle, &running.connection, ended).map(|_| ())
 }
 
@@ -120,21 +128,58 @@ fn settled(
     ended
 }
 
-/// Waits until one of the sessions needs attention, for at most a slice. Sessions for which other threads wait are left to
-/// those threads, which send a wake-up.
-///
-/// # Errors
-/// An error of the operating system.
-pub fn wait_for_news(
-    sessions: &[Arc<Session>],
-    wake_event: &Arc<WakeEvent>,
-) -> Result<(), Failure> {
-    // Callbacks run without these locks, because they may wait for other sessions.
-    let held: Vec<_> =
-        sessions.iter().filter_map(|session| session.running.try_lock().ok()).collect();
-    let calls: Vec<CallWatch> =
-        held.iter().filter_map(|running| Some(running.as_ref()?.call.watch())).collect();
-    Ok(wake_event.wait(&calls, SLICE)?)
+/// Lets a thread sleep until a call needs attention.
+#[derive(Default)]
+pub struct Sleeper {
+    /// Made when it is needed: it takes file descriptors.
+    wake_event: Option<Arc<WakeEvent>>,
+}
+
+impl Sleeper {
+    /// What wakes the thread from other threads.
+    ///
+    /// # Errors
+    /// The process has too many files open.
+    pub fn wake_event(&mut self) -> Result<&Arc<WakeEvent>, Failure> {
+        if self.wake_event.is_none() {
+            let made = WakeEvent::new().map_err(|error| {
+                let text = format!("several sessions cannot be waited for: {error}");
+                Failure::new(Code::OtherErrorCode, text)
+            })?;
+            self.wake_event = Some(made);
+        }
+        self.wake_event.as_ref().ok_or_else(|| Code::OtherErrorCode.into())
+    }
+
+    /// Waits until one of the calls needs attention, or a routine calls a function of the `others`, for at most a slice. The
+    /// others are not locked meanwhile: another thread may begin to wait for them.
+    ///
+    /// # Errors
+    /// An error of the operating system.
+    pub fn sleep(
+        &mut self,
+        mut calls: Vec<CallWatch>,
+        others: &[Arc<Session>],
+    ) -> Result<(), Failure> {
+        calls.extend(others.iter().filter_map(|session| session.watch()));
+        Ok(self.wake_event()?.wait(&calls, SLICE)?)
+    }
+
+    /// [`Sleeper::sleep`] for sessions. Those for which other threads wait are left to those threads, which send a wake-up.
+    ///
+    /// # Errors
+    /// An error of the operating system.
+    pub fn sleep_for(
+        &mut self,
+        sessions: &[Arc<Session>],
+        others: &[Arc<Session>],
+    ) -> Result<(), Failure> {
+        // Callbacks run without these locks, because they may wait for other sessions.
+        let held: Vec<_> =
+            sessions.iter().filter_map(|session| session.running.try_lock().ok()).collect();
+        let calls = held.iter().filter_map(|running| Some(running.as_ref()?.call.watch()));
+        self.sleep(calls.collect(), others)
+    }
 }
 
 impl Session {
@@ -145,19 +190,19 @@ impl Session {
             && let Some(now) = running.as_ref()
         {
             if now.call.is_over() {
-                self.step(runtime, &mut running, None);
+                self.step(runtime, &mut running, Duration::ZERO);
             } else if self.cancelled.load(Ordering::Acquire) {
                 self.end(runtime, &mut running, Err(Code::Canceled.into()));
             } else if now.functions {
                 // A probing thread also runs callbacks for which the routine waits.
-                self.step(runtime, &mut running, Some(Duration::ZERO));
+                self.step(runtime, &mut running, Duration::ZERO);
             }
         }
         self.ended.get().is_some()
     }
 
     /// Waits for its end, at most this time.
-    fn step(&self, runtime: &Runtime, running: &mut Option<RunningCall>, slice: Option<Duration>) {
+    fn step(&self, runtime: &Runtime, running: &mut Option<RunningCall>, slice: Duration) {
         if let Some(ended) = running.as_mut().and_then(|running| running.wait(slice)) {
             self.end(runtime, running, ended);
         }
@@ -181,15 +226,32 @@ impl Session {
         self.wake();
     }
 
-    /// Waits for its end.
-    pub fn wait(&self, runtime: &Runtime) {
-        let mut running = lock(&self.running);
-        while running.is_some() {
-            self.step(runtime, &mut running, Some(SLICE));
-            if self.cancelled.load(Ordering::Acquire) {
-                self.end(runtime, &mut running, Err(Code::Canceled.into()));
-            }
+    /// Waits for its end, at most for a slice; whether it is over.
+    pub fn wait_slice(&self, runtime: &Runtime) -> bool {
+        self.look(runtime, &mut lock(&self.running), SLICE);
+        self.ended.get().is_some()
+    }
+
+    /// Runs its functions for which the routine waits, and sees whether it is over or its time is. Does nothing while another
+    /// thread waits for it.
+    pub fn attend(&self, runtime: &Runtime) -> bool {
+        if let Ok(mut running) = self.running.try_lock() {
+            self.look(runtime, &mut running, Duration::ZERO);
         }
+        self.ended.get().is_some()
+    }
+
+    fn look(&self, runtime: &Runtime, running: &mut Option<RunningCall>, slice: Duration) {
+        self.step(runtime, running, slice);
+        if self.cancelled.load(Ordering::Acquire) {
+            self.end(runtime, running, Err(Code::Canceled.into()));
+        }
+    }
+
+    /// For waits; `None`: it is over, or another thread attends to it.
+    fn watch(&self) -> Option<CallWatch> {
+        let running = self.running.try_lock().ok()?;
+        Some(running.as_ref()?.call.watch())
     }
 
     /// Cancels it: nothing is written to its arrays any more. If a thread waits for it, that thread cancels it.
@@ -239,6 +301,8 @@ struct Table {
     live: BTreeMap<c_int, Arc<Session>>,
     /// The latest sessions that were waited for.
     told: BTreeMap<c_int, Arc<Session>>,
+    /// Sessions with functions that are not known to be over.
+    with_functions: Vec<Arc<Session>>,
 }
 
 impl Sessions {
@@ -252,7 +316,8 @@ impl Sessions {
                 continue;
             }
             table.told.remove(&number);
-            let session = Session {
+            let functions = running.functions;
+            let session = Arc::new(Session {
                 number,
                 handle,
                 bytes,
@@ -261,8 +326,11 @@ impl Sessions {
                 running: Mutex::new(Some(running)),
                 ended: OnceLock::new(),
                 wake_events: WakeEvents::default(),
-            };
-            table.live.insert(number, Arc::new(session));
+            });
+            if functions {
+                table.with_functions.push(Arc::clone(&session));
+            }
+            table.live.insert(number, session);
             return number;
         }
     }
@@ -289,6 +357,19 @@ impl Sessions {
     /// All sessions that were not waited for yet, the oldest first.
     pub fn live(&self) -> Vec<Arc<Session>> {
         lock(&self.table).live.values().cloned().collect()
+    }
+
+    /// Runs the functions for which routines wait, of all sessions. Returns the sessions that have functions and are not
+    /// over.
+    pub fn serve(&self, runtime: &Runtime) -> Vec<Arc<Session>> {
+        let mut found = {
+            let mut table = lock(&self.table);
+            table.with_functions.retain(|session| session.ended().is_none());
+            table.with_functions.clone()
+        };
+        // Without the lock of the table: functions may begin sessions.
+        found.retain(|session| !session.attend(runtime));
+        found
     }
 
     /// The program has been told about its end.

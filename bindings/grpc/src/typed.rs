@@ -21,6 +21,8 @@ pub enum ArgumentKind {
     Blanks,
     /// A C function.
     Function,
+    /// An array of mode `in` that need not outlive the function that gets it.
+    ArrayCopy,
 }
 
 /// Receives a returned text.
@@ -54,6 +56,7 @@ impl GrpcArgument {
             3 => ArgumentKind::Text,
             4 => ArgumentKind::Blanks,
             5 => ArgumentKind::Function,
+            6 => ArgumentKind::ArrayCopy,
             _ => return None,
         })
     }

@@ -7,12 +7,12 @@ use kumi_call::WakeEvent;
 
 use crate::code::{Code, Failure, guard, next_failed, report, set_failed};
 use crate::runtime::{Runtime, current};
-use crate::session::{Session, wait_for_news};
+use crate::session::{Session, Sleeper};
 
 /// `GRPC_SESSIONID_VOID`.
 const VOID: c_int = -1;
 
-/// The sessions of an array, without void ones.
+/// The sessions of an array.
 ///
 /// # Safety
 /// `numbers` is null or points to `count` numbers.
@@ -28,9 +28,7 @@ unsafe fn sessions(
     for index in 0..count {
         // SAFETY: within the caller's array.
         let number = unsafe { numbers.wrapping_add(index).read_unaligned() };
-        if number != VOID {
-            found.push(runtime.sessions.any(number)?);
-        }
+        found.push(runtime.sessions.any(number)?);
     }
     Ok(found)
 }
@@ -76,11 +74,8 @@ struct WaitedSessions<'a> {
 }
 
 impl<'a> WaitedSessions<'a> {
-    fn new(sessions: &'a [Arc<Session>]) -> Result<WaitedSessions<'a>, Failure> {
-        let wake_event = WakeEvent::new().map_err(|error| {
-            let text = format!("several sessions cannot be waited for: {error}");
-            Failure::new(Code::OtherErrorCode, text)
-        })?;
+    fn new(sessions: &'a [Arc<Session>], sleeper: &mut Sleeper) -> Result<Self, Failure> {
+        let wake_event = Arc::clone(sleeper.wake_event()?);
         sessions.iter().for_each(|session| session.listen(&wake_event));
         Ok(WaitedSessions { sessions, wake_event })
     }
@@ -93,13 +88,35 @@ impl Drop for WaitedSessions<'_> {
     }
 }
 
-/// Waits until one of them is over; returns the first in their order.
+/// Waits until a session is over. Functions of all sessions run meanwhile: the session may wait for a slot that another one
+/// has, whose routine waits for its function.
+fn wait_for(runtime: &Runtime, session: &Arc<Session>) -> Result<(), Failure> {
+    let sessions = std::slice::from_ref(session);
+    let mut sleeper = Sleeper::default();
+    let mut heard = None;
+    loop {
+        let others = runtime.sessions.serve(runtime);
+        if others.iter().all(|other| Arc::ptr_eq(other, session)) {
+            if session.wait_slice(runtime) {
+                return Ok(());
+            }
+        } else if session.attend(runtime) {
+            return Ok(());
+        } else if heard.is_none() {
+            heard = Some(WaitedSessions::new(sessions, &mut sleeper)?);
+        } else {
+            sleeper.sleep_for(sessions, &others)?;
+        }
+    }
+}
+
+/// Waits until one of them is over; returns the first in their order. Functions of all sessions run meanwhile.
 fn wait_first<'a>(
     runtime: &Runtime,
     sessions: &'a [Arc<Session>],
 ) -> Result<Option<&'a Session>, Failure> {
     if let [session] = sessions {
-        session.wait(runtime);
+        wait_for(runtime, session)?;
         return Ok(Some(session));
     }
     let over = || sessions.iter().find(|session| session.is_over(runtime));
@@ -109,12 +126,14 @@ fn wait_first<'a>(
     if sessions.is_empty() {
         return Ok(None);
     }
-    let heard = WaitedSessions::new(sessions)?;
+    let mut sleeper = Sleeper::default();
+    let _heard = WaitedSessions::new(sessions, &mut sleeper)?;
     loop {
+        let others = runtime.sessions.serve(runtime);
         if let Some(session) = over() {
             return Ok(Some(session));
         }
-        wait_for_news(sessions, &heard.wake_event)?;
+        sleeper.sleep_for(sessions, &others)?;
     }
 }
 
@@ -139,17 +158,17 @@ unsafe fn wait_one(
 }
 
 /// Waits for all of them.
-fn wait_each(runtime: &Runtime, sessions: &[Arc<Session>]) -> Code {
+fn wait_each(runtime: &Runtime, sessions: &[Arc<Session>]) -> Result<Code, Failure> {
     let mut failed = Vec::new();
     for session in sessions {
-        session.wait(runtime);
+        wait_for(runtime, session)?;
         if tell(runtime, session) != Code::NoError && !failed.contains(&session.number) {
             failed.push(session.number);
         }
     }
     let code = if failed.is_empty() { Code::NoError } else { Code::SessionFailed };
     set_failed(failed);
-    code
+    Ok(code)
 }
 
 /// See `grpc.h`.
@@ -212,7 +231,7 @@ pub extern "C" fn grpc_wait(session: c_int) -> c_int {
     guard(|| {
         let runtime = current()?;
         let session = runtime.sessions.any(session)?;
-        session.wait(&runtime);
+        wait_for(&runtime, &session)?;
         Ok(tell(&runtime, &session))
     })
 }
@@ -227,7 +246,7 @@ pub unsafe extern "C" fn grpc_wait_and(numbers: *const c_int, count: usize) -> c
         let runtime = current()?;
         // SAFETY: as `grpc.h` asks of the caller.
         let sessions = unsafe { sessions(&runtime, numbers, count) }?;
-        Ok(wait_each(&runtime, &sessions))
+        wait_each(&runtime, &sessions)
     })
 }
 
@@ -250,12 +269,36 @@ pub unsafe extern "C" fn grpc_wait_or(
     })
 }
 
+/// See `kumi_grpc_arguments.h`.
+///
+/// # Safety
+/// As `kumi_grpc_arguments.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_grpc_wait_over(
+    numbers: *const c_int,
+    count: usize,
+    place: *mut c_int,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        if place.is_null() {
+            return Err(Failure::null("the place for the session"));
+        }
+        // SAFETY: as the header asks of the caller.
+        let sessions = unsafe { sessions(&runtime, numbers, count) }?;
+        let first = wait_first(&runtime, &sessions)?.map_or(VOID, |session| session.number);
+        // SAFETY: not null.
+        unsafe { write(place, first) };
+        Ok(Code::NoError)
+    })
+}
+
 /// See `grpc.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn grpc_wait_all() -> c_int {
     guard(|| {
         let runtime = current()?;
-        Ok(wait_each(&runtime, &runtime.sessions.live()))
+        wait_each(&runtime, &runtime.sessions.live())
     })
 }
 

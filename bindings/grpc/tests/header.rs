@@ -56,6 +56,19 @@ fn codes_are_those_of_the_header() {
     }
 }
 
+#[test]
+fn waits_of_cpp_do_not_sleep() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/kumi_grpc");
+    let parts = std::fs::read_dir(folder).expect("the folder of the headers");
+    let parts = parts
+        .map(|part| std::fs::read_to_string(part.expect("an entry").path()).expect("a header"));
+    let all = parts.chain([include_str!("../include/kumi_grpc.hpp").to_owned()]);
+    assert!(
+        all.into_iter().all(|text| !text.contains("sleep_for")),
+        "a wait looks again and again"
+    );
+}
+
 /// A type of C as Rust has it.
 fn rust_type(of_c: &str) -> String {
     let stars = of_c.matches('*').count();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "expect.h"
+#include "kumi_grpc_arguments.h"
 #include "server.h"
 
 static const double A[4] = {1, 2, 3, 4};
@@ -76,6 +77,37 @@ static void calls(void)
     GIVES(GRPC_CANCELED_NP, grpc_wait(sessions[0]));
     GIVES(GRPC_SESSION_FAILED, grpc_call(&crash));
     EXPECT(grpc_last_error_get_np() == GRPC_CRASHED_NP);
+}
+
+/* An array that is gone when the call has begun, before the metaserver has named a server. */
+static void short_lived(void)
+{
+    grpc_function_handle_t dmmul = handle_of("dmmul");
+    grpc_sessionid_t sessions[8];
+    double c[8][4] = {{0}};
+    int n = 2;
+    for (int i = 0; i < 8; i++) {
+        double *a = malloc(sizeof A);
+        double *b = malloc(sizeof B);
+        EXPECT(a != NULL && b != NULL);
+        memcpy(a, A, sizeof A);
+        memcpy(b, B, sizeof B);
+        kumi_grpc_argument arguments[4] = {
+            {.what = KUMI_GRPC_NUMBER, .element = KUMI_GRPC_INT32, .data = &n, .count = 1},
+            {.what = KUMI_GRPC_ARRAY_COPY, .element = KUMI_GRPC_DOUBLE, .data = a, .count = 4},
+            {.what = KUMI_GRPC_ARRAY_COPY, .element = KUMI_GRPC_DOUBLE, .data = b, .count = 4},
+            {.what = KUMI_GRPC_ARRAY, .element = KUMI_GRPC_DOUBLE, .writable = 1, .data = c[i], .count = 4},
+        };
+        GIVES(GRPC_NO_ERROR, kumi_grpc_call_arguments(&dmmul, arguments, 4, 1, &sessions[i], NULL));
+        memset(a, 0, sizeof A);
+        memset(b, 0, sizeof B);
+        free(a);
+        free(b);
+    }
+    GIVES(GRPC_NO_ERROR, grpc_wait_and(sessions, 8));
+    for (int i = 0; i < 8; i++) {
+        EXPECT(memcmp(c[i], AB, sizeof AB) == 0);
+    }
 }
 
 /* Functions are called by who waits. */
@@ -156,6 +188,7 @@ int main(void)
     setenv("KUMI_CALL_SERVER", meta.address, 1);
     GIVES(GRPC_NO_ERROR, grpc_initialize(NULL));
     calls();
+    short_lived();
     functions();
     objects(meta.address);
     ends(&server);

@@ -108,6 +108,17 @@ void integrate(int n, void (*f)(double, double *), double *sum)
     }
 }
 
+/* Asks for work until there is no more. */
+void worker(int number, void (*next)(int, int *), int64_t *rounds)
+{
+    int more = 0;
+    *rounds = 0;
+    do {
+        next(number, &more);
+        *rounds += 1;
+    } while (more);
+}
+
 void visit(int n, void (*f)(int, const char *, double *, float, int64_t *, char *), double *x, int64_t *total, char *said)
 {
     *total = 40;

@@ -154,6 +154,13 @@ void futures()
         EXPECT(!many[index].valid());
     }
     EXPECT(told == 8);
+    // Also one whose end another wait has reported, and none that was left out.
+    many.clear();
+    many.resize(2);
+    many[1] = nap.async(1, slept[1]);
+    EXPECT(grpc_wait(many[1].session()) == GRPC_NO_ERROR && grpc::wait_any(many) == 1 && grpc::wait_any(many) == 1);
+    many[1].get();
+    EXPECT(grpc::wait_any(many) == 2);
     int late = -1;
     grpc::future one = nap.async(60000, late);
     EXPECT(!one.ready());
@@ -251,6 +258,20 @@ void functions()
     throws<grpc::callback_error>(GRPC_CALLBACK_FAILED_NP, "no point", [&] {
         grpc::call("integrate", 4, [](double, double *) { throw std::runtime_error("no point"); }, sum);
     });
+    // Both slots wait for functions, which the wait for another call runs.
+    std::vector<grpc::future> both(2);
+    std::array<double, 2> sums{};
+    grpc::handle integrate("integrate");
+    calls = 0;
+    both[0] = integrate.async(4, other, sums[0]);
+    both[1] = integrate.async(4, other, sums[1]);
+    int number = 1;
+    grpc::handle("count").async(number, 1).get();
+    EXPECT(number == 2 && calls >= 4);
+    while (grpc::wait_any(both) < both.size()) {
+        both[grpc::wait_any(both)].get();
+    }
+    EXPECT(calls == 8 && sums[0] == 0.5 && sums[1] == 0.5);
     throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`f` is declared with 2 arguments", [&] {
         grpc::call("integrate", 4, [](double) {}, sum);
     });

@@ -129,6 +129,12 @@ impl NativeClient {
         matches!(self.client, Remote::Grid(_))
     }
 
+    /// Whether the connection to a server is lost, so that nothing can be sent over it. Connections to
+    /// metaservers are renewed.
+    fn is_lost(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.client.is_lost())
+    }
+
     /// The server's name.
     fn server(&self) -> String {
         self.client.server()

@@ -47,8 +47,13 @@ impl Interface {
     /// The number of ranks as text in a description; `None`: the routine is no job.
     #[must_use]
     pub fn parallel_text(&self) -> Option<String> {
-        let expr = &self.parallel.as_ref()?.ranks;
-        Some(ExprDisplay { expr, params: &self.params }.to_string())
+        Some(self.shown(&self.parallel.as_ref()?.ranks))
+    }
+
+    /// An expression of the routine's parameters as text in a description.
+    #[must_use]
+    pub fn shown(&self, expr: &Expr) -> String {
+        ExprDisplay { expr, params: &self.params }.to_string()
     }
 
     pub(crate) fn ranks_in(&self, scope: Scope<'_>) -> Result<Option<u64>, PlanError> {

@@ -1,5 +1,7 @@
 //! Process of a call slot: opens one routine, or the methods of one class, and runs call after call.
 
+pub(crate) mod check;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +18,10 @@ use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::cluster::{Proxy, job_listener_before_user_change};
 use crate::confine::{confine, end_with_server};
-use crate::native::{LinkedRoutine, Mailbox, Routine, Runner, open_callback_channel, routine_runs};
+use crate::native::{
+    LinkedRoutine, Mailbox, Routine, Runner, flush, open_callback_channel, print_by_lines,
+    routine_runs,
+};
 use crate::server_channel::ServerChannel;
 use crate::slot_protocol::{Order, Reply, Setup};
 
@@ -25,6 +30,7 @@ pub use crate::layout::Slot;
 pub use crate::native::{
     Arena, CallbackResult, ClientFunction, Hosted, Linked, main, parallel_main,
 };
+pub use check::check;
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -131,6 +137,8 @@ fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
         Runner::Hosted(hosted) => hosted(arena, slots),
     };
     routine_runs(false);
+    // Before the server hears of the end: what it reads until then is of this call.
+    flush();
     match ran {
         Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         Err(why) => Reply::Raised(why),
@@ -144,6 +152,7 @@ fn take_socket() -> io::Result<OwnedFd> {
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     dup2_stdin(File::open("/dev/null")?)?;
     dup2_stdout(io::stderr())?;
+    print_by_lines();
     Ok(socket)
 }
 

@@ -3,13 +3,11 @@
 #define KUMI_GRPC_ARGUMENT_HPP
 
 #include <array>
-#include <chrono>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -50,11 +48,6 @@ auto shaped(Array &array, std::vector<std::uint64_t> dims, order lies = order::c
 }
 
 namespace detail {
-
-inline void pause(int microseconds)
-{
-    std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
-}
 
 template <class T>
 inline constexpr bool is_complex = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;

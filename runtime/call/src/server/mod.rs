@@ -12,7 +12,7 @@ mod slots;
 use access::{handshake_limit, local_peer, owner, tickets};
 use files::{folder_removal, scratch};
 use memory::{arenas, fetch_connection, gather, held_results};
-use routines::{program, registry};
+use routines::{loadable, program, registry};
 use slots::{callback_requests, process, slot_channel};
 
 use std::cell::{Cell, RefCell};
@@ -37,6 +37,7 @@ use crate::users::Users;
 pub use crate::cluster::Jobs;
 pub use handshake_limit::RefusalCounters;
 pub(crate) use handshake_limit::{HandshakeLimit, HandshakePermit, evicted};
+pub use loadable::{LibraryCheck, Unloadable};
 pub use member::Membership;
 pub(crate) use owner::refused;
 pub use program::Program;

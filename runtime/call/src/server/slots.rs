@@ -2,6 +2,7 @@
 
 pub(super) mod callback_requests;
 mod objects;
+pub(super) mod output;
 pub(super) mod process;
 pub(super) mod slot_channel;
 mod worker_task;
@@ -34,6 +35,7 @@ use super::{Config, Shared};
 use crate::layout::Layout;
 use objects::Object;
 pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
+use output::Printer;
 
 /// A call whose arguments are in place.
 #[derive(Debug)]
@@ -171,6 +173,13 @@ impl Worker {
         }
     }
 
+    /// Who prints now.
+    fn printer<'a>(&'a self, job: Option<&'a ReadyCall>) -> Printer<'a> {
+        let offered = job.map_or(&self.offered, |job| &job.offered);
+        let (routine, user) = (offered.interface.name.as_str(), self.owner.user.as_str());
+        Printer { routine, call: job.map(|job| job.id), user }
+    }
+
     /// Ends the process and its call with this failure, unless it is ending already.
     fn fail(&self, failure: Failure) {
         if self.ending.get().is_none() {
@@ -218,8 +227,24 @@ fn tell(job: Box<ReadyCall>, outcome: Result<(u64, u64), Failure>) {
         });
     }
     let finished = job.finished.clone();
+    if let Err(failure) = &outcome {
+        log_end(&job, failure);
+    }
     // A connection that has ended needs no answer.
     let _gone = finished.send(FinishedCall { job, outcome });
+}
+
+/// Logs that a call was ended: by a crash, by a limit, or by somebody.
+fn log_end(job: &ReadyCall, failure: &Failure) {
+    let (call, routine) = (job.id, job.offered.interface.name.as_str());
+    let (user, text) = (job.owner.user.as_str(), &failure.text);
+    match failure.code {
+        // Clients cancel, and metaservers move calls, as they like.
+        Code::Cancelled | Code::NoTicket => tracing::info!(call, routine, user, "{text}"),
+        // A client that asks again and again must not fill the log.
+        Code::Busy => tracing::debug!(call, routine, user, "{text}"),
+        _ => tracing::warn!(call, routine, user, "{text}"),
+    }
 }
 
 fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {

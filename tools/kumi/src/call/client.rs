@@ -1,11 +1,11 @@
 //! `kumi call list` and `kumi call info`: lists the routines of a server, and describes one.
 
 use super::access::AccessArgs;
+use super::description::described;
 use crate::error::Error;
 use crate::output;
 use clap::Args;
 use kumi_call::Remote;
-use kumi_idl::{Interface, Mode, Param, Type};
 
 /// Server and identity.
 #[derive(Clone, Debug, Args)]
@@ -60,37 +60,4 @@ pub fn info(args: &InfoArgs) -> Result<(), Error> {
         described(&known)
     };
     output::text(&text)
-}
-
-fn described(interface: &Interface) -> String {
-    let mut text = format!("{}\n", interface.name);
-    if interface.is_constructor() {
-        text += "  a class: its methods are called on objects of it\n";
-    }
-    if !interface.doc.is_empty() {
-        text += &format!("  {}\n", interface.doc);
-    }
-    if let Some(parallel) = interface.parallel_text() {
-        text += &format!("  a job of {parallel} ranks\n");
-    }
-    for param in &interface.params {
-        let mode = match param.mode {
-            Mode::In => "in",
-            Mode::Out => "out",
-            Mode::InOut => "inout",
-            Mode::Work => "work",
-        };
-        text += &format!("  {mode:<6}{:<12}{}\n", kind(param), param.name);
-    }
-    text
-}
-
-fn kind(param: &Param) -> String {
-    let name = match &param.ty {
-        Type::Number(element) => element.to_string(),
-        Type::String => "string".to_owned(),
-        Type::File => "file".to_owned(),
-        Type::Callback(_) => "callback".to_owned(),
-    };
-    name + &"[]".repeat(param.dims.len())
 }

@@ -4,6 +4,7 @@ mod access;
 mod build;
 mod check;
 mod client;
+mod description;
 mod etcd;
 mod meta;
 mod python;

@@ -8,7 +8,9 @@ use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
 use kumi_call::Authorities;
-use kumi_call::server::{Config, Jobs, Listener, Membership, Registry, serve};
+use kumi_call::server::{
+    Config, Jobs, LibraryCheck, Listener, Membership, Registry, Unloadable, serve,
+};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -136,6 +138,10 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         registry.check_sandbox()?;
     }
     let count = registry.names().count();
+    if count == 0 {
+        let text = "no routine is described in what was given: there is nothing to serve";
+        return Err(Error::Usage(text.to_owned()));
+    }
     let listener = listen(args)?;
     let address = listener.address().ok().flatten();
     let mut config = config(args)?;
@@ -160,11 +166,27 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         drop(stop);
     });
     output::note(&format!("serves {count} routine{} at {at}", if count == 1 { "" } else { "s" }));
+    tell_unloadable(registry.library_check(), config.slot.clone());
     serve(config, registry, listener, async {
         // Nothing is ever sent: the receiver ends when the sender is dropped.
         let _gone = stopped.await;
     })?;
     Ok(())
+}
+
+/// Says which routines cannot be loaded, as soon as that is known. They are served all the same: what is missing may be
+/// installed until somebody calls them.
+fn tell_unloadable(check: LibraryCheck, slot: PathBuf) {
+    std::thread::spawn(move || match check.run(&slot) {
+        Ok(missing) => {
+            for Unloadable { why, routines } in missing {
+                output::note(&format!("cannot run {}: {why}", routines.join(", ")));
+            }
+        }
+        Err(error) => {
+            output::note(&format!("the libraries of routines cannot be checked: {error}"));
+        }
+    });
 }
 
 /// Settings for starting jobs of parallel routines, as this program's user would start them.

@@ -10,7 +10,7 @@
     handle = server.call_async("dmmul", a, b)       # meanwhile something else
     c = handle.result()
 
-    kumi.call("dmmul", a, b)                        # on the server that KUMI_CALL_SERVER names
+    kumi.call.call("dmmul", a, b)                   # on the server that KUMI_CALL_SERVER names
 
     with server.object("factored") as f:            # an object of a class keeps its state from call to call
         f.factor(a)
@@ -22,12 +22,9 @@ callbacks, objects, retries and security for all languages.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 import threading
-import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ._connection import Connection
@@ -58,6 +55,7 @@ from ._errors import (
 from ._handle import Handle, wait_all, wait_any
 from ._interface import Parameter, Routine
 from ._object import Object
+from ._out import Out as Destination
 from ._results import Results
 from ._server import Server, serve
 from ._transaction import Later, Moved, Report, StepReport, Transaction, TransactionError
@@ -103,6 +101,8 @@ __all__ = [
     "TooLargeError",
     "Transaction",
     "TransactionError",
+    "call",
+    "call_async",
     "connect",
     "object",
     "routine",
@@ -159,36 +159,41 @@ _lock = threading.Lock()
 _usual: dict[tuple[int, str], Connection] = {}
 
 
-@contextlib.contextmanager
-def _connection() -> Iterator[Connection]:
-    """The connection that ``kumi.call(…)`` uses. Each process has its own, also after a fork."""
+def _connection() -> Connection:
+    """The connection that :func:`call` uses. Each process has its own, also after a fork."""
     key = (os.getpid(), os.environ.get("KUMI_CALL_SERVER", "127.0.0.1:7070"))
     with _lock:
         if key not in _usual:
             _usual[key] = connect(key[1])
-        connection = _usual[key]
-    try:
-        yield connection
-    except ConnectionLostError:
-        # The next call connects again; this one may have run.
-        with _lock:
-            if _usual.get(key) is connection:
-                del _usual[key]
-        raise
+        return _usual[key]
 
 
 def object(name: str, /, *, timeout: float | None = None, priority: int = 0) -> Object:
     """Creates an object as :meth:`Connection.object` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    with _connection() as connection:
-        return connection.object(name, timeout=timeout, priority=priority)
+    return _connection().object(name, timeout=timeout, priority=priority)
 
 
-class _Callable(types.ModuleType):
-    """The module ``kumi.call``, which can be called itself."""
+def call(
+    name: str,
+    /,
+    *args: Any,
+    timeout: float | None = None,
+    out: Destination = None,
+    priority: int = 0,
+    **named: Any,
+) -> Any:
+    """Calls a routine as :meth:`Connection.call` does, on the server that ``KUMI_CALL_SERVER`` names."""
+    return _connection().call(name, *args, timeout=timeout, out=out, priority=priority, **named)
 
-    def __call__(self, name: str, /, *args: Any, **named: Any) -> Any:
-        with _connection() as connection:
-            return connection.call(name, *args, **named)
 
-
-sys.modules[__name__].__class__ = _Callable
+def call_async(
+    name: str,
+    /,
+    *args: Any,
+    timeout: float | None = None,
+    out: Destination = None,
+    priority: int = 0,
+    **named: Any,
+) -> Handle:
+    """Begins a call as :meth:`Connection.call_async` does, on the server that ``KUMI_CALL_SERVER`` names."""
+    return _connection().call_async(name, *args, timeout=timeout, out=out, priority=priority, **named)

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
-from .._native import NativeClient
-from ._errors import ArgumentError
+from .._native import NativeClient, NativeObject
+from .._scope import Block
+from . import _waits
+from ._errors import ArgumentError, ConnectError, ConnectionLostError
 from ._handle import Handle
 from ._object import Object
 from ._out import Out
 from ._prepare import Caller
 
 
-class Connection(Caller):
-    """A connection to a server or a metaserver. Threads may share it; their calls run concurrently."""
+_Answer = TypeVar("_Answer")
+
+
+class Connection(Caller, Block):
+    """A connection to a server or a metaserver. Threads may share it; their calls run concurrently.
+
+    A connection that is lost is made again by the next call. The calls that it had under way fail, because they may have run.
+    It ends with :meth:`close` or the end of its ``with`` block.
+    """
 
     def __init__(
         self,
@@ -25,8 +37,40 @@ class Connection(Caller):
         file_bytes: int | None = None,
     ) -> None:
         self.address = address
-        self._native: NativeClient = NativeClient.connect(address, token, timeout, ca, file_bytes)
+        self._connect: Callable[[], NativeClient] = partial(
+            NativeClient.connect, address, token, timeout, ca, file_bytes
+        )
+        # Held while a lost connection is made again.
+        self._lock = threading.Lock()
+        self._live: NativeClient | None = self._connect()
         self._routines = {}
+
+    @property
+    def _native(self) -> NativeClient:
+        """The connection, made again if it was lost."""
+        with self._lock:
+            if self._live is None:
+                raise ConnectError(f"the connection to {self.address} was closed: connect again")
+            if self._live.is_lost():
+                self._live = self._connect()
+                # The server may be of another version now.
+                self._routines = {}
+            return self._live
+
+    def _ask(self, question: Callable[[NativeClient | NativeObject], _Answer]) -> _Answer:
+        try:
+            return question(self._native)
+        except ConnectionLostError:
+            # It had no effect: ask again, over another connection.
+            return question(self._native)
+
+    def close(self) -> None:
+        """Closes the connection. Calls that are under way go on; other uses raise :class:`ConnectError`."""
+        with self._lock:
+            self._live = None
+
+    def _leave(self, error: BaseException | None) -> None:
+        self.close()
 
     @property
     def server(self) -> str:
@@ -35,7 +79,7 @@ class Connection(Caller):
 
     def names(self, part: str = "") -> list[str]:
         """The routines whose names contain ``part``."""
-        return self._native.names(part)
+        return self._ask(lambda _: self._native.names(part))
 
     def call(
         self,
@@ -49,7 +93,8 @@ class Connection(Caller):
     ) -> Any:
         """Calls a routine and waits.
 
-        The arguments are the inputs, in the order of the parameters or by name. Scalars that follow from the shapes of arrays,
+        The arguments are the inputs, in the order of the parameters or by name. A name that this method or Python itself
+        takes gets an underscore: ``timeout_=5``, ``lambda_=0.5``. Scalars that follow from the shapes of arrays,
         or have defaults, may be left out. Arrays of the routine's type and memory order are sent without a copy. Results are
         new arrays.
 
@@ -57,7 +102,7 @@ class Connection(Caller):
             timeout: Time limit of the call in seconds. The server stops a call that exceeds it.
             out: Destinations of results by name, or the only one. An array must have the routine's type, shape and memory
                 order; after a failure its contents are undefined. The destination of a file is a path; without one its
-                bytes come back.
+                bytes come back. A result whose destination is None is declined, and is not among the results.
             priority: Priority among your calls that wait at a metaserver, 0 to 9. The metaserver may lower it. A server
                 accepts only 0.
 
@@ -66,7 +111,8 @@ class Connection(Caller):
         """
         _checked(priority)
         call = self._prepared(name, args, named, out)
-        if call.functions:
+        # This call may wait for a slot that a call with functions has.
+        if call.functions or _waits.under_way():
             return call.begun(self._native.start(name, call.native, timeout, priority)).result()
         return call.ran(lambda: self._native.call(name, call.native, timeout, priority))
 

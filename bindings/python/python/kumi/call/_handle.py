@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .._native import NativeWakeEvent, NativeCall
+from .._native import NativeCall
+from . import _waits
 from ._errors import ArgumentError, CallbackError, CallError, StatusError
 from ._functions import ResultFolder, Function
 from ._interface import Routine
@@ -24,8 +25,10 @@ class Handle:
         results: dict[int, Any],
         functions: Sequence[Function],
         folder: ResultFolder,
+        wanted: Sequence[int],
     ) -> None:
         self._routine = routine
+        self._wanted = wanted
         self._native = native
         self._results = results
         self._functions = functions
@@ -33,8 +36,10 @@ class Handle:
         self._value: Any = None
         self._error: CallError | None = None
         self._over = False
-        # Held by the thread that waits.
+        # Held by the thread that waits for the native call.
         self._lock = threading.Lock()
+        if functions:
+            _waits.add(self)
 
     def done(self) -> bool:
         """Whether the call is over, without waiting."""
@@ -42,7 +47,7 @@ class Handle:
 
     def _serve(self) -> bool:
         """Runs pending callbacks; whether the call is over."""
-        return bool(self._functions) and self.wait(0.0)
+        return bool(self._functions) and self._step(0.0)
 
     def cancel(self) -> None:
         """Asks the server to stop the call; :meth:`result` then raises :class:`CancelledError`."""
@@ -50,22 +55,35 @@ class Handle:
             self._native.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end, at most ``timeout`` seconds; whether the call is over."""
-        if self._over:
-            return True
+        """Waits for the end, at most ``timeout`` seconds; whether the call is over.
+
+        Functions of all calls run meanwhile, because this call may wait for a slot that another one has.
+        """
         if timeout is not None and not timeout >= 0:
             raise ArgumentError(f"a wait of {timeout} s")
-        begin = time.monotonic()
-        if not self._lock.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
-            return False
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._over:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            others = _waits.serve([self])
+            # Another thread may begin a call with functions, or have this one.
+            if self._step(0.0 if others else _waits.LOOK if left is None else min(left, _waits.LOOK)):
+                break
+            if left == 0:
+                return self._over
+            if others:
+                _waits.sleep([self, *others], left)
+        return True
+
+    def _step(self, timeout: float) -> bool:
+        """Waits at most this many seconds, unless another thread does; whether the call is over."""
+        if self._over or not self._lock.acquire(timeout=timeout):
+            return self._over
         try:
-            if timeout is not None:
-                timeout = max(0.0, timeout - (time.monotonic() - begin))
             return self._over or self._wait(timeout)
         finally:
             self._lock.release()
 
-    def _wait(self, timeout: float | None) -> bool:
+    def _wait(self, timeout: float) -> bool:
         try:
             values = self._native.wait(timeout)
         except StatusError as error:
@@ -102,41 +120,50 @@ class Handle:
         return self._value
 
     def _collect(self, values: list[tuple[int, Any]]) -> Any:
-        return collected(self._routine, self._results, values, self._folder)
+        return collected(self._routine, self._results, values, self._folder, self._wanted)
 
 
 def collected(
-    routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]], folder: ResultFolder
+    routine: Routine,
+    results: dict[int, Any],
+    values: list[tuple[int, Any]],
+    folder: ResultFolder,
+    wanted: Sequence[int],
 ) -> Any:
-    """The results of a call: arrays, scalars, texts and files."""
-    if not routine.back:
+    """The wanted results of a call: arrays, scalars, texts and files."""
+    if not wanted:
         return None
     if values:
         results = results | dict(values)
     if folder.back:
         results |= folder.results()
-    return in_order(routine, [results.get(index) for index in routine.back])
+    return in_order(routine, results, wanted)
 
 
 def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | None:
-    """Waits until one of the calls is over, and returns its index; None after ``timeout`` seconds."""
+    """Waits until one of the calls is over, and returns its index; None after ``timeout`` seconds.
+
+    Functions of all calls run meanwhile.
+    """
     if not handles:
         raise ArgumentError("no calls to wait for")
     end = None if timeout is None else time.monotonic() + timeout
-    wake_event: NativeWakeEvent | None = None
     while True:
+        others = _waits.serve(handles)
         for index, handle in enumerate(handles):
             if handle.done() or handle._serve():
                 return index
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
             return None
-        wake_event = wake_event or NativeWakeEvent([handle._native for handle in handles])
-        wake_event.wait(left)
+        _waits.sleep([*handles, *others], left)
 
 
 def wait_all(handles: Sequence[Handle]) -> list[Any]:
-    """Waits for all calls and returns their results. If calls failed, it raises the first failure when all are over."""
+    """Waits for all calls and returns their results. If calls failed, it raises the first failure when all are over.
+
+    Functions of all calls run meanwhile, whichever is waited for first.
+    """
     for handle in handles:
         handle.wait()
     return [handle.result() for handle in handles]

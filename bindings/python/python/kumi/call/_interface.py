@@ -128,10 +128,15 @@ class Routine:
     def bind(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[int, Any]:
         """The arguments, by parameter number."""
         names = {one.name: one for one in self.sent}
-        for name in named:
-            if name not in names:
+        bound: dict[int, Any] = {}
+        for name, value in named.items():
+            # With an underscore: the name is one of Python's or of the method that calls.
+            one = names.get(name) or names.get(name.removesuffix("_"))
+            if one is None:
                 raise ArgumentError(f"`{self.name}` takes no `{name}`: {self}")
-        bound = {names[name].index: value for name, value in named.items()}
+            if one.index in bound:
+                raise ArgumentError(f"`{self.name}`: `{one.name}` was given twice")
+            bound[one.index] = value
         # Either all optional parameters are given, or only those that do not follow from arrays.
         named_sizes = tuple(one for one in self.sent if one.index not in self.follow)
         for choice in (self.sent, named_sizes, self.required):
@@ -140,11 +145,20 @@ class Routine:
                 bound.update((one.index, value) for one, value in zip(left, args, strict=True))
                 break
         else:
-            raise ArgumentError(
-                f"`{self.name}` takes {len(self.sent)} arguments, or {len(self.required)} without "
-                f"those that follow from others; {len(args) + len(named)} were given: {self}"
-            )
+            raise ArgumentError(self._count_error(len(args) + len(named)))
         return bound
+
+    def _count_error(self, given: int) -> str:
+        """The arguments that a call may have, by name."""
+
+        def listed(these: tuple[Parameter, ...]) -> str:
+            return f" ({', '.join(one.name for one in these)})" if these else ""
+
+        text = f"`{self.name}` takes {len(self.sent)} arguments{listed(self.sent)}"
+        if self.optional:
+            left_out = ", ".join(one.name for one in self.sent if one.index in self.optional)
+            text += f", or {len(self.required)}{listed(self.required)}: {left_out} can be left out"
+        return f"{text}; {given} were given"
 
 
 def _parameter(index: int, said: dict[str, Any]) -> Parameter:

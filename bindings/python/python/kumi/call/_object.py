@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
-from .._native import NativeObject
+from .._native import NativeClient, NativeObject
 from .._scope import Block
+from . import _waits
 from ._errors import RoutineNotFound
 from ._handle import Handle
 from ._interface import Routine
 from ._out import Out
 from ._prepare import Caller
+
+
+_Answer = TypeVar("_Answer")
 
 
 class Method:
@@ -57,6 +61,9 @@ class Object(Caller, Block):
         self._names = names
         self._ended = False
 
+    def _ask(self, question: Callable[[NativeClient | NativeObject], _Answer]) -> _Answer:
+        return question(self._native)
+
     @property
     def server(self) -> str:
         """The name of the object's server."""
@@ -82,7 +89,8 @@ class Object(Caller, Block):
             CallError: The call failed.
         """
         call = self._prepared(name, args, named, out)
-        if call.functions:
+        # This call may wait for a slot that a call with functions has.
+        if call.functions or _waits.under_way():
             return call.begun(self._native.start(name, call.native, timeout)).result()
         return call.ran(lambda: self._native.call(name, call.native, timeout))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,17 +14,37 @@ from ._interface import Parameter, Routine
 Out = Mapping[str, Any] | np.ndarray[Any, Any] | None
 
 
-def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
-    """Splits ``out`` into arrays by parameter number and paths of files by name."""
+class Destinations(NamedTuple):
+    """Where results go."""
+
+    #: Arrays, by parameter number.
+    arrays: dict[int, Any]
+    #: Paths of files, by name.
+    paths: dict[str, Any]
+    #: The numbers of the results that the caller gets, in order.
+    wanted: tuple[int, ...]
+
+
+def chosen(routine: Routine, out: Out) -> Destinations:
+    """Splits ``out`` into arrays, paths and results that are declined."""
     if out is None:
-        return {}, {}
+        return Destinations({}, {}, routine.back)
+    declined: set[int] = set()
+    if isinstance(out, Mapping):
+        numbers = {routine.parameters[index].name: index for index in routine.back}
+        for name in [name for name, value in out.items() if value is None]:
+            if name not in numbers:
+                raise ArgumentError(f"`{routine.name}` gives no result `{name}`")
+            declined.add(numbers[name])
+        out = {name: value for name, value in out.items() if value is not None}
+    wanted = tuple(index for index in routine.back if index not in declined)
     arrays = {one.name: one.index for one in routine.parameters if one.returned and one.is_array}
     if not isinstance(out, Mapping):
         if len(arrays) != 1:
             raise ArgumentError(
                 f"`{routine.name}` gives {len(arrays)} arrays; name those that out= is for: out={{name: array}}"
             )
-        return {next(iter(arrays.values())): out}, {}
+        return Destinations({next(iter(arrays.values())): out}, {}, wanted)
     paths = {name: value for name, value in out.items() if name not in arrays}
     files = {one.name for one in routine.parameters if one.returned and one.is_file}
     for name, path in paths.items():
@@ -32,7 +52,7 @@ def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
             raise ArgumentError(f"`{routine.name}` gives no array and no file `{name}`")
         if not isinstance(path, str | os.PathLike):
             raise ArgumentError(f"`{routine.name}`: out= for the file `{name}` is a path")
-    return {arrays[name]: value for name, value in out.items() if name in arrays}, paths
+    return Destinations({arrays[name]: value for name, value in out.items() if name in arrays}, paths, wanted)
 
 
 def place(

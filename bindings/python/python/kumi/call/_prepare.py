@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ._functions import ResultFolder, Function
 from ._handle import Handle, collected
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
+
+
+_Answer = TypeVar("_Answer")
 
 
 class Prepared(NamedTuple):
@@ -26,10 +29,12 @@ class Prepared(NamedTuple):
     results: dict[int, Any]
     functions: list[Function]
     folder: ResultFolder
+    #: The numbers of the results that the caller gets.
+    wanted: tuple[int, ...]
 
     def begun(self, call: NativeCall) -> Handle:
         """The handle of the call that ``native`` has begun."""
-        return Handle(self.routine, call, self.results, self.functions, self.folder)
+        return Handle(self.routine, call, self.results, self.functions, self.folder, self.wanted)
 
     def ran(self, run: Callable[[], list[tuple[int, Any]]]) -> Any:
         """Runs the call with ``run``, and returns its results."""
@@ -41,20 +46,23 @@ class Prepared(NamedTuple):
         return self._collected(values)
 
     def _collected(self, values: list[tuple[int, Any]]) -> Any:
-        return collected(self.routine, self.results, values, self.folder)
+        return collected(self.routine, self.results, values, self.folder, self.wanted)
 
 
 class Caller(ABC):
     """Base class of connections and objects: they have routines that can be called."""
 
-    _native: NativeClient | NativeObject
     _routines: dict[str, Routine]
+
+    @abstractmethod
+    def _ask(self, question: Callable[[NativeClient | NativeObject], _Answer]) -> _Answer:
+        """Asks the other side something that has no effect there."""
 
     def routine(self, name: str) -> Routine:
         """The description of a routine. The client fetches it once."""
         known = self._routines.get(name)
         if known is None:
-            known = self._routines[name] = Routine(self._native.describe(name))
+            known = self._routines[name] = Routine(self._ask(lambda native: native.describe(name)))
         return known
 
     def _prepared(
@@ -63,7 +71,7 @@ class Caller(ABC):
         """Checks the arguments of a call, and allocates its results."""
         routine = self.routine(name)
         bound = routine.bind(args, named) if args or named or routine.sent else {}
-        outs, paths = chosen(routine, out)
+        outs, paths, wanted = chosen(routine, out)
         results: dict[int, Any] = {}
         native: list[Any] = []
         functions: list[Function] = []
@@ -94,7 +102,7 @@ class Caller(ABC):
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
             results |= outs
-        return Prepared(routine, native, results, functions, folder)
+        return Prepared(routine, native, results, functions, folder, wanted)
 
     def _fit(
         self, name: str, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
@@ -106,7 +114,7 @@ class Caller(ABC):
             if plain and one.index in bound:
                 scalars[one.index] = _scalar(routine.name, one, bound[one.index])
         given = [arrays[at].shape if at in arrays else None for at in range(len(scalars))]
-        following, shapes = self._native.fit(name, scalars, given)
+        following, shapes = self._ask(lambda native: native.fit(name, scalars, given))
         for index, value in enumerate(following):
             if scalars[index] is None:
                 scalars[index] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, overload
 
 from ._interface import Routine
@@ -47,8 +48,9 @@ class Results(tuple[Any, ...]):
         return f"({', '.join(f'{name}={value!r}' for name, value in zip(self._names, self, strict=True))})"
 
 
-def in_order(routine: Routine, back: list[Any]) -> Any:
-    """The results of a call: None, one value, or :class:`Results`."""
+def in_order(routine: Routine, results: Mapping[int, Any], wanted: Sequence[int]) -> Any:
+    """The results of a call by number that are wanted: None, one value, or :class:`Results`."""
+    back = [results.get(index) for index in wanted]
     if len(back) < 2:
         return back[0] if back else None
-    return Results(tuple(routine.parameters[index].name for index in routine.back), tuple(back))
+    return Results(tuple(routine.parameters[index].name for index in wanted), tuple(back))

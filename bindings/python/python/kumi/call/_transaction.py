@@ -275,7 +275,7 @@ class Transaction(Block):
             if one.returned and one.index not in gives:
                 gives[one.index] = Later(self, len(self._calls), one, None)
         self._calls.append(_Recorded(routine, native, list(gives.values())))
-        return in_order(routine, [gives[index] for index in routine.back])
+        return in_order(routine, gives, routine.back)
 
     def _check(self, routine: str, parameter: Parameter, value: Later) -> None:
         def wrong(text: str) -> ArgumentError:

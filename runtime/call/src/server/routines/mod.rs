@@ -1,4 +1,5 @@
-//! Routines that a server offers, and the programs that run them.
+//! Routines that a server offers, the programs that run them, and the check whether they can be loaded.
 
+pub(super) mod loadable;
 pub(super) mod program;
 pub(super) mod registry;

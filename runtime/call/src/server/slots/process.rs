@@ -20,6 +20,7 @@ use super::super::arenas::{Arenas, Block};
 use super::super::owner::Owner;
 use super::super::registry::OfferedRoutine;
 use super::super::slot_channel::SlotChannel;
+use super::output::ProcessOutput;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
@@ -56,6 +57,7 @@ pub struct Process {
     child: Option<Child>,
     pid: Pid,
     slot_channel: Rc<SlotChannel>,
+    output: Rc<ProcessOutput>,
     /// Arenas that it maps.
     known: Vec<(u32, Weak<Block>)>,
 }
@@ -77,10 +79,13 @@ impl Process {
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let threads = config.threads.max(1).to_string();
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
-        let parallel = duty.offered.iter().any(|offered| offered.interface.parallel.is_some());
         let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
+        let (output, printed) = ProcessOutput::open()?;
+        command.stderr(Stdio::from(printed));
+        // Fortran's and Python's own buffers would be lost with a process that is killed.
+        command.env("GFORTRAN_UNBUFFERED_PRECONNECTED", "1").env("PYTHONUNBUFFERED", "1");
         command.process_group(0);
         for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
             command.env(name, &threads);
@@ -93,8 +98,26 @@ impl Process {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
         let pid = Pid::from_raw(pid);
         let slot_channel = SlotChannel::new(ours)?;
-        let process = Process { child: Some(child), pid, slot_channel, known: Vec::new() };
-        let slot_channel = &process.slot_channel;
+        // It holds the process's end of the pipe.
+        drop(command);
+        let output = Rc::new(output);
+        let process = Process { child: Some(child), pid, slot_channel, output, known: Vec::new() };
+        process.set_up(config, files, duty, run_as, arenas)?;
+        Ok(process)
+    }
+
+    /// Sends its setup.
+    fn set_up(
+        &self,
+        config: &Config,
+        files: u64,
+        duty: ProcessAssignment<'_>,
+        run_as: Option<RunAs>,
+        arenas: &mut Arenas,
+    ) -> io::Result<()> {
+        let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
+        let parallel = duty.offered.iter().any(|offered| offered.interface.parallel.is_some());
+        let slot_channel = &self.slot_channel;
         let page = arenas.number();
         slot_channel.send(
             &Order::Map(page, slot_channel.mailbox().length() as u64),
@@ -121,7 +144,7 @@ impl Process {
         slot_channel.send(&Order::Map(number, arena.length() as u64), Some(&arena))?;
         slot_channel.send(&Order::SetUp(number, json.len() as u64), None)?;
         slot_channel.send(&Order::Unmap(number), None)?;
-        Ok(process)
+        Ok(())
     }
 
     /// Orders it to run the routine of this index on this memory. Returns whether to wait for its reply at
@@ -168,6 +191,11 @@ impl Process {
     /// Its channel.
     pub fn slot_channel(&self) -> Rc<SlotChannel> {
         Rc::clone(&self.slot_channel)
+    }
+
+    /// What it prints.
+    pub fn output(&self) -> Rc<ProcessOutput> {
+        Rc::clone(&self.output)
     }
 
     /// Its process number.

@@ -37,12 +37,20 @@ fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>) {
     }
 }
 
+/// Logs what a process prints while its call goes on. False: no more will come.
+fn log_output(worker: &Worker) -> bool {
+    let job = worker.job.borrow();
+    let printer = worker.printer(job.as_ref().map(|(job, _)| &**job));
+    worker.process.borrow().output().log_some(printer)
+}
+
 /// Handles the replies of a process as long as it lives.
 pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
     let (slot_channel, pid) =
         (worker.process.borrow().slot_channel(), worker.process.borrow().pid());
     let gone = gone(pid);
     tokio::pin!(gone);
+    let (output, mut prints) = (worker.process.borrow().output(), true);
     let mut ended = false;
     loop {
         let deadline = worker.job.borrow().as_ref().and_then(|(job, _)| job.deadline);
@@ -63,6 +71,10 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 continue;
             }
             () = worker.changed.notified() => continue,
+            readable = output.readable(), if prints && !ended => {
+                prints = readable.is_ok() && log_output(&worker);
+                continue;
+            }
         };
         let (said, descriptor) = said.unzip();
         match said {
@@ -133,6 +145,7 @@ fn ask(shared: &Shared, worker: &Worker, request: UncheckedCallback, descriptor:
 /// A call is over, so the process may have another.
 fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     let Some((job, begun)) = worker.job.borrow_mut().take() else { return };
+    worker.process.borrow().output().log_all(worker.printer(Some(&job)));
     {
         let mut pool = shared.pool.borrow_mut();
         pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
@@ -185,6 +198,8 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     let why = why.or_else(|| worker.failing.borrow_mut().take());
     objects::lost(shared, worker, why.as_ref(), detail);
     let job = worker.job.borrow_mut().take();
+    let printer = worker.printer(job.as_ref().map(|(job, _)| &**job));
+    worker.process.borrow().output().log_all(printer);
     let unanswered = why.is_none() && worker.ending.get().is_none();
     if let Some((mut job, begun)) = job {
         if unanswered && (worker.outdated.get() || is_untaken(worker, &mut job)) {

@@ -64,6 +64,25 @@ class FunctionsTest extends SharedServer {
         assertTrue(client.routine("integrate").toString().contains("f: callback"));
     }
 
+    /** Four calls have all slots until each of their functions runs; the wait is for a call behind them. */
+    @Test
+    void whoeverIsWaitedForAllFunctionsRun() throws Exception {
+        CountDownLatch all = new CountDownLatch(4);
+        Callback together = it -> {
+            all.countDown();
+            assertTrue(all.await(60, TimeUnit.SECONDS));
+            it.set("y", 1);
+        };
+        List<CompletableFuture<Result>> calls = new ArrayList<>();
+        for (int i = 0; i < 4; i++) {
+            calls.add(client.prepare("integrate").set("n", 2).function("f", together).callAsync());
+        }
+        assertEquals(42, client.call("plain", 21).integer("twice"));
+        for (CompletableFuture<Result> call : calls) {
+            assertEquals(1, call.get(60, TimeUnit.SECONDS).real("sum"), 1e-12);
+        }
+    }
+
     private static void visited(CallbackArguments it, int n, double[] before) {
         assertEquals(n, it.integer("k"));
         assertEquals(-7, it.integer("small"));

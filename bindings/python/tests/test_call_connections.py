@@ -1,0 +1,146 @@
+"""Connections that are lost, closed, or used by a function of the module; declined results; names of parameters. Skipped
+where the commands were not built."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_call import call_command, library, serving
+
+from kumi import call
+
+NAMES = """
+from kumi import call
+
+
+@call.routine
+def named(out: int, timeout: int, priority: int, lambda_: int = 4) -> int:
+    return ((out * 10 + timeout) * 10 + priority) * 10 + lambda_
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("connections")
+    library(folder)
+    return folder
+
+
+class Restarting:
+    """A server that is started again at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = f"unix:{folder / 'restarting'}"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        options = ["--listen", self.address, "--library", "./libroutines.so", "routines.json"]
+        self.process = subprocess.Popen(
+            [str(call_command()), "call", "serve", *options], cwd=self.folder, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None and "serves" in self.process.stderr.readline()
+
+    def end(self, how: signal.Signals = signal.SIGKILL) -> None:
+        assert self.process is not None and self.process.stderr is not None
+        self.process.send_signal(how)
+        self.process.wait()
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def restarting(folder: Path) -> Iterator[Restarting]:
+    server = Restarting(folder)
+    server.start()
+    yield server
+    server.end()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lost_connection_is_made_again(restarting: Restarting, how: signal.Signals) -> None:
+    connection = call.connect(restarting.address)
+    assert connection.call("count", [1, 2]) == 3
+    restarting.end(how)
+    restarting.start()
+    assert connection.call("count", [1, 2, 3]) == 6
+    restarting.end(how)
+    restarting.start()
+    assert connection.names("count") == ["count"]
+    restarting.end(how)
+    restarting.start()
+    assert connection.call_async("total", [1, 2, 3.5]).result(60) == 6.5
+    under_way = connection.call_async("nap", 60_000)
+    restarting.end()
+    # The one that was under way may have run; it is not run again.
+    with pytest.raises(call.ConnectionLostError):
+        under_way.result(60)
+    with pytest.raises(call.ConnectError):
+        connection.call("noop")
+    restarting.start()
+    connection.call("noop")
+
+
+def test_a_connection_ends_with_its_block(folder: Path) -> None:
+    with serving(call_command(), folder) as address:
+        with call.connect(address) as connection:
+            assert connection.call("count", [1]) == 1
+            under_way = connection.call_async("count", [1, 2])
+        assert under_way.result(60) == 3
+        for use in (lambda: connection.call("noop"), lambda: connection.names(), lambda: connection.server):
+            with pytest.raises(call.ConnectError, match="was closed"):
+                use()
+        connection.close()
+        before = set(os.listdir("/proc/self/fd"))
+        other = call.connect(address)
+        assert set(os.listdir("/proc/self/fd")) > before
+        other.close()
+        assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_results_are_declined(folder: Path) -> None:
+    a, b = np.diag([2.0, 4.0]), np.array([2.0, 2.0])
+    with serving(call_command(), folder) as address, call.connect(address) as server:
+        x = server.call("solve", a, b, out={"a": None})
+        assert isinstance(x, np.ndarray) and x.tolist() == [1.0, 0.5]
+        assert server.call("solve", a, b, out={"a": None, "b": None}) is None
+        into = np.empty(2)
+        assert server.call_async("solve", a, b, out={"a": None, "b": into}).result(60) is into
+        assert into.tolist() == [1.0, 0.5]
+        # A scalar, too; the status is no result.
+        assert server.call("report", 0, out={"twice": None}) is None
+        for name in ("info", "other", "n"):
+            with pytest.raises(call.ArgumentError, match=f"no result `{name}`"):
+                server.call("solve", a, b, out={name: None})
+
+
+def test_names_that_are_taken_get_an_underscore(tmp_path: Path) -> None:
+    (tmp_path / "names.py").write_text(NAMES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUMI_BIN", str(call_command()))
+        with call.Server(tmp_path / "names.py") as served, call.connect(served.address) as server:
+            assert server.call("named", out_=1, timeout_=2, priority_=3, timeout=60) == 1234
+            assert server.call("named", 1, timeout_=2, priority_=3, lambda_=5) == 1235
+            assert server.call_async("named", out_=1, timeout_=2, priority_=3).result(60) == 1234
+            with pytest.raises(call.ArgumentError, match="takes no `other_`"):
+                server.call("named", 1, 2, 3, other_=4)
+
+
+def test_the_functions_of_the_module_are_typed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not callable(call)
+    for name in ("call", "call_async"):
+        own, method = (inspect.signature(getattr(of, name)) for of in (call, call.Connection))
+        typed = [(one.name, one.kind, one.default) for one in own.parameters.values()]
+        assert typed == [(one.name, one.kind, one.default) for one in method.parameters.values()][1:]
+        assert inspect.Parameter.empty not in [one.annotation for one in own.parameters.values()]
+        assert own.return_annotation == method.return_annotation
+    with serving(call_command(), folder) as address:
+        monkeypatch.setenv("KUMI_CALL_SERVER", address)
+        assert call.call("count", [1, 2]) == 3
+        assert call.call_async("count", [1, 2, 3]).result(60) == 6

@@ -1,0 +1,200 @@
+//! What routines print, and how they end, in the log of their server.
+#![forbid(unsafe_code)]
+
+use kumi_tests::binaries;
+use kumi_tests::command::{FinishedCommand, run};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DESCRIPTIONS: &str = r#"
+Define talk(mode_in int lines, mode_in int name) Calls "C" talk(lines, name);
+Define crash(mode_in int lines) Calls "C" crash_after(lines);
+Define nap(mode_in int ms) Calls "C" nap(ms);
+Define leave(mode_in int code) Calls "C" leave(code);
+"#;
+
+/// Routines that cannot be loaded.
+const MISSING: &str = r#"
+Define first(mode_in int n) Required "-labsent" Calls "C" first(n);
+Define second(mode_in int n) Calls "C" not_there(n);
+Define third(mode_in int n) Required "-labsent" Calls "C" third(n);
+"#;
+
+const SOURCE: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+void talk(int lines, int name)
+{ for (int i = 0; i < lines; i++) fprintf(i % 2 ? stderr : stdout, "line %d of %d", i, name), fputs("\n", i % 2 ? stderr : stdout);
+  printf("no end of %d", name); }
+void crash_after(int lines)
+{ for (int i = 0; i < lines; i++) printf("before %d\n", i); abort(); }
+void nap(int ms) { usleep(1000 * ms); }
+void leave(int code) { _exit(code); }
+"#;
+
+/// A server, which does not outlive a test that fails, and its log.
+struct Server {
+    child: Child,
+    address: String,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended if the test went well.
+        let _ended = self.child.kill();
+        let _waited = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Server {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("routines.idl"), DESCRIPTIONS).expect("descriptions");
+        fs::write(folder.path().join("routines.c"), SOURCE).expect("routines");
+        let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
+            .current_dir(folder.path())
+            .args(["-O2", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"])
+            .status();
+        assert!(compiled.expect("a C compiler").success());
+        fs::write(folder.path().join("missing.idl"), MISSING).expect("descriptions");
+        let log = File::create(folder.path().join("log")).expect("a log");
+        let child = Command::new(binaries::path("kumi"))
+            .current_dir(folder.path())
+            .args(["call", "serve", "--listen", "127.0.0.1:0", "--library", "libroutines.so"])
+            .args(options)
+            .arg("routines.idl")
+            .env_remove("KUMI_LOG")
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn();
+        let mut server = Server { child: child.expect("a server"), address: String::new(), folder };
+        let said = server.wait_for("that it serves", |log| log.contains(" routines at "));
+        let at = said.split(" routines at ").nth(1).and_then(|rest| rest.lines().next());
+        at.expect("an address").clone_into(&mut server.address);
+        server
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).expect("the log")
+    }
+
+    /// The log, as soon as it is so.
+    #[track_caller]
+    fn wait_for(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let log = self.log();
+            if is(&log) {
+                return log;
+            }
+            assert!(Instant::now() < end, "{what}: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn call(&self, words: &[&str]) -> FinishedCommand {
+        run(command(self.folder.path(), &self.address, words))
+    }
+}
+
+fn command(folder: &Path, address: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(binaries::path("kumi"));
+    command.current_dir(folder).args(["call", "run", "--server", address]).args(words);
+    command
+}
+
+/// The number of the call in a line of the log.
+fn call_of(line: &str) -> Option<u64> {
+    let rest = line.split("call=").nth(1)?;
+    rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The lines with these words, all of one call; its number.
+#[track_caller]
+fn lines_of_one_call<'a>(log: &'a str, words: &str) -> (u64, Vec<&'a str>) {
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
+    let calls: Vec<Option<u64>> = lines.iter().map(|line| call_of(line)).collect();
+    let first = calls.first().copied().flatten().unwrap_or_else(|| panic!("no call: {log}"));
+    assert!(calls.iter().all(|call| *call == Some(first)), "{log}");
+    (first, lines)
+}
+
+#[test]
+fn what_routines_print_is_logged_by_call_and_whole() {
+    let server = Server::start(&["--slots", "2"]);
+    let mut calls: Vec<Child> = [1, 2]
+        .map(|name| {
+            let name = name.to_string();
+            let mut call = command(server.folder.path(), &server.address, &["talk", "600", &name]);
+            call.spawn().expect("a call")
+        })
+        .into();
+    for call in &mut calls {
+        assert!(call.wait().expect("its end").success());
+    }
+    // The log has it before the caller hears of the end.
+    let log = server.log();
+    let one = lines_of_one_call(&log, " of 1 call=");
+    let two = lines_of_one_call(&log, " of 2 call=");
+    assert_ne!(one.0, two.0);
+    for (name, (_, lines)) in [(1, one), (2, two)] {
+        assert_eq!(lines.len(), 601, "{log}");
+        for number in 0..600 {
+            let line = format!(" line {number} of {name} call=");
+            assert_eq!(lines.iter().filter(|it| it.contains(&line)).count(), 1, "{line}: {log}");
+        }
+        assert!(lines.iter().all(|line| line.contains("talk")), "{log}");
+        assert!(
+            lines.iter().any(|line| line.contains(&format!("no end of {name} call="))),
+            "{log}"
+        );
+    }
+}
+
+#[test]
+fn missing_libraries_and_symbols_are_told_at_the_start() {
+    let server = Server::start(&["missing.idl"]);
+    let log = server.wait_for("what is missing", |log| log.matches("cannot run ").count() == 2);
+    let line = |word: &str| {
+        let mut lines = log.lines().filter(|line| line.contains(word));
+        lines.next().unwrap_or_else(|| panic!("{word}: {log}"))
+    };
+    assert!(line("cannot run first, third: ").contains("libabsent.so"), "{log}");
+    assert!(line("cannot run second: ").contains("`not_there`"), "{log}");
+    // The others are served.
+    server.call(&["nap", "1"]).ok();
+}
+
+#[test]
+fn a_description_without_routines_is_no_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("none.idl"), "Module none;\n").expect("a description");
+    let mut serve = Command::new(binaries::path("kumi"));
+    serve.args(["call", "serve", "--listen", "127.0.0.1:0", "none.idl"]);
+    run({
+        serve.current_dir(folder.path());
+        serve
+    })
+    .fails(64, &["nothing to serve"]);
+}
+
+#[test]
+fn crashes_kills_and_limits_are_logged() {
+    let server = Server::start(&["--slots", "1"]);
+    assert_ne!(server.call(&["crash", "600"]).status.code(), Some(0));
+    let log = server.log();
+    let (call, lines) = lines_of_one_call(&log, "before ");
+    assert_eq!(lines.len(), 600, "{log}");
+    let (crashed, _) = lines_of_one_call(&log, "killed by signal 6");
+    assert_eq!(call, crashed);
+    assert_ne!(server.call(&["leave", "3"]).status.code(), Some(0));
+    let (left, _) = lines_of_one_call(&server.log(), "ended its process with exit code 3");
+    assert!(left > call);
+    assert_ne!(server.call(&["--timeout", "100ms", "nap", "600000"]).status.code(), Some(0));
+    let (stopped, _) = lines_of_one_call(&server.log(), "took longer than it may");
+    assert!(stopped > left);
+}
