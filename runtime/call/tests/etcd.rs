@@ -246,7 +246,8 @@ fn one_leads_and_the_others_say_so() {
         }
         other => panic!("{other:?}"),
     }
-    let before = set.until_servers(1);
+    // What the call told of its path comes after its result.
+    let before = set.until("the call's path", |state, _| state.paths.len() == 1);
     let leader = before.leader.expect("one of several");
     assert!(leader.requests > 0 && leader.errors == 0 && leader.mean > 0.0, "{leader:?}");
     // A metaserver that is asked to end hands over at once, with its whole state.

@@ -101,6 +101,7 @@ fn a_metaserver_comes_back_with_what_it_knew() {
     first.until_servers(1);
     let grid = first.grid();
     grid.call("noop", vec![]).expect("it runs");
+    first.until("its end", |state| state.counters.done == 1);
     let open = Gate::new();
     let mut runs = gate(&grid, &open);
     first.until("a call that runs", |state| state.running == 1);
