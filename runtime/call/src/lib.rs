@@ -16,6 +16,7 @@ mod native;
 mod nearby;
 mod pass;
 mod server_channel;
+mod random;
 mod signed;
 mod slot_protocol;
 mod socket;

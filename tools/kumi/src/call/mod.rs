@@ -132,6 +132,7 @@ pub fn users_exit_code(error: &UsersError) -> ExitCode {
         UsersError::Writable(_) | UsersError::Content { .. } => ExitCode::BadConfig,
         UsersError::Request(_) => ExitCode::Usage,
     }
+        UsersError::Random(_) => ExitCode::MachineLimits,
 }
 
 /// The exit code for unusable certificates.

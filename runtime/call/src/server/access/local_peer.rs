@@ -41,9 +41,7 @@ pub(in crate::server) fn listen(
         return None;
     }
     let open = || {
-        use std::io::Read as _;
-        let mut secret = [0; 16];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
+        let secret = crate::random::bytes()?;
         Ok((secret, UnixListener::bind_addr(&address(&secret)?)?))
     };
     open()
