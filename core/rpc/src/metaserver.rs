@@ -44,6 +44,8 @@ pub enum MetaserverEvent {
     Report(LoadReport),
     /// A server reports the state of a ticket.
     TicketState(Ticket, AttemptState),
+    /// A server asks whether a server is registered that clients reach at this address.
+    AskAddress(String),
     /// A server accepts no new calls.
     Leave,
     /// The other side answers a ping.
@@ -202,6 +204,9 @@ impl Metaserver {
                 let (ticket, fate) = placement::told(body).map_err(malformed)?;
                 MetaserverEvent::TicketState(ticket, fate)
             }
+            FrameKind::AskAddress => {
+                MetaserverEvent::AskAddress(placement::address(body).map_err(malformed)?.to_owned())
+            }
             FrameKind::Leave => MetaserverEvent::Leave,
             FrameKind::Ping => {
                 self.put(FrameKind::Pong, 0, |out| out.extend_from_slice(body));
@@ -346,6 +351,13 @@ impl Metaserver {
         self.put(FrameKind::Ask, 0, |out| {
             ticket.encode(out);
             out.push(EXPIRE);
+        });
+    }
+
+    /// Answers whether a server is registered that clients reach at this address.
+    pub fn address_state(&mut self, address: &str, is_known: bool) {
+        self.put(FrameKind::AddressState, 0, |out| {
+            placement::put_address_state(out, address, is_known)
         });
     }
 

@@ -116,6 +116,8 @@ fn a_server_registers() {
         AttemptState::Crashed,
     ];
     fates.into_iter().for_each(|fate| member.report_attempt(TICKET, fate));
+    member.ask_address("a:1");
+    member.ask_address(&"a".repeat(513));
     member.leave();
     let bytes = std::mem::take(member.out());
     assert_eq!(bytes[..12], *b"\x1f\0\0\0\0\0\0\0\x24\0\0\0");
@@ -129,6 +131,7 @@ fn a_server_registers() {
         MetaserverEvent::TicketState(TICKET, AttemptState::Unknown),
         MetaserverEvent::TicketState(TICKET, AttemptState::Completed(5)),
         MetaserverEvent::TicketState(TICKET, AttemptState::Crashed),
+        MetaserverEvent::AskAddress("a:1".into()),
         MetaserverEvent::Leave,
     ];
     assert_eq!(all(&mut desk, &bytes, 1000), expected);
@@ -138,6 +141,8 @@ fn a_server_registers() {
     desk.stop(TICKET);
     desk.ask(TICKET);
     desk.expire(TICKET);
+    desk.address_state("a:1", true);
+    desk.address_state("b:1", false);
     desk.ping();
     let mut input = std::mem::take(desk.out());
     let mut events = Vec::new();
@@ -153,10 +158,36 @@ fn a_server_registers() {
         RegisteredServerEvent::Stop(TICKET),
         RegisteredServerEvent::Ask(TICKET),
         RegisteredServerEvent::Expire(TICKET),
+        RegisteredServerEvent::AddressState("a:1".into(), true),
+        RegisteredServerEvent::AddressState("b:1".into(), false),
     ];
     assert_eq!(events[1..], expected);
     let pong = std::mem::take(member.out());
     assert_eq!(all(&mut desk, &pong, 3), [MetaserverEvent::Pong]);
+}
+
+#[test]
+fn questions_for_addresses_are_checked() {
+    let frame = |kind: u8, body: &[u8]| {
+        let length = u32::try_from(body.len()).expect("short");
+        [&length.to_le_bytes()[..], &[0, 0, 0, 0, kind, 0, 0, 0], body].concat()
+    };
+    let long = vec![b'a'; 513];
+    for body in [&b""[..], b"a\n:1", b"\xff:1", &long] {
+        let (mut desk, _) = pair();
+        assert!(desk.step(&frame(128, body)).is_err(), "{body:?}");
+        let mut member = RegisteredServer::new();
+        let (mut other, _) = pair();
+        other.welcome(&ClientHello::default(), "m");
+        let hello = std::mem::take(other.out());
+        assert!(matches!(member.step(&hello), Ok(FrameStep::Event(..))));
+        for state in [0, 1] {
+            let answer = frame(129, &[&[state], body].concat());
+            assert!(member.step(&answer).is_err(), "{answer:?}");
+        }
+        assert!(member.step(&frame(129, b"\x02a:1")).is_err());
+        assert!(member.step(&frame(129, b"")).is_err());
+    }
 }
 
 #[test]

@@ -91,6 +91,7 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
         pause = (pause * 2).min(AGAIN.1);
     }
 }
+            shared.known_servers.end();
 
 /// Waits before the next attempt. It drops news meanwhile, because the next registration reports the whole
 /// state.
@@ -137,6 +138,7 @@ impl MetaserverSession<'_> {
                     self.heard = Instant::now();
                     self.process_input(&mut input)?;
                 }
+        let mut questions = self.shared.known_servers.begin();
                 reported = news.recv() => if let Some((ticket, fate)) = reported {
                     self.member.report_attempt(ticket, fate);
                 },
@@ -156,6 +158,7 @@ impl MetaserverSession<'_> {
             versions: VERSIONS,
             token: self.membership.token.clone(),
             program: config.name.clone(),
+                Some(address) = questions.recv() => self.member.ask_address(&address),
             site: self.membership.site.clone(),
             maps_memory: false,
         };
@@ -259,6 +262,9 @@ impl MetaserverSession<'_> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let busy = self.load.busy(processors);
         let (running, waiting) = self.shared.pool.borrow().load();
+            RegisteredServerEvent::AddressState(address, is_known) => {
+                self.shared.known_servers.answered(address, is_known);
+            }
         let ours = self.shared.tickets.running();
         let elsewhere = (running + waiting).saturating_sub(ours);
         let computing = (running * self.shared.config.threads) as f64;

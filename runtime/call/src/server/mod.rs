@@ -11,7 +11,7 @@ mod slots;
 
 use access::{handshake_limit, local_peer, owner, tickets};
 use files::{folder_removal, scratch};
-use memory::{arenas, fetch_connection, gather, held_results};
+use memory::{arenas, fetch_connection, gather, held_results, peers};
 use routines::{program, registry};
 use slots::{callback_requests, process, slot_channel};
 
@@ -39,6 +39,7 @@ pub use handshake_limit::RefusalCounters;
 pub(crate) use handshake_limit::{HandshakeLimit, HandshakePermit, evicted};
 pub use member::Membership;
 pub(crate) use owner::refused;
+pub use peers::Peers;
 pub use program::Program;
 pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
@@ -100,8 +101,8 @@ pub struct Config {
     pub held_time: Duration,
     /// How long arrays are held after their client's connection is lost.
     pub held_grace: Duration,
-    /// Servers from which this server may fetch arrays. `None`: any.
-    pub peers: Option<Vec<String>>,
+    /// Servers from which this server may fetch arrays.
+    pub peers: Peers,
     /// For fetches from servers at `tls://`: a PEM file with the certificates of the only trusted
     /// authorities. `None`: the authorities that the system trusts.
     pub peer_ca: Option<PathBuf>,
@@ -148,7 +149,7 @@ impl Config {
             held_bytes: memory / 4,
             held_time: Duration::from_secs(3600),
             held_grace: Duration::from_secs(30),
-            peers: None,
+            peers: Peers::default(),
             peer_ca: None,
             traffic: Arc::default(),
             only_sent: false,
@@ -296,6 +297,8 @@ fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Members
         && let Some(address) = listener.address()?
     {
         membership.address = address.to_string();
+    /// The servers that the metaserver knows.
+    known_servers: peers::KnownServers,
     }
     let has_scheme = ["tls://", "unix:"].iter().any(|it| membership.address.starts_with(it));
     if config.tls.is_some() && !has_scheme {
@@ -372,6 +375,7 @@ fn remove_socket(path: &Path) {
     if let Err(error) = std::fs::remove_file(path) {
         tracing::debug!(%error, path = %path.display(), "the socket has gone already");
     }
+        known_servers: peers::KnownServers::default(),
 }
 
 /// Tells the metaserver before the clients: otherwise their calls would come back here.

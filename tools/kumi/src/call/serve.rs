@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
 use kumi_call::Authorities;
-use kumi_call::server::{Config, Jobs, Listener, Membership, Registry, serve};
+use kumi_call::server::{Config, Jobs, Listener, Membership, Peers, Registry, serve};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -106,8 +106,8 @@ pub struct ServeArgs {
     /// processor of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
-    /// Server from which results may be fetched for calls, as HOST:PORT or tls://HOST:PORT; repeatable
-    /// [default: any]
+    /// Server from which results may be fetched for calls, as HOST:PORT or tls://HOST:PORT, or `any`; repeatable
+    /// [default: those of the metaserver]
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<String>,
     /// For fetches from servers at tls://HOST:PORT: PEM file with the trusted authorities [default: that of
@@ -200,7 +200,11 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.held_bytes = mib << 20;
     }
     config.held_time = args.held_time;
-    config.peers = (!args.peer.is_empty()).then(|| args.peer.clone());
+    config.peers = match args.peer.as_slice() {
+        [] => Peers::OfMetaserver,
+        peers if peers.iter().any(|peer| peer == "any") => Peers::Any,
+        peers => Peers::Listed(peers.to_vec()),
+    };
     if let Some(file) = &args.peer_ca {
         // Checked now, so that errors show at the start.
         Authorities::load(Some(file))?;
