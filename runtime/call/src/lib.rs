@@ -4,6 +4,7 @@
 //! See docs/guide/calling.md.
 #![deny(unsafe_code)]
 
+mod address;
 mod callback;
 mod cluster;
 mod confine;

@@ -1,6 +1,8 @@
 //! A metaserver with users: their access to calls and registration, and the information that servers get.
 #![forbid(unsafe_code)]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
 #[path = "common/grid.rs"]
 mod grid;
@@ -10,12 +12,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use authority::Authority;
 use common::{Gate, TestServer, served};
 use grid::{Meta, config, meta, meta_at, shown_state};
 use kumi_call::server::{self, Membership};
 use kumi_call::users::{NewToken, Users, add, revoke};
-use kumi_call::{CallError, Client, Grid, GridCall, Options, Tls};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use kumi_call::{CallError, Client, Grid, GridCall, Options};
 
 /// A metaserver with users, and their file.
 struct MetaWithUsers {
@@ -278,22 +280,55 @@ fn a_server_with_users_of_its_own_takes_those_who_are_both() {
     assert!(nobody.to_string().contains("`bob` is not a user of this server"), "{nobody}");
 }
 
+/// A metaserver that names a server without TLS gets neither arrays nor pass out of a client's encrypted way.
+#[test]
+fn who_calls_by_tls_is_not_led_to_a_server_without() {
+    let authority = Authority::new();
+    let fixture = MetaWithUsers::with(|config| config.tls = Some(authority.server("127.0.0.1")));
+    let at = format!("tls://{}", fixture.meta.address);
+    let ca = Some(authority.file());
+    let options = Options { token: fixture.user("ada"), ca: ca.clone(), ..Options::default() };
+    let grid = Grid::connect(&at, &options).expect("a connection");
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let path = fixture.folder.path().join("trap");
+    let unix = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    tcp.set_nonblocking(true).expect("it does not wait");
+    unix.set_nonblocking(true).expect("it does not wait");
+    let traps = [
+        tcp.local_addr().expect("its address").to_string(),
+        format!("kumi://{}", tcp.local_addr().expect("its address")),
+        format!("unix:{}", path.display()),
+    ];
+    for (number, trap) in traps.into_iter().enumerate() {
+        let mut liar = fixture.member(&format!("liar {number}"), 1);
+        if let Some(membership) = &mut liar.membership {
+            membership.metaservers = vec![at.clone()];
+            (membership.ca, membership.address) = (ca.clone(), trap.clone());
+        }
+        let server = served(liar);
+        let up = |count: usize| {
+            let state = grid.status().expect("the state");
+            state.servers.iter().filter(|server| server.state == "up").count() == count
+        };
+        fixture.until("a server", || up(1));
+        let error = grid.call("noop", vec![]).expect_err("it is led astray");
+        assert!(error.has_not_run() && error.to_string().contains(&trap), "{error}");
+        assert!(error.to_string().contains("no secure connection"), "{error}");
+        let later = grid.call_async("noop", vec![], None).expect("it begins").wait(&|| false);
+        let error = later.expect_err("it is led astray");
+        assert!(error.to_string().contains("no secure connection"), "{error}");
+        drop(server);
+        fixture.until("no server", || up(0));
+    }
+    assert!(tcp.accept().is_err() && unix.accept().is_err(), "nobody came to the traps");
+}
+
 #[test]
 fn metaserver_and_servers_speak_tls() {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    let key = KeyPair::generate().expect("a key");
-    let certificate = params.self_signed(&key).expect("a certificate");
-    let issuer = Issuer::new(params, key);
-    let tls = || {
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
-        let key = KeyPair::generate().expect("a key");
-        let own = params.signed_by(&key, &issuer).expect("a certificate");
-        Tls::of(&own.pem(), &key.serialize_pem()).expect("they fit")
-    };
+    let authority = Authority::new();
+    let tls = || authority.server("127.0.0.1");
     let fixture = MetaWithUsers::with(|config| config.tls = Some(tls()));
-    let ca = fixture.folder.path().join("ca.pem");
-    std::fs::write(&ca, certificate.pem()).expect("written");
+    let ca = authority.file();
     let at = format!("tls://{}", fixture.meta.address);
     let options =
         Options { token: fixture.user("ada"), ca: Some(ca.clone()), ..Options::default() };
