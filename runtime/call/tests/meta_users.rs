@@ -15,7 +15,7 @@ use std::time::Duration;
 use authority::Authority;
 use common::{Gate, TestServer, served};
 use grid::{Meta, config, meta, meta_at, shown_state};
-use kumi_call::server::{self, Membership};
+use kumi_call::server::{self, Listener, Membership, Registry, ServeError};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Grid, GridCall, Options};
 
@@ -270,6 +270,7 @@ fn a_server_with_users_of_its_own_takes_those_who_are_both() {
     token(&own, "ada", Some("noop"));
     let mut guarded = fixture.member("a", 1);
     guarded.users = Some(Arc::new(Users::open(&own).expect("users")));
+    guarded.membership.iter_mut().for_each(|membership| membership.vouches = true);
     let _server = fixture.serve(guarded);
     let ada = fixture.grid(&fixture.user("ada")).expect("a connection");
     let bob = fixture.grid(&fixture.user("bob")).expect("a connection");
@@ -321,6 +322,54 @@ fn who_calls_by_tls_is_not_led_to_a_server_without() {
         fixture.until("no server", || up(0));
     }
     assert!(tcp.accept().is_err() && unix.accept().is_err(), "nobody came to the traps");
+}
+
+/// The error with which a server ends that is told to stop at once.
+fn ended(config: server::Config) -> Option<ServeError> {
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
+    server::serve(config, Registry::default(), listener, async {}).err()
+}
+
+/// Whoever reads the key of a server's passes can call as any user.
+#[test]
+fn the_key_of_passes_is_not_sent_in_clear() {
+    let member = |metaservers: &[&str], insecure: bool| {
+        let mut config = common::config();
+        let metaservers = metaservers.iter().copied().map(str::to_owned).collect();
+        config.membership = Some(Membership { metaservers, insecure, ..Membership::default() });
+        config
+    };
+    // An address of documentation, at which nobody is.
+    let private = ["127.0.0.1:1", "unix:/nowhere", "tls://192.0.2.1:7071"];
+    assert!(ended(member(&private, false)).is_none());
+    for open in ["192.0.2.1:7071", "kumi://192.0.2.1:7071", "meta.example:7071"] {
+        let refused = ended(member(&[private[2], open], false));
+        let refused = refused.expect("it does not serve");
+        assert!(matches!(&refused, ServeError::ClearMetaserver { address } if address == open));
+        assert!(refused.to_string().contains("--insecure"), "{refused}");
+    }
+    assert!(ended(member(&["192.0.2.1:7071"], true)).is_none());
+}
+
+#[test]
+fn a_metaserver_vouches_for_users_of_a_server_only_if_its_owner_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = folder.path().join("own.toml");
+    token(&own, "ada", None);
+    let member = |vouches: bool, only_sent: bool| {
+        let mut config = common::config();
+        config.users = Some(Arc::new(Users::open(&own).expect("users")));
+        config.only_sent = only_sent;
+        let metaservers = vec!["127.0.0.1:1".to_owned()];
+        config.membership = Some(Membership { metaservers, vouches, ..Membership::default() });
+        config
+    };
+    let refused = ended(member(false, false)).expect("it does not serve");
+    assert!(matches!(refused, ServeError::Vouching), "{refused}");
+    assert!(refused.to_string().contains("--trust-meta"), "{refused}");
+    assert!(ended(member(true, false)).is_none() && ended(member(false, true)).is_none());
+    let alone = server::Config { membership: None, ..member(false, false) };
+    assert!(ended(alone).is_none(), "its own users show it their tokens");
 }
 
 #[test]

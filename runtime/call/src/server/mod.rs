@@ -156,6 +156,21 @@ impl Config {
             share_memory: true,
         }
     }
+
+    /// Refuses a registration that tells or permits more than the owner has said.
+    ///
+    /// # Errors
+    /// [`ServeError::ClearMetaserver`] and [`ServeError::Vouching`].
+    pub fn check(&self) -> Result<(), ServeError> {
+        let Some(membership) = &self.membership else { return Ok(()) };
+        if let Some(address) = membership.in_clear().filter(|_| !membership.insecure) {
+            return Err(ServeError::ClearMetaserver { address: address.to_owned() });
+        }
+        if self.users.is_some() && !(membership.vouches || self.only_sent) {
+            return Err(ServeError::Vouching);
+        }
+        Ok(())
+    }
 }
 
 /// The socket on which a server listens.
@@ -178,6 +193,21 @@ pub enum ServeError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The key of passes would cross a network in clear.
+    #[error(
+        "--meta {address}: token and key of this server would cross the network in clear, and whoever reads the key \
+         can call as any user; give the metaserver as tls://HOST:PORT, or give --insecure as well"
+    )]
+    ClearMetaserver {
+        /// The metaserver's address.
+        address: String,
+    },
+    /// A metaserver would say who of the server's own users calls, and nobody has permitted that.
+    #[error(
+        "--tokens with --meta: the metaserver says who calls, so whoever holds it can call as each user of the file; \
+         give --trust-meta or --meta-only as well if it may"
+    )]
+    Vouching,
     /// The runtime or a listener failed.
     #[error("the server cannot go on: {0}")]
     System(#[from] io::Error),
@@ -267,6 +297,8 @@ struct Shared {
     held_changed: Notify,
     /// Permits for fetches from other servers.
     fetches: Semaphore,
+    /// The servers that the metaserver knows.
+    known_servers: peers::KnownServers,
     trusted_authorities: fetch_connection::TrustedAuthorities,
     /// It listens on a Unix socket.
     local: bool,
@@ -297,8 +329,6 @@ fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Members
         && let Some(address) = listener.address()?
     {
         membership.address = address.to_string();
-    /// The servers that the metaserver knows.
-    known_servers: peers::KnownServers,
     }
     let has_scheme = ["tls://", "unix:"].iter().any(|it| membership.address.starts_with(it));
     if config.tls.is_some() && !has_scheme {
@@ -310,13 +340,14 @@ fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Members
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
 /// # Errors
-/// The runtime or a listener fails.
+/// The registration is unsafe, or the runtime or a listener fails.
 pub fn serve(
     config: Config,
     registry: Registry,
     listener: Listener,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    config.check()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::SlotPool::new(&config));
     let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
@@ -344,6 +375,7 @@ pub fn serve(
         held,
         held_changed: Notify::new(),
         fetches: Semaphore::new(FETCHES),
+        known_servers: peers::KnownServers::default(),
         trusted_authorities: fetch_connection::TrustedAuthorities::default(),
         local: matches!(listener, Listener::Unix(_)),
         nearby: nearby.as_ref().map(|(secret, _)| *secret),
@@ -375,7 +407,6 @@ fn remove_socket(path: &Path) {
     if let Err(error) = std::fs::remove_file(path) {
         tracing::debug!(%error, path = %path.display(), "the socket has gone already");
     }
-        known_servers: peers::KnownServers::default(),
 }
 
 /// Tells the metaserver before the clients: otherwise their calls would come back here.

@@ -105,6 +105,7 @@ pub fn serve_exit_code(error: &ServeError) -> ExitCode {
             io::ErrorKind::AddrInUse => ExitCode::Exists,
             _ => ExitCode::MachineLimits,
         },
+        ServeError::ClearMetaserver { .. } | ServeError::Vouching => ExitCode::Usage,
         ServeError::System(_) => ExitCode::MachineLimits,
     }
 }
@@ -131,8 +132,8 @@ pub fn users_exit_code(error: &UsersError) -> ExitCode {
         UsersError::File { source, .. } => unreadable(source),
         UsersError::Writable(_) | UsersError::Content { .. } => ExitCode::BadConfig,
         UsersError::Request(_) => ExitCode::Usage,
-    }
         UsersError::Random(_) => ExitCode::MachineLimits,
+    }
 }
 
 /// The exit code for unusable certificates.
