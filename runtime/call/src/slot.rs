@@ -180,7 +180,8 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Vec<Runner<'a>>, Setup), 
     }
     setup.job_listener = job_listener_before_user_change(&setup);
     let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
-    confine(setup.run_as.as_ref(), setup.sandbox, &needed, setup.scratch.as_deref())?;
+    let scratch = setup.scratch.as_deref();
+    confine(setup.run_as.as_ref(), setup.sandbox, &needed, scratch, setup.room)?;
     let each = interfaces.iter().zip(&setup.interfaces);
     let routines: Result<Vec<Runner<'a>>, String> =
         each.map(|(interface, json)| load(interface, json, &setup)).collect();

@@ -49,6 +49,33 @@ impl ProcessAssignment<'_> {
     }
 }
 
+/// Variables that a sandbox keeps: where programs, libraries and modules are, and the language. Others may be secrets.
+const KEPT_VARIABLES: [&str; 9] = [
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+];
+
+fn clear_environment(command: &mut Command) {
+    let kept = KEPT_VARIABLES.map(|name| (name, std::env::var_os(name)));
+    command.env_clear().env("HOME", "/tmp");
+    command.envs(kept.into_iter().filter_map(|(name, value)| Some((name, value?))));
+}
+
+/// Bytes that the temporary folders of a sandbox hold: as many as its process, or else one call.
+fn temporary_room(config: &Config) -> u64 {
+    match config.process_bytes {
+        0 => config.call_bytes,
+        bytes => bytes,
+    }
+}
+
 /// A process that runs one routine or is an object of a class. Dropping this kills the process and its forks.
 #[derive(Debug)]
 pub struct Process {
@@ -82,11 +109,14 @@ impl Process {
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
         command.process_group(0);
+        if config.sandbox {
+            clear_environment(&mut command);
+        }
         for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
             command.env(name, &threads);
         }
-        if run_as.is_some() || config.sandbox {
-            // The secret is the server's; the process may be another user's, or untrusted.
+        if run_as.is_some() {
+            // The secret is the server's; the process may be another user's.
             command.env_remove("KUMI_CALL_TOKEN");
         }
         let child = command.spawn()?;
@@ -109,6 +139,7 @@ impl Process {
             callback: config.call_bytes,
             run_as,
             sandbox: config.sandbox,
+            room: temporary_room(config),
             files,
             mailbox: Some(page),
             jobs: config.jobs.clone().filter(|_| parallel),
