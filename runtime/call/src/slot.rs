@@ -23,14 +23,11 @@ use crate::slot_protocol::{Order, Reply, Setup};
 pub use crate::cluster::RankLibrary;
 pub use crate::layout::Slot;
 pub use crate::native::{
-    Arena, CallbackResult, ClientFunction, Hosted, Linked, main, parallel_main,
+    Arena, CallbackResult, ClientFunction, Hosted, Linked, main, parallel_main, run,
 };
 
-/// Runs until the server closes the socket, which is this process's standard input.
-///
-/// # Errors
-/// The socket fails, or this version does not know an order.
-pub fn run() -> io::Result<()> {
+/// [`run`], whose caller has promised what it wants.
+pub(crate) fn run_bound() -> io::Result<()> {
     run_with(&|interface, _, setup| {
         let loaded = Routine::load(interface, &setup.libraries);
         loaded.map(Runner::Bound).map_err(|error| error.to_string())
