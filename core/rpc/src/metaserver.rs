@@ -357,7 +357,7 @@ impl Metaserver {
     /// Answers whether a server is registered that clients reach at this address.
     pub fn address_state(&mut self, address: &str, is_known: bool) {
         self.put(FrameKind::AddressState, 0, |out| {
-            placement::put_address_state(out, address, is_known)
+            placement::put_address_state(out, address, is_known);
         });
     }
 
