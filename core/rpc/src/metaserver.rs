@@ -113,6 +113,33 @@ pub struct Metaserver {
     out: Vec<u8>,
 }
 
+/// Decodes a frame of a server.
+fn of_server(kind: FrameKind, body: &[u8]) -> Result<MetaserverEvent, ProtocolError> {
+    let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+    Ok(match kind {
+        FrameKind::Register => {
+            MetaserverEvent::Register(ServerRegistration::decode(body).map_err(malformed)?)
+        }
+        FrameKind::Offer => {
+            let (hash, json) = placement::offer(body).map_err(malformed)?;
+            MetaserverEvent::Offer(hash, json)
+        }
+        FrameKind::RunningTickets => {
+            MetaserverEvent::RunningTickets(Ticket::decode_all(body).map_err(malformed)?)
+        }
+        FrameKind::Report => MetaserverEvent::Report(LoadReport::decode(body).map_err(malformed)?),
+        FrameKind::TicketState => {
+            let (ticket, fate) = placement::told(body).map_err(malformed)?;
+            MetaserverEvent::TicketState(ticket, fate)
+        }
+        FrameKind::AskAddress => {
+            MetaserverEvent::AskAddress(placement::address(body).map_err(malformed)?.to_owned())
+        }
+        FrameKind::Leave => MetaserverEvent::Leave,
+        _ => return Err(ProtocolError::Kind(kind as u8)),
+    })
+}
+
 impl Metaserver {
     /// A connection on which nothing has arrived, with a limit of open streams.
     #[must_use]
@@ -187,33 +214,12 @@ impl Metaserver {
                 stream,
                 AttemptReport::decode(body).map_err(malformed)?,
             ),
-            FrameKind::Register => {
-                MetaserverEvent::Register(ServerRegistration::decode(body).map_err(malformed)?)
-            }
-            FrameKind::Offer => {
-                let (hash, json) = placement::offer(body).map_err(malformed)?;
-                MetaserverEvent::Offer(hash, json)
-            }
-            FrameKind::RunningTickets => {
-                MetaserverEvent::RunningTickets(Ticket::decode_all(body).map_err(malformed)?)
-            }
-            FrameKind::Report => {
-                MetaserverEvent::Report(LoadReport::decode(body).map_err(malformed)?)
-            }
-            FrameKind::TicketState => {
-                let (ticket, fate) = placement::told(body).map_err(malformed)?;
-                MetaserverEvent::TicketState(ticket, fate)
-            }
-            FrameKind::AskAddress => {
-                MetaserverEvent::AskAddress(placement::address(body).map_err(malformed)?.to_owned())
-            }
-            FrameKind::Leave => MetaserverEvent::Leave,
             FrameKind::Ping => {
                 self.put(FrameKind::Pong, 0, |out| out.extend_from_slice(body));
                 return Ok(None);
             }
             FrameKind::Pong => MetaserverEvent::Pong,
-            _ => return Err(ProtocolError::Kind(kind as u8)),
+            _ => of_server(kind, body)?,
         };
         if matches!(
             kind,

@@ -116,8 +116,6 @@ fn a_server_registers() {
         AttemptState::Crashed,
     ];
     fates.into_iter().for_each(|fate| member.report_attempt(TICKET, fate));
-    member.ask_address("a:1");
-    member.ask_address(&"a".repeat(513));
     member.leave();
     let bytes = std::mem::take(member.out());
     assert_eq!(bytes[..12], *b"\x1f\0\0\0\0\0\0\0\x24\0\0\0");
@@ -131,7 +129,6 @@ fn a_server_registers() {
         MetaserverEvent::TicketState(TICKET, AttemptState::Unknown),
         MetaserverEvent::TicketState(TICKET, AttemptState::Completed(5)),
         MetaserverEvent::TicketState(TICKET, AttemptState::Crashed),
-        MetaserverEvent::AskAddress("a:1".into()),
         MetaserverEvent::Leave,
     ];
     assert_eq!(all(&mut desk, &bytes, 1000), expected);
@@ -141,8 +138,6 @@ fn a_server_registers() {
     desk.stop(TICKET);
     desk.ask(TICKET);
     desk.expire(TICKET);
-    desk.address_state("a:1", true);
-    desk.address_state("b:1", false);
     desk.ping();
     let mut input = std::mem::take(desk.out());
     let mut events = Vec::new();
@@ -158,12 +153,32 @@ fn a_server_registers() {
         RegisteredServerEvent::Stop(TICKET),
         RegisteredServerEvent::Ask(TICKET),
         RegisteredServerEvent::Expire(TICKET),
-        RegisteredServerEvent::AddressState("a:1".into(), true),
-        RegisteredServerEvent::AddressState("b:1".into(), false),
     ];
     assert_eq!(events[1..], expected);
     let pong = std::mem::take(member.out());
     assert_eq!(all(&mut desk, &pong, 3), [MetaserverEvent::Pong]);
+}
+
+#[test]
+fn servers_ask_for_addresses() {
+    let (mut desk, _) = pair();
+    let mut member = RegisteredServer::new();
+    member.ask_address("a:1");
+    member.ask_address(&"a".repeat(513));
+    let bytes = std::mem::take(member.out());
+    assert_eq!(all(&mut desk, &bytes, 5), [MetaserverEvent::AskAddress("a:1".into())]);
+    desk.welcome(&ClientHello::default(), "m");
+    desk.address_state("a:1", true);
+    desk.address_state("b:1", false);
+    let mut input = std::mem::take(desk.out());
+    let mut events = Vec::new();
+    while let Ok(FrameStep::Event(count, event)) = member.step(&input) {
+        input.drain(..count);
+        events.extend(event);
+    }
+    let [known, unknown] = [("a:1", true), ("b:1", false)]
+        .map(|(address, is)| RegisteredServerEvent::AddressState(address.into(), is));
+    assert_eq!(events[1..], [known, unknown]);
 }
 
 #[test]

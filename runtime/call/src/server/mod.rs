@@ -323,7 +323,8 @@ const FETCHES: usize = 64;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The registration settings, with the address for clients.
-fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Membership>> {
+fn membership(config: &Config, listener: &Listener) -> Result<Option<Membership>, ServeError> {
+    config.check()?;
     let Some(mut membership) = config.membership.clone() else { return Ok(None) };
     if membership.address.is_empty()
         && let Some(address) = listener.address()?
@@ -347,7 +348,6 @@ pub fn serve(
     listener: Listener,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    config.check()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::SlotPool::new(&config));
     let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));

@@ -68,6 +68,21 @@ fn clear_environment(command: &mut Command) {
     command.envs(kept.into_iter().filter_map(|(name, value)| Some((name, value?))));
 }
 
+/// The variables of a slot, for a process of the server's user or of another.
+fn set_environment(command: &mut Command, config: &Config, is_another_user: bool) {
+    if config.sandbox {
+        clear_environment(command);
+    }
+    let threads = config.threads.max(1).to_string();
+    for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
+        command.env(name, &threads);
+    }
+    if is_another_user {
+        // The secret is the server's.
+        command.env_remove("KUMI_CALL_TOKEN");
+    }
+}
+
 /// Bytes that the temporary folders of a sandbox hold: as many as its process, or else one call.
 fn temporary_room(config: &Config) -> u64 {
     match config.process_bytes {
@@ -102,23 +117,13 @@ impl Process {
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let threads = config.threads.max(1).to_string();
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
         let parallel = duty.offered.iter().any(|offered| offered.interface.parallel.is_some());
         let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
         command.process_group(0);
-        if config.sandbox {
-            clear_environment(&mut command);
-        }
-        for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
-            command.env(name, &threads);
-        }
-        if run_as.is_some() {
-            // The secret is the server's; the process may be another user's.
-            command.env_remove("KUMI_CALL_TOKEN");
-        }
+        set_environment(&mut command, config, run_as.is_some());
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
         let pid = Pid::from_raw(pid);
