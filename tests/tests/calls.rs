@@ -136,6 +136,12 @@ fn what_cannot_be_served_is_said() {
     serve(&[&local[..], &["nowhere.json"]].concat()).fails(66, &["nowhere.json"]);
     serve(&[&local[..], &["dmmul.c"]].concat()).fails(65, &["dmmul.c"]);
     serve(&[&local[..], &["dmmul.json", "dmmul.json"]].concat()).fails(65, &["dmmul"]);
+    let meta = ["--meta", "192.0.2.1:7071", "dmmul.json"];
+    serve(&[&local[..], &meta].concat()).fails(64, &["tls://HOST:PORT", "--insecure"]);
+    let asked = ["call", "token", "add", "ada", "--file", "users"];
+    kumi(&asked, folder.path()).ok();
+    let users = ["--tokens", "users", "--meta", "127.0.0.1:1", "dmmul.json"];
+    serve(&[&local[..], &users].concat()).fails(64, &["--trust-meta", "--meta-only"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = taken.local_addr().expect("its address").to_string();
     serve(&["--listen", &at, "dmmul.json"]).fails(73, &["cannot listen at", &at]);

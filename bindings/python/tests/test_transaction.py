@@ -14,7 +14,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Addresses of two servers with the routines."""
     command, folder = call_command(), tmp_path_factory.mktemp("transaction")
     library(folder)
-    with serving(command, folder) as one, serving(command, folder) as two:
+    fetch = ("--peer", "any")
+    with serving(command, folder, *fetch) as one, serving(command, folder, *fetch) as two:
         yield [one, two]
 
 

@@ -91,11 +91,16 @@ pub enum FrameKind {
     Vouch = 24,
     /// The voucher.
     Voucher = 25,
+    /// A server asks its metaserver whether there is a server at an address. From 128 on, so that older metaservers
+    /// skip it.
+    AskAddress = 128,
+    /// The metaserver's answer.
+    AddressState = 129,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 39] = [
+        const ALL: [FrameKind; 41] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -135,6 +140,8 @@ impl FrameKind {
             FrameKind::Release,
             FrameKind::Vouch,
             FrameKind::Voucher,
+            FrameKind::AskAddress,
+            FrameKind::AddressState,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -205,6 +212,8 @@ impl Header {
                 | FrameKind::TicketState
                 | FrameKind::Stop
                 | FrameKind::Ask
+                | FrameKind::AskAddress
+                | FrameKind::AddressState
                 | FrameKind::Leave,
             ) => stream == 0,
             Some(FrameKind::Error | FrameKind::AttemptReport) | None => true,

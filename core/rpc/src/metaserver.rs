@@ -44,6 +44,8 @@ pub enum MetaserverEvent {
     Report(LoadReport),
     /// A server reports the state of a ticket.
     TicketState(Ticket, AttemptState),
+    /// A server asks whether a server is registered that clients reach at this address.
+    AskAddress(String),
     /// A server accepts no new calls.
     Leave,
     /// The other side answers a ping.
@@ -109,6 +111,33 @@ pub struct Metaserver {
     streams: BTreeSet<u32>,
     cutter: FrameCutter,
     out: Vec<u8>,
+}
+
+/// Decodes a frame of a server.
+fn of_server(kind: FrameKind, body: &[u8]) -> Result<MetaserverEvent, ProtocolError> {
+    let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+    Ok(match kind {
+        FrameKind::Register => {
+            MetaserverEvent::Register(ServerRegistration::decode(body).map_err(malformed)?)
+        }
+        FrameKind::Offer => {
+            let (hash, json) = placement::offer(body).map_err(malformed)?;
+            MetaserverEvent::Offer(hash, json)
+        }
+        FrameKind::RunningTickets => {
+            MetaserverEvent::RunningTickets(Ticket::decode_all(body).map_err(malformed)?)
+        }
+        FrameKind::Report => MetaserverEvent::Report(LoadReport::decode(body).map_err(malformed)?),
+        FrameKind::TicketState => {
+            let (ticket, fate) = placement::told(body).map_err(malformed)?;
+            MetaserverEvent::TicketState(ticket, fate)
+        }
+        FrameKind::AskAddress => {
+            MetaserverEvent::AskAddress(placement::address(body).map_err(malformed)?.to_owned())
+        }
+        FrameKind::Leave => MetaserverEvent::Leave,
+        _ => return Err(ProtocolError::Kind(kind as u8)),
+    })
 }
 
 impl Metaserver {
@@ -185,30 +214,12 @@ impl Metaserver {
                 stream,
                 AttemptReport::decode(body).map_err(malformed)?,
             ),
-            FrameKind::Register => {
-                MetaserverEvent::Register(ServerRegistration::decode(body).map_err(malformed)?)
-            }
-            FrameKind::Offer => {
-                let (hash, json) = placement::offer(body).map_err(malformed)?;
-                MetaserverEvent::Offer(hash, json)
-            }
-            FrameKind::RunningTickets => {
-                MetaserverEvent::RunningTickets(Ticket::decode_all(body).map_err(malformed)?)
-            }
-            FrameKind::Report => {
-                MetaserverEvent::Report(LoadReport::decode(body).map_err(malformed)?)
-            }
-            FrameKind::TicketState => {
-                let (ticket, fate) = placement::told(body).map_err(malformed)?;
-                MetaserverEvent::TicketState(ticket, fate)
-            }
-            FrameKind::Leave => MetaserverEvent::Leave,
             FrameKind::Ping => {
                 self.put(FrameKind::Pong, 0, |out| out.extend_from_slice(body));
                 return Ok(None);
             }
             FrameKind::Pong => MetaserverEvent::Pong,
-            _ => return Err(ProtocolError::Kind(kind as u8)),
+            _ => of_server(kind, body)?,
         };
         if matches!(
             kind,
@@ -346,6 +357,13 @@ impl Metaserver {
         self.put(FrameKind::Ask, 0, |out| {
             ticket.encode(out);
             out.push(EXPIRE);
+        });
+    }
+
+    /// Answers whether a server is registered that clients reach at this address.
+    pub fn address_state(&mut self, address: &str, is_known: bool) {
+        self.put(FrameKind::AddressState, 0, |out| {
+            placement::put_address_state(out, address, is_known);
         });
     }
 

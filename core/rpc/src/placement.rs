@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Longest address, name of a server or site, in bytes.
-const MOST_TEXT: usize = 512;
+pub(crate) const MOST_TEXT: usize = 512;
 /// Most input locations in a placement request.
 const MOST_LYING: usize = 32;
 
@@ -436,6 +436,32 @@ impl LoadReport {
         cursor.end()?;
         Ok(LoadReport { load, running, waiting, elsewhere })
     }
+}
+
+/// Decodes an address.
+pub(crate) fn address(bytes: &[u8]) -> Result<&str, DecodeError> {
+    if bytes.is_empty() || bytes.len() > MOST_TEXT {
+        return Err(DecodeError::Name);
+    }
+    let text = core::str::from_utf8(bytes).map_err(|_| DecodeError::Text)?;
+    if text.chars().any(char::is_control) { Err(DecodeError::Name) } else { Ok(text) }
+}
+
+/// Appends an address and whether a server is registered there.
+pub(crate) fn put_address_state(out: &mut Vec<u8>, address: &str, is_known: bool) {
+    out.push(u8::from(is_known));
+    out.extend_from_slice(address.as_bytes());
+}
+
+/// Decodes what [`put_address_state`] has written.
+pub(crate) fn address_state(bytes: &[u8]) -> Result<(&str, bool), DecodeError> {
+    let (state, text) = bytes.split_first().ok_or(DecodeError::Short)?;
+    let is_known = match state {
+        0 => false,
+        1 => true,
+        _ => return Err(DecodeError::Tag),
+    };
+    Ok((address(text)?, is_known))
 }
 
 /// Decodes a ticket and its state.

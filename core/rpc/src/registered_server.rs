@@ -5,8 +5,10 @@ use crate::frame::{self, FrameKind, HEADER, ReadingEnd};
 use crate::hello::ServerHello;
 use crate::message::Failure;
 use crate::metaserver::{FrameCutter, FrameStep};
-use crate::placement::{AttemptState, LoadReport, ServerRegistration, Ticket};
+use crate::placement::{self, AttemptState, LoadReport, ServerRegistration, Ticket};
 use crate::{MOST_REQUEST, ProtocolError};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// An event at the server: a frame of the metaserver.
@@ -22,6 +24,8 @@ pub enum RegisteredServerEvent {
     Ask(Ticket),
     /// Refuse the call of a ticket if it has not arrived yet, and report its state.
     Expire(Ticket),
+    /// Whether a server is registered that clients reach at this address.
+    AddressState(String, bool),
     /// The metaserver closes the connection, for this reason.
     Ended(Failure),
 }
@@ -94,6 +98,14 @@ impl RegisteredServer {
         });
     }
 
+    /// Asks whether a server is registered that clients reach at this address. Older metaservers do not answer, and
+    /// nobody answers for an address that is too long.
+    pub fn ask_address(&mut self, address: &str) {
+        if address.len() <= placement::MOST_TEXT {
+            self.put(FrameKind::AskAddress, |out| out.extend_from_slice(address.as_bytes()));
+        }
+    }
+
     /// Announces that this server accepts no new calls.
     pub fn leave(&mut self) {
         self.put(FrameKind::Leave, |_| {});
@@ -145,6 +157,10 @@ impl RegisteredServer {
                 Some((ticket, [EXPIRE])) => RegisteredServerEvent::Expire(Ticket::decode(ticket)?),
                 _ => RegisteredServerEvent::Ask(Ticket::decode(body)?),
             },
+            FrameKind::AddressState => {
+                let (address, is_known) = placement::address_state(body)?;
+                RegisteredServerEvent::AddressState(address.to_owned(), is_known)
+            }
             FrameKind::Error => RegisteredServerEvent::Ended(Failure::decode(body)?),
             FrameKind::Ping => {
                 self.put(FrameKind::Pong, |out| out.extend_from_slice(body));

@@ -160,6 +160,52 @@ fn a_server_registers() {
 }
 
 #[test]
+fn servers_ask_for_addresses() {
+    let (mut desk, _) = pair();
+    let mut member = RegisteredServer::new();
+    member.ask_address("a:1");
+    member.ask_address(&"a".repeat(513));
+    let bytes = std::mem::take(member.out());
+    assert_eq!(all(&mut desk, &bytes, 5), [MetaserverEvent::AskAddress("a:1".into())]);
+    desk.welcome(&ClientHello::default(), "m");
+    desk.address_state("a:1", true);
+    desk.address_state("b:1", false);
+    let mut input = std::mem::take(desk.out());
+    let mut events = Vec::new();
+    while let Ok(FrameStep::Event(count, event)) = member.step(&input) {
+        input.drain(..count);
+        events.extend(event);
+    }
+    let [known, unknown] = [("a:1", true), ("b:1", false)]
+        .map(|(address, is)| RegisteredServerEvent::AddressState(address.into(), is));
+    assert_eq!(events[1..], [known, unknown]);
+}
+
+#[test]
+fn questions_for_addresses_are_checked() {
+    let frame = |kind: u8, body: &[u8]| {
+        let length = u32::try_from(body.len()).expect("short");
+        [&length.to_le_bytes()[..], &[0, 0, 0, 0, kind, 0, 0, 0], body].concat()
+    };
+    let long = vec![b'a'; 513];
+    for body in [&b""[..], b"a\n:1", b"\xff:1", &long] {
+        let (mut desk, _) = pair();
+        assert!(desk.step(&frame(128, body)).is_err(), "{body:?}");
+        let mut member = RegisteredServer::new();
+        let (mut other, _) = pair();
+        other.welcome(&ClientHello::default(), "m");
+        let hello = std::mem::take(other.out());
+        assert!(matches!(member.step(&hello), Ok(FrameStep::Event(..))));
+        for state in [0, 1] {
+            let answer = frame(129, &[&[state], body].concat());
+            assert!(member.step(&answer).is_err(), "{answer:?}");
+        }
+        assert!(member.step(&frame(129, b"\x02a:1")).is_err());
+        assert!(member.step(&frame(129, b"")).is_err());
+    }
+}
+
+#[test]
 fn a_key_is_registered_and_not_printed() {
     let (mut desk, _) = pair();
     let mut member = RegisteredServer::new();

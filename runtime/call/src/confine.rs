@@ -14,11 +14,11 @@ use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
 use nix::sys::signal::Signal;
 use nix::unistd::{
     AccessFlags, Gid, Uid, User, access, getegid, geteuid, getgrouplist, getppid, setgroups,
-    setresgid, setresuid,
+    setresgid, setresuid, setsid,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::native::{drop_capabilities, mount_writable, mounts_read_only};
+use crate::native::{drop_capabilities, enter_pid_namespace, mount_writable, mounts_read_only};
 
 /// A system user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,12 +106,17 @@ pub fn end_with_server() -> io::Result<()> {
 /// Folders that a sandboxed routine has to itself while its process lives.
 const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// Moves this process to namespaces of its own: no network, no shared IPC. Its files become read-only, except
-/// empty folders of its own. Needed files that these folders cover are shown in them.
-fn enclose(needed: &[PathBuf], files: Option<&Path>) -> Result<(), String> {
+/// Most files in each of these folders.
+const SCRATCH_FILES: u32 = 65_536;
+
+/// Moves this process to namespaces and a session of its own: no network, no shared IPC, no processes but its own. Its
+/// files become read-only, except empty folders of its own, which hold `room` bytes together. Needed files that these
+/// folders cover are shown in them.
+fn enclose(needed: &[PathBuf], files: Option<&Path>, room: u64) -> Result<(), String> {
     let apart = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWUTS;
     let failed = |what: &str, why: &dyn fmt::Display| {
         format!(
@@ -133,13 +138,21 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>) -> Result<(), String> {
             std::fs::write(&path, line).map_err(|error| failed(&path, &error))?;
         }
     }
+    enter_pid_namespace().map_err(|error| failed("processes of its own", &error))?;
+    // Without the server's terminal: a routine could type into it.
+    setsid().map_err(|errno| failed("a session of its own", &errno))?;
     mounts_read_only().map_err(|error| failed("read-only files", &error))?;
+    // The old one shows the processes of the machine.
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
+    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>)
+        .map_err(|errno| failed("a /proc of its own", &errno))?;
     let covered = CoveredPaths::among(needed);
     let files = files.map(|folder| (folder, std::fs::File::open(folder)));
+    let each = room / SCRATCH.len() as u64;
+    let open = format!("mode=1777,size={each},nr_inodes={SCRATCH_FILES}");
     for folder in SCRATCH.iter().filter(|folder| Path::new(folder).is_dir()) {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        let open = Some("mode=1777");
-        mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, open)
+        mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, Some(open.as_str()))
             .map_err(|errno| failed(folder, &errno))?;
     }
     covered.show().map_err(|error| failed("what is needed below /tmp", &error))?;
@@ -233,7 +246,7 @@ fn is_scratch(folder: &Path) -> bool {
 
 /// Gives up all rights that a routine does not need. Must run before any of the routine's code is opened. A
 /// sandbox shows `needed` files also inside its empty folders, and may write to `files`, the folder of the
-/// calls' files.
+/// calls' files. Its temporary folders hold `room` bytes together.
 ///
 /// # Errors
 /// An error message.
@@ -242,11 +255,13 @@ pub fn confine(
     sandbox: bool,
     needed: &[PathBuf],
     files: Option<&Path>,
+    room: u64,
 ) -> Result<(), String> {
-    let server = getppid();
     if sandbox {
-        enclose(needed, files)?;
+        enclose(needed, files, room)?;
     }
+    // In a sandbox its init, which ends with the server.
+    let server = getppid();
     if let Some(run_as) = run_as {
         run_as
             .become_it()

@@ -4,6 +4,7 @@
 //! See docs/guide/calling.md.
 #![deny(unsafe_code)]
 
+mod address;
 mod callback;
 mod cluster;
 mod confine;
@@ -15,6 +16,7 @@ mod lent;
 mod native;
 mod nearby;
 mod pass;
+mod random;
 mod server_channel;
 mod signed;
 mod slot_protocol;

@@ -6,8 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
 use kumi_rpc::{SigningKey, Ticket};
 
@@ -27,9 +26,7 @@ const MOST_USED: usize = 65_536;
 /// # Errors
 /// The system has no random bytes.
 pub fn key() -> io::Result<SigningKey> {
-    let mut random = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut random)?;
-    Ok(SigningKey(random))
+    crate::random::bytes().map(SigningKey)
 }
 
 /// Content of a pass.

@@ -28,15 +28,12 @@ use crate::slot_protocol::{Order, Reply, Setup};
 pub use crate::cluster::RankLibrary;
 pub use crate::layout::Slot;
 pub use crate::native::{
-    Arena, CallbackResult, ClientFunction, Hosted, Linked, main, parallel_main,
+    Arena, CallbackResult, ClientFunction, Hosted, Linked, main, parallel_main, run,
 };
 pub use check::check;
 
-/// Runs until the server closes the socket, which is this process's standard input.
-///
-/// # Errors
-/// The socket fails, or this version does not know an order.
-pub fn run() -> io::Result<()> {
+/// [`run`], whose caller has promised what it wants.
+pub(crate) fn run_bound() -> io::Result<()> {
     run_with(&|interface, _, setup| {
         let loaded = Routine::load(interface, &setup.libraries);
         loaded.map(Runner::Bound).map_err(|error| error.to_string())
@@ -189,7 +186,8 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Vec<Runner<'a>>, Setup), 
     }
     setup.job_listener = job_listener_before_user_change(&setup);
     let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
-    confine(setup.run_as.as_ref(), setup.sandbox, &needed, setup.scratch.as_deref())?;
+    let scratch = setup.scratch.as_deref();
+    confine(setup.run_as.as_ref(), setup.sandbox, &needed, scratch, setup.room)?;
     let each = interfaces.iter().zip(&setup.interfaces);
     let routines: Result<Vec<Runner<'a>>, String> =
         each.map(|(interface, json)| load(interface, json, &setup)).collect();

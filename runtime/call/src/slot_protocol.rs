@@ -33,6 +33,9 @@ pub struct Setup {
     pub run_as: Option<RunAs>,
     /// Whether it runs in a sandbox.
     pub sandbox: bool,
+    /// Bytes that the temporary folders of a sandbox hold together.
+    #[serde(default)]
+    pub room: u64,
     /// Most open files; the server's own limit is higher.
     pub files: u64,
     /// The arena that is the mailbox for short calls.

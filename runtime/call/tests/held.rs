@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{TestServer, config, eventually, served};
-use kumi_call::server::Config;
+use kumi_call::server::{Config, Peers};
 use kumi_call::{Arg, Array, CallError, Client, HeldNames, RemoteArray, Traffic};
 use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult};
 
@@ -153,7 +153,8 @@ fn refused(client: &Client, x: Arg<'_>) -> CallError {
 
 #[test]
 fn strange_wishes_are_refused_and_cost_nothing() {
-    let (server, traffic) = counted(|config| config.peers = Some(vec!["127.0.0.1:1".to_owned()]));
+    let (server, traffic) =
+        counted(|config| config.peers = Peers::Listed(vec!["127.0.0.1:1".to_owned()]));
     let client = server.client();
     let mut names = names();
     let (known, unknown, own) = (names.fresh(), names.fresh(), names.fresh());

@@ -1,6 +1,8 @@
 //! A metaserver with users: their access to calls and registration, and the information that servers get.
 #![forbid(unsafe_code)]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
 #[path = "common/grid.rs"]
 mod grid;
@@ -10,12 +12,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use authority::Authority;
 use common::{Gate, TestServer, served};
 use grid::{Meta, config, meta, meta_at, shown_state};
-use kumi_call::server::{self, Membership};
+use kumi_call::server::{self, Listener, Membership, Registry, ServeError};
 use kumi_call::users::{NewToken, Users, add, revoke};
-use kumi_call::{CallError, Client, Grid, GridCall, Options, Tls};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use kumi_call::{CallError, Client, Grid, GridCall, Options};
 
 /// A metaserver with users, and their file.
 struct MetaWithUsers {
@@ -268,6 +270,7 @@ fn a_server_with_users_of_its_own_takes_those_who_are_both() {
     token(&own, "ada", Some("noop"));
     let mut guarded = fixture.member("a", 1);
     guarded.users = Some(Arc::new(Users::open(&own).expect("users")));
+    guarded.membership.iter_mut().for_each(|membership| membership.vouches = true);
     let _server = fixture.serve(guarded);
     let ada = fixture.grid(&fixture.user("ada")).expect("a connection");
     let bob = fixture.grid(&fixture.user("bob")).expect("a connection");
@@ -278,22 +281,103 @@ fn a_server_with_users_of_its_own_takes_those_who_are_both() {
     assert!(nobody.to_string().contains("`bob` is not a user of this server"), "{nobody}");
 }
 
+/// A metaserver that names a server without TLS gets neither arrays nor pass out of a client's encrypted way.
+#[test]
+fn who_calls_by_tls_is_not_led_to_a_server_without() {
+    let authority = Authority::new();
+    let fixture = MetaWithUsers::with(|config| config.tls = Some(authority.server("127.0.0.1")));
+    let at = format!("tls://{}", fixture.meta.address);
+    let ca = Some(authority.file());
+    let options = Options { token: fixture.user("ada"), ca: ca.clone(), ..Options::default() };
+    let grid = Grid::connect(&at, &options).expect("a connection");
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let path = fixture.folder.path().join("trap");
+    let unix = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    tcp.set_nonblocking(true).expect("it does not wait");
+    unix.set_nonblocking(true).expect("it does not wait");
+    let traps = [
+        tcp.local_addr().expect("its address").to_string(),
+        format!("kumi://{}", tcp.local_addr().expect("its address")),
+        format!("unix:{}", path.display()),
+    ];
+    for (number, trap) in traps.into_iter().enumerate() {
+        let mut liar = fixture.member(&format!("liar {number}"), 1);
+        if let Some(membership) = &mut liar.membership {
+            membership.metaservers = vec![at.clone()];
+            (membership.ca, membership.address) = (ca.clone(), trap.clone());
+        }
+        let server = served(liar);
+        let up = |count: usize| {
+            let state = grid.status().expect("the state");
+            state.servers.iter().filter(|server| server.state == "up").count() == count
+        };
+        fixture.until("a server", || up(1));
+        let error = grid.call("noop", vec![]).expect_err("it is led astray");
+        assert!(error.has_not_run() && error.to_string().contains(&trap), "{error}");
+        assert!(error.to_string().contains("no secure connection"), "{error}");
+        let later = grid.call_async("noop", vec![], None).expect("it begins").wait(&|| false);
+        let error = later.expect_err("it is led astray");
+        assert!(error.to_string().contains("no secure connection"), "{error}");
+        drop(server);
+        fixture.until("no server", || up(0));
+    }
+    assert!(tcp.accept().is_err() && unix.accept().is_err(), "nobody came to the traps");
+}
+
+/// The error with which a server ends that is told to stop at once.
+fn ended(config: server::Config) -> Option<ServeError> {
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
+    server::serve(config, Registry::default(), listener, async {}).err()
+}
+
+/// Whoever reads the key of a server's passes can call as any user.
+#[test]
+fn the_key_of_passes_is_not_sent_in_clear() {
+    let member = |metaservers: &[&str], insecure: bool| {
+        let mut config = common::config();
+        let metaservers = metaservers.iter().copied().map(str::to_owned).collect();
+        config.membership = Some(Membership { metaservers, insecure, ..Membership::default() });
+        config
+    };
+    // An address of documentation, at which nobody is.
+    let private = ["127.0.0.1:1", "unix:/nowhere", "tls://192.0.2.1:7071"];
+    assert!(ended(member(&private, false)).is_none());
+    for open in ["192.0.2.1:7071", "kumi://192.0.2.1:7071", "meta.example:7071"] {
+        let refused = ended(member(&[private[2], open], false));
+        let refused = refused.expect("it does not serve");
+        assert!(matches!(&refused, ServeError::ClearMetaserver { address } if address == open));
+        assert!(refused.to_string().contains("--insecure"), "{refused}");
+    }
+    assert!(ended(member(&["192.0.2.1:7071"], true)).is_none());
+}
+
+#[test]
+fn a_metaserver_vouches_for_users_of_a_server_only_if_its_owner_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = folder.path().join("own.toml");
+    token(&own, "ada", None);
+    let member = |vouches: bool, only_sent: bool| {
+        let mut config = common::config();
+        config.users = Some(Arc::new(Users::open(&own).expect("users")));
+        config.only_sent = only_sent;
+        let metaservers = vec!["127.0.0.1:1".to_owned()];
+        config.membership = Some(Membership { metaservers, vouches, ..Membership::default() });
+        config
+    };
+    let refused = ended(member(false, false)).expect("it does not serve");
+    assert!(matches!(refused, ServeError::Vouching), "{refused}");
+    assert!(refused.to_string().contains("--trust-meta"), "{refused}");
+    assert!(ended(member(true, false)).is_none() && ended(member(false, true)).is_none());
+    let alone = server::Config { membership: None, ..member(false, false) };
+    assert!(ended(alone).is_none(), "its own users show it their tokens");
+}
+
 #[test]
 fn metaserver_and_servers_speak_tls() {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    let key = KeyPair::generate().expect("a key");
-    let certificate = params.self_signed(&key).expect("a certificate");
-    let issuer = Issuer::new(params, key);
-    let tls = || {
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
-        let key = KeyPair::generate().expect("a key");
-        let own = params.signed_by(&key, &issuer).expect("a certificate");
-        Tls::of(&own.pem(), &key.serialize_pem()).expect("they fit")
-    };
+    let authority = Authority::new();
+    let tls = || authority.server("127.0.0.1");
     let fixture = MetaWithUsers::with(|config| config.tls = Some(tls()));
-    let ca = fixture.folder.path().join("ca.pem");
-    std::fs::write(&ca, certificate.pem()).expect("written");
+    let ca = authority.file();
     let at = format!("tls://{}", fixture.meta.address);
     let options =
         Options { token: fixture.user("ada"), ca: Some(ca.clone()), ..Options::default() };

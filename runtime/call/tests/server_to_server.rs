@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use authority::Authority;
 use common::{TestServer, config, eventually, served};
-use kumi_call::server::{Config, RefusalCounters};
+use kumi_call::server::{Config, Peers, RefusalCounters};
 use kumi_call::transaction::{Report, RunOptions, Transaction};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{Arg, CallError, Client, HeldNames, Options, RemoteArray, Traffic};
@@ -149,7 +149,7 @@ fn servers_that_want_tokens_give_arrays_for_vouchers() {
     all.went_straight(&report);
     // A server that reaches only some servers says so too.
     let all = two(None, |config| {
-        (config.users, config.peers) = (fixture.users(), Some(Vec::new()));
+        (config.users, config.peers) = (fixture.users(), Peers::Listed(Vec::new()));
     });
     let report = all.run(&token, None);
     all.was_helped(&report, "from which this server does not fetch");

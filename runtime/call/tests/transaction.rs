@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{TestServer, config, eventually, served};
 use kumi_call::Traffic;
-use kumi_call::server::Config;
+use kumi_call::server::{Config, Peers};
 use kumi_call::transaction::{MovedBytes, RunOptions, Transaction, TransactionError, TxArg};
 use kumi_idl::Order;
 
@@ -329,7 +329,7 @@ fn a_cancelled_transaction_starts_nothing_more() {
 
 #[test]
 fn servers_that_do_not_reach_each_other_are_helped_by_the_client() {
-    let all = servers(2, |config| config.peers = Some(vec![]));
+    let all = servers(2, |config| config.peers = Peers::Listed(vec![]));
     let mut sum = vec![1.0; N];
     let mut tx = Transaction::new();
     let (n, x, y) = (N as i32, tx.intermediate(), tx.intermediate());

@@ -16,7 +16,6 @@ mod placement_queue;
 pub(super) mod routed_call;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,9 +66,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A random number that nobody can guess.
-fn random() -> u64 {
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
+/// A random number that nobody can guess: who knows it could claim this client's calls.
+fn random_key() -> Result<u64, CallError> {
+    let bytes = crate::random::bytes()
+        .map_err(|error| CallError::Server(format!("the system has no random bytes: {error}")))?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// Connects to a metaserver, or to the leader that it names.
@@ -103,7 +104,7 @@ impl Grid {
             options: options.clone(),
             meta: Mutex::new((None, 0)),
             servers: Mutex::default(),
-            key: random(),
+            key: random_key()?,
             calls: AtomicU64::new(0),
             reports: Mutex::default(),
             waiting: Mutex::default(),

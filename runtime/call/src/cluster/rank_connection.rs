@@ -4,7 +4,6 @@
 //! hash of their role and all these bytes. Afterwards a message is its length in 4 bytes and its content.
 //! Bytes of arguments have no length, because both ends know it.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -30,9 +29,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// The system has no random bytes.
 pub fn random() -> io::Result<Key> {
-    let mut bytes = Key::default();
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
+    crate::random::bytes()
 }
 
 /// The proof that `role` knows the key. Hashes compare in constant time.

@@ -53,10 +53,7 @@ impl HeldNames {
     /// # Errors
     /// The system has no random bytes.
     pub fn new() -> io::Result<HeldNames> {
-        use std::io::Read as _;
-        let mut secret = [0; 16];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
-        Ok(HeldNames { secret, next: 0 })
+        Ok(HeldNames { secret: crate::random::bytes()?, next: 0 })
     }
 
     /// A new name.

@@ -253,6 +253,10 @@ impl Connection {
             (MetaserverEvent::TicketState(ticket, fate), Some(id)) => {
                 self.dispatcher.borrow_mut().told(id, ticket, fate);
             }
+            (MetaserverEvent::AskAddress(address), Some(_)) => {
+                let is_known = self.dispatcher.borrow().has_server_at(&address);
+                self.peer.tell(|rpc| rpc.address_state(&address, is_known));
+            }
             (MetaserverEvent::Leave, Some(id)) => self.dispatcher.borrow_mut().withdraw(id),
             (MetaserverEvent::Pong, Some(id)) => self.dispatcher.borrow_mut().heard(id),
             (MetaserverEvent::RunningTickets(tickets), None) => self.holds(&tickets),

@@ -12,6 +12,24 @@ use super::Arena;
 use super::closure::{self, Closures};
 use crate::layout::Slot;
 
+/// Runs a slot until the server closes the socket, which is this process's standard input.
+///
+/// ```compile_fail,E0133
+/// fn slot() -> std::io::Result<()> {
+///     kumi_call::slot::run()
+/// }
+/// ```
+///
+/// # Safety
+/// Whoever writes to the socket has this process open libraries and call their functions. So the descriptions that
+/// arrive must fit the libraries that they name, and nothing else of this process may use what these touch.
+///
+/// # Errors
+/// The socket fails, or this version does not know an order.
+pub unsafe fn run() -> std::io::Result<()> {
+    crate::slot::run_bound()
+}
+
 /// Why a routine cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LoadError {

@@ -12,6 +12,7 @@ mod linked;
 mod mailbox;
 mod nontemporal;
 mod output;
+mod pid_namespace;
 mod process;
 mod sandbox;
 mod socket;
@@ -23,14 +24,17 @@ pub use closure::{open_callback_channel, routine_runs};
 pub(crate) use copy::{append, length_of, put, room_of};
 pub use hosted::{CallbackResult, ClientFunction};
 pub(crate) use library::check;
-pub use library::{LoadError, Routine};
+pub use library::{LoadError, Routine, run};
 pub use linked::{Hosted, Linked, main, parallel_main};
 pub(crate) use linked::{LinkedRoutine, Runner};
 pub(crate) use mailbox::{Mailbox, SpinPolicy};
 pub(crate) use output::{flush, print_by_lines};
+pub(crate) use pid_namespace::enter_pid_namespace;
 pub(crate) use process::{end_now, end_with_parent, exits_fail, leaves};
 pub(crate) use sandbox::{drop_capabilities, mount_writable, mounts_read_only};
+#[cfg(test)]
+pub(crate) use socket::open_process;
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
-pub(crate) use socket::{begins_with, watch};
+pub(crate) use socket::{begins_with, peer_process, watch};
 
 pub(crate) use socket::{read, read_with, write, write_with};

@@ -193,3 +193,49 @@ pub(crate) fn begins_with(socket: &OwnedFd, first: u8) -> io::Result<bool> {
     let count = nix::sys::socket::recv(socket.as_raw_fd(), &mut byte, flags)?;
     Ok(count == 1 && byte[0] == first)
 }
+
+/// A handle of the process that has connected a Unix socket. Its number alone may be another process's by now.
+///
+/// Before Linux 6.5 the handle is opened by the number. A process that has ended before that could have left it to
+/// another.
+///
+/// # Errors
+/// An error of the system; the process has ended.
+pub(crate) fn peer_process(socket: BorrowedFd<'_>, number: libc::pid_t) -> io::Result<OwnedFd> {
+    let mut raw: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the place for the descriptor and its length are this function's own.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut raw).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENOPROTOOPT) {
+            return Err(error);
+        }
+        return open_process(number);
+    }
+    // SAFETY: the kernel has just made this descriptor for this process, nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// A handle of the process with this number.
+///
+/// # Errors
+/// An error of the system; there is no such process.
+pub(crate) fn open_process(number: libc::pid_t) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes numbers only.
+    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let raw = RawFd::try_from(raw).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just made this descriptor for this process, nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Shared;
 use super::load::{Load, speed};
 use super::tickets::StopAction;
+use crate::address;
 use crate::socket::{Socket, connect};
 
 /// The metaservers of a server, and its identity there.
@@ -34,6 +35,19 @@ pub struct Membership {
     /// For metaservers at `tls://`: a PEM file with the certificates of the only trusted authorities. `None`:
     /// the authorities that the system trusts.
     pub ca: Option<PathBuf>,
+    /// Whether the metaserver says who calls, also where the server has users of its own. Whoever holds the
+    /// metaserver can then call as each of them.
+    pub vouches: bool,
+    /// Whether token and key of passes may cross the network in clear.
+    pub insecure: bool,
+}
+
+impl Membership {
+    /// The first metaserver to which token and key would go in clear over a network.
+    #[must_use]
+    pub fn in_clear(&self) -> Option<&str> {
+        self.metaservers.iter().map(String::as_str).find(|address| !address::is_private(address))
+    }
 }
 
 impl fmt::Debug for Membership {
@@ -44,6 +58,8 @@ impl fmt::Debug for Membership {
             .field("address", &self.address)
             .field("site", &self.site)
             .field("ca", &self.ca)
+            .field("vouches", &self.vouches)
+            .field("insecure", &self.insecure)
             .finish_non_exhaustive()
     }
 }
@@ -75,6 +91,7 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 heard: Instant::now(),
             };
             let attended = attendance.attend(address, &mut news, speed).await;
+            shared.known_servers.end();
             shared.leave.attends.set(false);
             match attended {
                 Ok(()) => tracing::info!(address, "the metaserver closed the connection"),
@@ -121,6 +138,7 @@ impl MetaserverSession<'_> {
         while news.try_recv().is_ok() {}
         self.register(speed)?;
         let mut input = Vec::with_capacity(4096);
+        let mut questions = self.shared.known_servers.begin();
         let mut leaving = self.shared.leave.begun.subscribe();
         let mut stays = true;
         loop {
@@ -140,6 +158,7 @@ impl MetaserverSession<'_> {
                 reported = news.recv() => if let Some((ticket, fate)) = reported {
                     self.member.report_attempt(ticket, fate);
                 },
+                Some(address) = questions.recv() => self.member.ask_address(&address),
                 _ = leaving.wait_for(|leaving| *leaving), if stays => {
                     stays = false;
                     self.member.leave();
@@ -243,6 +262,9 @@ impl MetaserverSession<'_> {
                 self.member.report_attempt(ticket, self.shared.tickets.fate(ticket));
             }
             RegisteredServerEvent::Expire(ticket) => self.shared.tickets.expire(ticket),
+            RegisteredServerEvent::AddressState(address, is_known) => {
+                self.shared.known_servers.answered(address, is_known);
+            }
             RegisteredServerEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
         }
         Ok(())

@@ -11,7 +11,7 @@ mod slots;
 
 use access::{handshake_limit, local_peer, owner, tickets};
 use files::{folder_removal, scratch};
-use memory::{arenas, fetch_connection, gather, held_results};
+use memory::{arenas, fetch_connection, gather, held_results, peers};
 use routines::{loadable, program, registry};
 use slots::{callback_requests, process, slot_channel};
 
@@ -40,6 +40,7 @@ pub(crate) use handshake_limit::{HandshakeLimit, HandshakePermit, evicted};
 pub use loadable::{LibraryCheck, Unloadable};
 pub use member::Membership;
 pub(crate) use owner::refused;
+pub use peers::Peers;
 pub use program::Program;
 pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
@@ -101,8 +102,8 @@ pub struct Config {
     pub held_time: Duration,
     /// How long arrays are held after their client's connection is lost.
     pub held_grace: Duration,
-    /// Servers from which this server may fetch arrays. `None`: any.
-    pub peers: Option<Vec<String>>,
+    /// Servers from which this server may fetch arrays.
+    pub peers: Peers,
     /// For fetches from servers at `tls://`: a PEM file with the certificates of the only trusted
     /// authorities. `None`: the authorities that the system trusts.
     pub peer_ca: Option<PathBuf>,
@@ -149,12 +150,27 @@ impl Config {
             held_bytes: memory / 4,
             held_time: Duration::from_secs(3600),
             held_grace: Duration::from_secs(30),
-            peers: None,
+            peers: Peers::default(),
             peer_ca: None,
             traffic: Arc::default(),
             only_sent: false,
             share_memory: true,
         }
+    }
+
+    /// Refuses a registration that tells or permits more than the owner has said.
+    ///
+    /// # Errors
+    /// [`ServeError::ClearMetaserver`] and [`ServeError::Vouching`].
+    pub fn check(&self) -> Result<(), ServeError> {
+        let Some(membership) = &self.membership else { return Ok(()) };
+        if let Some(address) = membership.in_clear().filter(|_| !membership.insecure) {
+            return Err(ServeError::ClearMetaserver { address: address.to_owned() });
+        }
+        if self.users.is_some() && !(membership.vouches || self.only_sent) {
+            return Err(ServeError::Vouching);
+        }
+        Ok(())
     }
 }
 
@@ -178,6 +194,21 @@ pub enum ServeError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The key of passes would cross a network in clear.
+    #[error(
+        "--meta {address}: token and key of this server would cross the network in clear, and whoever reads the key \
+         can call as any user; give the metaserver as tls://HOST:PORT, or give --insecure as well"
+    )]
+    ClearMetaserver {
+        /// The metaserver's address.
+        address: String,
+    },
+    /// A metaserver would say who of the server's own users calls, and nobody has permitted that.
+    #[error(
+        "--tokens with --meta: the metaserver says who calls, so whoever holds it can call as each user of the file; \
+         give --trust-meta or --meta-only as well if it may"
+    )]
+    Vouching,
     /// The runtime or a listener failed.
     #[error("the server cannot go on: {0}")]
     System(#[from] io::Error),
@@ -267,6 +298,8 @@ struct Shared {
     held_changed: Notify,
     /// Permits for fetches from other servers.
     fetches: Semaphore,
+    /// The servers that the metaserver knows.
+    known_servers: peers::KnownServers,
     trusted_authorities: fetch_connection::TrustedAuthorities,
     /// It listens on a Unix socket.
     local: bool,
@@ -291,7 +324,8 @@ const FETCHES: usize = 64;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The registration settings, with the address for clients.
-fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Membership>> {
+fn membership(config: &Config, listener: &Listener) -> Result<Option<Membership>, ServeError> {
+    config.check()?;
     let Some(mut membership) = config.membership.clone() else { return Ok(None) };
     if membership.address.is_empty()
         && let Some(address) = listener.address()?
@@ -308,7 +342,7 @@ fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Members
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
 /// # Errors
-/// The runtime or a listener fails.
+/// The registration is unsafe, or the runtime or a listener fails.
 pub fn serve(
     config: Config,
     registry: Registry,
@@ -342,6 +376,7 @@ pub fn serve(
         held,
         held_changed: Notify::new(),
         fetches: Semaphore::new(FETCHES),
+        known_servers: peers::KnownServers::default(),
         trusted_authorities: fetch_connection::TrustedAuthorities::default(),
         local: matches!(listener, Listener::Unix(_)),
         nearby: nearby.as_ref().map(|(secret, _)| *secret),

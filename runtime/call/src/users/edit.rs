@@ -1,7 +1,7 @@
 //! Atomic changes of the user file, under a lock.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -115,10 +115,7 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
     check_name(&new.user).map_err(UsersError::Request)?;
     let mut lock = locked(path, true)?;
     let mut content = content(path, &mut lock)?;
-    let mut random = [0; 32];
-    File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut random))
-        .map_err(failed("read", Path::new("/dev/urandom")))?;
+    let random = crate::random::bytes().map_err(UsersError::Random)?;
     let token = format!("{PREFIX}{}", blake3::Hash::from_bytes(random).to_hex());
     let entry = match content.users.iter_mut().position(|entry| entry.name == new.user) {
         Some(index) => &mut content.users[index],

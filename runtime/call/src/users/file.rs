@@ -50,6 +50,9 @@ pub enum UsersError {
     /// The requested change is impossible.
     #[error("{0}")]
     Request(String),
+    /// There is no token without random bytes.
+    #[error("the system has no random bytes for a token: {0}")]
+    Random(io::Error),
 }
 
 /// Content of the file.

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kumi_call::meta::{self, ServerState, State};
-use kumi_call::server::{Config, Listener, Membership, Registry};
+use kumi_call::server::{Config, Listener, Membership, Peers, Registry};
 use kumi_call::{Client, Grid, Options};
 use tokio::sync::oneshot;
 
@@ -93,6 +93,7 @@ impl Meta {
         let mut config = crate::common::config();
         config.name = name.to_owned();
         config.slots = slots;
+        config.peers = Peers::default();
         config.membership = Some(Membership {
             metaservers: vec![self.address.to_string()],
             ..Membership::default()

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kumi_call::server::{Config, Listener, Registry, serve};
+use kumi_call::server::{Config, Listener, Peers, Registry, serve};
 use kumi_call::{Arg, Client, Options};
 use kumi_idl::{Dimension, Element, Expr, Interface, Language, Mode, Order, Param, Target, Type};
 use tokio::sync::oneshot;
@@ -236,6 +236,7 @@ pub struct TestServer {
 pub fn config() -> Config {
     let mut config = Config::new(PathBuf::from(env!("CARGO_BIN_EXE_kumi-call-slot")));
     config.slots = 2;
+    config.peers = Peers::Any;
     config
 }
 

@@ -106,6 +106,7 @@ pub fn serve_exit_code(error: &ServeError) -> ExitCode {
             io::ErrorKind::AddrInUse => ExitCode::Exists,
             _ => ExitCode::MachineLimits,
         },
+        ServeError::ClearMetaserver { .. } | ServeError::Vouching => ExitCode::Usage,
         ServeError::System(_) => ExitCode::MachineLimits,
     }
 }
@@ -132,6 +133,7 @@ pub fn users_exit_code(error: &UsersError) -> ExitCode {
         UsersError::File { source, .. } => unreadable(source),
         UsersError::Writable(_) | UsersError::Content { .. } => ExitCode::BadConfig,
         UsersError::Request(_) => ExitCode::Usage,
+        UsersError::Random(_) => ExitCode::MachineLimits,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{cluster, output, parse};
 use clap::Args;
 use kumi_call::Authorities;
 use kumi_call::server::{
-    Config, Jobs, LibraryCheck, Listener, Membership, Registry, Unloadable, serve,
+    Config, Jobs, LibraryCheck, Listener, Membership, Peers, Registry, Unloadable, serve,
 };
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -39,6 +39,10 @@ pub struct ServeArgs {
     /// Listen on an address that other machines reach, even without authentication or encryption
     #[arg(long)]
     pub insecure_listen: bool,
+    /// As --insecure-listen, and register at metaservers of other machines without encryption: whoever listens
+    /// on the way can then call as any user
+    #[arg(long)]
+    pub insecure: bool,
     #[command(flatten)]
     pub guard: GuardArgs,
     /// Run routines in a sandbox: without network and capabilities, and with read-only files except for empty
@@ -91,6 +95,9 @@ pub struct ServeArgs {
     /// Accept only calls that the metaserver has sent
     #[arg(long, requires = "meta")]
     pub meta_only: bool,
+    /// With --tokens: let the metaserver say which user calls. Whoever holds it can then call as each of them
+    #[arg(long, requires = "meta")]
+    pub trust_meta: bool,
     /// Address for clients [default: that of --listen, as the metaserver sees this machine]
     #[arg(long, value_name = "ADDR", requires = "meta")]
     pub advertise: Option<String>,
@@ -108,8 +115,8 @@ pub struct ServeArgs {
     /// processor of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
-    /// Server from which results may be fetched for calls, as HOST:PORT or tls://HOST:PORT; repeatable
-    /// [default: any]
+    /// Server from which results may be fetched for calls, as HOST:PORT or tls://HOST:PORT, or `any`; repeatable
+    /// [default: those of the metaserver]
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<String>,
     /// For fetches from servers at tls://HOST:PORT: PEM file with the trusted authorities [default: that of
@@ -142,13 +149,13 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         let text = "no routine is described in what was given: there is nothing to serve";
         return Err(Error::Usage(text.to_owned()));
     }
+    let mut config = config(args)?;
+    config.check()?;
     let listener = listen(args)?;
     let address = listener.address().ok().flatten();
-    let mut config = config(args)?;
     config.jobs = Some(jobs(args, cluster)?);
-    config.users = args.guard.users()?;
     config.tls = args.guard.tls(cluster, address)?;
-    (config.sandbox, config.only_sent) = (args.sandbox, args.meta_only);
+    config.sandbox = args.sandbox;
     config.share_memory = !args.no_shared_memory;
     let at = match address {
         Some(address) if config.tls.is_some() => format!("tls://{address}"),
@@ -201,6 +208,7 @@ fn jobs(args: &ServeArgs, cluster: &str) -> Result<Jobs, Error> {
 
 fn config(args: &ServeArgs) -> Result<Config, Error> {
     let mut config = Config::new(cluster::beside("kumi-call-slot")?);
+    (config.users, config.only_sent) = (args.guard.users()?, args.meta_only);
     if let Some(slots) = args.slots {
         config.slots = slots as usize;
     }
@@ -222,7 +230,11 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.held_bytes = mib << 20;
     }
     config.held_time = args.held_time;
-    config.peers = (!args.peer.is_empty()).then(|| args.peer.clone());
+    config.peers = match args.peer.as_slice() {
+        [] => Peers::OfMetaserver,
+        peers if peers.iter().any(|peer| peer == "any") => Peers::Any,
+        peers => Peers::Listed(peers.to_vec()),
+    };
     if let Some(file) = &args.peer_ca {
         // Checked now, so that errors show at the start.
         Authorities::load(Some(file))?;
@@ -237,6 +249,8 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
             site: args.site.clone().unwrap_or_default(),
             token: token(args.meta_token_file.as_deref())?,
             ca: args.meta_ca.clone(),
+            vouches: args.trust_meta,
+            insecure: args.insecure,
         });
     }
     Ok(config)
@@ -258,13 +272,6 @@ fn absolute(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-/// Whether only this machine reaches the address.
-fn is_here(address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 fn listen(args: &ServeArgs) -> Result<Listener, Error> {
     if let Some(path) = args.listen.strip_prefix("unix:") {
         return Ok(Listener::unix(Path::new(path))?);
@@ -273,12 +280,11 @@ fn listen(args: &ServeArgs) -> Result<Listener, Error> {
     let found: Vec<SocketAddr> =
         args.listen.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
     let address = found.first().ok_or_else(|| wrong("this host has no address".to_owned()))?;
-    // Passes are only as safe as the connection on which their key goes to the metaserver.
-    let is_safe =
-        |meta: &String| meta.starts_with("tls://") || meta.starts_with("unix:") || is_here(meta);
-    if let Some(why) = args.guard.gap(args.meta_only && args.meta.iter().all(is_safe))
+    // Passes are only as safe as the connection on which their key goes to the metaserver; without --insecure that
+    // connection was checked.
+    if let Some(why) = args.guard.gap(args.meta_only)
         && !address.ip().is_loopback()
-        && !args.insecure_listen
+        && !(args.insecure_listen || args.insecure)
     {
         return Err(wrong(format!(
             "other machines reach this address, and {why}; give --tokens and --tls-cert and --tls-key (or \

@@ -15,6 +15,10 @@ const WATCH: Duration = Duration::from_millis(250);
 /// Pause between two connection attempts, so that a metaserver that is not the leader is asked rarely.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Why a server without TLS gets nothing.
+const DOWNGRADE: &str = "the metaserver was given as tls://, and the server that it names is not; have the server encrypt \
+                         (--tls-cert and --tls-key, or --tls-cluster)";
+
 /// An event for the listener.
 #[derive(Debug)]
 pub enum PlacementEvent {
@@ -182,7 +186,18 @@ fn find(inner: &Arc<Inner>, tell: &impl Fn(PlacementEvent) -> bool) -> Option<Cl
 
 impl Inner {
     /// A new connection to the server of a place. The server sees the metaserver's pass, never the token.
+    ///
+    /// # Errors
+    /// [`CallError`]; [`CallError::Tls`] without any connection if a metaserver is given by `tls://` and the server is
+    /// not: arrays and pass would leave the encrypted way because a metaserver says so.
     pub(super) fn connect_server(&self, placed: &Placement) -> Result<Client, CallError> {
+        let is_encrypted = |address: &String| crate::address::is_encrypted(address);
+        if self.addresses.iter().any(is_encrypted) && !is_encrypted(&placed.address) {
+            return Err(CallError::Tls {
+                address: placed.address.clone(),
+                text: DOWNGRADE.to_owned(),
+            });
+        }
         let options = super::Options { token: placed.pass.clone(), ..self.options.clone() };
         Client::connect(&placed.address, &options)
     }

@@ -60,6 +60,11 @@ impl Member {
 }
 
 impl Dispatcher {
+    /// Whether a server is registered that clients reach at this address. One that is away counts until it is lost.
+    pub fn has_server_at(&self, address: &str) -> bool {
+        self.members.values().any(|member| !member.lost && member.address == address)
+    }
+
     /// A server registers, for the first time or again.
     pub fn register(&mut self, peer: &Rc<Peer>, registration: CompleteRegistration) -> ServerId {
         let CompleteRegistration { register, offers, holds } = registration;

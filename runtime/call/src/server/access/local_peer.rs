@@ -6,17 +6,19 @@
 //! network has other namespaces, so it gets no memory.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
 
 use super::super::owner::Owner;
 use super::super::{Config, Listener, Shared, accept_unix};
 use crate::confine::RunAs;
+use crate::native::peer_process;
 use crate::nearby::{Secret, address};
 
 /// Namespaces that a client must share with this process.
@@ -41,9 +43,7 @@ pub(in crate::server) fn listen(
         return None;
     }
     let open = || {
-        use std::io::Read as _;
-        let mut secret = [0; 16];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
+        let secret = crate::random::bytes()?;
         Ok((secret, UnixListener::bind_addr(&address(&secret)?)?))
     };
     open()
@@ -69,7 +69,13 @@ pub(in crate::server) fn at(socket: &OwnedFd) -> Option<LocalPeer> {
     // TCP sockets have no credentials.
     let theirs = getsockopt(socket, sockopt::PeerCredentials).ok()?;
     // A process of another PID namespace has none.
-    let process = u32::try_from(theirs.pid()).ok().filter(|process| *process > 0)?;
+    let process = Some(theirs.pid()).filter(|process| *process > 0)?;
+    let handle = peer_process(socket.as_fd(), process).ok()?;
+    described(theirs.uid(), process, handle.as_fd())
+}
+
+/// The process of this user and number, of which the handle is. `None`: it has ended, and the number may be another's.
+fn described(user: u32, process: i32, handle: BorrowedFd<'_>) -> Option<LocalPeer> {
     let of = |process: &str, name: &str| -> Option<PathBuf> {
         std::fs::read_link(format!("/proc/{process}/ns/{name}")).ok()
     };
@@ -79,7 +85,10 @@ pub(in crate::server) fn at(socket: &OwnedFd) -> Option<LocalPeer> {
         return None;
     }
     let is_capable = capabilities("self")? & !capabilities(&process)? == 0;
-    Some(LocalPeer { user: theirs.uid(), is_capable })
+    // Read last: as long as it lives, its number was its own above. The handle is readable when it has ended.
+    let mut ended = [PollFd::new(handle, PollFlags::POLLIN)];
+    let lives = poll(&mut ended, PollTimeout::ZERO) == Ok(0);
+    lives.then_some(LocalPeer { user, is_capable })
 }
 
 /// The capabilities that a process may have, as bits.
@@ -114,6 +123,19 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    /// A number of a process that has ended may go to one that may do more.
+    #[test]
+    fn who_has_only_the_number_of_a_process_is_not_taken_for_it() {
+        let (user, own) = (geteuid().as_raw(), std::process::id().cast_signed());
+        let ours = crate::native::open_process(own).expect("this very process");
+        let known = described(user, own, ours.as_fd()).expect("this very process");
+        assert!(known.may_trace(&Owner::default(), false));
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        let gone = crate::native::open_process(child.id().cast_signed()).expect("it is a child");
+        child.wait().expect("it ends");
+        assert_eq!(described(user, own, gone.as_fd()), None);
+    }
 
     #[test]
     fn who_is_of_this_process_s_user_is_trusted_and_nobody_over_tcp() {

@@ -159,6 +159,8 @@ impl GatherPlan {
                 let Ok(_turn) = turn else {
                     return Err(unreachable(server, parameter, "this server ends"));
                 };
+                let refused = |text| Failure::new(Code::NoSource, i64::from(parameter), text);
+                shared.is_peer(server).await.map_err(refused)?;
                 let bring = bring(&shared, (server, voucher), wants, &block);
                 timeout(most, bring).await.unwrap_or_else(late)
             };
@@ -170,28 +172,6 @@ impl GatherPlan {
                 }),
             };
             brought?;
-        }
-        Ok(())
-    }
-}
-
-impl Shared {
-    /// Whether a client may have this server fetch from that address.
-    fn may_fetch(&self, server: &str) -> Result<(), String> {
-        if let Some(peers) = &self.config.peers
-            && !peers.iter().any(|peer| peer == server)
-        {
-            return Err(format!(
-                "an array is held at {server}, from which this server does not fetch"
-            ));
-        }
-        // Clients elsewhere have no access to Unix sockets of this machine.
-        let bare = server.strip_prefix("tls://").unwrap_or(server);
-        if bare.starts_with("unix:") && !(self.local && bare == server) {
-            return Err(
-                "an array is held at a Unix socket, which only servers on that machine reach"
-                    .to_owned(),
-            );
         }
         Ok(())
     }

@@ -4,3 +4,4 @@ pub(super) mod arenas;
 pub(super) mod fetch_connection;
 pub(super) mod gather;
 pub(super) mod held_results;
+pub(super) mod peers;

@@ -50,6 +50,48 @@ impl ProcessAssignment<'_> {
     }
 }
 
+/// Variables that a sandbox keeps: where programs, libraries and modules are, and the language. Others may be secrets.
+const KEPT_VARIABLES: [&str; 9] = [
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+];
+
+fn clear_environment(command: &mut Command) {
+    let kept = KEPT_VARIABLES.map(|name| (name, std::env::var_os(name)));
+    command.env_clear().env("HOME", "/tmp");
+    command.envs(kept.into_iter().filter_map(|(name, value)| Some((name, value?))));
+}
+
+/// The variables of a slot, for a process of the server's user or of another.
+fn set_environment(command: &mut Command, config: &Config, is_another_user: bool) {
+    if config.sandbox {
+        clear_environment(command);
+    }
+    let threads = config.threads.max(1).to_string();
+    for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
+        command.env(name, &threads);
+    }
+    if is_another_user {
+        // The secret is the server's.
+        command.env_remove("KUMI_CALL_TOKEN");
+    }
+}
+
+/// Bytes that the temporary folders of a sandbox hold: as many as its process, or else one call.
+fn temporary_room(config: &Config) -> u64 {
+    match config.process_bytes {
+        0 => config.call_bytes,
+        bytes => bytes,
+    }
+}
+
 /// A process that runs one routine or is an object of a class. Dropping this kills the process and its forks.
 #[derive(Debug)]
 pub struct Process {
@@ -77,7 +119,6 @@ impl Process {
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let threads = config.threads.max(1).to_string();
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
         let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
         command.args(program.iter().flat_map(|program| &program.arguments));
@@ -87,13 +128,7 @@ impl Process {
         // Fortran's and Python's own buffers would be lost with a process that is killed.
         command.env("GFORTRAN_UNBUFFERED_PRECONNECTED", "1").env("PYTHONUNBUFFERED", "1");
         command.process_group(0);
-        for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
-            command.env(name, &threads);
-        }
-        if run_as.is_some() || config.sandbox {
-            // The secret is the server's; the process may be another user's, or untrusted.
-            command.env_remove("KUMI_CALL_TOKEN");
-        }
+        set_environment(&mut command, config, run_as.is_some());
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
         let pid = Pid::from_raw(pid);
@@ -132,6 +167,7 @@ impl Process {
             callback: config.call_bytes,
             run_as,
             sandbox: config.sandbox,
+            room: temporary_room(config),
             files,
             mailbox: Some(page),
             jobs: config.jobs.clone().filter(|_| parallel),

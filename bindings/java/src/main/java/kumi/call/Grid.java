@@ -27,6 +27,9 @@ final class Grid {
     /** Most reports that wait for a metaserver; further ones are dropped. */
     private static final int MOST_REPORTS = 10_000;
 
+    /** What addresses begin with whose connections are encrypted. */
+    private static final String TLS = "tls://";
+
     private final List<String> addresses;
     private final ClientOptions options;
     /** Random number that identifies this client. */
@@ -263,6 +266,7 @@ final class Grid {
 
     private void connect(MetaserverMessages.Placement placed, CompletableFuture<Connection> made) {
         try {
+            refuseDowngrade(placed.address());
             Handshake greeted = Handshake.open(placed.address(), options.token(placed.pass()));
             if (greeted.hello().metaserver()) {
                 greeted.connection().fail("it is no server");
@@ -272,6 +276,14 @@ final class Grid {
             made.complete(greeted.connection());
         } catch (RuntimeException | Error wrong) {
             refuse(placed, made, wrong);
+        }
+    }
+
+    /** Who gave a metaserver as {@code tls://} is led to no server without: it would get arrays and pass in clear. */
+    private void refuseDowngrade(String address) {
+        if (!address.startsWith(TLS) && addresses.stream().anyMatch(given -> given.startsWith(TLS))) {
+            throw new CallException.Tls("no secure connection to " + address
+                    + ": the metaserver was given as tls://, and the server that it names is not", 0, null);
         }
     }
 

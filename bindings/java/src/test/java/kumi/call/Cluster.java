@@ -50,6 +50,12 @@ final class Cluster {
         return ServerProcess.of(environment, "routines", line(options, "--tls-cluster", "--meta", meta.address));
     }
 
+    /** A server without a certificate, at a metaserver with one of this authority, that says to be at this address. */
+    ServerProcess serveInClear(ServerProcess meta, String advertised) throws IOException {
+        return ServerProcess.of(environment, "routines", "--meta", meta.address, "--meta-ca", authority().toString(),
+                "--advertise", advertised);
+    }
+
     /** A server that takes no calls but those that the metaserver, which knows it by a token, has sent. */
     ServerProcess serveOnly(ServerProcess meta) throws IOException {
         Path token = Files.writeString(folder.resolve("token"), token("node", "--server"));

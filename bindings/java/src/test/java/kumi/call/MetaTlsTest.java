@@ -5,9 +5,14 @@ import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.net.InetSocketAddress;
+import java.net.StandardProtocolFamily;
+import java.net.UnixDomainSocketAddress;
+import java.nio.channels.ServerSocketChannel;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -95,6 +100,32 @@ class MetaTlsTest {
                     assertThrows(CallException.NoServer.class, () -> client.call("shout", "a"));
             assertTrue(nowhere.hasNotRun(), nowhere.getMessage());
             assertInstanceOf(CallException.Tls.class, nowhere.getCause());
+        }
+    }
+
+    /** A metaserver names addresses without TLS, of TCP and of a Unix socket; nobody comes there. */
+    @Test
+    void aServerWithoutTls(@TempDir Path folder) throws Exception {
+        Path file = folder.resolve("trap");
+        try (ServerSocketChannel tcp = ServerSocketChannel.open().bind(new InetSocketAddress("127.0.0.1", 0));
+                ServerSocketChannel unix = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
+            unix.bind(UnixDomainSocketAddress.of(file));
+            int port = ((InetSocketAddress) tcp.getLocalAddress()).getPort();
+            for (String trap : new String[] {"127.0.0.1:" + port, "kumi://127.0.0.1:" + port, "unix:" + file}) {
+                try (ServerProcess meta = cluster.meta();
+                        ServerProcess server = cluster.serveInClear(meta, trap);
+                        KumiClient client = KumiClient.connect(meta.address, trusting(cluster))) {
+                    eventually("its routines", () -> client.names("shout").contains("shout"));
+                    CallException.NoServer nowhere =
+                            assertThrows(CallException.NoServer.class, () -> client.call("shout", "a"));
+                    assertTrue(nowhere.hasNotRun(), nowhere.getMessage());
+                    assertInstanceOf(CallException.Tls.class, nowhere.getCause());
+                }
+            }
+            tcp.configureBlocking(false);
+            unix.configureBlocking(false);
+            assertNull(tcp.accept());
+            assertNull(unix.accept());
         }
     }
 
