@@ -80,8 +80,8 @@ fn flags_and_arguments_are_for_extensions_and_chunks() {
         (5, 9, false),
         (5, 10, false),
         (5, 11, false),
-        (128, 9, true),
-        (128, 11, true),
+        (200, 9, true),
+        (200, 11, true),
         (4, 9, false),
     ] {
         let mut bytes = header(kind, 1, 0);
