@@ -42,9 +42,9 @@ pub(super) struct Chunk {
 
 /// Outcome of a chunk.
 pub(super) enum ChunkOutcome {
-    /// Nobody asked for it.
+    /// Nobody asked for it, or only a transfer that was given up did.
     Ignored,
-    /// It does not fit: the transfer is over, and this job is refused.
+    /// It is not of this program: the transfer is over, and this job is refused.
     Wrong(JobId),
     /// It goes to these nodes.
     Forward(NodeSet),
@@ -128,10 +128,14 @@ impl ProgramTransfers {
         };
         let end = offset.saturating_add(data.len() as u64);
         let progress = !data.is_empty() || total == 0;
-        if offset != transfer.next || total != transfer.size || end > total || !progress {
+        if total != transfer.size || end > total || !progress {
             let job = transfer.job;
             self.transfers.remove(&hash);
             return ChunkOutcome::Wrong(job);
+        }
+        if offset != transfer.next {
+            // The rest of what an earlier transfer asked for; what this one asked for comes behind it.
+            return ChunkOutcome::Ignored;
         }
         transfer.next = end;
         transfer.deadline = now.saturating_add(PATIENCE).min(transfer.latest);

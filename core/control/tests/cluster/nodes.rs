@@ -466,11 +466,16 @@ impl World {
     }
 
     fn kill(&mut self, number: u32, job: JobId) {
+        let incarnation = self.nodes[number as usize].incarnation;
         let Some(local) = self.node(number).jobs.get_mut(&job) else {
             self.later(number, 0, MS, AgentEvent::Freed { job });
             return;
         };
-        assert!(!local.killed, "killed twice");
+        if local.killed {
+            // A former daemon killed it, and the head does not know how far it came.
+            assert!(local.born < incarnation, "killed twice");
+            return;
+        }
         local.killed = true;
         self.node(number).held.entry(job).or_default().killed = true;
         let local = self.node(number).jobs.get_mut(&job).expect("it is there");

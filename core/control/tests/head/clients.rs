@@ -133,6 +133,8 @@ fn the_program_is_asked_for_once_and_sent_to_those_who_lack_it() {
     };
     let stranger = HeadEvent::Client(ClientId(2), BOB, chunk(0, b"evil"));
     assert!(test.event(stranger).is_empty(), "nobody asked for it");
+    let late = test.ask(&ALICE, chunk(5, b"56789"));
+    assert!(late.is_empty(), "the rest of a transfer that was given up: {late:?}");
     for (offset, data) in [(0, b"01234"), (5, b"56789")] {
         let actions = test.ask(&ALICE, chunk(offset, data));
         let command = Command::ProgramChunk { hash: HASH, offset, total: 10, data: data.to_vec() };
