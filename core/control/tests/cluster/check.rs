@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_control::message::{
-    JobRecord, JobState, NodeRanks, Outcome, PartUse, RankStatus, RefusalKind, WaitLimit,
+    AbandonCause, JobRecord, JobState, NodeRanks, Outcome, PartUse, RankStatus, RefusalKind,
+    Report, WaitLimit,
 };
 use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 
@@ -124,6 +125,17 @@ impl World {
         let jobs = self.nodes[number as usize].jobs.keys();
         let over: Vec<(JobId, u32)> = jobs.map(|&job| (job, number)).collect();
         self.ledger.leases_over.extend(over);
+    }
+
+    /// A node may give up a job for that of which nothing is left, if it has not heard so.
+    pub fn note_lease_over(&mut self, number: u32, report: &Report) {
+        let Report::Abandoned { job, nodes, cause: AbandonCause::LeaseOver } = report else {
+            return;
+        };
+        let over = self.ledger.leased_until.get(&number).is_some_and(|&until| self.now >= until);
+        if over && nodes.contains(NodeId(number)) {
+            self.ledger.leases_over.insert((*job, number));
+        }
     }
 
     /// No other start of the job runs anywhere.

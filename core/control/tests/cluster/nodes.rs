@@ -216,6 +216,7 @@ impl World {
     fn act(&mut self, number: u32, action: AgentAction) {
         match action {
             AgentAction::ToParent(report) => {
+                self.note_lease_over(number, &report);
                 if let Some(id) = self.nodes[number as usize].parent {
                     self.send_up(id, report);
                 }
