@@ -37,6 +37,16 @@ impl PartUse {
         Self { memory: self.memory.max(later.memory), ..self.plus(later) }
     }
 
+    /// What is known from two reports of the same processes, in whatever order they came: use only grows.
+    #[must_use]
+    pub fn latest(self, other: Self) -> Self {
+        Self {
+            turns_us: self.turns_us.max(other.turns_us),
+            used_us: self.used_us.max(other.used_us),
+            memory: self.memory.max(other.memory),
+        }
+    }
+
     /// Both together, at the same time.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

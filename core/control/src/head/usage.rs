@@ -23,12 +23,14 @@ impl Job {
 }
 
 impl Head {
-    /// Nodes say what a job has used there. They are believed for the parts of the job that they have.
+    /// Nodes say what a job has used there. They are believed for the parts of the job that they have. A node that found another
+    /// parent may be reported by both, and the former one knows less.
     pub(super) fn used(&mut self, report: UseReport) {
         let Some(job) = self.jobs.get_mut(report.job) else { return };
         for (node, used) in report.nodes {
             if job.parts.contains_key(&node) {
-                job.used.insert(node, used);
+                let known = job.used.entry(node).or_default();
+                *known = known.latest(used);
             }
         }
     }

@@ -137,6 +137,9 @@ impl World {
         for event in told {
             self.agent_event(number, event);
         }
+        for (incarnation, event) in std::mem::take(&mut self.nodes[number as usize].missed) {
+            self.driver_of_former(number, incarnation, event);
+        }
         for job in jobs {
             self.go_on(number, job);
         }

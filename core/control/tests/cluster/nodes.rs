@@ -20,6 +20,8 @@ const NOTICED: u64 = 800 * MS;
 #[derive(Default)]
 pub struct NodeSim {
     pub agent: Option<Agent>,
+    /// What came while there was no daemon, and of which daemon's time it is.
+    pub missed: Vec<(u64, AgentEvent)>,
     pub incarnation: u64,
     pub parent: Option<u64>,
     armed: Option<u64>,
@@ -496,7 +498,7 @@ impl World {
     }
 
     /// What the daemon did not hear before it ended: what ranks of jobs that run on wrote, and how they ended.
-    fn driver_of_former(&mut self, number: u32, incarnation: u64, event: AgentEvent) {
+    pub fn driver_of_former(&mut self, number: u32, incarnation: u64, event: AgentEvent) {
         let node = &self.nodes[number as usize];
         let (AgentEvent::Output { job, .. } | AgentEvent::RankExited { job, .. }) = &event else {
             return;
@@ -509,7 +511,8 @@ impl World {
             return;
         }
         if node.agent.is_none() {
-            return self.at(5 * MS, Event::Driver { node: number, incarnation, event });
+            self.node(number).missed.push((incarnation, event));
+            return;
         }
         self.driver_now(number, event);
     }

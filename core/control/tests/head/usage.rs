@@ -31,6 +31,8 @@ fn the_record_of_a_job_that_is_over_says_what_it_has_used() {
     assert_eq!(usage.used.measured, PartUse { turns_us: 120, used_us: 12, memory: Some(9) });
     // What nodes say later counts in the place of what they said before.
     test.used(job, &[(0, part(6, Some(1)))]);
+    // A former parent of that node repeats what it had heard.
+    test.used(job, &[(0, part(5, None))]);
     test.report(Report::Freed { job, nodes: set(0..2) });
     assert!(test.head.usage_so_far().is_empty());
     let record = test.record(job);
