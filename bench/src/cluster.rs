@@ -5,6 +5,7 @@ use crate::interrupt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// One node in the cluster's configuration.
@@ -129,6 +130,26 @@ impl Cluster {
             sum += nanos.unwrap_or(0);
         }
         Ok(sum)
+    }
+
+    /// The same of all daemons together.
+    ///
+    /// # Errors
+    /// When one of them does not run.
+    pub fn processor_time_of_all(&self) -> Result<u64, BenchError> {
+        let nodes = (0..).zip(&self.nodes).map(|(number, _)| Daemon::Node(number));
+        nodes.chain([Daemon::Head]).map(|daemon| self.processor_time(daemon)).sum()
+    }
+
+    /// Part of a processor that all daemons take over a window.
+    ///
+    /// # Errors
+    /// As [`Cluster::processor_time_of_all`].
+    pub fn share_of_all(&self, window: Duration) -> Result<f64, BenchError> {
+        let (before, begin) = (self.processor_time_of_all()?, Instant::now());
+        std::thread::sleep(window);
+        let used = self.processor_time_of_all()?.saturating_sub(before);
+        Ok(used as f64 / begin.elapsed().as_nanos() as f64)
     }
 
     fn file(&self) -> PathBuf {

@@ -2,7 +2,7 @@
 //! windows of one run that alternate, and how many pictures come.
 
 use super::Setting;
-use crate::cluster::{self, Cluster, Daemon};
+use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
 use std::io::{BufRead, BufReader, Write};
@@ -80,17 +80,7 @@ fn windows(cluster: &Cluster, window: Duration, runs: usize) -> Result<Windows, 
 
 /// Per cent of a processor that all daemons use over a window.
 fn share(cluster: &Cluster, window: Duration) -> Result<f64, BenchError> {
-    let begin = Instant::now();
-    let before = used(cluster)?;
-    std::thread::sleep(window);
-    let used = used(cluster)?.saturating_sub(before);
-    Ok(used as f64 / begin.elapsed().as_nanos() as f64 * 100.0)
-}
-
-/// Nanoseconds of processor time that all daemons have used.
-fn used(cluster: &Cluster) -> Result<u64, BenchError> {
-    let nodes = (0..NODES).map(Daemon::Node);
-    nodes.chain([Daemon::Head]).map(|daemon| cluster.processor_time(daemon)).sum()
+    Ok(cluster.share_of_all(window)? * 100.0)
 }
 
 /// Somebody who watches, as a browser does.

@@ -32,7 +32,7 @@ struct Outcome {
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let jobs = if setting.quick { 200 } else { 1_000 };
     let cluster = Cluster::up(NODES, &[])?;
-    let idle = idle(&cluster)?;
+    let idle = cluster.share_of_all(IDLE)?;
     let outcomes: Result<Vec<Outcome>, BenchError> =
         (0..runs).map(|_| work_off(&cluster, jobs)).collect();
     let outcomes = outcomes?;
@@ -57,22 +57,6 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
             Goal::None,
         ),
     ])
-}
-
-/// Part of a processor that all daemons take while there is no job.
-fn idle(cluster: &Cluster) -> Result<f64, BenchError> {
-    let used = || -> Result<u64, BenchError> {
-        let nodes = (0..NODES).map(Daemon::Node);
-        nodes.chain([Daemon::Head]).map(|daemon| cluster.processor_time(daemon)).sum()
-    };
-    let (before, begin) = (used()?, Instant::now());
-    std::thread::sleep(IDLE);
-    Ok(share(used()?.saturating_sub(before), begin))
-}
-
-/// Part of a processor, if so many nanoseconds were used since `begin`.
-fn share(nanos: u64, begin: Instant) -> f64 {
-    nanos as f64 / begin.elapsed().as_nanos() as f64
 }
 
 /// Submits all jobs at once and waits until each has succeeded.
@@ -101,7 +85,8 @@ fn work_off(cluster: &Cluster, jobs: u32) -> Result<Outcome, BenchError> {
     let [middle, last] = [answers.len() / 2, answers.len().saturating_sub(1)];
     let answer = |at| answers.get(at).copied().unwrap_or(0.0);
     let answers = [answer(middle), answer(last)];
-    Ok(Outcome { seconds: begin.elapsed().as_secs_f64(), head: share(used, begin), answers })
+    let seconds = begin.elapsed().as_secs_f64();
+    Ok(Outcome { seconds, head: used as f64 / 1e9 / seconds, answers })
 }
 
 /// Asks the head for its jobs until the command has ended; returns how many milliseconds each answer took.
