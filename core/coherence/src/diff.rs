@@ -85,7 +85,7 @@ fn first_difference(now: &[u8], twin: &[u8], mut at: usize) -> Option<usize> {
 /// A change of a page. Whoever writes it writes each word at once: others may read the page meanwhile, and a word that they
 /// read is then one that somebody wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'d> {
+pub enum PageChange<'d> {
     /// These words, from byte `offset` of the page on.
     Words {
         /// A multiple of eight.
@@ -104,7 +104,7 @@ pub enum Change<'d> {
     },
 }
 
-impl<'d> Change<'d> {
+impl<'d> PageChange<'d> {
     /// The bytes of a word that a mask names.
     fn masked(offset: usize, word: &[u8], mask: u8) -> Self {
         let mut bytes = [0; WORD];
@@ -135,7 +135,7 @@ impl<'d> Change<'d> {
 pub fn apply(
     mut diff: &[u8],
     page_bytes: usize,
-    mut write: impl FnMut(Change<'_>),
+    mut write: impl FnMut(PageChange<'_>),
 ) -> Result<(), BadMessage> {
     while !diff.is_empty() {
         let (header, rest) = diff.split_at_checked(RUN_HEADER).ok_or(BadMessage::Short)?;
@@ -149,10 +149,10 @@ pub fn apply(
         let (masks, rest) = rest.split_at_checked(masks).ok_or(BadMessage::Short)?;
         let (data, rest) = rest.split_at_checked(words * WORD).ok_or(BadMessage::Short)?;
         if whole {
-            write(Change::Words { offset: first * WORD, bytes: data });
+            write(PageChange::Words { offset: first * WORD, bytes: data });
         } else {
             for ((at, mask), word) in (first..).zip(masks).zip(data.chunks_exact(WORD)) {
-                write(Change::masked(at * WORD, word, *mask));
+                write(PageChange::masked(at * WORD, word, *mask));
             }
         }
         diff = rest;
@@ -162,7 +162,7 @@ pub fn apply(
 
 /// Gives each change from `twin` to `fetched` to `write`: what other nodes changed since the twin was
 /// received. Bytes that only this node changed are equal in both, so they stay (two-way diffing, Cashmere-2L).
-pub fn merge(fetched: &[u8], twin: &[u8], mut write: impl FnMut(Change<'_>)) {
+pub fn merge(fetched: &[u8], twin: &[u8], mut write: impl FnMut(PageChange<'_>)) {
     let words = fetched.len() / WORD;
     let mask = |at| changed_bytes(word(fetched, at), word(twin, at));
     let mut at = 0;
@@ -170,14 +170,14 @@ pub fn merge(fetched: &[u8], twin: &[u8], mut write: impl FnMut(Change<'_>)) {
         // Words that changed wholly come in one stretch.
         let end = (first..words).find(|at| mask(*at) != u8::MAX).unwrap_or(words);
         if end > first {
-            write(Change::Words {
+            write(PageChange::Words {
                 offset: first * WORD,
                 bytes: &fetched[first * WORD..end * WORD],
             });
             at = end;
         } else {
             let bytes = &fetched[first * WORD..(first + 1) * WORD];
-            write(Change::masked(first * WORD, bytes, mask(first)));
+            write(PageChange::masked(first * WORD, bytes, mask(first)));
             at = first + 1;
         }
     }
@@ -240,8 +240,8 @@ mod tests {
             let _ = apply(&diff, 512, |change| {
                 // Its word is written as a whole.
                 let end = match change {
-                    Change::Words { offset, bytes } => offset + bytes.len(),
-                    Change::Bytes { offset, .. } => offset + WORD,
+                    PageChange::Words { offset, bytes } => offset + bytes.len(),
+                    PageChange::Bytes { offset, .. } => offset + WORD,
                 };
                 last = last.max(end);
             });

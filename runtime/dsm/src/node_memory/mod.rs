@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use kumi_coherence::diff::Change;
+use kumi_coherence::diff::PageChange;
 use kumi_net::{ForkCheck, SharedBytesMut};
 
 pub use offer::{Offer, OfferError};
@@ -305,7 +305,7 @@ impl NodeMemory {
     ///
     /// # Errors
     /// As [`NodeMemory::page`].
-    pub fn change(&self, page: u64, change: Change<'_>) -> Result<(), MemoryError> {
+    pub fn change(&self, page: u64, change: PageChange<'_>) -> Result<(), MemoryError> {
         self.change_in(&self.copy, page, change)
     }
 
@@ -331,7 +331,7 @@ impl NodeMemory {
     ///
     /// # Errors
     /// As [`NodeMemory::page`].
-    pub fn change_twin(&self, page: u64, change: Change<'_>) -> Result<(), MemoryError> {
+    pub fn change_twin(&self, page: u64, change: PageChange<'_>) -> Result<(), MemoryError> {
         self.change_in(&self.twin, page, change)
     }
 
@@ -407,12 +407,17 @@ impl NodeMemory {
         Ok(region.bytes(page * self.geometry.unit() + offset as u64, length))
     }
 
-    fn change_in(&self, region: &Region, page: u64, change: Change<'_>) -> Result<(), MemoryError> {
+    fn change_in(
+        &self,
+        region: &Region,
+        page: u64,
+        change: PageChange<'_>,
+    ) -> Result<(), MemoryError> {
         match change {
-            Change::Words { offset, bytes } => {
+            PageChange::Words { offset, bytes } => {
                 self.part(region, page, offset, bytes.len())?.copy_from(bytes);
             }
-            Change::Bytes { offset, word, mask } => {
+            PageChange::Bytes { offset, word, mask } => {
                 let place = self.part(region, page, offset, word.len())?.atomic_u64();
                 let place = place.expect("words of a page are aligned, since its mapping is");
                 let bits = [0, 1, 2, 3, 4, 5, 6, 7]
