@@ -6,8 +6,8 @@ use std::time::Duration;
 use kumi_sched::JobId;
 use tokio::task::AbortHandle;
 
+use super::group_changes::elsewhere;
 use super::run::JobTask;
-use super::slow_calls::elsewhere;
 use super::{NodeServices, kill_descendants};
 use crate::cgroup::JobGroups;
 
@@ -32,7 +32,7 @@ pub(super) fn kill_groups(job: JobId, groups: JobGroups) {
 /// Removes the groups of a job whose processes have ended.
 pub(super) async fn remove_groups(services: &NodeServices, groups: &JobGroups) {
     for pause in 0..100 {
-        let turn = services.slow_calls.turn().await;
+        let turn = services.group_changes.turn().await;
         let removed = groups.clone();
         let removed = elsewhere(move || removed.remove()).await;
         drop(turn);

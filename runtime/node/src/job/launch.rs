@@ -21,12 +21,12 @@ use tokio::net::unix::pipe;
 
 use super::cleanup::destroy;
 use super::devices::JobDevices;
+use super::group_changes::elsewhere;
 use super::mpi::environment::is_foreign;
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::process::{self, Process};
 use super::processors::RankProcessors;
 use super::shim::ShimSpec;
-use super::slow_calls::elsewhere;
 use super::terminal::Terminal;
 use super::traces::JobTraces;
 use super::{NodeServices, limits};
@@ -381,7 +381,7 @@ pub(super) async fn launch(
     part: &NodeRanks,
     program: std::path::PathBuf,
 ) -> Result<(JobResources, ShimProcesses), Refusal> {
-    let _turn = services.slow_calls.turn().await;
+    let _turn = services.group_changes.turn().await;
     let resources = JobResources::make(services, spec, part).await?;
     let shims = resources.spawn(services, spec, part, program).await;
     let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;

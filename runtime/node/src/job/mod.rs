@@ -7,6 +7,7 @@ pub mod shim;
 mod admission;
 mod cleanup;
 pub mod devices;
+mod group_changes;
 mod launch;
 mod limits;
 mod memory_kills;
@@ -17,7 +18,6 @@ mod process;
 pub mod processors;
 mod rank_looks;
 mod run;
-mod slow_calls;
 mod streams;
 mod terminal;
 pub mod traces;
@@ -50,12 +50,12 @@ use crate::switch::{JobTurns, Switcher};
 use crate::watch::Watcher;
 use crate::wire::NodeXdp;
 use devices::DeviceLedger;
+pub use group_changes::GroupChanges;
 use mpi::MpiHost;
 use processors::NumaPlaces;
 use program::Programs;
 pub use program_cache::CacheLimits;
 pub use rank_looks::RankLooks;
-pub use slow_calls::SlowCalls;
 use traces::{JobTraces, KeptTraces};
 
 pub use orphans::{ProcessTable, kill_descendants};
@@ -202,7 +202,7 @@ pub struct NodeServices {
     /// The node's control groups, if there may be some.
     pub groups: Option<NodeGroups>,
     /// Whose turn it is to start or remove processes.
-    pub slow_calls: SlowCalls,
+    pub group_changes: GroupChanges,
     /// The node's devices.
     pub devices: Rc<RefCell<DeviceLedger>>,
     /// Defaults of jobs.

@@ -33,7 +33,7 @@ use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
-use crate::job::{JobEvent, NodeServices, SlowCalls};
+use crate::job::{GroupChanges, JobEvent, NodeServices};
 use crate::limits;
 use crate::link_thread;
 use crate::listening;
@@ -184,7 +184,7 @@ impl Started {
             cpus: share.cpus,
             numa: NumaPlaces::read(),
             groups: groups.clone(),
-            slow_calls: SlowCalls::default(),
+            group_changes: GroupChanges::default(),
             devices: Rc::new(RefCell::new(share.devices)),
             job_defaults: config.job.clone(),
             executable: share.executable,

@@ -1,4 +1,4 @@
-//! Calls of the kernel that may take long.
+//! Changes of control groups, which may take long.
 //!
 //! Making, entering and removing control groups takes one lock of the whole machine. Where many daemons, or others, do so at
 //! once, each call can take a second. A node that starts many jobs would do nothing else meanwhile, and its links would fall
@@ -7,23 +7,16 @@
 
 use std::io;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, MutexGuard};
 
-/// Who may make such calls: one after the other, in the order in which they asked.
-#[derive(Debug)]
-pub struct SlowCalls(Semaphore);
+/// Whose turn it is to make such calls: one after the other, in the order in which they asked.
+#[derive(Debug, Default)]
+pub struct GroupChanges(Mutex<()>);
 
-impl Default for SlowCalls {
-    fn default() -> Self {
-        Self(Semaphore::new(1))
-    }
-}
-
-impl SlowCalls {
+impl GroupChanges {
     /// Waits for its turn, which lasts as long as what is returned.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
-        self.0.acquire().await.ok()
+    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.0.lock().await
     }
 }
 
@@ -43,10 +36,10 @@ mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    /// Jobs come one after the other, and between two calls of a job something else has its turn.
+    /// A job makes all of its calls before the next one begins with its own.
     #[tokio::test(flavor = "current_thread")]
     async fn one_job_at_a_time_calls() {
-        let (calls, seen) = (Rc::new(SlowCalls::default()), Rc::new(RefCell::new(Vec::new())));
+        let (calls, seen) = (Rc::new(GroupChanges::default()), Rc::new(RefCell::new(Vec::new())));
         let local = tokio::task::LocalSet::new();
         for job in 0..3 {
             let (calls, seen) = (Rc::clone(&calls), Rc::clone(&seen));
