@@ -18,6 +18,7 @@ import pytest
 from cluster import PATIENCE, Cluster, wait_for
 
 import kumi
+from kumi.engines import _frames as frames
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +190,21 @@ def test_an_interrupt_concerns_what_runs_and_what_waits_and_nothing_later(cluste
             engines.interrupt()
             short.exception(PATIENCE)
             assert engines.run(kumi.rank) == [0]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_interrupts_while_the_ranks_leave_change_nothing(cluster: Cluster, ranks: int) -> None:
+    with kumi.Engines(ranks) as engines:
+        assert engines.run(kumi.rank) == list(range(ranks))
+        connection = engines._pool.connection
+
+        def interrupt() -> None:
+            while connection.process.poll() is None:
+                connection.interrupt(frames.GREETING)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+    thread.join()
 
 
 def test_the_second_ctrl_c_leaves_ranks_that_do_not_listen(cluster: Cluster, tmp_path: Path) -> None:

@@ -260,6 +260,9 @@ class Control:
     def __init__(self) -> None:
         self.rank = kumi.rank()
         self.ranks = kumi.size()
+        #: Held while ranks are interrupted, which they can be until they are told to leave.
+        self._interrupting = threading.Lock()
+        self._left = False
         port = _CAPACITY + kumi.FIFO_OVERHEAD
         slots = _SLOT * _SLOTS
         # Slots come first, so that their places tell their numbers.
@@ -285,8 +288,16 @@ class Control:
         self._window.on_signal(self._interrupts, _SIGNALS, handle)
 
     def interrupt(self, call: int) -> None:
-        """Has all ranks interrupt a call."""
-        self._window.multicast_signal(range(self.ranks), self._interrupts, frames.CALL.pack(call))
+        """Has all ranks interrupt a call. It does nothing once they leave."""
+        with self._interrupting:
+            if not self._left:
+                self._window.multicast_signal(range(self.ranks), self._interrupts, frames.CALL.pack(call))
+
+    def leave(self) -> None:
+        """Has all ranks leave the job, once all have ended. From then on nobody listens to interrupts."""
+        with self._interrupting:
+            self._left = True
+        self.command.send(None, frames.Command.LEAVE, frames.NO_CALL, 0, lambda _: True)
 
     def begin(self) -> None:
         """Returns when all ranks can be reached."""

@@ -28,6 +28,8 @@ class Command(IntEnum):
     CALL = 1
     #: The pool ends when what was called before is done.
     END = 2
+    #: All ranks have ended: each leaves the job. The front rank sends it.
+    LEAVE = 3
 
 
 class Status(IntEnum):
@@ -39,7 +41,7 @@ class Status(IntEnum):
     RAISED = 1
     #: Plain bytes, which go into memory that the notebook has ready.
     BYTES = 2
-    #: The rank leaves; no body.
+    #: The rank carries out nothing more; no body.
     ENDED = 3
 
 

@@ -132,11 +132,7 @@ class _Front:
         self._thread(self._control.answers.serve)
         self._thread(self._read_input)
 
-        def end() -> None:
-            commands.join()
-            self._over.wait()
-
-        return end
+        return commands.join
 
     def _guarded(self, work: Callable[P, None]) -> Callable[P, None]:
         """What fails ends the pool."""
@@ -219,6 +215,8 @@ class _Front:
             if not self._control.command.send(ranks, kind, call, total, self._way.fill):
                 break
             if kind == frames.Command.END:
+                self._over.wait()
+                self._control.leave()
                 return
         self._gone()
 

@@ -134,6 +134,8 @@ class Rank:
             del command
             if kind == frames.Command.END:
                 self._answer(call, frames.Status.ENDED, 0, [])
+                continue
+            if kind == frames.Command.LEAVE:
                 return
             status, body = self._run(call, payload)
             del payload
