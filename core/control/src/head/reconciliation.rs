@@ -135,6 +135,9 @@ impl Head {
     }
 
     /// Compares what a node has with what it should have. A daemon that began anew has lost what it had.
+    ///
+    /// A node is also told to kill what is to end there and what it does not list: an order to prepare waits for its record, so
+    /// one from before may come there only after this.
     fn compare(&self, node: &NodeDescription, began_anew: bool, repairs: &mut Repairs) {
         let listed: BTreeSet<JobId> = node.jobs.iter().map(|&(job, _)| job).collect();
         let state = |id| Some(self.jobs.get(id)?.part(node.node)?.state);
@@ -154,7 +157,6 @@ impl Head {
                     continue;
                 }
                 Some(PartState::Lost { .. }) => {
-                    // What was sent to it before may come there only now: an order to prepare waits for its record.
                     repairs.kill.entry(id).or_default().push(node.node);
                     repairs.freed.push((id, node.node));
                     continue;
@@ -165,16 +167,14 @@ impl Head {
                 (JobState::Preparing, false) => &mut repairs.prepare,
                 (JobState::Running, true) if job.start_command().is_some() => &mut repairs.start,
                 (JobState::Ending(_), true) => &mut repairs.kill,
-                (JobState::Running, false) | (JobState::Ending(_), false) if began_anew => {
-                    repairs.vanished.push((id, node.node));
-                    continue;
-                }
                 (JobState::Running, false) => {
                     repairs.vanished.push((id, node.node));
                     continue;
                 }
                 (JobState::Ending(_), false) => {
-                    repairs.freed.push((id, node.node));
+                    repairs.kill.entry(id).or_default().push(node.node);
+                    let gone = if began_anew { &mut repairs.vanished } else { &mut repairs.freed };
+                    gone.push((id, node.node));
                     continue;
                 }
                 _ => continue,
