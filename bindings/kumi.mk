@@ -26,7 +26,7 @@ SONAME := libkumi.so.0
 ldconfig := PATH="$$PATH:/usr/sbin:/sbin" ldconfig
 refresh = test -n "$(DESTDIR)" || test "$$(id -u)" != 0 || $(ldconfig)
 # announce SONAME: says how programs find an installed library, unless the loader does.
-announce = test -n "$(DESTDIR)" || $(ldconfig) -p | grep -qF "=> $(LIBDIR)/$(1)" || \
+announce = { test -z "$(DESTDIR)" && $(ldconfig) -p | grep -qF "=> $(LIBDIR)/$(1)"; } || \
 	echo "Programs find $(1) in $(LIBDIR) once root has run ldconfig (and that folder is" \
 	  "in /etc/ld.so.conf), or with LD_LIBRARY_PATH=$(LIBDIR), or when they are linked with -Wl,-rpath,$(LIBDIR)."
 

@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the checkout")
@@ -28,10 +28,15 @@ fn make(folder: &str, words: &[&str], programs: &Path) -> String {
 
 /// An ldconfig that notes how it was called, and knows no library; an id that is root's.
 fn programs(folder: &Path) {
+    // Written by another process: one that this process forks meanwhile would have a program open that is about to run.
     let write = |name: &str, text: String| {
-        let path = folder.join(name);
-        fs::write(&path, text).expect("a program");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+        let mut install = Command::new("install");
+        install.args(["-m", "755", "/dev/stdin"]).arg(folder.join(name)).stdin(Stdio::piped());
+        let mut install = install.spawn().expect("install");
+        let mut input = install.stdin.take().expect("a pipe");
+        input.write_all(text.as_bytes()).expect("a program");
+        drop(input);
+        assert!(install.wait().expect("install").success(), "{name}");
     };
     write("ldconfig", format!("#!/bin/sh\necho \"called $*\" >> {}/calls\n", folder.display()));
     write("id", "#!/bin/sh\necho 0\n".to_owned());
@@ -57,8 +62,7 @@ fn installed_libraries_are_found_by_the_loader() {
         // The files of a package are no libraries of this machine.
         fs::remove_file(place.join("calls")).expect("the calls");
         let below = format!("DESTDIR={}/package", place.display());
-        let said = make(folder, &["install", &out, &prefix, &below], place);
-        assert!(!said.contains("Programs find"), "{said}");
+        make(folder, &["install", &out, &prefix, &below], place);
         assert!(!place.join("calls").exists());
     }
 }
