@@ -24,6 +24,11 @@ impl Drop for Logging {
     }
 }
 
+/// Waits a second at most for lines that are not written yet. To be called before this process becomes another program.
+pub(crate) fn flush() {
+    queue::flush();
+}
+
 /// Starts logging to standard error, on a thread of its own: a disk that is full or hangs holds up nobody who logs. Lines that
 /// it does not take are counted, and the log says so as soon as it can be written again.
 ///

@@ -17,6 +17,7 @@ use crate::config::ClusterConfig;
 use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::head::job_table::TableError;
+use crate::log;
 use crate::paths;
 use crate::service::Signals;
 
@@ -103,6 +104,7 @@ pub(in crate::head) fn begin_again() -> Failure {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
+    log::flush();
     let error = command.args(arguments).exec();
     let text = format!("the head cannot begin again: {error}; start it again");
     Failure::new(ExitCode::Internal, text)
