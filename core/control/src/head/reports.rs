@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use super::Head;
-use super::job::Job;
+use super::job::{Job, PartState};
 use super::output::Origin;
 use crate::message::{
     ClientReply, Command, IdleReport, JobState, NodeSet, Outcome, RankStatus, Report,
@@ -28,8 +28,13 @@ impl Head {
                 let lost = self.membership.tree_mut().detach(link, &nodes);
                 self.detached(&lost);
             }
-            Report::Prepared { job, nodes } => self.prepared(job, nodes),
+            Report::Prepared { job, nodes } => {
+                let by = NodeSet::from_nodes(nodes.iter().map(|prepared| prepared.node));
+                self.kill_what_is_not_to_begin(link, job, &by);
+                self.prepared(job, nodes);
+            }
             Report::ProgramWanted { job, hash, nodes } => {
+                self.kill_what_is_not_to_begin(link, job, &nodes);
                 let nodes = self.members(job, &nodes);
                 self.program_wanted(job, hash, &nodes);
             }
@@ -52,6 +57,20 @@ impl Head {
             Report::Standing(report) => self.standing_report(link, report),
             Report::Used(report) => self.used(report),
             Report::Condition(report) => self.node_condition(link, report),
+        }
+    }
+
+    /// A job begins on nodes where it is over, or that it was lost with. The order waited for the job's record, and by the time that
+    /// it came the job had ended without these nodes.
+    fn kill_what_is_not_to_begin(&mut self, link: LinkId, id: JobId, nodes: &NodeSet) {
+        let job = self.jobs.get(id);
+        let ended = |node: &NodeId| {
+            job.and_then(|job| job.part(*node)).is_none_or(|part| part.state != PartState::Live)
+        };
+        let reached = self.membership.tree().routes().among(link, nodes);
+        let ended = NodeSet::from_nodes(reached.into_iter().filter(ended));
+        if !ended.is_empty() {
+            self.actions.send_on(link, ended, Command::Kill { job: id });
         }
     }
 

@@ -145,6 +145,21 @@ fn the_program_is_asked_for_once_and_sent_to_those_who_lack_it() {
     assert_eq!(test.state(job), JobState::Running);
 }
 
+/// The order to prepare waited for the job's record, and came when the job was over.
+#[test]
+fn a_node_that_begins_a_job_which_is_over_is_told_to_kill_it() {
+    let mut test = Test::new(2);
+    let (job, _) = test.submit(request(1, 2, Some(2)));
+    let kill = |nodes| HeadAction::ToChild(LINK, nodes, Command::Kill { job });
+    let wanted = || Report::ProgramWanted { job, hash: HASH, nodes: set([1]) };
+    assert!(!test.report(wanted()).contains(&kill(set([1]))), "it may still run");
+    test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 0 });
+    test.report(Report::Freed { job, nodes: set(0..2) });
+    assert_eq!(test.state(job), JobState::Ended(Outcome::Killed));
+    assert_eq!(test.report(wanted()), [kill(set([1]))]);
+    assert_eq!(test.prepare(job, [(0, 1)]), [kill(set([0]))]);
+}
+
 #[test]
 fn a_program_that_cannot_be_had_refuses_the_job() {
     let refused = |test: &Test, job, wanted: RefusalKind| match test.state(job) {
