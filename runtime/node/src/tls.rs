@@ -10,9 +10,9 @@ mod join;
 mod revocations;
 mod web;
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -30,6 +30,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, CommonState, RootCertStore, ServerConfig};
 
+use crate::durable;
 use crate::exit::{ExitCode, Failure};
 use crate::paths;
 
@@ -143,20 +144,7 @@ fn file_error(path: &Path) -> impl FnOnce(io::Error) -> TlsError {
 
 /// Writes a file, in one step over an older one.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
-    let draft = PathBuf::from(draft);
-    let make = || {
-        // A draft that was left may have other permissions.
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&draft, path)
-    };
-    make().map_err(file_error(path))
+    durable::write(path, mode, text).map_err(file_error(path))
 }
 
 /// Sets the serial number and the validity of a certificate that is issued now; `index` tells it from others of that time.

@@ -227,7 +227,7 @@ async fn a_configuration_on_a_disk_that_hangs_holds_up_nobody() {
 #[tokio::test(flavor = "current_thread")]
 async fn revoked_certificates_on_a_disk_that_hangs_hold_up_nobody() {
     let revoke = |node| ClientRequest::Revoke { node };
-    let (content, reply) = writes_while_jobs_go_on("tls/head.new", revoke).await;
+    let (content, reply) = writes_while_jobs_go_on("tls/head.revoked.new", revoke).await;
     assert!(content.starts_with("# Revoked certificates"), "{content}");
     let message = refused(reply);
     assert!(message.contains("the certificates are revoked, but"), "{message}");

@@ -1,8 +1,6 @@
 //! The file with the nodes that are drained, which outlives the head.
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use kumi_control::drain::{Drain, check_drainer, check_reason};
@@ -11,6 +9,7 @@ use kumi_sched::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::client::refusal;
+use crate::durable;
 use crate::exit::{ExitCode, Failure};
 use crate::paths;
 
@@ -60,14 +59,9 @@ impl DrainFile {
     /// It cannot be read, or is not such a list.
     pub(super) fn open(dir: &Path) -> Result<(Self, Vec<Drain>), Failure> {
         let path = paths::drains(dir);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => {
-                let message = format!("{} cannot be read: {error}", path.display());
-                return Err(Failure::new(ExitCode::Io, message));
-            }
-        };
+        let text = durable::read(&path).map_err(|error| {
+            Failure::new(ExitCode::Io, format!("{} cannot be read: {error}", path.display()))
+        })?;
         let wrong = |what: String| {
             let path = path.display();
             let message = format!(
@@ -99,16 +93,7 @@ impl DrainFile {
     fn write(&self, drains: &[Drain]) -> io::Result<()> {
         let content = Content { drained: drains.iter().map(Entry::from).collect() };
         let text = toml::to_string_pretty(&content).map_err(io::Error::other)?;
-        let draft = self.0.with_extension("drained.new");
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(&draft)?;
-        file.write_all(TITLE.as_bytes())?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, &self.0)?;
-        // The name, too.
-        let folder = self.0.parent().unwrap_or(Path::new("."));
-        fs::File::open(folder)?.sync_all()
+        durable::write(&self.0, 0o644, &format!("{TITLE}{text}"))
     }
 }
 
@@ -116,6 +101,7 @@ impl DrainFile {
 mod tests {
     use super::*;
     use crate::small_disk::{fill, on_a_small_disk};
+    use std::fs;
 
     fn drain(node: u32) -> Drain {
         let reason = "disk \"b\" # fails".to_owned();

@@ -118,14 +118,9 @@ impl Joining {
     /// The file cannot be read, or is no such list.
     pub(super) fn open(dir: &Path) -> Result<Self, Failure> {
         let path = paths::tokens(dir);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => {
-                let message = format!("{} cannot be read: {error}", path.display());
-                return Err(Failure::new(ExitCode::Io, message));
-            }
-        };
+        let text = durable::read(&path).map_err(|error| {
+            Failure::new(ExitCode::Io, format!("{} cannot be read: {error}", path.display()))
+        })?;
         let content: Option<Content> = toml::from_str(&text).ok();
         let entries = content.map(|content| content.token.into_iter().map(Entry::read));
         let tokens =

@@ -1,8 +1,7 @@
 //! Certificates that are believed no more: each daemon keeps the list in a file, and acts on it at once.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use kumi_sched::NodeId;
 use tokio::sync::watch;
 
 use super::TlsError;
+use crate::durable;
 
 /// What stands above the list in the file.
 const TITLE: &str =
@@ -29,9 +29,8 @@ impl Revocations {
     /// # Errors
     /// The file cannot be read, or is not such a list.
     pub(super) fn load(path: PathBuf) -> Result<Self, TlsError> {
-        let text = match fs::read_to_string(&path) {
+        let text = match durable::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(source) => return Err(TlsError::File { path, source }),
         };
         let mut list = BTreeMap::new();
@@ -117,18 +116,13 @@ fn is_in(list: &BTreeMap<NodeId, u64>, node: NodeId, issued_us: u64) -> bool {
 fn write(path: &Path, list: &BTreeMap<NodeId, u64>) -> io::Result<()> {
     let lines = list.iter().map(|(node, until)| format!("{node} {until}\n"));
     let text: String = [TITLE.to_owned()].into_iter().chain(lines).collect();
-    let draft = path.with_extension("new");
-    let mut file = fs::File::create(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    // The name is in the folder, which reaches the disk by itself at any time only.
-    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+    durable::write(path, 0o644, &text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const NODE: NodeId = NodeId(3);
 
