@@ -5,6 +5,7 @@ mod queue;
 use std::{io, panic};
 
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -40,17 +41,33 @@ pub(crate) fn flush() {
 /// # Errors
 /// The system has no thread for it.
 pub fn start(default: LevelFilter) -> Result<Logging, Failure> {
+    let writer = queue::start(io::stderr()).map_err(|error| {
+        Failure::new(ExitCode::MachineLimits, format!("the log has no thread: {error}"))
+    })?;
+    if begin(default, writer) {
+        flush_before_panics();
+    }
+    Ok(Logging(()))
+}
+
+/// As [`start`], but who logs waits until the line is written, and none is lost: for what routines of users print.
+pub fn start_in_step(default: LevelFilter) {
+    begin(default, io::stderr);
+}
+
+/// Logs with this writer from now on; false if the process logs already.
+fn begin<W>(default: LevelFilter, writer: W) -> bool
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let value = std::env::var_os("KUMI_LOG");
     // What is not UTF-8 becomes no level either, and is told.
     let value = value.as_ref().map(|value| value.to_string_lossy());
     let (targets, refused) = chosen(value.as_deref(), default);
-    let writer = queue::start(io::stderr()).map_err(|error| {
-        Failure::new(ExitCode::MachineLimits, format!("the log has no thread: {error}"))
-    })?;
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .with_ansi(false)
-        // The queue takes every line, or counts it.
+        // The queue takes every line, or counts it. Otherwise there is nowhere to say that standard error is closed.
         .log_internal_errors(false);
     let started = tracing_subscriber::registry().with(targets).with(lines).try_init().is_ok();
     if let Some(reason) = refused.filter(|_| started) {
@@ -58,10 +75,7 @@ pub fn start(default: LevelFilter) -> Result<Logging, Failure> {
             "KUMI_LOG is ignored: {reason}; give a level or a list such as info,kumi_node=debug"
         );
     }
-    if started {
-        flush_before_panics();
-    }
-    Ok(Logging(()))
+    started
 }
 
 /// A panic is told on standard error, after what was logged before.

@@ -5,7 +5,7 @@ use crate::error::Error;
 use clap::Args;
 use kumi_call::users::Users;
 use kumi_call::{Options, Tls};
-use kumi_node::log::{self, LevelFilter, Logging};
+use kumi_node::log::{self, LevelFilter};
 use kumi_node::tls;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -147,7 +147,7 @@ fn of_cluster(context: &Context, names: Vec<String>) -> Result<Tls, Error> {
     Ok(Tls::of(&certificate, &key)?)
 }
 
-/// Sends the server's log to standard error, until what this returns is dropped.
-pub fn log() -> Result<Logging, Error> {
-    Ok(log::start(LevelFilter::WARN)?)
+/// Sends the server's log to standard error. Callers hear of the end of a call when the log has what its routine printed.
+pub fn log() {
+    log::start_in_step(LevelFilter::WARN);
 }

@@ -127,7 +127,7 @@ pub struct ServeArgs {
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
-    let _logging = log()?;
+    log();
     let mut registry = Registry::default();
     let libraries: Vec<PathBuf> = args.library.iter().map(|path| absolute(path)).collect();
     for file in &args.descriptions {
