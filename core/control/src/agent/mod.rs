@@ -413,7 +413,8 @@ impl Agent {
     pub fn next_timeout(&self) -> Option<Nanos> {
         let lease = self.lease.until().filter(|_| self.jobs.any_running());
         let samples = self.samples.next_deadline();
-        let stop = self.stopping.filter(|_| !self.stopped);
+        // From then on it waits for events only.
+        let stop = self.stopping.filter(|&deadline| !self.stopped && self.now < deadline);
         [lease, samples, stop].into_iter().flatten().min()
     }
 

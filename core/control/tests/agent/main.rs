@@ -422,6 +422,17 @@ fn children_that_do_not_stop_are_left_behind() {
     assert_eq!(test.advance(200 * MS), [up(freed([0])), AgentAction::Shutdown]);
 }
 
+/// Its timer would go off again and again.
+#[test]
+fn a_daemon_that_stops_and_has_a_job_for_long_waits_for_events_only() {
+    let mut test = Test::running();
+    test.command(set([0]), Command::Shutdown);
+    assert!(test.advance(10_000 * MS).iter().all(|action| *action != AgentAction::Shutdown));
+    assert!(test.agent.next_timeout().is_none_or(|at| at > test.now), "{:?}", test.agent);
+    let actions = test.event(AgentEvent::Freed { job: JOB });
+    assert!(actions.contains(&AgentAction::Shutdown), "{actions:?}");
+}
+
 fn idle(nodes: impl IntoIterator<Item = u32>, idle: bool) -> Report {
     Report::Idle(IdleReport { job: JOB, nodes: set(nodes), idle })
 }
