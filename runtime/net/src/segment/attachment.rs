@@ -18,7 +18,7 @@ use crate::segment::header::SegmentNumbers;
 use crate::segment::launch::{LaunchBlock, LaunchDescriptors, LaunchError, LocalRank};
 use crate::segment::layout::{
     ATTACH_COPY, ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, ArenaKind, Layout, RankContext,
-    RingPosition, SharedLines,
+    RingPosition, SharedLines, VERSION,
 };
 use crate::segment::range::{RankSegment, map_segment};
 use crate::segment::{self, Segment, SegmentError, SegmentSpec};
