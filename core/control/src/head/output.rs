@@ -94,11 +94,14 @@ impl OutputPositions {
         self.jobs.remove(&job);
     }
 
-    /// The job will be started again: its streams begin anew, and nobody is told of the last ones any more.
-    pub(super) fn begin_anew(&mut self, job: JobId) {
-        self.held.remove(&job);
+    /// The job will be started again: its streams begin anew. Returns the nodes that were to hear of the last ones yet.
+    pub(super) fn begin_anew(&mut self, job: JobId) -> Vec<NodeId> {
+        self.spooled(job);
+        let untold = self.unsent.keys().filter(|(other, _)| *other == job);
+        let untold = untold.map(|&(_, node)| node).collect();
         self.unsent.retain(|&(other, _), _| other != job);
         self.jobs.remove(&job);
+        untold
     }
 
     /// The acknowledgements that go now.
