@@ -62,12 +62,15 @@ impl JobWindow {
     }
 }
 
+/// How far streams had come: each of a rank, and the bytes of it.
+type StreamEnds = Vec<((u32, Stream), u64)>;
+
 /// The windows of all jobs of a node.
 #[derive(Debug, Default)]
 pub(super) struct OutputWindows {
     jobs: BTreeMap<JobId, JobWindow>,
     /// How far the streams of jobs had come of which nothing is left, until the head has recorded their end.
-    over: BTreeMap<JobId, Vec<((u32, Stream), u64)>>,
+    over: BTreeMap<JobId, StreamEnds>,
     bytes: usize,
     pieces: u64,
 }

@@ -287,10 +287,9 @@ impl Spools {
             self.forget_some();
         }
         let (folder, found, term) = (&self.folder, &mut self.found, &self.term);
-        let memory = &self.memory;
         self.spools.entry(job).or_insert_with(|| {
             let files = found.remove(&job).unwrap_or_default();
-            let mut writer = LogWriter::open(folder, job, &files, memory.of_job());
+            let mut writer = LogWriter::open(folder, job, &files, self.memory.of_job());
             if let Some((base, written)) = term {
                 writer.begin_term(*base, written.get(&job).copied().unwrap_or_default());
             }
