@@ -228,7 +228,13 @@ impl Versioned for ClientRequest {
             | Self::RemoveNode { .. }
             | Self::JoinToken { .. }
             | Self::Shares => 15,
+            Self::Overview { .. } => 16,
         }
+    }
+
+    fn earlier(self, _version: u32) -> Option<Self> {
+        // With more columns than are wanted.
+        matches!(self, Self::Overview { .. }).then_some(Self::Cluster)
     }
 }
 
