@@ -17,7 +17,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::cluster::{Proxy, job_listener_before_user_change};
-use crate::confine::{confine, end_with_server};
+use crate::confine::{Level, confine, end_with_server};
 use crate::native::{
     LinkedRoutine, Mailbox, Routine, Runner, flush, open_callback_channel, print_by_lines,
     routine_runs,
@@ -180,14 +180,19 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Vec<Runner<'a>>, Setup), 
     getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(hard), hard))
         .map_err(|error| format!("the limit of open files cannot be set: {error}"))?;
+    let level = match interfaces.iter().any(|interface| interface.parallel.is_some()) {
+        _ if setup.sandbox => Level::Sandbox,
+        true => Level::Proxy,
+        false => Level::Plain,
+    };
     // The limit of a parallel routine applies to its ranks.
-    if setup.memory > 0 && interfaces.iter().all(|interface| interface.parallel.is_none()) {
+    if setup.memory > 0 && level != Level::Proxy {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
     setup.job_listener = job_listener_before_user_change(&setup);
     let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
     let scratch = setup.scratch.as_deref();
-    confine(setup.run_as.as_ref(), setup.sandbox, &needed, scratch, setup.room)?;
+    confine(setup.run_as.as_ref(), level, &needed, scratch, setup.room)?;
     let each = interfaces.iter().zip(&setup.interfaces);
     let routines: Result<Vec<Runner<'a>>, String> =
         each.map(|(interface, json)| load(interface, json, &setup)).collect();

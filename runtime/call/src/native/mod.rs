@@ -31,7 +31,7 @@ pub(crate) use mailbox::{Mailbox, SpinPolicy};
 pub(crate) use output::{flush, print_by_lines};
 pub(crate) use pid_namespace::enter_pid_namespace;
 pub(crate) use process::{end_now, end_with_parent, exits_fail, leaves};
-pub(crate) use sandbox::{drop_capabilities, mount_writable, mounts_read_only};
+pub(crate) use sandbox::{drop_capabilities, mount_read_only, mount_writable, mounts_read_only};
 #[cfg(test)]
 pub(crate) use socket::open_process;
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
