@@ -1,6 +1,7 @@
 //! Process of a call slot: opens one routine, or the methods of one class, and runs call after call.
 
 pub(crate) mod check;
+pub(crate) mod guard;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ pub use crate::native::{
     Arena, CallbackResult, ClientFunction, Hosted, Linked, main, parallel_main, run,
 };
 pub use check::check;
+pub use guard::guard;
 
 /// [`run`], whose caller has promised what it wants.
 pub(crate) fn run_bound() -> io::Result<()> {

@@ -7,10 +7,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use common::{TestServer, compiled, config, served_text};
+use common::{TestServer, compiled, config, eventually, served_text};
 use kumi_call::server::Config;
-use kumi_call::{Arg, CallError, Client};
+use kumi_call::{Arg, CallError, Client, Outcome};
 use kumi_idl::Scalar;
 use nix::libc;
 
@@ -21,6 +22,8 @@ Define reach(mode_in string path, mode_out int no) Calls \"C\" no = reach(path);
 Define post(mode_in string path, mode_out int no) Calls \"C\" no = post(path);
 Define pipe_into(mode_in string path, mode_out int no) Calls \"C\" no = pipe_into(path);
 Define is_there(mode_in string path, mode_out int so) Calls \"C\" so = is_there(path);
+Define leave_a_daemon(mode_in string path, mode_in string then, mode_out int no)
+Calls \"C\" no = leave_a_daemon(path, then);
 Define attempt(mode_in string name, mode_out int no) Calls \"C\" no = attempt(name);
 ";
 
@@ -238,4 +241,65 @@ fn a_sandbox_sees_no_terminal_and_no_service() {
     }
     assert!(looked > 0, "there is something to hide");
     assert_eq!(ask(&client, "is_there", "/dev/null"), 1);
+}
+
+/// A file on which a daemon of a routine has a lock as long as it lives.
+struct Lock {
+    file: std::fs::File,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Lock {
+    fn new() -> Lock {
+        let folder = open_folder();
+        let path = folder.path().join("lock");
+        let file = std::fs::File::create(&path).expect("a file");
+        open(&path, 0o666);
+        Lock { file, path, _folder: folder }
+    }
+
+    /// Lets a routine leave a daemon, and then return, crash or stay until its time is over.
+    fn give(&self, client: &Client, then: &str) -> Result<Outcome, CallError> {
+        let time = (then == "stay").then_some(Duration::from_millis(500));
+        client.call_within("leave_a_daemon", vec![text(&self.path).into(), then.into()], time)
+    }
+
+    /// Whether no daemon has it.
+    fn is_free(&self) -> bool {
+        let is_free = self.file.try_lock().is_ok();
+        if is_free {
+            self.file.unlock().expect("it is ours");
+        }
+        is_free
+    }
+}
+
+#[test]
+fn a_daemon_of_a_routine_is_gone_when_the_caller_hears_of_a_crash() {
+    let (_server, client) = server(false);
+    let lock = Lock::new();
+    let outcome = lock.give(&client, "crash");
+    assert!(matches!(outcome, Err(CallError::Crashed { detail: 6, .. })), "{outcome:?}");
+    assert!(lock.is_free(), "the daemon is over");
+}
+
+#[test]
+fn a_daemon_of_a_routine_is_gone_when_the_caller_hears_that_time_is_over() {
+    let (_server, client) = server(false);
+    let lock = Lock::new();
+    let outcome = lock.give(&client, "stay");
+    assert!(matches!(outcome, Err(CallError::TimedOut(_))), "{outcome:?}");
+    assert!(lock.is_free(), "the daemon is over");
+}
+
+#[test]
+fn a_daemon_of_a_routine_ends_with_the_server() {
+    let (mut server, client) = server(false);
+    let lock = Lock::new();
+    lock.give(&client, "return").expect("it returns");
+    assert!(!lock.is_free(), "the daemon is there");
+    drop(client);
+    server.stop();
+    eventually("the daemon's end", || lock.is_free());
 }

@@ -6,7 +6,9 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -69,6 +71,29 @@ int pipe_into(const char *path) {
     int error = error_of(end);
     if (end >= 0) close(end);
     return error;
+}
+
+/* Leaves a daemon: a process in a session of its own, which is nobody's child and holds a lock on the file. Then returns,
+   crashes or stays. */
+int leave_a_daemon(const char *file, const char *then) {
+    int lock = open(file, O_RDONLY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0) return errno;
+    pid_t child = fork();
+    if (child == 0) {
+        setsid();
+        if (fork() != 0) _exit(0);
+        /* Nor does it hold any descriptor of its server's. */
+        for (int other = 0; other < 64; other++) {
+            if (other != lock) close(other);
+        }
+        alarm(300);
+        for (;;) pause();
+    }
+    close(lock);
+    if (child < 0 || waitpid(child, NULL, 0) < 0) return errno;
+    if (!strcmp(then, "crash")) abort();
+    if (!strcmp(then, "stay")) sleep(600);
+    return 0;
 }
 
 int is_there(const char *path) { return access(path, F_OK) == 0; }
