@@ -7,11 +7,11 @@ fn main() -> ExitCode {
     let run = || {
         // SAFETY: the server has started this process and holds the other end. Its owner says which descriptions are those
         // of which library.
-        unsafe { kumi_call::slot::run() }
+        unsafe { kumi_call_slot::run() }
     };
     let ended = match words.next() {
-        Some(word) if word == "--check" => kumi_call::slot::check(),
-        Some(word) if word == "--guard" => kumi_call::slot::guard(words),
+        Some(word) if word == "--check" => kumi_call_slot::check(),
+        Some(word) if word == "--guard" => kumi_call_slot::guard(words),
         _ => run(),
     };
     match ended {
