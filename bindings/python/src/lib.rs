@@ -108,7 +108,7 @@ mod _native {
     #[pymodule_export]
     use crate::transfer::{NativeCompletion, atomic, get_blocks, multicast, put_blocks};
     #[pymodule_export]
-    use crate::wake_event::NativeWakeEvent;
+    use crate::wake_event::{NativeCallSet, NativeWakeEvent};
     #[pymodule_export]
     use crate::window::{NativeWindow, reap};
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from typing import Any
 
 from .._errors import KumiError
@@ -60,7 +61,7 @@ class TimedOutError(CallError, TimeoutError):
     __str__ = KumiError.__str__
 
 
-class CancelledError(CallError):
+class CancelledError(CallError, concurrent.futures.CancelledError):
     """The call was cancelled."""
 
 
