@@ -16,6 +16,7 @@
 //! | `call` | calls of routines on servers: connections, arguments, results |
 //! | `target` | targets of calls: servers, metaservers, objects |
 //! | `object` | objects of classes |
+//! | `held` | arrays that a server holds |
 //! | `slot` | functions of Python as routines |
 //! | `transaction` | calls that are recorded and run together |
 //! | `request`, `collective` | operations that go on after their call |
@@ -31,6 +32,7 @@ mod control;
 mod error;
 mod fifo;
 mod group;
+mod held;
 mod list;
 mod machine;
 mod message;
@@ -83,6 +85,8 @@ mod _native {
     use crate::fifo::{NativeFifo, append, max_record, multicast_append, on_signal, remove_signal};
     #[pymodule_export]
     use crate::group::NativeGroup;
+    #[pymodule_export]
+    use crate::held::NativeHeld;
     #[pymodule_export]
     use crate::list::{get_list, put_list};
     #[pymodule_export]

@@ -154,3 +154,10 @@ def test_futures_and_coroutines(metaserver: str) -> None:
             assert results == list(range(40))
 
         asyncio.run(main())
+
+
+def test_no_array_stays_where_servers_change(metaserver: str) -> None:
+    with call.connect(metaserver) as connection:
+        come(connection)
+        with pytest.raises(call.ArgumentError, match="a metaserver chooses the server of each call"):
+            connection.call("blank", 2, out=call.KEEP)

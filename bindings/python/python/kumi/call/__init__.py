@@ -41,6 +41,8 @@ from ._errors import (
     DescriptionError,
     ExpiredError,
     FileError,
+    HeldElsewhereError,
+    HeldLostError,
     NoServerError,
     NotPermittedError,
     NotRunnableError,
@@ -54,6 +56,7 @@ from ._errors import (
 )
 from ._futures import IN_FLIGHT, CallFuture, Executor
 from ._handle import Handle, as_completed, wait_all, wait_any
+from ._held import KEEP, Held
 from ._interface import Parameter, Routine
 from ._object import Object
 from ._out import Out as Destination
@@ -80,7 +83,11 @@ __all__ = [
     "FileError",
     "FortranArray",
     "Handle",
+    "Held",
+    "HeldElsewhereError",
+    "HeldLostError",
     "InOut",
+    "KEEP",
     "NoServerError",
     "Later",
     "Moved",

@@ -60,6 +60,10 @@ class Connection(Caller, Block):
                 self._routines = {}
             return self._live
 
+    @property
+    def _target(self) -> NativeClient:
+        return self._native
+
     def _ask(self, question: Callable[[NativeClient | NativeObject], _Answer]) -> _Answer:
         try:
             return question(self._native)

@@ -95,6 +95,16 @@ class ObjectLostError(CallError):
     """The object has ended: somebody ended it, or one of its calls crashed or was stopped. This call has not run."""
 
 
+class HeldLostError(CallError, LookupError):
+    """An array is not at the server any more: it was freed, its time is over, or its connection was lost. This call has not run."""
+
+    __str__ = KumiError.__str__
+
+
+class HeldElsewhereError(ArgumentError):
+    """An array is at the server of another connection. Nothing was sent."""
+
+
 class DescriptionError(CallError, TypeError):
     """The annotations of a function or class do not allow to serve it."""
 

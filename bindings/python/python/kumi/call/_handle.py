@@ -29,7 +29,10 @@ class Handle:
         functions: Sequence[Function],
         folder: ResultFolder,
         wanted: Sequence[int],
+        held: Sequence[Any] = (),
     ) -> None:
+        # The server drops an array that nothing references.
+        self._held = held
         self._routine = routine
         self._wanted = wanted
         self._native = native

@@ -68,6 +68,10 @@ class Object(Caller, Block):
         self._lock = threading.Lock()
         self._sender: Sender | None = None
 
+    @property
+    def _target(self) -> NativeObject:
+        return self._native
+
     def _ask(self, question: Callable[[NativeClient | NativeObject], _Answer]) -> _Answer:
         return question(self._native)
 
