@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kumi_call::{CallWatch, WakeEvent};
+use kumi_call_client::{CallWatch, WakeEvent};
 use pyo3::prelude::*;
 
 use crate::call::{NativeCall, duration, failure};
