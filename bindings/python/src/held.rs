@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kumi_call::{Array, ArrayMut, CallError, Client, HeldNames, Remote, RemoteArray};
+use kumi_call_client::{Array, ArrayMut, CallError, Client, HeldNames, Remote, RemoteArray};
 use kumi_rpc::HeldArrayName;
 use pyo3::prelude::*;
 

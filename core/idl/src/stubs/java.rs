@@ -144,7 +144,7 @@ fn escaped(line: &str) -> String {
 fn javadoc(lines: &[String], indent: &str) -> String {
     let mut text = format!("{indent}/**\n");
     for line in lines {
-        text += &format!("{indent} * {}", escaped(line.trim())).trim_end().to_string();
+        text += format!("{indent} * {}", escaped(line.trim())).trim_end();
         text += "\n";
     }
     text + &format!("{indent} */\n")
