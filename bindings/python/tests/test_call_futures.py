@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import itertools
+import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from test_call import call_command
 
 from kumi import call
+from kumi.call._waiter import Waiter
 
 ROUTINES = """
 from collections.abc import Callable
@@ -219,6 +221,26 @@ def test_a_dropped_executor_leaves_no_thread(server: call.Connection) -> None:
     assert last.result(LIMIT) == 2
     thread.join(LIMIT)
     assert not thread.is_alive()
+
+
+def test_calls_that_cannot_be_waited_for_end(server: call.Connection) -> None:
+    class Broken:
+        def add(self, key: int, native: object) -> None: ...
+
+        def remove(self, key: int) -> None: ...
+
+        def wait(self, seconds: float) -> list[int]:
+            raise call.CallError("no more files")
+
+    waiter = Waiter()
+    works, waiter._set = waiter._set, Broken()  # type: ignore[assignment]
+    ends: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    waiter.watch(server.call_async("plain", 1), ends.put)
+    assert isinstance(ends.get(timeout=LIMIT), call.CallError)
+    waiter._set = works
+    waiter.watch(server.call_async("plain", 1), ends.put)
+    assert ends.get(timeout=LIMIT) is None
+    waiter.stop()
 
 
 # ---- coroutines ----

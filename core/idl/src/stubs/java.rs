@@ -194,7 +194,12 @@ fn routine(
     }
     let (declared, given) = (declared.join(", "), given.join(", "));
     let mut lines = documentation(interface);
-    lines.push("null for an argument stands for its default, or the size that follows from an array's shape.".to_string());
+    if interface.params.iter().any(|param| is_optional(interface, param)) {
+        lines.push(
+            "null stands for a default, or for a size that follows from the shape of an array."
+                .to_string(),
+        );
+    }
     let lines = javadoc(&lines, indent);
     let back: Vec<&Param> = results(interface).collect();
     let (ty, class, body) = match back[..] {

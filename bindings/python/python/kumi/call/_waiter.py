@@ -56,12 +56,24 @@ class Waiter:
 
     def _run(self) -> None:
         while not self._stopped:
-            news = self._set.wait(_LOOK)
+            try:
+                news = self._set.wait(_LOOK)
+            except BaseException as error:
+                self._fail(error)
+                return
             with self._lock:
                 # Without news: the time of any of them may be over.
                 keys = news or list(self._calls)
             for key in keys:
                 self._attend(key, _OTHER if news else 0.0)
+
+    def _fail(self, error: BaseException) -> None:
+        """Tells all calls that they cannot be waited for. The next call begins another thread."""
+        with self._lock:
+            calls, self._calls, self._thread = self._calls, {}, None
+        for key, (_, ended) in calls.items():
+            self._set.remove(key)
+            ended(error)
 
     def _attend(self, key: int, patience: float) -> None:
         """Runs the functions for which a call waits, and tells of its end."""
