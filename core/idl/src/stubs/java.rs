@@ -169,6 +169,18 @@ fn object(class: &Class, types: &mut Names) -> String {
     text + "\n        @Override\n        public void close() {\n            object.close();\n        }\n    }\n"
 }
 
+/// The documentation of a routine, with the use of arguments that may be left out.
+fn explained(interface: &Interface) -> Vec<String> {
+    let mut lines = documentation(interface);
+    if interface.params.iter().any(|param| is_optional(interface, param)) {
+        lines.push(
+            "null stands for a default, or for a size that follows from the shape of an array."
+                .to_string(),
+        );
+    }
+    lines
+}
+
 /// The methods of a routine: one prepares a call, one makes it.
 fn routine(
     interface: &Interface,
@@ -193,14 +205,7 @@ fn routine(
         given.push(name);
     }
     let (declared, given) = (declared.join(", "), given.join(", "));
-    let mut lines = documentation(interface);
-    if interface.params.iter().any(|param| is_optional(interface, param)) {
-        lines.push(
-            "null stands for a default, or for a size that follows from the shape of an array."
-                .to_string(),
-        );
-    }
-    let lines = javadoc(&lines, indent);
+    let lines = javadoc(&explained(interface), indent);
     let back: Vec<&Param> = results(interface).collect();
     let (ty, class, body) = match back[..] {
         [] => ("void".to_string(), String::new(), format!("{prepare}({given}).call();")),
