@@ -16,6 +16,8 @@ __all__ = [
     "FIFO_OVERHEAD",
     "NativeWakeEvent",
     "NativeCall",
+    "NativeCallSet",
+    "NativeHeld",
     "NativeClaim",
     "NativeClient",
     "NativeCompletion",
