@@ -72,7 +72,7 @@ impl NativeCallSet {
     }
 
     /// Adds a call, and wakes the thread that waits.
-    fn add(&self, key: u64, call: PyRef<'_, NativeCall>) {
+    fn add(&self, key: u64, call: &NativeCall) {
         self.lock().insert(key, call.watch());
         self.wake_event.wake();
     }
