@@ -20,6 +20,8 @@ mod random;
 mod server_channel;
 mod signed;
 mod slot_protocol;
+#[cfg(test)]
+mod small_disk;
 mod socket;
 mod tcp;
 mod tls;
