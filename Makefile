@@ -34,6 +34,7 @@
 #   make flaky        all test programs again and again in random order, alone and beside busy processes
 #   make mutants      a sample of small changes to the code of core/: does a test notice each? An hour; CRATE=, SAMPLE=, SEED=
 #   make miri         tests of core/, kumi-net and kumi-mem in an interpreter that finds undefined behaviour; PACKAGE=mem SEEDS=8
+#   make test-upgrade SRC=DIR  a cluster is upgraded from the checkout DIR of the version before, daemon after daemon, and back
 #   make test-heads  heads and members of etcd die at random for ten minutes (KUMI_HEADS_SECONDS, KUMI_HEADS_SEED)
 #   make soak         all operations mixed while packets are lost, for some minutes
 #   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
@@ -61,7 +62,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := runtime/web/page bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man deb test-hosts install build c jia ofi dsm cpp fortran grpc routines python wheel java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi test-heads bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man deb test-hosts test-upgrade install build c jia ofi dsm cpp fortran grpc routines python wheel java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi test-heads bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -218,6 +219,10 @@ install:
 	install -m 644 $(TARGET)/completions/kumi.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kumi
 	install -m 644 $(TARGET)/completions/_kumi $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kumi
 	install -m 644 $(TARGET)/completions/kumi.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kumi.fish
+
+# SRC is a checkout of the version before, for example made by `git worktree add`.
+test-upgrade:
+	@tests/upgrade/run --src $(SRC)
 
 test-heads:
 	@$(CARGO) test --quiet --locked --package kumi-node --test heads -- --ignored --nocapture

@@ -77,7 +77,7 @@ pub enum BenchError {
     Head(#[from] kumi_node::client::ClientError),
     /// A call of a routine failed.
     #[error(transparent)]
-    Call(#[from] kumi_call::CallError),
+    Call(#[from] kumi_call_client::CallError),
     /// The simulator refused.
     #[error(transparent)]
     Sim(#[from] kumi_sim::SimError),

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
 
-use kumi_call::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Outcome, Shape};
+use kumi_call_client::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Outcome, Shape};
 use kumi_idl::{ArgumentForm, Element, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
 use kumi_rpc::Value;
 

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::{CallError, KnownRoutine, Object, Remote, RemoteCall};
+use kumi_call_client::{CallError, KnownRoutine, Object, Remote, RemoteCall};
 
 use crate::argument::{Arguments, PassedValue, arguments, text};
 use crate::attribute::GrpcSessionAttributes;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kumi_call::CallError;
+use kumi_call_client::CallError;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $c:literal, $text:literal;)*) => {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use kumi_call::Options;
+use kumi_call_client::Options;
 
 use crate::code::{Code, Failure};
 

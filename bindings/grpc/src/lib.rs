@@ -1,7 +1,7 @@
 //! `libkumi_grpc`: calls of routines from C, C++ and Fortran.
 //!
 //! `include/grpc.h` is the documentation of every function here: the GridRPC interface (GFD-R.052), with the
-//! extensions of Ninf-G that have a meaning here. This crate is the layer between it and [`kumi_call`]: it turns what a
+//! extensions of Ninf-G that have a meaning here. This crate is the layer between it and [`kumi_call_client`]: it turns what a
 //! program passes into arguments by the routine's description, and outcomes into codes. A panic stops at this boundary and
 //! becomes [`Code::OtherErrorCode`].
 //!
@@ -18,6 +18,7 @@
 
 mod argument;
 mod attribute;
+mod c_function;
 mod call;
 mod code;
 mod config;

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use kumi_call::{CallError, KnownRoutine, Object};
+use kumi_call_client::{CallError, KnownRoutine, Object};
 
 use crate::attribute::{GrpcHandleAttributes, GrpcSessionAttributes, place};
 use crate::code::{Code, Failure, guard};

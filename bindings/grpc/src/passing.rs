@@ -6,10 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::slice;
 
-use kumi_call::{Arg, CFunction, FileArgument};
+use kumi_call_client::{Arg, FileArgument};
 use kumi_idl::{Element, Mode, Param, Type};
 
 use crate::argument::PassedValue;
+use crate::c_function::CFunction;
 use crate::code::{Code, guard};
 use crate::typed::ArgumentKind;
 

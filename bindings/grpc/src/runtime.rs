@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use kumi_call::{CallError, Remote};
+use kumi_call_client::{CallError, Remote};
 
 use crate::argument::text;
 use crate::code::{Code, Failure, guard};
@@ -129,7 +129,7 @@ impl Runtime {
         &self,
         address: &str,
         routine: &str,
-    ) -> Result<(Connection, Arc<kumi_call::KnownRoutine>), Failure> {
+    ) -> Result<(Connection, Arc<kumi_call_client::KnownRoutine>), Failure> {
         self.ask(address, |client| client.interface(routine))
     }
 }

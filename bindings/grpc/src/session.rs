@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kumi_call::{CallError, CallWatch, RemoteCall, WakeEvent, WakeEvents};
+use kumi_call_client::{CallError, CallWatch, RemoteCall, WakeEvent, WakeEvents};
 
 use crate::argument::ReturnedValue;
 use crate::code::{Code, Failure};

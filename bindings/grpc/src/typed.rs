@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::slice;
 
-use kumi_call::Shape;
+use kumi_call_client::Shape;
 use kumi_idl::{Element, Interface, Order};
 
 /// Kind of an argument.

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use kumi_call::WakeEvent;
+use kumi_call_client::WakeEvent;
 
 use crate::code::{Code, Failure, guard, next_failed, report, set_failed};
 use crate::runtime::{Runtime, current};

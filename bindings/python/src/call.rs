@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kumi_call::{
+use kumi_call_client::{
     Arg, Array, ArrayMut, CallError, CallWatch, LentBytes, LentBytesMut, Options, Outcome, Remote,
     RemoteCall, RemoteCanceller, Shape,
 };
@@ -219,7 +219,7 @@ pub fn take(
         return Ok(BorrowedArguments { given, buffers, time });
     }
     let known = py.detach(|| target.interface(name)).map_err(|error| failure(&error))?;
-    let mut params = known.params.iter().filter(|param| kumi_call::is_given(param));
+    let mut params = known.params.iter().filter(|param| kumi_call_client::is_given(param));
     for one in args.iter() {
         let element = params.next().map(|param| &param.ty);
         given.native.push(match one.cast::<PyTuple>() {

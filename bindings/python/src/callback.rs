@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use kumi_call::{Arg, Callback, CallbackArgs, FileArgument};
+use kumi_call_client::{Arg, Callback, CallbackArgs, FileArgument};
 use kumi_idl::{ArgumentForm, Scalar, Type};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyComplex, PyList, PyString, PyTuple};

@@ -1,6 +1,6 @@
 //! Objects of classes at servers.
 
-use kumi_call::{CallError, Object};
+use kumi_call_client::{CallError, Object};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
-use kumi_call::slot::{Arena, CallbackResult, ClientFunction, Hosted, Slot, run_hosted};
+use kumi_call_slot::{Arena, CallbackResult, ClientFunction, Hosted, Slot, run_hosted};
 use kumi_idl::{Argument, ArgumentForm, Interface, Limits, Scalar, Type};
 use kumi_rpc::Value;
 use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};

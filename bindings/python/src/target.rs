@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::client::KnownRoutine;
-use kumi_call::{Arg, CallError, Object, Remote, RemoteCall};
+use kumi_call_client::client::KnownRoutine;
+use kumi_call_client::{Arg, CallError, Object, Remote, RemoteCall};
 use kumi_idl::{Limits, PlanError, Scalar};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kumi_call::transaction::{
+use kumi_call_client::transaction::{
     Data, Report, RunOptions, Step, Transaction, TransactionError, TxArg,
 };
-use kumi_call::{Options, Remote, Shape};
+use kumi_call_client::{Options, Remote, Shape};
 use kumi_idl::{Element, Order};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};

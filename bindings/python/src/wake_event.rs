@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::{CallWatch, WakeEvent};
+use kumi_call_client::{CallWatch, WakeEvent};
 use pyo3::prelude::*;
 
 use crate::call::{NativeCall, duration, failure};

@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_int};
 
-use kumi_call::slot::{Linked, RankLibrary};
+use kumi_call_parallel::RankLibrary;
+use kumi_call_slot::Linked;
 
 /// `KUMI_U8` of `kumi.h`.
 const U8: c_int = 1;
@@ -10,11 +11,11 @@ const U8: c_int = 1;
 /// The `main` of a linked executable; the generated source calls it.
 ///
 /// # Safety
-/// As for [`kumi_call::slot::main`]; the generator guarantees it.
+/// As for [`kumi_call_slot::main`]; the generator guarantees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_slot_main(routines: *const Linked, count: usize) -> c_int {
     // SAFETY: the caller has promised the same.
-    unsafe { kumi_call::slot::main(routines, count) }
+    unsafe { kumi_call_slot::main(routines, count) }
 }
 
 /// [`kumi_slot_main`] of an executable with parallel routines, which also needs the ranks' library.
@@ -24,7 +25,7 @@ pub unsafe extern "C" fn kumi_slot_main(routines: *const Linked, count: usize) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_slot_parallel_main(routines: *const Linked, count: usize) -> c_int {
     // SAFETY: the caller has promised the same.
-    unsafe { kumi_call::slot::parallel_main(routines, count, &Library) }
+    unsafe { kumi_call_parallel::parallel_main(routines, count, &Library) }
 }
 
 /// `libkumi`, linked into the executable.

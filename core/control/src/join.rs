@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use kumi_sched::NodeId;
 use serde::{Deserialize, Serialize};
 
+use crate::compat::Versions;
+
 mod token;
 mod tokens;
 pub use token::{JoinToken, LONGEST_TOKEN, MOST_ADDRESSES, TokenError};
@@ -48,7 +50,8 @@ impl JoinSecret {
 pub struct JoinHello {
     /// [`JOIN_VERSION`].
     pub version: u32,
-    /// [`crate::message::CONTROL_VERSION`] of its daemon.
+    /// The version of the control protocol that its daemon is to speak. A head that does not speak it says its own, and a machine
+    /// that knows that one asks again with it.
     pub control: u32,
     /// Of the token.
     pub secret: JoinSecret,
@@ -92,7 +95,8 @@ pub struct Joined {
 pub enum JoinRefusal {
     /// Another version of Kumi.
     #[error(
-        "the head speaks version {head} of the control protocol and this machine another; install the head's version here"
+        "the head speaks version {head} of the control protocol and the one before, and this machine {}; install the head's version here",
+        Versions::OURS
     )]
     Version {
         /// The head's control version.

@@ -15,6 +15,7 @@ mod bytes;
 mod channel_sample;
 mod client_message;
 pub mod clock;
+pub mod compat;
 pub mod deadlock;
 pub mod disclosure;
 pub mod drain;

@@ -42,8 +42,9 @@ pub use crate::usage::{MOST_USAGE_ROWS, UsageBy, UsagePage, UsageQuery, UsageRow
 pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
-/// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 15;
+/// Version of everything in this module. Peers of the version before are understood, see [`crate::compat`]; all others are
+/// refused by name.
+pub const CONTROL_VERSION: u32 = 16;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::compat::Versioned;
 use crate::message::{Command, Down, Report, Up};
 
 /// What a control message is for.
@@ -43,7 +44,7 @@ impl MessageCounts {
 }
 
 /// A frame of the control tree.
-pub trait ControlMessage: Serialize {
+pub trait ControlMessage: Serialize + Versioned {
     /// What it is for.
     fn kind(&self) -> MessageKind;
 }

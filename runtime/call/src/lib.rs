@@ -1,50 +1,24 @@
-//! Remote calls of routines: the server with its call slots, the metaserver, and clients.
+//! Remote calls of routines, whole: the server with its call slots, the metaserver, and clients.
 //!
-//! `kumi-rpc` defines the protocol, and `kumi-idl` the descriptions of routines. This crate has sockets, processes and memory.
+//! This crate has no code of its own. It gathers the crates of calls for the command `kumi` and for the tests that need
+//! several of them. A program that only calls uses `kumi-call-client`, which is the root of this one too.
 //! See docs/guide/calling.md.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
-mod address;
-mod callback;
-mod cluster;
-mod confine;
-mod held;
-mod layout;
-#[allow(unsafe_code)]
-mod lent;
-#[allow(unsafe_code)]
-mod native;
-mod nearby;
-mod pass;
-mod random;
-mod server_channel;
-mod signed;
-mod slot_protocol;
-#[cfg(test)]
-mod small_disk;
-mod socket;
-mod tcp;
-mod tls;
-mod values;
-mod voucher;
+pub use kumi_call_access::users;
+pub use kumi_call_client::*;
+pub use kumi_call_generator as generator;
+pub use kumi_call_generator::shipped;
+pub use kumi_call_meta as meta;
+pub use kumi_call_server as server;
+pub use kumi_call_server::Traffic;
+pub use kumi_call_wire::tls::Tls;
 
-pub mod client;
-pub mod generator;
-pub mod meta;
-pub mod server;
-pub mod shipped;
-pub mod slot;
-pub mod transaction;
-pub mod users;
+/// Clients of servers and metaservers.
+pub use kumi_call_client as client;
 
-pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, CallWatch, Callback, CallbackArgs, Canceller, Client,
-    FileArgument, Grid, GridCall, GridCanceller, KnownRoutine, Object, Options, Outcome, Remote,
-    RemoteArray, RemoteCall, RemoteCanceller, Shape, WakeEvent, WakeEvents, is_given, wait_any,
-};
-pub use held::{HeldNames, Traffic};
-pub use kumi_rpc::Value;
-pub use lent::{LentBytes, LentBytesMut, Number};
-pub use native::{CFunction, LoadError};
-pub use tls::{Authorities, Tls, TlsError};
-pub use values::GivenValues;
+/// Processes in which routines run.
+pub mod slot {
+    pub use kumi_call_parallel::{RankLibrary, parallel_main};
+    pub use kumi_call_slot::*;
+}

@@ -203,6 +203,18 @@ fn must_be_refused(at: u64, value: u8) -> bool {
     }
 }
 
+#[test]
+fn a_segment_of_another_version_is_refused_with_both_versions() {
+    for (version, words) in [(6u32, "in version 6, and this"), (8, "in version 8, and this")] {
+        let segment = segment(true);
+        let mut wrong = launch(&segment, 1);
+        wrong.1.job_file = changed(segment.files.for_rank(0).job, 8, &version.to_ne_bytes());
+        let error = attach(wrong).expect_err("another version");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.to_string().contains("libkumi knows version 7"), "{error}");
+    }
+}
+
 /// A rank computes how many packets it sends at once from the length of datagrams.
 #[test]
 fn datagrams_that_cannot_be_are_refused() {
@@ -264,7 +276,12 @@ fn any_damaged_header_is_refused_or_harmless() {
                 }
                 Err(error) => {
                     refused += 1;
-                    assert!(matches!(error, AttachError::BadSegment(_)), "{case}: {error}");
+                    let known = match error {
+                        AttachError::OtherVersion { .. } => (8..12).contains(&at),
+                        AttachError::BadSegment(_) => !(8..12).contains(&at),
+                        _ => false,
+                    };
+                    assert!(known, "{case}: {error}");
                     assert!((0..2).all(|local| !segment.sample(local).attached), "{case}");
                     let left = held.read(&mut [0]).expect("a pipe");
                     assert_eq!(

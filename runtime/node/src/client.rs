@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kumi_control::compat::{OLDEST_VERSION, Versions, for_version};
 use kumi_control::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, JobList, JobsPage, JobsQuery, Refusal,
     RefusalKind, UsagePage, UsageQuery, UsageRow,
@@ -34,9 +35,18 @@ pub enum ClientError {
     },
     /// The head is another version.
     #[error(
-        "the head speaks version {theirs} and this command version {CONTROL_VERSION}; use the `kumi` that belongs to the cluster"
+        "the head speaks version {theirs} and this command {}; use the `kumi` that belongs to the cluster",
+        Versions::OURS
     )]
     Version {
+        /// Its version.
+        theirs: u32,
+    },
+    /// The head is of an earlier version, which does not have this.
+    #[error(
+        "the head speaks version {theirs} of the control protocol, which does not know this request; upgrade Kumi on the head's machine"
+    )]
+    Earlier {
         /// Its version.
         theirs: u32,
     },
@@ -65,7 +75,7 @@ impl ClientError {
                 ExitCode::NotPermitted
             }
             Self::Connect { .. } => ExitCode::Io,
-            Self::Version { .. } => ExitCode::Version,
+            Self::Version { .. } | Self::Earlier { .. } => ExitCode::Version,
             Self::Refused(refusal) => refusal.into(),
             Self::TooLong(_) => ExitCode::Usage,
             Self::Protocol(_) => ExitCode::Internal,
@@ -84,16 +94,22 @@ fn from_frame(error: &FrameError) -> ClientError {
 
 /// The sending half: requests.
 #[derive(Debug)]
-pub struct Requests(OwnedWriteHalf);
+pub struct Requests {
+    write: OwnedWriteHalf,
+    /// What the head speaks.
+    version: u32,
+}
 
 impl Requests {
     /// Sends a request.
     ///
     /// # Errors
-    /// When it is too long or the connection was lost.
+    /// When it is too long, the head does not know it, or the connection was lost.
     pub async fn send(&mut self, request: &ClientRequest) -> Result<(), ClientError> {
-        let bytes = frame::encode(request, frame::CLIENT_LIMIT).map_err(ClientError::TooLong)?;
-        self.0.write_all(&bytes).await.map_err(|_| ClientError::Lost)
+        let told = for_version(request, self.version);
+        let told = told.ok_or(ClientError::Earlier { theirs: self.version })?;
+        let bytes = frame::encode(&*told, frame::CLIENT_LIMIT).map_err(ClientError::TooLong)?;
+        self.write.write_all(&bytes).await.map_err(|_| ClientError::Lost)
     }
 }
 
@@ -175,21 +191,46 @@ impl Client {
     async fn greet(stream: UnixStream) -> Result<Self, ClientError> {
         let (read, write) = stream.into_split();
         let replies = Replies(tokio::io::BufReader::with_capacity(64 << 10, read));
-        let mut client = Self { requests: Requests(write), replies, on_silence: None };
-        let greeted =
-            client.requests.send(&ClientRequest::Hello { version: CONTROL_VERSION }).await;
-        let answer = client.replies.next().await;
+        let requests = Requests { write, version: CONTROL_VERSION };
+        let mut client = Self { requests, replies, on_silence: None };
+        let mut answer = client.offer(CONTROL_VERSION).await;
+        // A head of the version before takes no other. It may take that one.
+        if let Ok(ClientReply::Refused(refusal)) = &answer
+            && refusal.kind == RefusalKind::Version
+        {
+            let again = client.offer(OLDEST_VERSION).await;
+            if matches!(again, Ok(ClientReply::Welcome { .. })) {
+                answer = again;
+            }
+        }
+        match answer? {
+            ClientReply::Welcome { version }
+                if (OLDEST_VERSION..=CONTROL_VERSION).contains(&version) =>
+            {
+                client.requests.version = version;
+                Ok(client)
+            }
+            ClientReply::Welcome { version } => Err(ClientError::Version { theirs: version }),
+            ClientReply::Refused(refusal) => Err(ClientError::Refused(refusal)),
+            other => Err(ClientError::Protocol(format!("{other:?} instead of a welcome"))),
+        }
+    }
+
+    /// Offers a version.
+    async fn offer(&mut self, version: u32) -> Result<ClientReply, ClientError> {
+        let greeted = self.send(&ClientRequest::Hello { version }).await;
+        let answer = self.next().await;
         // A node without a head refuses at once, and may have closed the connection before the greeting: the reason is there.
         if let Ok(Some(ClientReply::Refused(refusal))) = answer {
-            return Err(ClientError::Refused(refusal));
+            return Ok(ClientReply::Refused(refusal));
         }
         greeted?;
-        match answer? {
-            Some(ClientReply::Welcome { version: CONTROL_VERSION }) => Ok(client),
-            Some(ClientReply::Welcome { version }) => Err(ClientError::Version { theirs: version }),
-            Some(other) => Err(ClientError::Protocol(format!("{other:?} instead of a welcome"))),
-            None => Err(ClientError::Lost),
-        }
+        answer?.ok_or(ClientError::Lost)
+    }
+
+    /// The version that the head and this client speak.
+    pub fn version(&self) -> u32 {
+        self.requests.version
     }
 
     /// Has this called whenever the answer of [`Client::ask`] takes longer than [`ANSWER`].
@@ -329,5 +370,62 @@ mod tests {
         let (here, there) = UnixStream::pair().unwrap();
         drop(there);
         assert!(matches!(Client::greet(here).await, Err(ClientError::Lost)));
+    }
+
+    /// What a head answers to each hello, and what a client makes of it.
+    async fn greeted(
+        answer: impl Fn(u32) -> ClientReply,
+    ) -> (Result<Client, ClientError>, Vec<u32>) {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let mut heard = Vec::new();
+        let serving = async {
+            loop {
+                let hello = frame::read(&mut there, frame::CLIENT_LIMIT).await.unwrap();
+                let Some(ClientRequest::Hello { version }) = hello else { panic!("{hello:?}") };
+                heard.push(version);
+                frame::write(&mut there, &answer(version), frame::LINK_LIMIT).await.unwrap();
+            }
+        };
+        let greeted = tokio::select! {
+            never = serving => never,
+            greeted = Client::greet(here) => greeted,
+        };
+        (greeted, heard)
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_head_of_the_version_before_is_offered_that_version() {
+        let refused = |words: &str| ClientReply::Refused(refusal(RefusalKind::Version, words));
+        let only_oldest = |version| match version {
+            OLDEST_VERSION => ClientReply::Welcome { version },
+            _ => refused("another"),
+        };
+        let (client, heard) = greeted(only_oldest).await;
+        assert_eq!(client.unwrap().version(), OLDEST_VERSION);
+        assert_eq!(heard, [CONTROL_VERSION, OLDEST_VERSION]);
+        let (client, heard) = greeted(|version| ClientReply::Welcome { version }).await;
+        assert_eq!((client.unwrap().version(), heard.len()), (CONTROL_VERSION, 1));
+        let (client, _) = greeted(|version| refused(&format!("not {version}"))).await;
+        let error = client.unwrap_err();
+        assert_eq!(error.to_string(), format!("not {CONTROL_VERSION}"));
+        assert_eq!(error.exit_code(), ExitCode::Version);
+        let (client, _) = greeted(|version| ClientReply::Welcome { version: version + 1 }).await;
+        assert!(matches!(client, Err(ClientError::Version { .. })));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_request_that_the_head_does_not_know_is_not_sent() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let write = here.into_split().1;
+        let mut requests = Requests { write, version: OLDEST_VERSION - 1 };
+        let error = requests.send(&ClientRequest::Shares).await.unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::Version);
+        assert!(error.to_string().contains("upgrade Kumi on the head's machine"), "{error}");
+        requests.version = OLDEST_VERSION;
+        requests.send(&ClientRequest::Shares).await.unwrap();
+        drop(requests);
+        let mut read = async || frame::read::<ClientRequest>(&mut there, frame::CLIENT_LIMIT).await;
+        assert_eq!(read().await.unwrap(), Some(ClientRequest::Shares));
+        assert_eq!(read().await.unwrap(), None);
     }
 }

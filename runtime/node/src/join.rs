@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kumi_control::compat::OLDEST_VERSION;
 use kumi_control::join::{
     JOIN_VERSION, JoinAnswer, JoinHello, JoinRefusal, JoinToken, Joined, PROTOCOL, TokenError,
 };
@@ -127,9 +128,13 @@ impl From<JoinError> for Failure {
 /// The head cannot be reached or refuses, or files cannot be written. Then the same may be tried again.
 pub async fn join(dir: &Path, token: &JoinToken) -> Result<(NodeId, ClusterConfig), JoinError> {
     let key = JoiningKey::of(dir)?;
-    let stream = connect(token).await?;
-    let joined = tokio::time::timeout(ANSWER, ask(stream, token, &key)).await;
-    let joined = joined.map_err(|_| JoinError::Broken(format!("no answer in {ANSWER:?}")))??;
+    let joined = match show(token, CONTROL_VERSION, &key).await {
+        // A head of the version before takes no other.
+        Err(JoinError::Refused(JoinRefusal::Version { head: OLDEST_VERSION })) => {
+            show(token, OLDEST_VERSION, &key).await?
+        }
+        answered => answered?,
+    };
     let config = check(dir, token, &joined)?;
     key.install(dir, joined.node, (&joined.certificate, &joined.authority))?;
     let path = paths::config(dir);
@@ -137,6 +142,13 @@ pub async fn join(dir: &Path, token: &JoinToken) -> Result<(NodeId, ClusterConfi
         .map_err(|source| JoinError::File { path, source })?;
     key.finish(dir)?;
     Ok((joined.node, config))
+}
+
+/// Connects to the head, shows it the token, and gets the answer in time.
+async fn show(token: &JoinToken, control: u32, key: &JoiningKey) -> Result<Joined, JoinError> {
+    let stream = connect(token).await?;
+    let joined = tokio::time::timeout(ANSWER, ask(stream, (token, control), key)).await;
+    joined.map_err(|_| JoinError::Broken(format!("no answer in {ANSWER:?}")))?
 }
 
 /// Checks what the head has sent before any of it is written.
@@ -201,15 +213,15 @@ fn is_about_certificates(error: &io::Error) -> bool {
     )
 }
 
-/// Shows the token and gets the answer.
+/// Shows the token as a machine whose daemon speaks the version `control`, and gets the answer.
 async fn ask(
     mut stream: HeadStream,
-    token: &JoinToken,
+    (token, control): (&JoinToken, u32),
     key: &JoiningKey,
 ) -> Result<Joined, JoinError> {
     let hello = JoinHello {
         version: JOIN_VERSION,
-        control: CONTROL_VERSION,
+        control,
         secret: token.secret,
         public_key: key.public().to_vec(),
         proof: key.prove(&token.secret)?,

@@ -1,27 +1,26 @@
 //! Links of the control tree: TLS connections between daemons, authenticated by name.
 //!
 //! The connecting side sends a [`LinkHello`]; the accepting side answers with a [`LinkWelcome`] or a
-//! refusal.
+//! refusal. By them both agree on a version of the control protocol.
 //! After that both send frames: `Up` from the child, `Down` from the parent. A connection may
 //! also carry one client of a node to the head.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kumi_control::compat::{for_version, note_version};
 use kumi_control::join::JoinRefusal;
 use kumi_control::message::{
     CONTROL_VERSION, ControlMessage, Down, MessageCounts, MessageKind, NodeSet, Refusal,
     RefusalKind, Up,
 };
 use kumi_control::stall_tolerant_clock::StallTolerantClock;
-use kumi_sched::{ClusterTime, NodeId};
+use kumi_sched::ClusterTime;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -31,9 +30,10 @@ use crate::clock::monotonic;
 use crate::config::{Place, on_link};
 use crate::frame::{self, FrameError, LINK_LIMIT};
 use crate::lookup::Lookup;
-use crate::peer::ClientPeer;
-use crate::tcp;
 use crate::tls::{self, Credentials, Identity};
+
+mod hello;
+pub use hello::{LinkHello, LinkWelcome, Purpose, connect};
 
 /// A link that takes nothing of what waits for it for this long is closed.
 const STALL: Duration = Duration::from_secs(10);
@@ -44,37 +44,6 @@ const KEEP_ALIVE: u32 = 3;
 const LOOK: Duration = Duration::from_millis(250);
 /// How long connecting and introducing may take together.
 pub const HANDSHAKE: Duration = Duration::from_secs(2);
-
-/// Purpose of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Purpose {
-    /// A link of the tree.
-    Tree,
-    /// A client of the node's machine, of which the node asked its kernel.
-    Client(Box<ClientPeer>),
-}
-
-/// First frame from the connecting side.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkHello {
-    /// `CONTROL_VERSION`.
-    pub version: u32,
-    /// Name of the cluster.
-    pub cluster: String,
-    /// The node that connects.
-    pub node: NodeId,
-    /// Differs with each start of the connecting daemon.
-    pub incarnation: u64,
-    /// The purpose.
-    pub purpose: Purpose,
-}
-
-/// First frame from the accepting side, if it agrees.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkWelcome {
-    /// `CONTROL_VERSION`.
-    pub version: u32,
-}
 
 /// Why a link could not be made, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -198,12 +167,29 @@ pub struct Outbox {
     frames: mpsc::UnboundedSender<Vec<u8>>,
     queued: Arc<AtomicUsize>,
     traffic: Traffic,
+    /// What the other side speaks.
+    version: u32,
 }
 
 impl Outbox {
-    /// Queues a frame; counted in `traffic` of [`Outbox::start`]. Returns whether the link takes it.
+    /// The same for a link on which this version is spoken.
+    #[must_use]
+    pub fn speaking(self, version: u32) -> Self {
+        Self { version, ..self }
+    }
+
+    /// Queues a frame; counted in `traffic` of [`Outbox::start`]. Returns whether the link takes it. What the other side's
+    /// version does not know is not sent.
     pub fn send<T: ControlMessage>(&self, value: &T) -> bool {
-        match frame::encode(value, LINK_LIMIT) {
+        let Some(told) = for_version(value, self.version) else {
+            tracing::debug!(
+                version = self.version,
+                since = value.since(),
+                "not sent to an earlier version"
+            );
+            return true;
+        };
+        match frame::encode(&*told, LINK_LIMIT) {
             Ok(bytes) => self.send_bytes(bytes, value.kind()),
             Err(error) => {
                 tracing::error!(%error, "a message is too long to send and is dropped");
@@ -249,7 +235,7 @@ impl Outbox {
             }
             stream.shutdown().await
         };
-        (Self { frames, queued, traffic }, write)
+        (Self { frames, queued, traffic, version: CONTROL_VERSION }, write)
     }
 }
 
@@ -322,11 +308,12 @@ pub async fn serve_child(
 ) -> LinkError {
     let reading = async {
         loop {
-            let up = match receive::<Up>(&mut read, silence).await {
+            let mut up = match receive::<Up>(&mut read, silence).await {
                 Ok(up) => up,
                 Err(error) => return error,
             };
             traffic.count(up.kind());
+            note_version(&mut up, outbox.version);
             if matches!(&up, Up::Report(report) if !report.is_about(below)) {
                 return LinkError::NotBelow;
             }
@@ -359,29 +346,6 @@ async fn keeping_alive(
     }
 }
 
-/// Connects to `peer` at `address` and sends `hello`.
-///
-/// # Errors
-/// When it cannot be reached in time, is not who it should be, or refuses.
-pub async fn connect(
-    credentials: &Credentials,
-    peer: Identity,
-    address: SocketAddr,
-    hello: &LinkHello,
-) -> Result<ConnectedStream, LinkError> {
-    let handshake = async {
-        let stream = tcp::connect(address).await?;
-        let mut stream = credentials.connect(peer, stream).await?;
-        frame::write(&mut stream, hello, LINK_LIMIT).await?;
-        match frame::read(&mut stream, LINK_LIMIT).await? {
-            Some(Ok(LinkWelcome { .. })) => Ok(stream),
-            Some(Err(refused)) => Err(LinkError::Refused(refused)),
-            None => Err(LinkError::Closed),
-        }
-    };
-    tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
-}
-
 /// Connects to `peer` at the first of its places that answers; `scope` is the interface to the others.
 ///
 /// # Errors
@@ -391,7 +355,7 @@ pub(crate) async fn connect_at(
     (peer, places): (Identity, &[Place]),
     (lookup, scope): (&Lookup, u32),
     hello: &LinkHello,
-) -> Result<ConnectedStream, LinkError> {
+) -> Result<(ConnectedStream, u32), LinkError> {
     let mut failed = LinkError::Closed;
     for place in places {
         let addresses = match lookup.addresses(place).await {
@@ -403,7 +367,7 @@ pub(crate) async fn connect_at(
         };
         for address in addresses {
             match connect(credentials, peer, on_link(address, scope), hello).await {
-                Ok(stream) => return Ok(stream),
+                Ok(connected) => return Ok(connected),
                 Err(LinkError::Refused(refused)) => return Err(LinkError::Refused(refused)),
                 Err(error) => {
                     tracing::debug!(%place, %address, %error, "no link at this place");
@@ -442,22 +406,19 @@ pub(crate) async fn introduce(
     credentials: &Credentials,
     cluster: &str,
     mut stream: AcceptedStream,
-    agree: impl FnOnce(&LinkHello) -> Result<(), Refusal>,
+    permit: impl FnOnce(&LinkHello) -> Result<(), Refusal>,
 ) -> Result<(LinkHello, AcceptedStream), LinkError> {
-    // Versions may differ in everything but this first number.
     let content = frame::read_content(&mut stream, frame::CLIENT_LIMIT).await?;
-    let content = content.ok_or(LinkError::Closed)?;
-    let verdict = match postcard::take_from_bytes::<u32>(&content) {
-        Ok((version, _)) if version != CONTROL_VERSION => Err(other_version(version)),
-        _ => frame::decode::<LinkHello>(&content).map(|hello| {
-            check(credentials, &stream, cluster, &hello)
-                .and_then(|()| agree(&hello))
-                .map(|()| hello)
-        })?,
+    let verdict = match LinkHello::decode(&content.ok_or(LinkError::Closed)?) {
+        Ok(hello) => check(credentials, &stream, cluster, &hello)
+            .and_then(|()| permit(&hello))
+            .map(|()| hello),
+        Err(LinkError::Refused(refused)) => Err(refused),
+        Err(error) => return Err(error),
     };
     match verdict {
         Ok(hello) => {
-            let welcome = Ok::<_, Refusal>(LinkWelcome { version: CONTROL_VERSION });
+            let welcome = Ok::<_, Refusal>(LinkWelcome { version: hello.version });
             frame::write(&mut stream, &welcome, LINK_LIMIT).await?;
             Ok((hello, stream))
         }
@@ -467,20 +428,6 @@ pub(crate) async fn introduce(
             Err(LinkError::Refused(refused))
         }
     }
-}
-
-/// Why a daemon of another version is refused, and which machine is to be upgraded: that of the head first, then those of the
-/// nodes.
-fn other_version(theirs: u32) -> Refusal {
-    let advice = if theirs < CONTROL_VERSION {
-        "upgrade Kumi on your machine, and start its daemon again"
-    } else {
-        "upgrade Kumi on this daemon's machine before yours: the head's comes first, then those of the nodes"
-    };
-    let message = format!(
-        "this daemon speaks version {CONTROL_VERSION} of the control protocol and you version {theirs}; {advice}"
-    );
-    refusal(RefusalKind::Version, message)
 }
 
 fn check(
@@ -505,16 +452,23 @@ fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_control::compat::OLDEST_VERSION;
     use kumi_control::tree::subtree;
+    use kumi_sched::NodeId;
     use std::cell::Cell;
 
-    #[test]
-    fn who_has_another_version_reads_which_side_to_upgrade() {
-        let older = other_version(CONTROL_VERSION - 1);
-        assert_eq!(older.kind, RefusalKind::Version);
-        assert!(older.message.contains("on your machine, and start"), "{}", older.message);
-        let newer = other_version(CONTROL_VERSION + 1);
-        assert!(newer.message.contains("before yours"), "{}", newer.message);
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_link_does_not_carry_what_the_other_side_does_not_know() {
+        let (near, mut far) = tokio::io::duplex(1 << 10);
+        let (outbox, writing) = Outbox::start(near, Traffic::default());
+        let probe = Up::ClockProbe { stamp: 7 };
+        assert!(outbox.clone().speaking(OLDEST_VERSION - 1).send(&probe), "the link is well");
+        assert_eq!(outbox.queued(), 0);
+        assert!(outbox.clone().speaking(OLDEST_VERSION).send(&probe));
+        drop(outbox);
+        writing.await.unwrap();
+        assert_eq!(frame::read::<Up>(&mut far, LINK_LIMIT).await.unwrap(), Some(probe));
+        assert_eq!(frame::read::<Up>(&mut far, LINK_LIMIT).await.unwrap(), None);
     }
 
     #[tokio::test(flavor = "current_thread")]

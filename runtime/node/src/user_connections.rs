@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use kumi_control::compat::{OLDEST_VERSION, for_version};
 use kumi_control::message::{ClientReply, Refusal, RefusalKind};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -85,7 +86,9 @@ where
 {
     let reply = ClientReply::Refused(refused);
     let told = async {
-        frame::write(stream, &reply, LINK_LIMIT).await.ok()?;
+        // It has not said which version it speaks.
+        let reply = for_version(&reply, OLDEST_VERSION)?;
+        frame::write(stream, &*reply, LINK_LIMIT).await.ok()?;
         stream.shutdown().await.ok()?;
         // Closed at once, the client could lose the answer: what it has sent was not read.
         let mut rest = [0; 256];

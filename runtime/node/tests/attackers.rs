@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Cluster, ModeName, PATIENCE, collect, request, run, start};
+use kumi_control::compat::OLDEST_VERSION;
 use kumi_control::message::{CONTROL_VERSION, ClientReply, ClientRequest, Outcome};
 use kumi_node::frame::{self, LINK_LIMIT};
 use kumi_node::link::{self, LinkError, LinkHello, Purpose};
@@ -89,7 +90,7 @@ async fn without_a_certificate(cluster: &Cluster, peer: Identity, address: Socke
 async fn with_a_certificate(cluster: &Cluster, peer: Identity, address: SocketAddr) {
     let node1 = Credentials::load(cluster.path(), Identity::Node(NodeId(1))).expect("certificates");
     let name = &cluster.config.name;
-    let older = LinkHello { version: CONTROL_VERSION - 1, ..hello(name, 1) };
+    let older = LinkHello { version: OLDEST_VERSION - 1, ..hello(name, 1) };
     for wrong in [hello("another", 1), hello(name, 0), hello(name, 99), older] {
         let called = link::connect(&node1, peer, address, &wrong).await;
         assert!(matches!(called, Err(LinkError::Refused(_))), "{wrong:?}");

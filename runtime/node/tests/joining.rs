@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use common::{Cluster, ModeName, PATIENCE, free_port, request, run};
+use kumi_control::compat::OLDEST_VERSION;
 use kumi_control::join::{
     JOIN_VERSION, JoinAnswer, JoinHello, JoinRefusal, JoinSecret, JoinToken, KEY_BYTES,
 };
@@ -224,6 +225,17 @@ async fn strangers_guess_in_vain() {
     let older = [&[1, 0, 0, 0][..], &[0]].concat();
     let refused = Some(Err(JoinRefusal::Version { head: CONTROL_VERSION }));
     assert_eq!(say(&token, &older).await, refused);
+    // The version before is answered as this one is.
+    let of_version = |control: u32| {
+        let mut hello = guess(300);
+        assert_eq!(hello[4..6], [1, CONTROL_VERSION as u8]);
+        hello[5] = control as u8;
+        hello
+    };
+    assert_eq!(say(&token, &of_version(OLDEST_VERSION - 1)).await, refused);
+    assert_eq!(say(&token, &of_version(CONTROL_VERSION + 1)).await, refused);
+    let unknown = Some(Err(JoinRefusal::Unknown));
+    assert_eq!(say(&token, &of_version(OLDEST_VERSION)).await, unknown);
     let log = fs::read_to_string(paths::head_log(cluster.path())).unwrap();
     let lines = log.lines().filter(|line| line.contains("a link was refused")).count();
     assert!((1..=10).contains(&lines), "{lines} lines: {log}");

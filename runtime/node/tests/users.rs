@@ -130,7 +130,7 @@ async fn connect(
         incarnation: 1,
         purpose,
     };
-    link::connect(credentials, Identity::Head, cluster.config.head, &hello).await.unwrap()
+    link::connect(credentials, Identity::Head, cluster.config.head, &hello).await.unwrap().0
 }
 
 /// What the head answers to a client that node 1 says is this user.

@@ -49,7 +49,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
     let model = serde_json::to_value(&model).map_err(|error| unusable(error.to_string()))?;
     let node = Source::read(root, "runtime/node/src/config")?;
     let node = node.and(Source::read_file(root, "runtime/node/src/config.rs")?);
-    let users = Source::read(root, "runtime/call/src/users")?;
+    let users = Source::read(root, "runtime/call/access/src/users")?;
     let sim = Source::read_file(root, "tools/sim/src/calls/model.rs")?;
     let parts = [
         ("cluster.toml", &node, "ClusterConfig", &cluster),

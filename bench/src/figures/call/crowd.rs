@@ -6,8 +6,8 @@ use super::{ArrayTransport, Server, cluster};
 use crate::error::BenchError;
 use crate::figures::Setting;
 use crate::record::{self, Goal, Peer, Record};
-use kumi_call::meta::State;
-use kumi_call::{Client, Grid, GridCall};
+use kumi_call_client::state::State;
+use kumi_call_client::{Client, Grid, GridCall};
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 1000;

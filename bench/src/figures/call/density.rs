@@ -10,7 +10,7 @@ use super::{ArrayTransport, Server, cluster};
 use crate::error::BenchError;
 use crate::figures::Setting;
 use crate::record::{self, Goal, Peer, Record};
-use kumi_call::{Client, Grid, GridCall};
+use kumi_call_client::{Client, Grid, GridCall};
 use kumi_sim::Monitor;
 use kumi_sim::calls::figures::frequencies;
 use kumi_sim::calls::{self, Clients, Discipline, Law, Model, Routine, Site, Source, Task};

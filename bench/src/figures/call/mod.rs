@@ -23,7 +23,7 @@ use super::turns::{self, Measure, PeerComparison};
 use crate::cluster::{self, Node};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
-use kumi_call::{Client, Options};
+use kumi_call_client::{Client, Options};
 use process::Process;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -14,6 +14,7 @@ use super::traces;
 use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
 use crate::batch::ArrayRange;
+use crate::compat::{OLDEST_VERSION, Versions};
 use crate::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRequest, JobState,
     JobsQuery, LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal,
@@ -90,14 +91,19 @@ impl Head {
     }
 
     fn hello(&mut self, client: ClientId, version: u32) -> Result<(), Refusal> {
-        if version != CONTROL_VERSION {
+        if !(OLDEST_VERSION..=CONTROL_VERSION).contains(&version) {
+            let advice = if version < OLDEST_VERSION {
+                "install the head's version of Kumi where you are"
+            } else {
+                "upgrade the head's machine before yours"
+            };
             let message = format!(
-                "the head speaks control version {CONTROL_VERSION} and the client {version}; \
-                 install the same version of Kumi on both"
+                "the head speaks {} of the control protocol and the client version {version}; {advice}",
+                Versions::OURS
             );
             return Err(refusal(RefusalKind::Version, message));
         }
-        self.actions.reply(client, ClientReply::Welcome { version: CONTROL_VERSION });
+        self.actions.reply(client, ClientReply::Welcome { version });
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! What clients may ask, and what they are told.
 
 use super::*;
+use kumi_control::compat::{OLDEST_VERSION, Versions};
+use kumi_control::message::CONTROL_VERSION;
 
 #[test]
 fn what_never_fits_is_refused() {
@@ -465,10 +467,20 @@ fn following_a_job_that_is_over_ends_at_once() {
 #[test]
 fn versions_must_agree() {
     let mut test = Test::new(1);
-    let version = kumi_control::message::CONTROL_VERSION;
     let hello = |version| ClientRequest::Hello { version };
-    assert!(replied(&test.ask(&ALICE, hello(version)), &ClientReply::Welcome { version }));
-    assert_eq!(refusal(&test.ask(&ALICE, hello(version + 1))), Some(RefusalKind::Version));
+    for version in OLDEST_VERSION..=CONTROL_VERSION {
+        assert!(replied(&test.ask(&ALICE, hello(version)), &ClientReply::Welcome { version }));
+    }
+    for (version, advice) in [
+        (OLDEST_VERSION - 1, "install the head's version"),
+        (CONTROL_VERSION + 1, "upgrade the head's machine before yours"),
+    ] {
+        let actions = test.ask(&ALICE, hello(version));
+        assert_eq!(refusal(&actions), Some(RefusalKind::Version));
+        let told = format!("{actions:?}");
+        assert!(told.contains(&Versions::OURS.to_string()) && told.contains(advice), "{told}");
+        assert!(told.contains(&format!("version {version};")), "{told}");
+    }
 }
 
 /// Two machines may give one number to two users.

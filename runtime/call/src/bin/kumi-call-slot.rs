@@ -7,9 +7,9 @@ fn main() -> ExitCode {
     let run = || {
         // SAFETY: the server has started this process and holds the other end. Its owner says which descriptions are those
         // of which library.
-        unsafe { kumi_call::slot::run() }
+        unsafe { kumi_call_slot::run() }
     };
-    match if checks { kumi_call::slot::check() } else { run() } {
+    match if checks { kumi_call_slot::check() } else { run() } {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("kumi-call-slot: {error}; it is started by `kumi call serve`");

@@ -8,8 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use super::files::{failed, is_memory_of};
-use super::layout::{MAGIC, RankContext, SegmentPart, VERSION};
+use super::files::{failed, is_memory_of, length, seals};
+use super::header::HeaderCopy;
+use super::layout::{MAGIC, PAGE, RankContext, SegmentPart, VERSION};
 use super::{RankView, Segment, SegmentError, SegmentSpec};
 use crate::shm::mapping::Mapping;
 
@@ -17,16 +18,31 @@ fn other_file(what: &'static str) -> SegmentError {
     failed(what)(io::Error::from(io::ErrorKind::InvalidData))
 }
 
+/// The version of a segment of another version. None of anything else, also if this cannot be told.
+fn other_version(job: &OwnedFd) -> Option<u32> {
+    let bytes = length(job).ok()?;
+    if bytes < PAGE as u64 || seals(job.as_fd()) & libc::F_SEAL_SHRINK == 0 {
+        return None;
+    }
+    let start = Mapping::read_only(job.as_fd(), PAGE).ok()?;
+    // SAFETY: Header consists of atomics only.
+    HeaderCopy::of(unsafe { start.view(0) }).other_version()
+}
+
 impl Segment {
     /// Maps the files of [`super::SegmentFiles::of_daemon`], in that order, of a segment that was made by this specification.
     ///
     /// # Errors
-    /// [`SegmentError::BadSpec`]; [`SegmentError::Io`] also if a file is not the one that it should be.
+    /// [`SegmentError::BadSpec`]; [`SegmentError::OtherVersion`]; [`SegmentError::Io`] also if a file is not the one that it should be.
     pub fn adopt(
         spec: &SegmentSpec,
         files: impl IntoIterator<Item = OwnedFd>,
     ) -> Result<Segment, SegmentError> {
-        let (layout, mut files) = (spec.layout()?, files.into_iter());
+        let (layout, mut files) = (spec.layout()?, files.into_iter().peekable());
+        // Before its length is looked at, which another version may reckon otherwise.
+        if let Some(segment) = files.peek().and_then(other_version) {
+            return Err(SegmentError::OtherVersion { segment });
+        }
         let mut next = |what: &'static str, part: SegmentPart| {
             let file = files.next().ok_or_else(|| other_file(what))?;
             match is_memory_of(&file, layout.bytes_of(part)).map_err(failed(what))? {
@@ -56,6 +72,7 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     fn spec() -> SegmentSpec {
         SegmentSpec {
@@ -78,6 +95,16 @@ mod tests {
         assert_eq!(second.rank_state(0), first.rank_state(0));
         let address = "10.0.0.1:5".parse().unwrap();
         assert!(second.publish_peers(&[address; 3], 1_400).is_err(), "it would end the daemon");
+        // Of a version whose files have other lengths.
+        let job = given().next().unwrap();
+        let copy = crate::segment::files::memory_file(c"other", 3 * PAGE).unwrap();
+        let other = std::fs::File::from(copy.try_clone().unwrap());
+        let mut header = [0; 128];
+        std::fs::File::from(job).read_exact_at(&mut header, 0).unwrap();
+        header[8..12].copy_from_slice(&(VERSION + 1).to_ne_bytes());
+        other.write_all_at(&header, 0).unwrap();
+        let error = Segment::adopt(&spec(), [copy]).unwrap_err();
+        assert!(matches!(error, SegmentError::OtherVersion { segment } if segment == VERSION + 1));
         // Fewer files, or those of another job.
         assert!(Segment::adopt(&spec(), given().take(3)).is_err());
         let larger = SegmentSpec { ring_bytes: 1 << 20, ..spec() };

@@ -18,7 +18,7 @@ use crate::segment::header::SegmentNumbers;
 use crate::segment::launch::{LaunchBlock, LaunchDescriptors, LaunchError, LocalRank};
 use crate::segment::layout::{
     ATTACH_COPY, ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, ArenaKind, Layout, RankContext,
-    RingPosition, SharedLines,
+    RingPosition, SharedLines, VERSION,
 };
 use crate::segment::range::{RankSegment, map_segment};
 use crate::segment::{self, Segment, SegmentError, SegmentSpec};
@@ -37,7 +37,15 @@ pub enum AttachError {
     /// The segment of a job of one could not be made.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// The segment is not one, or of another version.
+    /// The daemon is of another version.
+    #[error(
+        "the daemon made the job's memory segment in version {segment}, and this program's libkumi knows version {VERSION}: install the libkumi of the daemon's version on this node, and link programs anew that contain it"
+    )]
+    OtherVersion {
+        /// The segment's version.
+        segment: u32,
+    },
+    /// The segment is not one.
     #[error(
         "the job's memory segment is not usable ({0}): this program and the daemon must be of the same version of Kumi"
     )]

@@ -61,6 +61,11 @@ impl HeaderCopy {
         }
     }
 
+    /// The version, if it is a segment of another one than is known here.
+    pub(crate) fn other_version(&self) -> Option<u32> {
+        (self.magic == MAGIC && self.version != VERSION).then_some(self.version)
+    }
+
     /// The numbers of a segment whose job file has so many bytes, or what is wrong with them.
     pub(crate) fn check(&self, file_bytes: usize) -> Result<SegmentNumbers, &'static str> {
         if self.magic != MAGIC {

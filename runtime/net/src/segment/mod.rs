@@ -114,6 +114,14 @@ pub enum SegmentError {
         "the copy is of a segment of other ranks or sizes; go on with the same ranks, rings and arenas"
     )]
     OtherSizes,
+    /// A daemon of another version made it.
+    #[error(
+        "the segment was made in version {segment}, and this daemon knows version {VERSION}: jobs do not outlive such an upgrade, so drain the node before it"
+    )]
+    OtherVersion {
+        /// Its version.
+        segment: u32,
+    },
     /// Ranks that cannot send to each other.
     #[error(
         "some ranks have IPv4 addresses and some IPv6: give the nodes of a job addresses of one family"

@@ -85,7 +85,11 @@ fn read_header(job: &OwnedFd) -> Result<SegmentNumbers, AttachError> {
     }
     let start = Mapping::read_only(job.as_fd(), PAGE).map_err(io_error("mmap"))?;
     // SAFETY: Header consists of atomics only.
-    HeaderCopy::of(unsafe { start.view(0) }).check(bytes).map_err(bad)
+    let header = HeaderCopy::of(unsafe { start.view(0) });
+    match header.other_version() {
+        Some(segment) => Err(AttachError::OtherVersion { segment }),
+        None => header.check(bytes).map_err(bad),
+    }
 }
 
 /// Maps each file where the layout says.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use kumi_control::compat::{OLDEST_VERSION, for_version};
 use kumi_control::head::{ClientId, HeadEvent};
 use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
@@ -196,13 +197,15 @@ pub(super) async fn serve(listener: UnixListener, shared: Shared) {
     }
 }
 
-/// Writes replies and output to a client, replies first, until all senders are gone.
+/// Writes replies and output to a client, replies first, until all senders are gone. A client gets what its version knows. Until
+/// the head has agreed on one with it, that is the oldest.
 async fn write_replies(
     stream: &mut (impl AsyncWrite + Unpin),
     answers: &mut mpsc::UnboundedReceiver<ClientReply>,
     output: &mut mpsc::Receiver<ClientReply>,
     waiting: &PendingReplies,
 ) -> Result<(), FrameError> {
+    let mut speaks = OLDEST_VERSION;
     loop {
         let (reply, answer) = tokio::select! {
             biased;
@@ -210,7 +213,15 @@ async fn write_replies(
             Some(reply) = output.recv() => (reply, false),
             else => return Ok(()),
         };
-        frame::write(stream, &reply, LINK_LIMIT).await?;
+        if let ClientReply::Welcome { version } = reply {
+            speaks = version;
+        }
+        match for_version(&reply, speaks) {
+            Some(told) => frame::write(stream, &*told, LINK_LIMIT).await?,
+            None => {
+                tracing::debug!(speaks, "a reply is not sent to a client of an earlier version")
+            }
+        }
         if answer {
             waiting.written(weight(&reply));
         }
@@ -251,8 +262,8 @@ where
 /// Ends the stream to a client, with a last reply if there is one.
 async fn say_last(mut stream: impl AsyncWrite + Unpin, last: Option<ClientReply>) {
     let said = async {
-        if let Some(last) = last {
-            frame::write(&mut stream, &last, LINK_LIMIT).await?;
+        if let Some(last) = last.as_ref().and_then(|last| for_version(last, OLDEST_VERSION)) {
+            frame::write(&mut stream, &*last, LINK_LIMIT).await?;
         }
         Ok::<_, FrameError>(stream.shutdown().await?)
     };

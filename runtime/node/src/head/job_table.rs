@@ -1,6 +1,6 @@
 //! Durable job table of the head: SQLite, one row for each job, and accounts of those that are over.
 //!
-//! A table of one of the seven versions before is brought up to date when it is opened.
+//! A table of one of the eight versions before is brought up to date when it is opened.
 
 pub(super) mod earlier;
 mod usage;
@@ -44,7 +44,7 @@ pub enum TableError {
     File(#[from] std::io::Error),
     /// Made by another version of Kumi.
     #[error(
-        "the job table was made by another version ({found}, this is {SCHEMA}.{CONTROL_VERSION}); take the cluster down with that version, or remove head.db"
+        "the job table was made by another version ({found}, this is {SCHEMA}.{CONTROL_VERSION}, which takes over those from {SCHEMA}.{} on); start the head with that version, or put back the copy of head.db from before the upgrade", READERS[0].0
     )]
     Version {
         /// Its version.

@@ -282,10 +282,11 @@ async fn attend(stream: TcpStream, permit: HandshakePermit, thread: LinkThread) 
 
 async fn attend_link(hello: &LinkHello, stream: AcceptedStream, thread: &LinkThread) {
     let id = LinkId(thread.last.fetch_add(1, Ordering::Relaxed) + 1);
-    tracing::info!(node = %hello.node, "attached");
+    tracing::info!(node = %hello.node, version = hello.version, "attached");
     let revoked = thread.credentials.watch_peer(hello.node, stream.get_ref().1);
     let (read, write) = tokio::io::split(stream);
     let (outbox, writing) = Outbox::start(write, thread.traffic.clone());
+    let outbox = outbox.speaking(hello.version);
     if thread.events.send(LinkEvent::Up(id, outbox.clone())).await.is_err() {
         return;
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use kumi_control::compat::OLDEST_VERSION;
 use kumi_control::message::{CONTROL_VERSION, JobSpec, PartUse, PreparedRanks};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -32,11 +33,17 @@ pub(crate) struct JobRecord {
     pub(crate) devices: Vec<usize>,
 }
 
+/// The version of the control protocol that gave records their form. Daemons of all versions since then read them, and a new
+/// variant in one that they do not know is damage to them.
+const FORM: u32 = 15;
+// Records are read by daemons of the versions that can follow each other on a node.
+const _: () = assert!(FORM <= OLDEST_VERSION && CONTROL_VERSION == 16);
+
 /// The record begins with the versions, so that no other daemon reads what follows as something else.
 fn versions() -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[4..].copy_from_slice(&CONTROL_VERSION.to_le_bytes());
+    bytes[4..].copy_from_slice(&FORM.to_le_bytes());
     bytes
 }
 
@@ -213,6 +220,12 @@ mod tests {
         assert_eq!(later().phase().unwrap(), KeptPhase::Started);
         state.0.write_all_at(&[9], PHASE).unwrap();
         assert!(later().phase().is_err());
+    }
+
+    /// Both versions that can follow each other on a node read what either has written.
+    #[test]
+    fn records_begin_as_those_of_version_15() {
+        assert_eq!(versions(), [1, 0, 0, 0, 15, 0, 0, 0]);
     }
 
     #[test]

@@ -5,17 +5,16 @@
 use std::io;
 use std::time::Duration;
 
-use kumi_control::message::{ClientReply, Refusal, RefusalKind};
+use kumi_control::message::{Refusal, RefusalKind};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::tree::Tree;
 use crate::client::refusal;
-use crate::frame;
 use crate::link::{ConnectedStream, LinkError, LinkHello, Purpose};
 use crate::names::NameService;
 use crate::peer::ClientPeer;
 use crate::tls::Identity;
-use crate::user_connections::UserConnections;
+use crate::user_connections::{UserConnections, tell_refused};
 
 /// Accepts clients.
 pub(super) async fn serve(listener: UnixListener, tree: Tree, names: NameService) {
@@ -45,10 +44,7 @@ async fn relay(
 ) {
     if let Err(refused) = try_relay(&mut stream, (&tree, &names), &connections).await {
         tree.shared.refusals.count("client refused");
-        let reply = ClientReply::Refused(refused);
-        if let Err(error) = frame::write(&mut stream, &reply, frame::LINK_LIMIT).await {
-            tracing::debug!(%error, "a refused client is gone");
-        }
+        tell_refused(&mut stream, refused).await;
     }
 }
 
@@ -81,7 +77,7 @@ async fn connect_to_head(tree: &Tree, hello: &LinkHello) -> Result<ConnectedStre
     let mut last = None;
     for places in tree.heads.in_turn() {
         match tree.connect((Identity::Head, places), hello).await {
-            Ok(stream) => return Ok(stream),
+            Ok((stream, _)) => return Ok(stream),
             Err(LinkError::Refused(refused)) => return Err(refused),
             Err(error) => last = Some(error),
         }

@@ -116,7 +116,7 @@ impl Tree {
         &self,
         peer: (Identity, &[Place]),
         hello: &LinkHello,
-    ) -> Result<ConnectedStream, LinkError> {
+    ) -> Result<(ConnectedStream, u32), LinkError> {
         link::connect_at(&self.credentials, peer, (&self.lookup, self.scope), hello).await
     }
 
@@ -158,16 +158,16 @@ async fn keep_parent(tree: Tree) {
     let mut filter = ClockFilter::new();
     let mut patience = PATIENCE_AT_START;
     loop {
-        let (parent, stream) = find_parent(&tree, &candidates, patience).await;
+        let (parent, (stream, version)) = find_parent(&tree, &candidates, patience).await;
         patience = PATIENCE;
-        tracing::info!(?parent, "attached");
+        tracing::info!(?parent, version, "attached");
         service::status(&match parent {
             Parent::Head => format!("node {} is attached to the head", tree.node),
             Parent::Node(parent) => format!("node {} is attached to node {parent}", tree.node),
         });
         let revoked = tree.watch(parent, &stream);
         let error = tokio::select! {
-            error = attend_parent(&tree, parent, stream, &mut filter) => error,
+            error = attend_parent(&tree, parent, (stream, version), &mut filter) => error,
             () = revoked => LinkError::Revoked,
         };
         tracing::warn!(?parent, %error, "the link to the parent is gone");
@@ -186,7 +186,7 @@ async fn find_parent(
     tree: &Tree,
     candidates: &[Parent],
     patience: Duration,
-) -> (Parent, ConnectedStream) {
+) -> (Parent, (ConnectedStream, u32)) {
     let start = Instant::now();
     let mut pause = BACK_OFF.0;
     let mut complained = false;
@@ -199,7 +199,7 @@ async fn find_parent(
             for _ in 0..daemons {
                 let Some((identity, places)) = tree.places(parent) else { continue };
                 match tree.connect((identity, &places), &tree.hello(Purpose::Tree)).await {
-                    Ok(stream) => return (parent, stream),
+                    Ok(connected) => return (parent, connected),
                     Err(error) if complained => tracing::debug!(?parent, %error, "no link"),
                     Err(error) => {
                         let places: Vec<String> = places.iter().map(Place::to_string).collect();
@@ -221,11 +221,12 @@ async fn find_parent(
 async fn attend_parent(
     tree: &Tree,
     parent: Parent,
-    stream: ConnectedStream,
+    (stream, version): (ConnectedStream, u32),
     filter: &mut ClockFilter,
 ) -> LinkError {
     let (mut read, write) = tokio::io::split(stream);
     let (outbox, writing) = Outbox::start(write, tree.shared.traffic.clone());
+    let outbox = outbox.speaking(version);
     if tree.events.send(TreeEvent::ParentUp(outbox.clone())).await.is_err() {
         return LinkError::Closed;
     }
@@ -328,10 +329,11 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
         Ok(answered) => answered,
         Err(error) => return tree.shared.refusals.count_link(&error),
     };
-    tracing::info!(node = %hello.node, "child attached");
+    tracing::info!(node = %hello.node, version = hello.version, "child attached");
     let revoked = tree.credentials.watch_peer(hello.node, stream.get_ref().1);
     let (read, write) = tokio::io::split(stream);
     let (outbox, writing) = Outbox::start(write, tree.shared.traffic.clone());
+    let outbox = outbox.speaking(hello.version);
     if tree.events.send(TreeEvent::ChildUp(id, outbox.clone())).await.is_err() {
         return;
     }

@@ -2,7 +2,7 @@
 
 use super::net::{Namespace, SiteNetwork};
 use crate::error::BenchError;
-use kumi_call::{CallError, Client, Options};
+use kumi_call_client::{CallError, Client, Options};
 use kumi_sim::Monitor;
 use kumi_sim::calls::{self, Clients, Discipline, Law, Link, Model, Routine, Site, Source};
 use kumi_sim::random::RandomStream;

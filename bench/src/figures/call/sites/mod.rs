@@ -13,7 +13,7 @@ use crate::error::BenchError;
 use crate::figures::Setting;
 use crate::record::{self, Goal, Peer, Record};
 use cell::{Cell, CellResult, Parameters, PreparedWork, Work};
-use kumi_call::Client;
+use kumi_call_client::Client;
 use net::SiteNetwork;
 use std::path::Path;
 use std::time::Instant;
@@ -218,7 +218,7 @@ fn row(line: &TableRow) -> String {
 /// The median of several times.
 fn median_s<T>(
     times: usize,
-    act: impl Fn() -> Result<T, kumi_call::CallError>,
+    act: impl Fn() -> Result<T, kumi_call_client::CallError>,
 ) -> Result<f64, BenchError> {
     act()?;
     let mut all = Vec::new();

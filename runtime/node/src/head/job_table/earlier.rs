@@ -14,10 +14,10 @@ use serde::de::DeserializeOwned;
 pub(super) type RecordReader = fn(&[u8]) -> Result<JobRecord, postcard::Error>;
 
 // What changes again needs a step of its own.
-const _: () = assert!(CONTROL_VERSION == 15);
+const _: () = assert!(CONTROL_VERSION == 16);
 
 /// Control versions whose records can be read.
-pub(super) const READERS: [(u32, RecordReader); 7] = [
+pub(super) const READERS: [(u32, RecordReader); 8] = [
     (8, read::<Request8, User9, NodeRanks9>),
     (9, read::<Request9, User9, NodeRanks9>),
     // Version 11 added only a way how ranks end.
@@ -27,6 +27,8 @@ pub(super) const READERS: [(u32, RecordReader); 7] = [
     (12, read::<Request13, message::User, message::NodeRanks>),
     (13, read::<Request13, message::User, message::NodeRanks>),
     (14, read_14),
+    // Version 16 added nothing.
+    (15, |bytes| postcard::from_bytes(bytes)),
 ];
 
 /// What reads records of this earlier version, if it is known.
@@ -245,4 +247,55 @@ fn held_by(spec: &JobSpec) -> JobUse {
     };
     let processors = spec.layout.iter().map(of_part).fold(0, u32::saturating_add);
     JobUse { processors, ..JobUse::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use kumi_control::message::{JobState, Outcome};
+    use rusqlite::Connection;
+
+    use super::super::tests::record;
+    use super::super::{JobTable, TableError, version};
+    use super::*;
+
+    /// The version that the table at this path says it has.
+    fn version_of(path: &std::path::Path) -> u32 {
+        let connection = Connection::open(path).unwrap();
+        connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+    }
+
+    fn set_version(path: &std::path::Path, version: u32) {
+        let connection = Connection::open(path).unwrap();
+        connection.pragma_update(None, "user_version", version).unwrap();
+    }
+
+    #[test]
+    fn a_table_of_the_version_before_is_taken_over_once_and_for_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let records = [record(5, JobState::Running), record(6, JobState::Ended(Outcome::Killed))];
+        JobTable::open(&path).unwrap().persist(&records).unwrap();
+        set_version(&path, version(15));
+        let loaded = JobTable::open(&path).unwrap().load().unwrap();
+        assert_eq!(loaded[0], records[0]);
+        assert_eq!((loaded.len(), version_of(&path)), (2, version(CONTROL_VERSION)));
+    }
+
+    #[test]
+    fn tables_of_later_versions_and_of_too_early_ones_are_refused_and_stay() {
+        for other in [7, CONTROL_VERSION + 1] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("head.db");
+            drop(JobTable::open(&path).unwrap());
+            set_version(&path, version(other));
+            let error = JobTable::open(&path).unwrap_err();
+            assert!(matches!(error, TableError::Version { .. }), "{error}");
+            let said = error.to_string();
+            for words in [format!("(1.{other}, this is 1.{CONTROL_VERSION}"), "from 1.8 on".into()]
+            {
+                assert!(said.contains(&words), "{said}");
+            }
+            assert_eq!(version_of(&path), version(other));
+        }
+    }
 }

@@ -65,11 +65,11 @@ fn unusable(failure: &crate::exit::Failure) -> TableError {
     TableError::File(std::io::Error::other(failure.message.clone()))
 }
 
-/// A record as it is kept: its version, whether it is compressed, and its bytes.
+/// A record as it is kept: the version from which on heads can read it, whether it is compressed, and its bytes.
 fn encode(record: &JobRecord) -> Result<Vec<u8>, TableError> {
     let bytes = postcard::to_allocvec(record)?;
     let is_long = bytes.len() > LONG;
-    let mut value = postcard::to_allocvec(&(CONTROL_VERSION, is_long))?;
+    let mut value = postcard::to_allocvec(&(record.since(), is_long))?;
     if is_long {
         let mut encoder = DeflateEncoder::new(value, Compression::fast());
         encoder.write_all(&bytes)?;

@@ -1,0 +1,19 @@
+//! Who may call: listeners with a limit on strangers, users with their tokens, passes of metaservers, and vouchers for
+//! arrays. Servers and metaservers share it.
+#![forbid(unsafe_code)]
+
+mod handshake_limit;
+pub mod listener;
+pub mod pass;
+mod signed;
+#[cfg(test)]
+#[path = "../../meta/src/small_disk.rs"]
+mod small_disk;
+pub mod users;
+pub mod voucher;
+
+pub use handshake_limit::{HandshakeLimit, HandshakePermit, RefusalCounters, evicted};
+pub use listener::{Listener, ServeError, pause, raise_open_files};
+pub use users::refused;
+
+use kumi_call_wire::random;

@@ -1,0 +1,204 @@
+//! Placement requests of transactions: places from a metaserver, without the calls themselves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kumi_rpc::{AttemptReport, Code, Placement, PlacementRequest};
+
+use super::{Grid, Inner, Ordering, locked};
+use crate::answer_handle::AnswerHandle;
+use crate::link::{Answer, Link};
+use crate::{CallError, Client, KnownRoutine};
+
+/// How long the listener waits at a time.
+const WATCH: Duration = Duration::from_millis(250);
+/// Pause between two connection attempts, so that a metaserver that is not the leader is asked rarely.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a server without TLS gets nothing.
+const DOWNGRADE: &str = "the metaserver was given as tls://, and the server that it names is not; have the server encrypt \
+                         (--tls-cert and --tls-key, or --tls-cluster)";
+
+/// An event for the listener.
+#[derive(Debug)]
+pub enum PlacementEvent {
+    /// A stream has an answer.
+    Answered(u32),
+    /// The connection is lost. Requests on it get no answer.
+    Disconnected,
+    /// A new connection.
+    Reconnected(Client),
+    /// No metaserver is reachable at present.
+    Unreachable(String),
+}
+
+/// A metaserver's answer for a call.
+#[derive(Debug)]
+pub enum PlacementAnswer {
+    /// The server of the call.
+    Placed(Placement),
+    /// The call is over, as was reported.
+    Closed,
+    /// The call does not run for now: too many calls wait.
+    Busy,
+    /// Another metaserver has to be asked.
+    OtherMetaserver,
+    /// The call does not run.
+    Failed(CallError),
+}
+
+/// A request for the place of a call. Dropping it withdraws the request.
+#[derive(Debug)]
+pub struct PlacementHandle {
+    ticket: AnswerHandle<Arc<Link>>,
+}
+
+impl PlacementHandle {
+    /// The stream that identifies its answers.
+    pub fn stream(&self) -> u32 {
+        self.ticket.stream
+    }
+
+    /// The answer that has arrived.
+    pub fn take(&mut self, routine: &str) -> Option<PlacementAnswer> {
+        Some(match self.ticket.wait(Some(Instant::now()), &|| false).ok()? {
+            Ok(Answer::Placed(placed)) => PlacementAnswer::Placed(placed),
+            Ok(_) => PlacementAnswer::Closed,
+            Err(failure) if failure.code == Code::NotLeading => PlacementAnswer::OtherMetaserver,
+            Err(failure) if failure.code == Code::Busy => PlacementAnswer::Busy,
+            Err(failure) => PlacementAnswer::Failed(CallError::of(failure, routine)),
+        })
+    }
+
+    /// Reports how an attempt ended. Returns whether that was possible.
+    pub fn tell(&self, over: &AttemptReport) -> bool {
+        self.ticket.link.over(self.ticket.stream, over).is_ok()
+    }
+}
+
+impl Grid {
+    /// A separate connection to the metaserver, and the grid that can renew it.
+    pub(crate) fn separate_connection(&self) -> Result<(Grid, Client), CallError> {
+        let own = Grid::connect(&self.inner.addresses.join(","), &self.inner.options)?;
+        let grid = own.with_priority(self.priority);
+        let client = grid.inner.metaserver(None)?;
+        Ok((grid, client))
+    }
+
+    /// Sends the events of this connection, and of its successors when it is lost, to `tell` until that
+    /// returns false.
+    pub(crate) fn listen(
+        &self,
+        first: Client,
+        tell: impl Fn(PlacementEvent) -> bool + Send + 'static,
+    ) {
+        let inner = Arc::clone(&self.inner);
+        std::thread::spawn(move || {
+            let mut meta = first;
+            while forward_events(&meta, &tell) {
+                inner.lost(&meta);
+                meta = match find(&inner, &tell) {
+                    Some(client) => client,
+                    None => return,
+                };
+                if !tell(PlacementEvent::Reconnected(meta.clone())) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// The request for a call of this routine.
+    pub(crate) fn placing(
+        &self,
+        known: &KnownRoutine,
+        bytes: (u64, u64),
+        operations: f64,
+    ) -> PlacementRequest {
+        PlacementRequest {
+            key: (self.inner.key, self.inner.calls.fetch_add(1, Ordering::Relaxed)),
+            hash: known.hash,
+            bytes_out: bytes.0,
+            bytes_back: bytes.1,
+            operations,
+            time_ms: 0,
+            attempts: 0,
+            priority: self.priority,
+            idempotent: known.interface.idempotent,
+            routine: known.interface.name.clone(),
+            input_locations: Vec::new(),
+        }
+    }
+
+    /// Reports an attempt whose stream is gone.
+    pub(crate) fn report(&self, meta: Option<&Client>, over: &AttemptReport) {
+        if meta.is_none_or(|meta| meta.link.over(0, over).is_err()) {
+            Inner::report_later(&self.inner, *over);
+        }
+    }
+
+    /// Ends the connection to the metaserver.
+    pub(crate) fn end(&self) {
+        if let Some(meta) = locked(&self.inner.meta).0.take() {
+            meta.disconnect();
+        }
+    }
+
+    /// A connection to the server of a place.
+    pub(crate) fn connect_server(&self, placed: &Placement) -> Result<Client, CallError> {
+        self.inner.connect_server(placed)
+    }
+}
+
+impl Client {
+    /// Asks a metaserver for a place.
+    pub(crate) fn ask(&self, placing: &PlacementRequest) -> Result<PlacementHandle, CallError> {
+        let stream = self.link.request_place_soon(placing)?;
+        let asked = PlacementHandle { ticket: AnswerHandle::of(Arc::clone(&self.link), stream) };
+        self.link.send_soon()?;
+        Ok(asked)
+    }
+}
+
+/// Forwards events until the connection is lost. Returns whether anybody still listens.
+fn forward_events(meta: &Client, tell: &impl Fn(PlacementEvent) -> bool) -> bool {
+    loop {
+        match meta.link.next_ready(Instant::now() + WATCH) {
+            Ok(Some(stream)) if !tell(PlacementEvent::Answered(stream)) => return false,
+            Ok(_) => {}
+            Err(_) => return tell(PlacementEvent::Disconnected),
+        }
+    }
+}
+
+/// Looks for a metaserver while anybody wants one.
+fn find(inner: &Arc<Inner>, tell: &impl Fn(PlacementEvent) -> bool) -> Option<Client> {
+    loop {
+        std::thread::sleep(PAUSE);
+        match inner.metaserver(None) {
+            Ok(client) => return Some(client),
+            Err(error) if !tell(PlacementEvent::Unreachable(error.to_string())) => return None,
+            // A metaserver that refuses answers at once, so this pauses.
+            Err(_) => std::thread::sleep(super::AGAIN),
+        }
+    }
+}
+
+impl Inner {
+    /// A new connection to the server of a place. The server sees the metaserver's pass, never the token.
+    ///
+    /// # Errors
+    /// [`CallError`]; [`CallError::Tls`] without any connection if a metaserver is given by `tls://` and the server is
+    /// not: arrays and pass would leave the encrypted way because a metaserver says so.
+    pub(super) fn connect_server(&self, placed: &Placement) -> Result<Client, CallError> {
+        let is_encrypted = |address: &String| crate::address::is_encrypted(address);
+        if self.addresses.iter().any(is_encrypted) && !is_encrypted(&placed.address) {
+            return Err(CallError::Tls {
+                address: placed.address.clone(),
+                text: DOWNGRADE.to_owned(),
+            });
+        }
+        let options = super::Options { token: placed.pass.clone(), ..self.options.clone() };
+        Client::connect(&placed.address, &options)
+    }
+}

@@ -1,0 +1,170 @@
+//! Choice of servers for the calls of a transaction.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use kumi_broker::{CallId, Failure, HeldInput, ServerId};
+use kumi_rpc::Placement;
+
+use super::attempt::AttemptEnd;
+use super::drive::Server;
+use super::local_chooser::LocalChooser;
+use super::metaserver_chooser::MetaserverChooser;
+use super::prepare::{Plans, PreparedCall, prepare};
+use super::{RunOptions, Transaction, TransactionError};
+use crate::{CallError, Client, Grid, KnownRoutine, Outcome, PlacementEvent};
+
+/// The servers that a transaction may use.
+#[derive(Clone, Copy)]
+pub enum Target<'a> {
+    /// These servers.
+    Servers(&'a [&'a str]),
+    /// Servers that a metaserver chooses.
+    Grid(&'a Grid),
+}
+
+/// A message to the driver of a transaction.
+pub enum DriverMessage {
+    /// An attempt has ended.
+    Ended(AttemptEnd),
+    /// An event for the chooser.
+    Event(ChooserEvent),
+}
+
+/// An event for the chooser.
+pub enum ChooserEvent {
+    /// An answer of a metaserver.
+    Meta(PlacementEvent),
+    /// A connection to the server of a place.
+    Server(Arc<Placement>, Result<Client, CallError>),
+}
+
+/// A call that is ready to run.
+pub struct SubmittedCall<'a> {
+    pub call: CallId,
+    pub prepared: &'a PreparedCall,
+    /// Bytes that return to the client.
+    pub back: u64,
+    /// Inputs that servers hold.
+    pub held: Vec<HeldInput>,
+}
+
+/// Measurements of a call that has run.
+pub struct CompletedCall<'a> {
+    pub outcome: &'a Outcome,
+    /// Bytes of arguments and results, if all of them went between client and server.
+    pub bytes: Option<(u64, u64)>,
+}
+
+/// A decision of the chooser.
+pub enum PlacementDecision {
+    /// A new server. Its number follows the last.
+    NewServer(Server),
+    /// Start a call at this server as the attempt with this number, with the placement to show.
+    Start(CallId, ServerId, u32, Option<Arc<Placement>>),
+    /// End an attempt: it counts as failed.
+    Abandon(CallId, u32),
+    /// A call does not start, or not again, for this reason.
+    NotStarted(CallId, String),
+}
+
+/// Chooser of servers. Each submitted call ends in one of these ways: it is reported as ended, as failed with
+/// [`Failure::Routine`] or as cancelled, or it gets a [`PlacementDecision::NotStarted`].
+pub trait ServerChooser {
+    /// A call is ready.
+    fn submit(&mut self, ready: &SubmittedCall<'_>);
+    /// An attempt has succeeded.
+    fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>);
+    /// An attempt has failed. The call starts again unless the failure is [`Failure::Routine`].
+    fn failed(&mut self, call: CallId, number: u32, failure: Failure);
+    /// An attempt has failed through no fault of its server. The call is over, or is submitted again as
+    /// another.
+    fn withdrawn(&mut self, call: CallId, number: u32);
+    /// A call that does not run is cancelled.
+    fn cancel(&mut self, call: CallId);
+    /// The connection to a server is lost.
+    fn left(&mut self, server: ServerId);
+    /// An awaited event has arrived.
+    fn heard(&mut self, news: ChooserEvent);
+    /// Time has passed.
+    fn tick(&mut self);
+    /// The next decision.
+    fn poll(&mut self) -> Option<PlacementDecision>;
+    /// Time until the next [`ServerChooser::tick`] is due.
+    fn patience(&self) -> Option<Duration>;
+    /// Whether it still waits for answers before the connections may close.
+    fn is_closing(&self) -> bool;
+}
+
+/// A transaction that is ready to run: chooser, known servers, and plans.
+pub struct PreparedRun {
+    pub chooser: Box<dyn ServerChooser>,
+    pub servers: Vec<Server>,
+    pub plans: Plans,
+}
+
+/// Connects, asks for descriptions, and finds the dependencies. Later events go to `tell`.
+pub fn begin(
+    tx: &Transaction<'_>,
+    target: Target<'_>,
+    options: &RunOptions,
+    tell: &Sender<DriverMessage>,
+) -> Result<PreparedRun, TransactionError> {
+    match target {
+        Target::Servers(addresses) => {
+            let mut own = LocalChooser::new(options)?;
+            let mut servers = super::local_chooser::connect(addresses, options)?;
+            let plans = plans(tx, |routine| super::local_chooser::describe(&servers, routine))?;
+            own.join(&mut servers);
+            Ok(PreparedRun { chooser: Box::new(own), servers, plans })
+        }
+        Target::Grid(grid) => {
+            let (grid, meta) = grid.separate_connection().map_err(no_metaserver)?;
+            let plans = plans(tx, |routine| grid.interface(routine))?;
+            let chooser = Box::new(MetaserverChooser::new(grid, meta, tell.clone()));
+            Ok(PreparedRun { chooser, servers: Vec::new(), plans })
+        }
+    }
+}
+
+/// The plan of a transaction.
+pub fn plan(
+    tx: &Transaction<'_>,
+    target: Target<'_>,
+    options: &RunOptions,
+) -> Result<Plans, TransactionError> {
+    match target {
+        Target::Servers(addresses) => {
+            let servers = super::local_chooser::connect(addresses, options)?;
+            plans(tx, |routine| super::local_chooser::describe(&servers, routine))
+        }
+        Target::Grid(grid) => plans(tx, |routine| grid.interface(routine)),
+    }
+}
+
+fn no_metaserver(error: CallError) -> TransactionError {
+    match error {
+        error @ (CallError::NotPermitted(_) | CallError::Expired(_) | CallError::Tls { .. }) => {
+            TransactionError::Refused(error)
+        }
+        error => TransactionError::NoServer(error.to_string()),
+    }
+}
+
+/// Checks all calls. Asks once for each routine.
+fn plans(
+    tx: &Transaction<'_>,
+    describe: impl Fn(&str) -> Result<Arc<KnownRoutine>, CallError>,
+) -> Result<Plans, TransactionError> {
+    let mut known: HashMap<String, Arc<KnownRoutine>> = HashMap::new();
+    prepare(tx, &mut |routine| {
+        if let Some(known) = known.get(routine) {
+            return Ok(Arc::clone(known));
+        }
+        let found = describe(routine)?;
+        known.insert(routine.to_owned(), Arc::clone(&found));
+        Ok(found)
+    })
+}

@@ -1,0 +1,314 @@
+//! Arguments of a call that is about to start, from the client and from servers.
+
+use std::io;
+use std::sync::Arc;
+
+use kumi_broker::{Access, CallId, Node, ServerId};
+use kumi_idl::Argument;
+use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, Placement as Place, VoucherSupport};
+
+use super::TxArg;
+use super::attempt::{Attempt, Delivery, Fetch, Relay, StopFlags};
+use super::drive::{Driver, RunningCall};
+use super::prepare::{self, ArgumentUse, PreparedCall, memory, memory_mut, overlap};
+use super::report::MovedBytes;
+use super::sources::ByteSource;
+use crate::lent::LentBytesMut;
+use crate::{Arg, Array, ArrayMut, Client, RemoteArray, Shape};
+
+/// Most vouchers of a call; many more would not fit into its head.
+const MOST_VOUCHERS: usize = 100;
+
+fn wants_vouchers(holder: &Client) -> bool {
+    holder.vouchers() == VoucherSupport::Wanted
+}
+
+/// The arguments under construction.
+#[derive(Default)]
+struct Placement {
+    relays: Vec<Relay>,
+    deliveries: Vec<Delivery>,
+    held: Vec<(ServerId, HeldArrayName)>,
+    kept: Vec<(usize, HeldArrayName)>,
+    returned: Vec<usize>,
+    direct: Vec<Access>,
+    /// Why the client relays an array that a server holds.
+    helped: Option<String>,
+    vouchers: Vec<(ServerId, HeldArrayName)>,
+    moved: MovedBytes,
+}
+
+impl Driver<'_> {
+    /// Prepares an attempt at a server. All inputs of the call exist.
+    pub fn place(
+        &mut self,
+        node: Node,
+        call: CallId,
+        number: u32,
+        server: ServerId,
+        place: Option<&Arc<Place>>,
+    ) -> io::Result<(Attempt, RunningCall)> {
+        let mut placed = Placement::default();
+        let tx = self.tx;
+        let mut args = Vec::new();
+        let given = self.calls[node.0 as usize].given.clone();
+        for (position, parameter) in given.into_iter().enumerate() {
+            let arg = &tx.calls[node.0 as usize].args[position];
+            args.push(match arg {
+                TxArg::Default => Arg::Default,
+                TxArg::Scalar(scalar) => Arg::Scalar(*scalar),
+                TxArg::Text(text) => Arg::Text(text.clone().into()),
+                TxArg::Data(_) | TxArg::InOut(..) => {
+                    self.array(node, parameter, server, &mut placed)?
+                }
+            });
+        }
+        self.report[node.0 as usize].helped = placed.helped;
+        let stop = Arc::new(StopFlags::default());
+        let alone = placed.relays.is_empty() && placed.moved.between + placed.moved.stayed == 0;
+        let client = self.servers[server.0 as usize].client.clone();
+        let client = client.ok_or(io::ErrorKind::NotConnected)?;
+        let holders = placed.held.into_iter().filter_map(|(server, name)| {
+            Some((self.servers[server.0 as usize].client.clone()?, server, name))
+        });
+        let attempt = Attempt {
+            call,
+            number,
+            client,
+            known: Arc::clone(&self.calls[node.0 as usize].known),
+            place: place.cloned(),
+            args,
+            relays: placed.relays,
+            deliveries: placed.deliveries,
+            holders: holders.collect(),
+            vouchers: self.vouching(placed.vouchers),
+            held: self.options.held,
+            stop: Arc::clone(&stop),
+            time: self.options.time,
+        };
+        let running = RunningCall {
+            node,
+            server,
+            stop,
+            is_placed: place.is_some(),
+            alone,
+            kept: placed.kept,
+            returned: placed.returned,
+            direct: placed.direct,
+            moved: placed.moved,
+        };
+        Ok((attempt, running))
+    }
+
+    /// Servers to ask for vouchers, and addresses where these are shown.
+    fn vouching(
+        &self,
+        vouchers: Vec<(ServerId, HeldArrayName)>,
+    ) -> Vec<(Client, String, HeldArrayName)> {
+        let asked = |(server, name): (ServerId, HeldArrayName)| {
+            let at = &self.servers[server.0 as usize];
+            Some((at.client.clone()?, at.address.clone(), name))
+        };
+        vouchers.into_iter().filter_map(asked).collect()
+    }
+
+    fn array(
+        &mut self,
+        node: Node,
+        parameter: usize,
+        server: ServerId,
+        placed: &mut Placement,
+    ) -> io::Result<Arg<'static>> {
+        let call: &PreparedCall = &self.calls[node.0 as usize];
+        let argument = call.plan.arguments[parameter].clone();
+        let own: Vec<usize> =
+            (0..call.uses.len()).filter(|at| call.uses[*at].parameter == parameter).collect();
+        let (Some(first), Some(last)) = (own.first(), own.last()) else { return Ok(Arg::Default) };
+        let (read, written) = (*first, *last);
+        let output =
+            self.outputs.iter().position(|it| it.node == node && it.parameter == parameter);
+        let one = &call.uses[read];
+        if !one.simple {
+            placed.moved.sent += argument.sent;
+            placed.moved.received += argument.returned;
+            let array = prepare::whole(self.tx, &call.uses[read..=written]);
+            if let Some(output) = output {
+                placed.returned.push(output);
+                placed.direct.push(call.uses[written].access);
+            }
+            return Ok(Arg::Remote(Box::new(array)));
+        }
+        let mut array = self.source(node, one, &argument, server, placed);
+        if let Some(output) = output {
+            self.target(node, written, output, &mut array, placed)?;
+        }
+        Ok(Arg::Remote(Box::new(array)))
+    }
+
+    /// Prepares an array that is sent.
+    fn source(
+        &self,
+        node: Node,
+        one: &ArgumentUse,
+        argument: &Argument,
+        server: ServerId,
+        placed: &mut Placement,
+    ) -> RemoteArray<'static> {
+        let mut array = RemoteArray::default();
+        if !one.reads {
+            return array;
+        }
+        let mut fetches = Vec::new();
+        let mut gaps = Vec::new();
+        for (bytes, from) in &one.inputs {
+            let (offset, length) = (bytes.start - one.access.start, bytes.end - bytes.start);
+            let ByteSource::HeldResult(output, holder) = self.source_of(one, bytes, *from) else {
+                placed.moved.sent += length;
+                gaps.push((offset, length));
+                continue;
+            };
+            let output = &self.outputs[output];
+            let Some((_, name)) = output.held else { continue };
+            let from = bytes.start - output.access.start;
+            // The attempt's thread gets the voucher, if one is needed.
+            let part = |server| HeldArrayPart {
+                offset,
+                length,
+                name,
+                from,
+                server,
+                voucher: String::new(),
+            };
+            placed.held.push((holder, name));
+            let at = &self.servers[holder.0 as usize];
+            if holder == server {
+                placed.moved.stayed += length;
+                array.parts.push(part(String::new()));
+            } else if let Some(why) = self.relays(node, server, holder, placed)
+                && let Some(client) = &at.client
+            {
+                placed.helped.get_or_insert(why);
+                placed.moved.received += length;
+                placed.moved.sent += length;
+                fetches.push((client.clone(), name, from, offset, length));
+            } else {
+                let wanted = at.client.as_ref().is_some_and(wants_vouchers);
+                if wanted && !placed.vouchers.contains(&(holder, name)) {
+                    placed.vouchers.push((holder, name));
+                }
+                placed.moved.between += length;
+                array.parts.push(part(at.address.clone()));
+            }
+        }
+        self.fill(&mut array, one, argument, (fetches, gaps), placed);
+        array
+    }
+
+    /// Source of the bytes that no server sends: the caller's memory, or a buffer into which the client
+    /// fetches the rest.
+    fn fill(
+        &self,
+        array: &mut RemoteArray<'static>,
+        one: &ArgumentUse,
+        argument: &Argument,
+        (fetches, gaps): (Vec<Fetch>, Vec<(u64, u64)>),
+        placed: &mut Placement,
+    ) {
+        let own = memory(self.tx, one.data);
+        if fetches.is_empty() {
+            array.from =
+                own.filter(|_| !gaps.is_empty()).map(|(shape, lent)| Array::lent(lent, shape));
+            return;
+        }
+        let from = own.map(|(_, lent)| {
+            lent.part((one.access.start - lent.address()) as usize, argument.sent as usize)
+        });
+        let mut relay = Relay::new(argument.clone(), fetches);
+        relay.gaps = from.map(|from| (from, gaps));
+        if let kumi_idl::ArgumentForm::Array(element, order) = argument.form {
+            let shape = Shape { element, dims: None, order };
+            array.from = Some(Array::lent(relay.memory(), shape));
+        }
+        placed.relays.push(relay);
+    }
+
+    /// Why the client must relay a server's array for this call. `None`: it need not.
+    fn relays(
+        &self,
+        node: Node,
+        reader: ServerId,
+        holder: ServerId,
+        placed: &Placement,
+    ) -> Option<String> {
+        let why = self.relayed.get(&node).or_else(|| self.unreachable.get(&(reader, holder)));
+        if why.is_some() {
+            return why.cloned();
+        }
+        let client = |server: ServerId| self.servers[server.0 as usize].client.as_ref();
+        client(holder).filter(|holder| wants_vouchers(holder))?;
+        let address = &self.servers[reader.0 as usize].address;
+        if client(reader).is_some_and(|reader| reader.vouchers() == VoucherSupport::Unknown) {
+            return Some(format!("{address} is of a version that shows no vouchers to others"));
+        }
+        let is_full = placed.vouchers.len() >= MOST_VOUCHERS;
+        is_full.then(|| format!("{address} can be given {MOST_VOUCHERS} vouchers with a call"))
+    }
+
+    /// Destination of a result: the client, or a name at the server.
+    fn target(
+        &mut self,
+        node: Node,
+        index: usize,
+        output: usize,
+        array: &mut RemoteArray<'static>,
+        placed: &mut Placement,
+    ) -> io::Result<()> {
+        let over = |graph: &kumi_broker::Graph, node: &Node| {
+            use kumi_broker::State::{Ready, Running, Waiting};
+            !matches!(graph.state(*node), Some(Waiting | Ready | Running))
+        };
+        let made = &self.outputs[output];
+        let returned = made.wanted && made.here.is_none();
+        let read = made.readers.iter().any(|reader| !over(&self.graph, reader));
+        let bytes = made.access.end - made.access.start;
+        if read || !returned {
+            let name = self.names.fresh();
+            let lifetime_ms = u32::try_from(self.options.held.as_millis()).unwrap_or(u32::MAX);
+            array.keep = Some(HeldResult { name, lifetime_ms, sent: returned, survives: false });
+            placed.kept.push((output, name));
+        }
+        if !returned {
+            return Ok(());
+        }
+        placed.moved.received += bytes;
+        placed.returned.push(output);
+        let call = &self.calls[node.0 as usize];
+        let one = &call.uses[index];
+        let Some((shape, lent)) = memory_mut(self.tx, one.data) else { return Ok(()) };
+        // If the connection breaks while results arrive, the arguments must be intact for the next attempt.
+        if call.known.idempotent && sends_from(call, &one.access) {
+            let start = (one.access.start - lent.as_lent().address()) as usize;
+            let delivery = Delivery::new(lent, start..start + bytes as usize);
+            array.to = Some(ArrayMut::lent(delivery.memory(), shape));
+            placed.deliveries.push(delivery);
+        } else {
+            array.to = Some(ArrayMut::lent(lent, shape));
+            placed.direct.push(one.access);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a call reads these bytes of the client's memory.
+fn sends_from(call: &PreparedCall, bytes: &Access) -> bool {
+    let range = (bytes.start, bytes.end);
+    let same = |one: &&ArgumentUse| one.is_client() && one.reads;
+    call.uses.iter().filter(same).any(|one| overlap((one.access.start, one.access.end), range))
+}
+
+/// A buffer for a result that must not go to its place yet.
+pub fn buffer(length: usize) -> (Box<[u8]>, LentBytesMut) {
+    let mut bytes = vec![0; length].into_boxed_slice();
+    let lent = LentBytesMut::slice(&mut bytes);
+    (bytes, lent)
+}

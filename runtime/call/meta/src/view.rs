@@ -1,0 +1,160 @@
+//! State of a metaserver as JSON, for `kumi call status`, the dashboard and other readers.
+
+use std::collections::BTreeMap;
+
+use kumi_broker::Time;
+use kumi_call_access::users::User;
+pub use kumi_call_wire::state::{
+    CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
+};
+
+use super::dispatcher::{Dispatcher, RecentCall};
+use super::etcd::Leadership;
+use super::members::Member;
+
+/// Most routines and paths that are shown.
+const MOST_SHOWN: usize = 1000;
+
+/// The present state.
+pub fn state(dispatcher: &Dispatcher) -> State {
+    let now = dispatcher.now();
+    let recent = dispatcher.recent.iter().rev().map(|recent| call(recent, now)).collect();
+    let routines = dispatcher.catalogue.all().take(MOST_SHOWN).map(|(name, entry)| RoutineState {
+        name: name.to_owned(),
+        about: entry.about.clone(),
+        servers: entry.servers.len(),
+        idempotent: entry.idempotent,
+    });
+    let paths = dispatcher.paths.all().take(MOST_SHOWN).map(|(from, to, estimate)| PathState {
+        from: dispatcher.sites.name(from.0).to_owned(),
+        to: dispatcher.sites.name(to.0).to_owned(),
+        out: estimate.out,
+        back: estimate.back,
+        latency: estimate.latency,
+        calls: estimate.calls,
+    });
+    let servers = dispatcher.members.iter().map(|(id, one)| {
+        server(one, dispatcher.sites.name(one.site.0), dispatcher.broker.in_flight(*id))
+    });
+    let waiting = dispatcher.calls.values().filter(|open| open.running.is_none()).count();
+    State {
+        name: dispatcher.config.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        policy: dispatcher.config.policy.clone(),
+        uptime: now.seconds_since(Time(0)),
+        connections: dispatcher.connections,
+        servers: servers.collect(),
+        users: users(dispatcher),
+        waiting,
+        running: dispatcher.calls.len() - waiting,
+        routines: routines.collect(),
+        paths: paths.collect(),
+        recent,
+        counters: counters(dispatcher),
+        leader: dispatcher.leadership.as_ref().map(|leadership| leader(dispatcher, leadership)),
+    }
+}
+
+fn leader(dispatcher: &Dispatcher, leadership: &Leadership) -> LeaderState {
+    let figures = &leadership.figures;
+    let (requests, errors) = (figures.requests.get(), figures.errors.get());
+    LeaderState {
+        leading: leadership.leads(),
+        address: leadership.leader(),
+        requests,
+        errors,
+        mean: figures.time.get().as_secs_f64() / figures.answers.get().max(1) as f64,
+        longest: figures.longest.get().as_secs_f64(),
+        unkept: dispatcher.grants.len(),
+        trouble: figures.trouble().unwrap_or_default(),
+    }
+}
+
+/// The state as JSON.
+pub fn json(dispatcher: &Dispatcher) -> String {
+    // Numbers and texts always serialise.
+    serde_json::to_string(&state(dispatcher)).unwrap_or_default()
+}
+
+/// The state as JSON for a user: only the user's own calls, and routines that the user may call.
+pub fn json_for(dispatcher: &Dispatcher, user: Option<&User>) -> String {
+    let Some(user) = user else { return json(dispatcher) };
+    let mut state = state(dispatcher);
+    state.users.retain(|other| other.name == user.name());
+    state.recent.retain(|call| call.user == user.name());
+    state.routines.retain(|routine| user.permits(&routine.name));
+    serde_json::to_string(&state).unwrap_or_default()
+}
+
+fn call(recent: &RecentCall, now: Time) -> CallState {
+    CallState {
+        routine: recent.routine.clone(),
+        user: recent.user.clone(),
+        server: recent.server.clone(),
+        attempts: recent.attempts,
+        outcome: recent.outcome.to_owned(),
+        seconds: recent.seconds,
+        ran: recent.ran,
+        ago: now.seconds_since(recent.at),
+    }
+}
+
+fn server(member: &Member, site: &str, in_flight: u32) -> ServerState {
+    let report = member.report;
+    let state = match (&member.peer, member.lost) {
+        (Some(_), _) => "up",
+        (None, false) => "away",
+        (None, true) => "lost",
+    };
+    ServerState {
+        name: member.register.name.clone(),
+        address: member.address.clone(),
+        site: site.to_owned(),
+        version: member.register.version.clone(),
+        state: state.to_owned(),
+        slots: member.register.slots,
+        limit: member.limit,
+        in_flight,
+        running: report.map_or(0, |report| report.running),
+        waiting: report.map_or(0, |report| report.waiting),
+        elsewhere: report.map_or(0, |report| report.elsewhere),
+        load: report.map_or(0.0, |report| report.load),
+        processors: member.register.processors,
+        done: member.done,
+        failed: member.failed,
+    }
+}
+
+fn users(dispatcher: &Dispatcher) -> Vec<UserState> {
+    let mut users: BTreeMap<u32, UserState> = BTreeMap::new();
+    for open in dispatcher.calls.values() {
+        let user = open.request.user.0;
+        let state = users.entry(user).or_insert_with(|| UserState {
+            name: dispatcher.users.name(user).to_owned(),
+            ..UserState::default()
+        });
+        match open.running {
+            None => state.waiting += 1,
+            Some(_) => state.running += 1,
+        }
+    }
+    users.into_values().take(MOST_SHOWN).collect()
+}
+
+fn counters(dispatcher: &Dispatcher) -> CounterState {
+    let counters = dispatcher.counters;
+    let decisions = counters.decisions.max(1) as f64;
+    CounterState {
+        placed: counters.placed,
+        retried: dispatcher.broker.counters().retried,
+        done: counters.done,
+        failed: counters.failed,
+        rejected: counters.rejected,
+        cancelled: counters.cancelled,
+        hostile: counters.hostile,
+        refused: counters.refused,
+        decisions: counters.decisions,
+        decision_mean: counters.deciding.as_secs_f64() / decisions,
+        decision_longest: counters.longest.as_secs_f64(),
+    }
+}

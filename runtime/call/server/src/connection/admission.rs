@@ -1,0 +1,95 @@
+//! Admission of calls: checks, memory, and the stage in which arguments arrive.
+
+use std::rc::Rc;
+
+use kumi_rpc::{CallHead, Code, Failure, Ticket};
+use tokio::time::Instant;
+
+use super::super::Shared;
+use super::super::gather::GatherPlan;
+use super::super::held_results::RetainedResults;
+use super::super::slots::ReadyCall;
+use super::super::tickets::TicketGuard;
+use super::files::coming;
+use super::{CallStage, Connection, held, shared_memory};
+use crate::layout::Layout;
+use crate::values::GivenValues;
+
+/// Takes the ticket of a call or an object with this number.
+pub(super) fn admit(
+    shared: &Shared,
+    ticket: Ticket,
+    id: u64,
+    name: &str,
+) -> Result<TicketGuard, Failure> {
+    shared.tickets.admit(ticket, id).ok_or_else(|| ticket_refused(name))
+}
+
+/// The failure of a call whose ticket was refused.
+pub(super) fn ticket_refused(routine: &str) -> Failure {
+    let text = format!("the metaserver has given up this attempt of `{routine}`");
+    Failure::new(Code::NoTicket, 0, text)
+}
+
+impl Connection {
+    /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
+    pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
+        let shown = self.shown_for(stream);
+        let shared = Rc::clone(&self.shared);
+        let offered = self.find_for(head)?;
+        let object = self.object_of(head, &offered)?;
+        // The owner of an object may call it.
+        let own = || self.caller.may_call(&shared, &head.routine, shown);
+        let ticket = if object.is_some() { None } else { own()? };
+        let mut given = GivenValues::from_wire(&offered.interface, &head.values)?;
+        let files = self.files_for(&offered.interface, &mut given)?;
+        let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
+        crate::jobs::check(&layout.plan, &head.routine, &shared.config)?;
+        held::check_survival(&offered.interface, &head.held.keep, object.is_some())?;
+        let sources = GatherPlan::new(&shared, &layout, &head.held.from, self.holder())?;
+        let requested_arrays = shared_memory::requested_arrays(&layout, &head.shared)?;
+        let id = shared.pool.borrow_mut().number();
+        let ticket = ticket.map(|ticket| admit(&shared, ticket, id, &head.routine)).transpose()?;
+        let (block, foreign, granted) = self.memory_for(&layout, head, requested_arrays)?;
+        let (holder, owner) = (self.holder(), self.caller.owner());
+        let retained =
+            match RetainedResults::new(&shared, &layout, &block, &head.held.keep, holder, owner) {
+                Ok(retained) => retained,
+                Err(failure) => {
+                    shared.give(block);
+                    return Err(failure);
+                }
+            };
+        let mut sizes = sources.left(layout.sent());
+        sizes.retain(|size| !shared_memory::is_sent(&granted, size.argument));
+        sizes.extend(coming(&given));
+        let lent = Rc::clone(&block);
+        let job = ReadyCall {
+            id,
+            stream,
+            offered,
+            owner: Rc::clone(self.caller.owner()),
+            layout,
+            block,
+            files,
+            foreign,
+            deadline: self.deadline(head.timeout_ms),
+            ready: Instant::now(),
+            retained,
+            finished: self.finished.clone(),
+            callback_requests: self.callback_requests.clone(),
+            ticket,
+            object,
+            given_back: false,
+            untaken: 0,
+        };
+        self.coming = self.coming.into_iter().chain(job.deadline).min();
+        self.gather(&job, sources);
+        self.calls.insert(stream, CallStage::Receiving(Box::new(job), given));
+        match head.shared.is_empty() {
+            true => self.rpc.accept(stream, &sizes),
+            false => self.grant(stream, &sizes, lent, granted),
+        }
+        Ok(())
+    }
+}

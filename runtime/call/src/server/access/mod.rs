@@ -1,6 +1,0 @@
-//! Access to a server: identification of clients, ownership, tickets, and the limit of unidentified connections.
-
-pub(super) mod handshake_limit;
-pub(super) mod local_peer;
-pub(super) mod owner;
-pub(super) mod tickets;
