@@ -228,7 +228,13 @@ impl Versioned for ClientRequest {
             | Self::RemoveNode { .. }
             | Self::JoinToken { .. }
             | Self::Shares => 15,
+            Self::Overview { .. } => 16,
         }
+    }
+
+    fn earlier(self, _version: u32) -> Option<Self> {
+        // The same answer, with the whole of the timetable.
+        matches!(self, Self::Overview { .. }).then_some(Self::Cluster)
     }
 }
 
@@ -481,6 +487,13 @@ mod tests {
         assert_eq!(for_version(&Up::ClockProbe { stamp: 1 }, BEFORE), None);
         assert_eq!(for_version(&ClientRequest::Shares, BEFORE), None);
         assert_eq!(for_version(&ClientReply::Done, BEFORE), None);
+    }
+
+    #[test]
+    fn a_head_of_version_15_is_asked_for_the_whole_status() {
+        let overview = ClientRequest::Overview { columns: 4 };
+        assert_eq!(for_version(&overview, 15).map(Cow::into_owned), Some(ClientRequest::Cluster));
+        assert!(matches!(for_version(&overview, 16), Some(Cow::Borrowed(_))));
     }
 
     #[test]
