@@ -232,9 +232,9 @@ impl Versioned for ClientRequest {
         }
     }
 
-    fn earlier(self, _version: u32) -> Option<Self> {
-        // The same answer, with the whole of the timetable.
-        matches!(self, Self::Overview { .. }).then_some(Self::Cluster)
+    fn earlier(self, version: u32) -> Option<Self> {
+        // Its answer has all columns.
+        (version >= 15 && matches!(self, Self::Overview { .. })).then_some(Self::Cluster)
     }
 }
 
@@ -490,10 +490,12 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_version_15_is_asked_for_the_whole_status() {
-        let overview = ClientRequest::Overview { columns: 4 };
-        assert_eq!(for_version(&overview, 15).map(Cow::into_owned), Some(ClientRequest::Cluster));
-        assert!(matches!(for_version(&overview, 16), Some(Cow::Borrowed(_))));
+    fn an_overview_of_a_head_of_version_15_is_its_whole_status() {
+        let overview = ClientRequest::Overview { columns: 0 };
+        let asked = |version| for_version(&overview, version).map(Cow::into_owned);
+        assert_eq!(asked(16), Some(overview.clone()));
+        assert_eq!(asked(15), Some(ClientRequest::Cluster));
+        assert_eq!(asked(BEFORE), None);
     }
 
     #[test]

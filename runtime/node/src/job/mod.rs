@@ -23,6 +23,8 @@ pub mod processors;
 pub mod rank_address;
 mod rank_looks;
 mod run;
+mod starter;
+mod starting;
 mod streams;
 mod terminal;
 pub mod traces;
@@ -67,6 +69,8 @@ pub use rank_looks::RankLooks;
 use traces::{JobTraces, KeptTraces};
 
 pub(crate) use process::{Process, SpawnRequest};
+pub use starter::Starter;
+pub(crate) use starting::StartProgress;
 
 pub use orphans::{ProcessTable, kill_descendants};
 
@@ -218,6 +222,8 @@ pub struct NodeServices {
     pub groups: Option<NodeGroups>,
     /// Whose turn it is to start or remove processes.
     pub group_changes: GroupChanges,
+    /// The thread that starts processes.
+    pub starter: Starter,
     /// The node's devices.
     pub devices: Rc<RefCell<DeviceLedger>>,
     /// Defaults of jobs.

@@ -28,6 +28,7 @@ use crate::cgroup::NodeGroups;
 use crate::client::refusal;
 use crate::clock::SharedClock;
 use crate::config::{ClusterConfig, NodeConfig, on_link};
+use crate::durable;
 use crate::exit::{ExitCode, Failure};
 use crate::fill;
 use crate::job::devices::DeviceLedger;
@@ -35,7 +36,7 @@ use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::rank_address::{RankAddresses, largest_datagram};
-use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices};
+use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices, Starter};
 use crate::keep::life::NodeLife;
 use crate::limits;
 use crate::link_thread;
@@ -198,6 +199,8 @@ impl Started {
             numa: NumaPlaces::read(),
             groups: groups.clone(),
             group_changes: GroupChanges::default(),
+            starter: Starter::new()
+                .map_err(failure(ExitCode::MachineLimits, "no thread can start processes"))?,
             devices: Rc::new(RefCell::new(share.devices)),
             job_defaults: config.job.clone(),
             executable: share.executable,
@@ -415,11 +418,14 @@ pub(crate) fn listen_unix(path: &Path) -> Result<UnixListener, Failure> {
 /// When the file cannot be written.
 pub(crate) fn write_pid(path: &Path) -> Result<(), Failure> {
     let draft = path.with_extension("pid.new");
-    fs::write(&draft, format!("{}\n", std::process::id()))
-        .and_then(|()| fs::rename(&draft, path))
-        .map_err(|error| {
-            Failure::new(ExitCode::Io, format!("{} cannot be written: {error}", path.display()))
-        })
+    let written = fs::write(&draft, format!("{}\n", std::process::id()));
+    durable::replace(path, &draft, written).map_err(|error| {
+        let message = format!(
+            "{} cannot be written: {error}; make room there, or look at the disk",
+            path.display()
+        );
+        Failure::new(ExitCode::Io, message)
+    })
 }
 
 /// Raises the limit of open files as far as permitted. Ranks have their users' limits.
