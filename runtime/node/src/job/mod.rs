@@ -210,8 +210,6 @@ pub struct NodeServices {
     pub address: SocketAddr,
     /// The addresses of the nodes of a job.
     pub rank_addresses: RankAddresses,
-    /// Largest UDP payload that the node's interface takes unfragmented, in bytes.
-    pub max_datagram: u16,
     /// AF_XDP for ranks, if the node has it.
     pub xdp: Option<Rc<NodeXdp>>,
     /// Processors of ranks.

@@ -25,6 +25,7 @@ pub struct RankAddresses {
     scope: u32,
     /// In the order of the configuration, without names.
     known: BTreeMap<NodeId, Vec<IpAddr>>,
+    max_datagram: u16,
 }
 
 /// Whether ranks may use a further address of a node: one that means the same on every machine.
@@ -42,7 +43,14 @@ impl RankAddresses {
             let further = further.filter(|at| is_usable(at) && *at != it.address);
             (node, [it.address].into_iter().chain(further).collect())
         };
-        Self { own, scope, known: config.members().map(of_node).collect() }
+        let known = config.members().map(of_node).collect();
+        Self { own, scope, known, max_datagram: max_datagram(config, own, scope) }
+    }
+
+    /// Largest UDP payload that goes unfragmented from the first address of this node to that of every other one of its
+    /// family, in bytes, by the routes of this machine.
+    pub fn max_datagram(&self) -> u16 {
+        self.max_datagram
     }
 
     /// The first address of this node that has a family of which all nodes of the job have one. Of the families that all have,
@@ -87,7 +95,7 @@ impl NodeServices {
         let addresses = &self.rank_addresses;
         let Some(address) = addresses.of_job(layout).filter(|chosen| *chosen != self.address)
         else {
-            return (self.address, self.max_datagram);
+            return (self.address, addresses.max_datagram);
         };
         // No route: no datagrams either.
         let others = addresses.others(layout, address);
@@ -96,8 +104,18 @@ impl NodeServices {
     }
 }
 
+fn max_datagram(config: &ClusterConfig, node: NodeId, scope: u32) -> u16 {
+    let own = usize::try_from(node.0).unwrap_or(usize::MAX);
+    let others = config.nodes.iter().enumerate().filter(|&(index, _)| index != own);
+    largest_datagram(others.filter_map(|(_, other)| {
+        // No route, or another family: no datagrams either.
+        let own = on_link(config.nodes.get(own)?.endpoint(), scope);
+        longest_payload(own, on_link(other.endpoint(), scope)).ok()
+    }))
+}
+
 /// The largest datagram for all of these ways, each of which has its longest payload.
-pub(crate) fn largest_datagram(payloads: impl Iterator<Item = usize>) -> u16 {
+fn largest_datagram(payloads: impl Iterator<Item = usize>) -> u16 {
     u16::try_from(payloads.min().unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD)).unwrap_or(u16::MAX)
 }
 
@@ -114,7 +132,7 @@ mod tests {
         ];
         let parsed = lists.map(|list| list.iter().map(|at| at.parse().unwrap()).collect());
         let known = (0..).map(NodeId).zip(parsed).collect();
-        RankAddresses { own: NodeId(own), scope: 0, known }
+        RankAddresses { own: NodeId(own), scope: 0, known, max_datagram: 1_472 }
     }
 
     fn layout(nodes: &[u32]) -> Vec<NodeRanks> {

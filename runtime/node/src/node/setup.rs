@@ -35,7 +35,7 @@ use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
-use crate::job::rank_address::{RankAddresses, largest_datagram};
+use crate::job::rank_address::RankAddresses;
 use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices, Starter};
 use crate::keep::life::NodeLife;
 use crate::limits;
@@ -193,7 +193,6 @@ impl Started {
             mpi: MpiHost::new(dir, node, &config),
             address: on_link(SocketAddr::new(own.address, 0), scope),
             rank_addresses: RankAddresses::new(&config, node, scope),
-            max_datagram: max_datagram(&config, node, scope),
             xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),
             cpus: share.cpus,
             numa: NumaPlaces::read(),
@@ -249,7 +248,7 @@ fn samples(config: &ClusterConfig) -> (usize, usize) {
 
 fn say_ready(services: &NodeServices, own: &NodeConfig, said: &NodeDescription) {
     let (node, address) = (services.node, own.endpoint());
-    tracing::info!(%node, %address, max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?said.limits, "ready");
+    tracing::info!(%node, %address, max_datagram = services.rank_addresses.max_datagram(), cpus = ?services.cpus, limits = ?said.limits, "ready");
     service::status(&format!("node {node} listens on {address}"));
 }
 
@@ -455,16 +454,4 @@ fn processors(configured: &[usize]) -> Result<Vec<usize>, Failure> {
             ),
         )),
     }
-}
-
-/// Largest UDP payload that goes unfragmented to every other node of its family, by the routes of this machine.
-fn max_datagram(config: &ClusterConfig, node: NodeId, scope: u32) -> u16 {
-    let own = usize::try_from(node.0).unwrap_or(usize::MAX);
-    let others = config.nodes.iter().enumerate().filter(|&(index, _)| index != own);
-    let largest = others.filter_map(|(_, other)| {
-        // No route, or another family: no datagrams either.
-        let own = on_link(config.nodes.get(own)?.endpoint(), scope);
-        kumi_net::sys::longest_payload(own, on_link(other.endpoint(), scope)).ok()
-    });
-    largest_datagram(largest)
 }
