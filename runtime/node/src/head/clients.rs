@@ -219,7 +219,7 @@ async fn write_replies(
         match for_version(&reply, speaks) {
             Some(told) => frame::write(stream, &*told, LINK_LIMIT).await?,
             None => {
-                tracing::debug!(speaks, "a reply is not sent to a client of an earlier version")
+                tracing::debug!(speaks, "a reply is not sent to a client of an earlier version");
             }
         }
         if answer {
