@@ -6,7 +6,7 @@ use crate::head_load::{HeadLoad, HeadLoadOutcome};
 use crate::record::{Goal, Peer, Record};
 
 /// Policies that are measured.
-const POLICIES: [&str; 4] = ["dqt", "matrix", "easy", "scan"];
+const POLICIES: [&str; 6] = ["dqt", "matrix", "dhc", "easy", "conservative", "scan"];
 /// Most of a processor that the head may take.
 const GOAL: f64 = 0.5;
 

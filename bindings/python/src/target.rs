@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call_client::client::KnownRoutine;
+use kumi_call_client::KnownRoutine;
 use kumi_call_client::{Arg, CallError, Object, Remote, RemoteCall};
 use kumi_idl::{Limits, PlanError, Scalar};
 use pyo3::prelude::*;

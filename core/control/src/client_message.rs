@@ -186,6 +186,11 @@ pub enum ClientRequest {
     },
     /// What users have spent, and whose jobs come first.
     Shares,
+    /// The same as `Cluster`, but the timetable has few columns: they are by far the most of it where there are many jobs.
+    Overview {
+        /// Nodes of lower numbers have theirs.
+        columns: u32,
+    },
 }
 
 impl ClientRequest {
@@ -258,7 +263,7 @@ pub enum ClientReply {
     },
     /// Answer to `Jobs`.
     Jobs(JobsPage),
-    /// Answer to `Cluster`.
+    /// Answer to `Cluster` and `Overview`.
     Cluster(ClusterStatus),
     /// Answer to `Sample`.
     Samples(Vec<NodeSample>),

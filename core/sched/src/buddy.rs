@@ -115,6 +115,12 @@ impl BuddyAllocator {
         self.blocks[self.index(block)].up
     }
 
+    /// Whether a processor takes jobs.
+    pub(crate) fn is_up(&self, processor: ProcessorId) -> bool {
+        let leaf = Block { level: 0, position: processor.0 };
+        self.blocks.get(self.index(leaf)).is_some_and(|node| node.up > 0)
+    }
+
     /// The level of such jobs; `None` if the nodes that are up have too little.
     pub(crate) fn level_for(&self, demand: &Demand) -> Option<u32> {
         if !self.possible(demand) {
@@ -134,7 +140,7 @@ impl BuddyAllocator {
 
     /// The first processors of a block that such a job may have.
     pub(crate) fn first_of(&self, block: Block, demand: &Demand) -> Option<Vec<ProcessorId>> {
-        let up = |number| self.up(Block { level: 0, position: number }) > 0;
+        let up = |number| self.is_up(ProcessorId(number));
         if demand.is_plain() {
             let wanted = demand.parts as usize;
             let numbers = block.range().filter(|&number| up(number)).take(wanted);

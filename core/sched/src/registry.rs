@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::batch::{Conservative, Easy, Fcfs, FcfsBuddy, FirstFit};
+use crate::batch::{Conservative, Easy, Fcfs, FcfsBuddy, FirstFit, RESERVATIONS};
 use crate::dhc::Dhc;
 use crate::scan::{Scan, ScanDown, ScanUp};
 use crate::{Dqt, DqtConfig, DqtNameError, MatrixGang, Policy};
@@ -20,6 +20,9 @@ pub struct Limits {
     /// Most slots in a processor's column of a timetable. It must be several times `jobs_per_processor`, or a
     /// job may get no turn.
     pub slots: u32,
+    /// Most waiting jobs that have a reservation at a time; 0 counts as 1. Only `conservative` makes any. A job that waits
+    /// behind them does not begin, even where it would fit.
+    pub reservations: usize,
 }
 
 /// Most slots in all columns of a timetable together. With the widest job numbers a
@@ -29,9 +32,9 @@ const MOST_CELLS: u32 = 1 << 20;
 const SLOTS_PER_JOB: u32 = 4;
 
 impl Default for Limits {
-    /// No limit.
+    /// No limit, but for reservations: one end of a job may move all of them.
     fn default() -> Self {
-        Self { jobs_per_processor: u32::MAX, slots: u32::MAX }
+        Self { jobs_per_processor: u32::MAX, slots: u32::MAX, reservations: RESERVATIONS }
     }
 }
 
@@ -40,7 +43,8 @@ impl Limits {
     /// one message. On large clusters this may also lower the limit of jobs per processor.
     pub fn of_cluster(processors: u32, jobs_per_processor: u32) -> Self {
         let slots = (MOST_CELLS / processors.max(1)).max(SLOTS_PER_JOB);
-        Self { jobs_per_processor: jobs_per_processor.clamp(1, slots / SLOTS_PER_JOB), slots }
+        let jobs_per_processor = jobs_per_processor.clamp(1, slots / SLOTS_PER_JOB);
+        Self { jobs_per_processor, slots, ..Self::default() }
     }
 }
 
@@ -129,7 +133,8 @@ const DQT: PolicyFamily = PolicyFamily {
     find: |name| {
         let config: DqtConfig = name.parse().ok()?;
         maker(move |limits| {
-            let Limits { jobs_per_processor: max_jobs_per_processor, slots: most_slots } = limits;
+            let Limits { jobs_per_processor: max_jobs_per_processor, slots: most_slots, .. } =
+                limits;
             Dqt::new(DqtConfig { max_jobs_per_processor, most_slots, ..config })
         })
     },
@@ -156,7 +161,7 @@ const BATCH: PolicyFamily = PolicyFamily {
         "fcfs-bb" => maker(|_| FcfsBuddy::default()),
         "first-fit" => maker(|_| FirstFit::default()),
         "easy" => maker(|_| Easy::default()),
-        "conservative" => maker(|_| Conservative::default()),
+        "conservative" => maker(|limits| Conservative::planning(limits.reservations)),
         _ => None,
     },
 };

@@ -185,6 +185,15 @@ impl Timetable {
         lengths.reduce(least_common_multiple).unwrap_or(0)
     }
 
+    /// The same with the parts of nodes below this number only.
+    #[must_use]
+    pub fn of_first_nodes(&self, nodes: u32) -> Self {
+        let first = self.columns.partition_point(|column| column.node.0 < nodes);
+        let &Self { generation, start, slice_ns, phase_ns, mode, .. } = self;
+        let (columns, idle) = (self.columns[..first].to_vec(), self.idle.clone());
+        Self { generation, start, slice_ns, phase_ns, mode, columns, idle }
+    }
+
     /// The part of `node`.
     pub fn column(&self, node: NodeId) -> Option<&Column> {
         let index = self.columns.binary_search_by_key(&node, |column| column.node).ok()?;

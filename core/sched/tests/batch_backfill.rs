@@ -66,7 +66,11 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(name: &str, size: u32, jobs: &'a [Job]) -> Self {
-        let mut policy = by_name(name, Limits::default()).unwrap();
+        Self::limited(name, size, jobs, Limits::default())
+    }
+
+    fn limited(name: &str, size: u32, jobs: &'a [Job], limits: Limits) -> Self {
+        let mut policy = by_name(name, limits).unwrap();
         (0..size).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let (running, queue, starts) = Default::default();
         Self { size, jobs, policy, now: 0, running, queue, starts }
@@ -149,43 +153,60 @@ fn easy(world: &World) -> Option<usize> {
 }
 
 /// Reservations made by counting.
-#[derive(Default)]
-struct Promises(BTreeMap<usize, u64>);
+struct Promises {
+    /// By job.
+    starts: BTreeMap<usize, u64>,
+    most: usize,
+}
 
 impl Promises {
+    fn new(most: usize) -> Self {
+        Self { starts: BTreeMap::new(), most }
+    }
+
     fn plan(&self, world: &World) -> Plan {
         let mut plan = world.plan();
-        for (&job, &start) in &self.0 {
+        for (&job, &start) in &self.starts {
             let Job { nodes, estimate, .. } = world.jobs[job];
             plan.change(start, start + estimate, -i64::from(nodes));
         }
         plan
     }
 
-    /// New jobs, and all jobs if nodes became free, get the earliest time that moves no other job, one after
-    /// the other. No job's time becomes later.
-    fn renew(&mut self, world: &World, all: bool) {
-        for job in world.possible() {
-            if !all && self.0.contains_key(&job) {
-                continue;
-            }
-            let before = self.0.remove(&job);
+    /// Those that have a reservation get the earliest time that moves no other job, one after the other. No job's time becomes
+    /// later.
+    fn improve(&mut self, world: &World) {
+        let possible = world.possible().into_iter();
+        let planned: Vec<usize> = possible.filter(|job| self.starts.contains_key(job)).collect();
+        for job in planned {
+            let before = self.starts.remove(&job).unwrap();
             let start = self.plan(world).earliest(&world.jobs[job], world.now);
-            assert!(before.is_none_or(|before| start <= before), "later than it was promised");
-            self.0.insert(job, start);
+            assert!(start <= before, "later than it was promised");
+            self.starts.insert(job, start);
+        }
+    }
+
+    /// Those that have no reservation get one, as long as there are not too many.
+    fn extend(&mut self, world: &World) {
+        for job in world.possible() {
+            if !self.starts.contains_key(&job) && self.starts.len() < self.most {
+                let start = self.plan(world).earliest(&world.jobs[job], world.now);
+                self.starts.insert(job, start);
+            }
         }
     }
 
     /// Whether somebody is to begin later and nothing is expected to end until then.
     fn missed(&self, world: &World) -> bool {
         let end = |(&job, &start): (&usize, &u64)| start + world.jobs[job].estimate;
-        let first = self.0.values().filter(|&&start| start > world.now).min();
-        let due = self.0.iter().filter(|(_, start)| **start <= world.now);
+        let first = self.starts.values().filter(|&&start| start > world.now).min();
+        let due = self.starts.iter().filter(|(_, start)| **start <= world.now);
         first.is_some_and(|&first| due.chain(&world.running).all(|run| first < end(run)))
     }
 
     fn next(&self, world: &World) -> Option<usize> {
-        let due = |job: &usize| self.0[job] <= world.now && world.jobs[*job].nodes <= world.free();
+        let begun = |job: &usize| self.starts.get(job).is_some_and(|&start| start <= world.now);
+        let due = |job: &usize| begun(job) && world.jobs[*job].nodes <= world.free();
         world.possible().into_iter().find(due)
     }
 }
@@ -219,27 +240,36 @@ proptest! {
         }
     }
 
+    /// With few reservations, and with more than there are jobs.
     #[test]
-    fn conservative_delays_nobody(size in 1..9u32, jobs in jobs(false)) {
-        let mut world = World::new("conservative", size, &jobs);
-        let mut promises = Promises::default();
+    fn conservative_delays_nobody(
+        size in 1..9u32,
+        jobs in jobs(false),
+        reservations in prop_oneof![1..6_usize, Just(1_000)],
+    ) {
+        let limits = Limits { reservations, ..Limits::default() };
+        let mut world = World::limited("conservative", size, &jobs, limits);
+        let mut promises = Promises::new(reservations);
         while let Some((ended, arrived)) = world.next_instant() {
             let early = ended.iter().any(|&job| jobs[job].runs < jobs[job].estimate);
             ended.into_iter().for_each(|job| world.end(job));
-            promises.renew(&world, early);
+            if early {
+                promises.improve(&world);
+            }
+            promises.extend(&world);
             arrived.into_iter().for_each(|job| world.arrive(job));
-            promises.renew(&world, false);
             loop {
+                promises.extend(&world);
                 while promises.missed(&world) {
-                    promises.renew(&world, true);
+                    promises.improve(&world);
                 }
                 let expected = promises.next(&world);
                 prop_assert_eq!(world.place(), expected);
                 let Some(job) = expected else { break };
-                prop_assert_eq!(promises.0.remove(&job), Some(world.now));
+                prop_assert_eq!(promises.starts.remove(&job), Some(world.now));
             }
         }
-        prop_assert!(promises.0.is_empty());
+        prop_assert!(promises.starts.is_empty());
     }
 
     /// Estimates that do not hold, and a decision after each event: everybody runs all the same,
@@ -284,4 +314,27 @@ fn an_estimate_that_is_overrun_is_doubled() {
         assert_eq!(policy.next_placement(ClusterTime(18)), None, "{name}: until 26");
         assert_eq!(ask(&mut *policy, 5, 1, 30, 21), Some(4), "{name}: until 29, the first has 40");
     }
+}
+
+/// Who has no reservation waits, even where there is room. It gets one when one of those before it begins.
+#[test]
+fn there_are_no_more_reservations_than_may_be() {
+    let limits = Limits { reservations: 2, ..Limits::default() };
+    let mut policy = by_name("conservative", limits).unwrap();
+    (0..4).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
+    let arrive = |policy: &mut dyn Policy, job, nodes| {
+        let request = Request { estimate_ns: Some(10), ..Request::new(JobId(job), nodes) };
+        policy.arrive(&request, ClusterTime(0)).unwrap();
+    };
+    let next = |policy: &mut dyn Policy, now| {
+        policy.next_placement(ClusterTime(now)).map(|placement| placement.job.0)
+    };
+    arrive(&mut *policy, 1, 3);
+    assert_eq!(next(&mut *policy, 0), Some(1));
+    (2..4).for_each(|job| arrive(&mut *policy, job, 4));
+    arrive(&mut *policy, 4, 1);
+    assert_eq!(next(&mut *policy, 0), None, "a node is free, but two have reservations");
+    policy.leave(JobId(3), ClusterTime(0));
+    assert_eq!(next(&mut *policy, 0), Some(4), "one of them left");
+    assert_eq!(next(&mut *policy, 0), None);
 }

@@ -82,7 +82,7 @@ fn the_timetable_of_the_largest_cluster_is_bounded_and_has_everybody() {
 fn rounds_that_are_too_long_are_shortened_and_nobody_is_left_out() {
     for (name, _) in names() {
         for seed in 1..20 {
-            let limits = Limits { jobs_per_processor: 8, slots: 32 };
+            let limits = Limits { jobs_per_processor: 8, slots: 32, ..Limits::default() };
             let mut policy = by_name(name, limits).expect("a policy");
             if policy.sharing() == Sharing::Space {
                 continue;
@@ -133,7 +133,7 @@ fn jobs_placed_by_another_policy_fit_too() {
 #[test]
 fn a_large_cluster_has_fewer_jobs_on_a_node() {
     let of = |nodes, jobs| {
-        let Limits { jobs_per_processor, slots } = Limits::of_cluster(nodes, jobs);
+        let Limits { jobs_per_processor, slots, .. } = Limits::of_cluster(nodes, jobs);
         (jobs_per_processor, slots)
     };
     assert_eq!(of(4096, 16), (16, 256));

@@ -33,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn policy(name: &str, numbering: &Numbering) -> Box<dyn Policy + Send> {
-    let limits = Limits { jobs_per_processor: 5, slots: 40 };
+    let limits = Limits { jobs_per_processor: 5, slots: 40, ..Limits::default() };
     let mut policy = registry::by_name(name, limits).expect("a policy");
     for (_, processors) in numbering.nodes() {
         let amounts = NodeResources::single(ProcessorId(0)).amounts;

@@ -78,7 +78,7 @@ pub enum EtcdError {
     #[error("{0} is not an address of etcd: use http://HOST:PORT or https://HOST:PORT")]
     Address(String),
     /// etcd refuses a request.
-    #[error("etcd refuses: {text} (code {code}){}", advice(*code))]
+    #[error("etcd refuses: {text} (code {code}){}", advice(*code, text))]
     Refused {
         /// The gRPC code.
         code: u64,
@@ -115,14 +115,28 @@ mod code {
     pub const NOBODY: u64 = 16;
 }
 
-fn advice(code: u64) -> &'static str {
+fn advice(code: u64, text: &str) -> &'static str {
+    let has = |part: &str| text.contains(part);
     match code {
-        code::EXHAUSTED => {
-            "; its space is used up: compact and defragment it, then disarm its alarm"
+        code::EXHAUSTED if has("space exceeded") => {
+            "; its space is used up: compact and defragment it, then disarm its alarm (`etcdctl compact`, `defrag`, `alarm disarm`)"
         }
+        code::EXHAUSTED => "; it has more to do than it takes",
         code::DENIED => "; grant its user reading and writing of the prefix",
+        code::INVALID if has("too large") || has("too many operations") => {
+            "; leave its --max-request-bytes and --max-txn-ops as they are by default, or raise them"
+        }
         code::NOBODY | code::INVALID => "; check the user of etcd and its password",
         _ => "",
+    }
+}
+
+impl EtcdError {
+    /// Whether etcd has answered that it does not do this. It does nothing else if it is asked again, until somebody has changed
+    /// etcd. The request that it refused has changed nothing.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. })
     }
 }
 
@@ -141,5 +155,27 @@ impl Default for Etcd {
             alone: false,
             advertise: String::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        for (code, text, says) in [
+            (8, "etcdserver: mvcc: database space exceeded", "alarm disarm"),
+            (8, "etcdserver: too many requests", "more to do"),
+            (7, "etcdserver: permission denied", "grant"),
+            (3, "etcdserver: request is too large", "max-request-bytes"),
+            (3, "etcdserver: authentication failed, invalid user ID or password", "password"),
+            (16, "etcdserver: invalid auth token", "password"),
+        ] {
+            let error = EtcdError::Refused { code, text: text.to_owned() };
+            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.is_refusal());
+        }
+        assert!(!EtcdError::Deposed.is_refusal());
     }
 }

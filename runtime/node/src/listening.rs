@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 use crate::exit::{ExitCode, Failure};
-use crate::{service, tcp};
+use crate::{paths, service, tcp};
 
 /// Between two attempts to have an address or an interface that is not there.
 const ATTEMPTS: Duration = Duration::from_millis(500);
@@ -111,11 +111,27 @@ pub(crate) fn failure(address: SocketAddr, error: &io::Error, pid: Option<&Path>
     Failure::new(ExitCode::MachineLimits, format!("{address} cannot be listened on: {error}"))
 }
 
+/// Why a second head of one folder ends, also if the first one only waits until it leads.
+pub(crate) fn second_head(dir: &Path) -> Failure {
+    let text = running(&paths::head_pid(dir)).map_or_else(
+        || {
+            let folder = dir.display();
+            format!("another process is the head of {folder}; stop it, or give each head a folder and a number of its own")
+        },
+        runs_already,
+    );
+    Failure::new(ExitCode::Exists, text)
+}
+
+fn runs_already(process: u32) -> String {
+    format!(
+        "this daemon runs already, as process {process}: `kumi cluster up` or somebody by hand has started it; for systemd to have it, run `kumi cluster down` first, which ends all jobs"
+    )
+}
+
 fn in_use(address: SocketAddr, pid: Option<&Path>) -> Failure {
     let text = match pid.and_then(running) {
-        Some(process) => format!(
-            "this daemon runs already, as process {process}: `kumi cluster up` or somebody by hand has started it; for systemd to have it, run `kumi cluster down` first, which ends all jobs"
-        ),
+        Some(process) => runs_already(process),
         None => format!(
             "{address} is in use: another daemon or program listens there; stop it or change the port in cluster.toml"
         ),

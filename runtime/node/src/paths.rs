@@ -80,6 +80,11 @@ pub fn head_pid(dir: &Path) -> PathBuf {
     dir.join("head.pid")
 }
 
+/// Locked by the head of this folder, also while it waits until it leads.
+pub fn head_lock(dir: &Path) -> PathBuf {
+    dir.join("head.lock")
+}
+
 /// The head's log.
 pub fn head_log(dir: &Path) -> PathBuf {
     dir.join("head.log")

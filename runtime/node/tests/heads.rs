@@ -5,6 +5,8 @@ mod common;
 mod etcd;
 #[path = "heads/nodes.rs"]
 mod nodes;
+#[path = "heads/output.rs"]
+mod output;
 #[path = "common/seed.rs"]
 mod seed;
 
@@ -298,7 +300,6 @@ async fn a_head_that_has_not_read_its_state_yet_can_be_stopped() {
     assert!(status.success(), "{status}\n{}", heads.logs());
 }
 
-/// A change that the next head would not know of is refused, with what to do.
 /// Jobs that run, and one that waits, over the deaths of heads and of a member of etcd.
 #[tokio::test(flavor = "current_thread")]
 async fn a_head_that_is_killed_has_a_successor_and_no_job_is_lost() {
@@ -431,25 +432,6 @@ async fn a_head_that_is_started_again_leads_at_once() {
     let log = std::fs::read_to_string(paths::head_log(heads.dir(0))).unwrap();
     assert_eq!(log.matches("this head leads").count(), 2, "{log}");
     assert!(!log.contains("another head leads"), "{log}");
-}
-
-/// Output is on the disk of the head that led then: another one says how much is missing.
-#[tokio::test(flavor = "current_thread")]
-async fn output_of_a_head_that_is_gone_is_marked() {
-    let Some(etcd) = Members::start(1) else { return };
-    let mut heads = Heads::start(&etcd, 1, 2).await;
-    let job = heads.submit(request(&["/bin/sh", "-c", "echo hello; echo world"], 1)).await;
-    let ended = |records: &BTreeMap<JobId, JobRecord>| {
-        records[&job].state == JobState::Ended(Outcome::Success)
-    };
-    assert_eq!(heads.output(job).await, ("hello\nworld\n".to_owned(), 0));
-    // Who has read the end can rely on the count, however soon after that the head dies.
-    let first = heads.leader(&[]).await;
-    heads.kill_head(first);
-    heads.leader(&[first]).await;
-    heads.attached(1).await;
-    heads.until("it is known", ended).await;
-    assert_eq!(heads.output(job).await, (String::new(), 12));
 }
 
 /// etcd takes clients with certificates of its authority only, and heads talk to nobody else.

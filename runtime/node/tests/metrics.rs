@@ -160,6 +160,7 @@ async fn the_head_shows_jobs_nodes_and_what_it_refused() {
         ("kumi_head_nodes{state=\"down\"}", 0.0),
         ("kumi_head_slice_seconds", 0.001),
         ("kumi_head_records_unwritten", 0.0),
+        ("kumi_head_state_refused", 0.0),
         ("kumi_head_spool_failures_total", 0.0),
     ] {
         assert_eq!(value(&page, sample), Some(right), "{sample}\n{page}");

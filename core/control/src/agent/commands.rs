@@ -127,9 +127,17 @@ impl Agent {
             Command::Confirm { job, round } => self.push(AgentAction::Confirm { job, round }),
             Command::Revoked(list) => self.push(AgentAction::Revoke(list)),
             Command::Shutdown => self.shut_down(now),
-            Command::Forget { job } => self.jobs.forget(job),
+            Command::Forget { job } => self.forget(job),
             Command::OutputKept { job, kept, again } => self.output_kept(job, &kept, again),
             Command::DropOutput { job } => self.drop_output(job),
+        }
+    }
+
+    /// The head has recorded the end of the job.
+    fn forget(&mut self, job: JobId) {
+        self.jobs.forget(job);
+        if self.jobs.phase(job).is_none() {
+            self.output.forget(job);
         }
     }
 

@@ -62,10 +62,15 @@ impl JobWindow {
     }
 }
 
+/// How far streams had come: each of a rank, and the bytes of it.
+type StreamEnds = Vec<((u32, Stream), u64)>;
+
 /// The windows of all jobs of a node.
 #[derive(Debug, Default)]
 pub(super) struct OutputWindows {
     jobs: BTreeMap<JobId, JobWindow>,
+    /// How far the streams of jobs had come of which nothing is left, until the head has recorded their end.
+    over: BTreeMap<JobId, StreamEnds>,
     bytes: usize,
     pieces: u64,
 }
@@ -146,9 +151,33 @@ impl OutputWindows {
     /// The report that all output of a job has been sent, of which nothing else is left.
     pub(super) fn last(&self, job: JobId, node: NodeId) -> Option<Report> {
         let window = self.jobs.get(&job).filter(|window| window.ended && !window.is_empty())?;
-        let (&(rank, stream), &StreamWindow { base, next, .. }) =
-            window.streams.first_key_value()?;
+        let mut waiting = window.streams.iter().filter(|(_, stream)| !stream.pieces.is_empty());
+        let (&(rank, stream), &StreamWindow { base, next, .. }) = waiting.next()?;
         Some(Report::Output { job, rank, node, stream, base, at: next, data: Vec::new() })
+    }
+
+    /// Reports of how far streams of a job had come that are acknowledged as a whole. A head that took over knows by them what
+    /// only the one before it had.
+    pub(super) fn acknowledged(&self, job: JobId, node: NodeId) -> Vec<Report> {
+        let windows = self.jobs.get(&job).into_iter().flat_map(|window| &window.streams);
+        let whole = windows.filter(|(_, window)| window.pieces.is_empty() && window.base > 0);
+        let whole = whole.map(|(&stream, window)| (stream, window.base));
+        let over = self.over.get(&job).into_iter().flatten().copied();
+        let report = |((rank, stream), base)| Report::Output {
+            job,
+            rank,
+            node,
+            stream,
+            base,
+            at: base,
+            data: Vec::new(),
+        };
+        whole.chain(over).map(report).collect()
+    }
+
+    /// The head has recorded the end of the job.
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.over.remove(&job);
     }
 
     /// Reports of all that is not acknowledged of a job, in the order in which it came.
@@ -180,8 +209,9 @@ impl OutputWindows {
     /// Whether nothing else is left of the job, and nothing of its output any more; then its windows are gone.
     pub(super) fn take_ended(&mut self, job: JobId) -> bool {
         let over = self.jobs.get(&job).is_some_and(|window| window.ended && window.is_empty());
-        if over {
-            self.jobs.remove(&job);
+        if over && let Some(window) = self.jobs.remove(&job) {
+            let streams = window.streams.iter().map(|(&stream, window)| (stream, window.base));
+            self.over.insert(job, streams.filter(|&(_, base)| base > 0).collect());
         }
         over
     }

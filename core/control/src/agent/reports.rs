@@ -120,8 +120,10 @@ impl Agent {
     pub(super) fn output_kept(&mut self, job: JobId, kept: &[KeptOutput], again: bool) {
         self.output.acknowledge(job, kept);
         if again {
-            let again = self.output.again(job, self.node()).into_iter();
-            for report in again.chain(self.output.last(job, self.node())) {
+            let node = self.node();
+            let reports = self.output.acknowledged(job, node).into_iter();
+            let reports = reports.chain(self.output.again(job, node));
+            for report in reports.chain(self.output.last(job, node)) {
                 self.report(report);
             }
         }
@@ -288,7 +290,18 @@ impl Agent {
         for &job in &jobs {
             self.reports.repeat_idle(job);
             self.send_idle_if_complete(job);
+            self.repeat_last_output(job);
             for report in self.reports.repeat_end(job) {
+                self.report(report);
+            }
+        }
+    }
+
+    /// A new head has to know how far the output of a job had come before it hears that nothing of it is left here: it asks
+    /// too late for that.
+    fn repeat_last_output(&mut self, job: JobId) {
+        if self.jobs.phase(job) == Some(LocalPhase::Freed) {
+            for report in self.output.acknowledged(job, self.node()) {
                 self.report(report);
             }
         }

@@ -336,6 +336,17 @@ pub enum HeadAction {
     },
 }
 
+/// How processors are shared, which a client may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessorSharing {
+    /// The mode.
+    pub mode: Mode,
+    /// How long slices are to be.
+    pub slice: SliceLength,
+    /// Name of the policy.
+    pub policy: String,
+}
+
 /// The state machine of a cluster's head: hands each event to the owners of its state, and collects
 /// what there is to do.
 pub struct Head {
@@ -509,6 +520,15 @@ impl Head {
     /// The timetable in force.
     pub fn timetable(&self) -> &Timetable {
         self.timetable.published()
+    }
+
+    /// How processors are shared.
+    pub fn sharing(&self) -> ProcessorSharing {
+        ProcessorSharing {
+            mode: self.timetable.mode(),
+            slice: self.timetable.slice(),
+            policy: self.scheduler.name().into(),
+        }
     }
 
     /// Whether a node is attached.

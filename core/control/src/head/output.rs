@@ -94,11 +94,14 @@ impl OutputPositions {
         self.jobs.remove(&job);
     }
 
-    /// The job will be started again: its streams begin anew, and nobody is told of the last ones any more.
-    pub(super) fn begin_anew(&mut self, job: JobId) {
-        self.held.remove(&job);
+    /// The job will be started again: its streams begin anew. Returns the nodes that were to hear of the last ones yet.
+    pub(super) fn begin_anew(&mut self, job: JobId) -> Vec<NodeId> {
+        self.spooled(job);
+        let untold = self.unsent.keys().filter(|(other, _)| *other == job);
+        let untold = untold.map(|&(_, node)| node).collect();
         self.unsent.retain(|&(other, _), _| other != job);
         self.jobs.remove(&job);
+        untold
     }
 
     /// The acknowledgements that go now.
@@ -133,18 +136,26 @@ impl Head {
     }
 
     /// Each link lets only output of nodes pass that are below it, so a node writes for its own ranks only. What nobody wants is
-    /// acknowledged, so that the node can drop it. A piece
-    /// without bytes says that nothing more comes of the job there.
+    /// acknowledged, so that the node can drop it. A piece without bytes says how far a stream had come that was acknowledged as
+    /// a whole, or, behind what is not, that nothing more comes of the job there.
     pub(super) fn take_output(&mut self, id: JobId, origin: Origin, data: Vec<u8>) {
         let end = origin.at.saturating_add(data.len() as u64);
         let job = self.jobs.get(id).filter(|job| !job.is_over());
         if !job.is_some_and(|job| job.has_rank(origin.rank, origin.node)) {
             return self.output.acknowledge(id, origin, end);
         }
-        if data.is_empty() {
-            return self.output.release(id, origin.node);
-        }
         let (rank, stream) = (origin.rank, origin.stream);
+        if data.is_empty() {
+            self.output.release(id, origin.node);
+            if origin.at > origin.base {
+                return;
+            }
+            // What an earlier head had, and this one has not: the spool marks it.
+            if let Some((at, data)) = self.output.take(id, origin, data) {
+                self.actions.push(HeadAction::Spool { job: id, rank, stream, at, data });
+            }
+            return;
+        }
         let taken = self.output.take(id, origin, data);
         let next = self.output.next(id, rank, stream);
         let runs = self.jobs.get(id).is_some_and(|job| job.record.state == JobState::Running);

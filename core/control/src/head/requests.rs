@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, Mode, NodeId, SliceLength};
+use kumi_sched::{JobId, Mode, NodeId, SliceLength, Timetable};
 
 use super::channels;
 use super::sampling::SampleScope;
@@ -52,7 +52,14 @@ impl Head {
                 self.show_page(client, user, &query);
                 Ok(())
             }
-            ClientRequest::Cluster => self.show_status(client, user),
+            ClientRequest::Cluster => {
+                let timetable = self.timetable.published().clone();
+                self.show_status(client, user, timetable)
+            }
+            ClientRequest::Overview { columns } => {
+                let timetable = self.timetable.published().of_first_nodes(columns);
+                self.show_status(client, user, timetable)
+            }
             ClientRequest::WebTicket { .. } => {
                 Err(refusal(RefusalKind::Internal, "this head serves no browsers".to_string()))
             }
@@ -112,8 +119,14 @@ impl Head {
         self.actions.reply(client, ClientReply::Jobs(page));
     }
 
-    fn show_status(&mut self, client: ClientId, user: &User) -> Result<(), Refusal> {
-        let mut status = self.status();
+    /// With the timetable, or with as much of it as is wanted.
+    fn show_status(
+        &mut self,
+        client: ClientId,
+        user: &User,
+        timetable: Timetable,
+    ) -> Result<(), Refusal> {
+        let mut status = self.status(timetable);
         self.hide_in_status(user, &mut status);
         self.actions.reply(client, ClientReply::Cluster(status));
         Ok(())
@@ -312,7 +325,7 @@ impl Head {
         Ok(())
     }
 
-    fn status(&self) -> ClusterStatus {
+    fn status(&self, timetable: Timetable) -> ClusterStatus {
         let taken = self.taken();
         let nodes = self.membership.descriptions().map(|(node, description)| NodeStatus {
             node,
@@ -334,7 +347,7 @@ impl Head {
             nodes: nodes.collect(),
             mode: self.timetable.mode(),
             slice: self.timetable.slice(),
-            timetable: self.timetable.published().clone(),
+            timetable,
             since_ms: self.time.started_ms(),
             control_messages: self.actions.messages(),
             policy: self.scheduler.name().to_string(),

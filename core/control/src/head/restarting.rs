@@ -11,7 +11,7 @@ use kumi_sched::{JobId, NodeId};
 
 use super::job::Job;
 use super::{Head, HeadAction};
-use crate::message::{Command, JobState, JobUse, Outcome};
+use crate::message::{Command, JobState, JobUse, NodeSet, Outcome};
 
 /// Why a job is started again that ended so; none if that is its own end.
 fn cause(outcome: &Outcome, names: &[String]) -> Option<String> {
@@ -69,6 +69,7 @@ impl Head {
         let restarts = self.renew_record(id);
         let nodes = self.jobs.get(id).map(Job::nodes).unwrap_or_default();
         self.enter(id, &JobState::Queued);
+        self.drop_last_output(id);
         // The last start is recorded as over: nodes need not repeat what they said of it.
         self.send(&nodes, &Command::Forget { job: id });
         self.actions.starts.set(id, restarts);
@@ -110,12 +111,20 @@ impl Head {
         record.restarts
     }
 
+    /// Nobody acknowledges output of the last start any more. A node that still has some would wait for that, and for ever
+    /// not be rid of a start that came there late.
+    fn drop_last_output(&mut self, id: JobId) {
+        let untold = self.output.begin_anew(id);
+        if !untold.is_empty() {
+            self.send(&NodeSet::from_nodes(untold), &Command::DropOutput { job: id });
+        }
+    }
+
     /// Forgets what belongs to one start of a job.
     fn forget_last_start(&mut self, id: JobId) {
         self.idle.forget_job(id);
         self.verdicts.forget_job(id);
         self.run_limits.forget(id);
-        self.output.begin_anew(id);
         self.cancel_transfers_for(id);
         let exchanged = self.exchanges.forget(id);
         let Some(job) = self.jobs.get_mut(id) else { return };

@@ -43,7 +43,8 @@ fn ranks_wait_when_much_output_is_not_acknowledged() {
     assert_eq!(places, [(1, 1), (1, 2), (1, 3)]);
     assert_eq!(test.agent.blocked_jobs().count(), 0);
     assert_eq!(test.kept(4 << 20, false), []);
-    assert_eq!(test.kept(0, true), [], "nothing is left to be sent");
+    let whole = up(wrote(4 << 20, 4 << 20, b""));
+    assert_eq!(test.kept(0, true), [whole], "nothing is left to be sent");
 }
 
 #[test]
@@ -119,4 +120,31 @@ fn a_job_whose_output_waits_for_the_head_is_not_given_up() {
         test.child(link, freed(nodes.iter().copied()));
     }
     assert_eq!(test.kept(3, false), [up(freed(0..4))]);
+}
+
+/// A head that takes over knows by that what only the one before it had, before it hears that nothing comes any more.
+#[test]
+fn how_far_output_had_come_is_repeated_before_the_end_until_that_is_recorded() {
+    let mut test = Test::running();
+    test.event(output(b"one"));
+    test.kept(3, false);
+    test.event(AgentEvent::RankExited { job: JOB, rank: 0, status: RankStatus::Exited(0) });
+    test.event(AgentEvent::Freed { job: JOB });
+    for (link, nodes) in [(LEFT, &[1, 3][..]), (RIGHT, &[2])] {
+        test.child(link, freed(nodes.iter().copied()));
+    }
+    let repeated = |test: &mut Test| {
+        test.event(AgentEvent::ParentDown);
+        let mut actions = test.event(AgentEvent::ParentUp);
+        actions.retain(|action| {
+            let kinds = [wrote(3, 3, b""), freed(0..4)];
+            kinds.into_iter().any(|report| *action == up(report))
+        });
+        actions
+    };
+    assert_eq!(repeated(&mut test), [up(wrote(3, 3, b"")), up(freed(0..4))]);
+    assert_eq!(test.kept(0, true), [up(wrote(3, 3, b""))]);
+    test.command(set(0..4), Command::Forget { job: JOB });
+    assert_eq!(repeated(&mut test), []);
+    assert_eq!(test.kept(0, true), []);
 }

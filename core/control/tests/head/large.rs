@@ -206,3 +206,20 @@ fn an_end_concerns_its_own_nodes_however_many_jobs_wait() {
         test.records.clear();
     }
 }
+
+/// Only who asks for timetables gets them: of many nodes they are most of what there is to say of a cluster.
+#[test]
+fn an_overview_has_the_timetables_that_are_wanted() {
+    let mut test = Test::new(4);
+    test.running(4, 4);
+    let mut columns = |request: ClientRequest| match test.ask(&ALICE, request).as_slice() {
+        [HeadAction::ToClient(_, ClientReply::Cluster(status))] => {
+            assert_eq!((status.nodes.len(), status.nodes[3].jobs.len()), (4, 1));
+            status.timetable.columns.iter().map(|column| column.node.0).collect::<Vec<u32>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(columns(ClientRequest::Cluster), [0, 1, 2, 3]);
+    assert_eq!(columns(ClientRequest::Overview { columns: 2 }), [0, 1]);
+    assert_eq!(columns(ClientRequest::Overview { columns: 0 }), []);
+}

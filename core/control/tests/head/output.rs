@@ -48,6 +48,18 @@ fn each_byte_is_taken_once() {
     assert_eq!(test.output(wrote(job, (0, u64::MAX), b"xy")), (None, Some(22)), "nonsense");
 }
 
+/// What only an earlier head had is told to the spool, which marks it, though nothing more comes of the stream.
+#[test]
+fn a_stream_that_had_come_further_is_told_once() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    assert_eq!(test.output(wrote(job, (0, 0), b"abc")), taken(0, b"abc", 3));
+    assert_eq!(test.output(wrote(job, (3, 3), b"")), (None, None), "nothing is missing");
+    assert_eq!(test.output(wrote(job, (9, 9), b"")), (Some((9, Vec::new())), None));
+    assert_eq!(test.output(wrote(job, (9, 9), b"")), (None, None), "known");
+    assert_eq!(test.output(wrote(job, (9, 9), b"de")), taken(9, b"de", 11));
+}
+
 #[test]
 fn acknowledgements_of_a_burst_go_together() {
     let mut test = Test::new(1);

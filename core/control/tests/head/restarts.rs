@@ -112,6 +112,32 @@ fn nothing_that_is_said_of_an_earlier_start_is_taken_for_the_last_one() {
     assert!(actions.iter().any(|action| matches!(action, HeadAction::Spool { at: 0, .. })));
 }
 
+/// A first start may come to a node after the head took it for gone there. What that wrote would wait for ever.
+#[test]
+fn output_of_the_last_start_that_is_not_acknowledged_is_dropped() {
+    let mut test = Test::new(2);
+    let job = test.running_again(5, 2);
+    let (rank, node, stream) = (0, NodeId(0), Stream::Out);
+    let wrote = |at: u64, data: &[u8]| {
+        let data = data.to_vec();
+        Report::Output { job, rank, node, stream, base: 0, at, data }
+    };
+    test.begins_anew(1);
+    test.report(wrote(0, b"acknowledged at once"));
+    // The next acknowledgement waits a little, and meanwhile the job goes back to the queue.
+    test.report(wrote(20, b"late"));
+    let actions = test.report(Report::Freed { job, nodes: set([0]) });
+    assert_eq!(test.restarts(job), 1);
+    let drop = Command::DropOutput { job };
+    let forget = Command::Forget { job };
+    let place = |wanted: &Command| {
+        let found = commands(&actions).into_iter().position(|(_, command)| command == wanted);
+        found.unwrap_or_else(|| panic!("no {wanted:?}: {actions:#?}"))
+    };
+    assert!(place(&drop) < place(&forget));
+    assert!(commands(&actions).contains(&(&set([0]), &drop)), "{actions:#?}");
+}
+
 #[test]
 fn a_job_that_ends_by_itself_or_is_killed_is_not_started_again() {
     let mut test = Test::new(1);

@@ -19,7 +19,8 @@ pub(crate) type Easy = Batch<EasyBackfill>;
 
 /// Conservative backfilling: each waiting job has a reservation, the earliest that delays no job
 /// before it. When a job ends early, the others move forward one after the other, in order of
-/// arrival and each as far as it can. No job moves back.
+/// arrival and each as far as it can. No job moves back. Only so many have
+/// reservations ([`RESERVATIONS`]). The others wait until one of these begins, even where they would fit.
 pub(crate) type Conservative = Batch<ConservativeBackfill>;
 
 #[derive(Default)]
@@ -116,12 +117,32 @@ fn count(processors: usize) -> u32 {
     u32::try_from(processors).unwrap_or(u32::MAX)
 }
 
-#[derive(Default)]
+/// How many waiting jobs have a reservation at most, unless the caller says otherwise. One end may move all of them, so this
+/// bounds what it costs.
+pub(crate) const RESERVATIONS: usize = 1_000;
+
 pub(crate) struct ConservativeBackfill {
     running: RunningJobs,
     /// Free nodes over time, without those of running jobs and of reservations.
     profile: Profile,
     validity: PlanValidity,
+    /// How many waiting jobs have a reservation, and at most may have one.
+    reserved: usize,
+    most: usize,
+}
+
+impl Default for ConservativeBackfill {
+    fn default() -> Self {
+        let (running, profile, validity) = Default::default();
+        Self { running, profile, validity, reserved: 0, most: RESERVATIONS }
+    }
+}
+
+impl Conservative {
+    /// With so many reservations at most, and at least one.
+    pub(crate) fn planning(most: usize) -> Self {
+        Self::with(ConservativeBackfill { most: most.max(1), ..Default::default() })
+    }
 }
 
 /// Whether the plan still holds.
@@ -155,28 +176,43 @@ impl ConservativeBackfill {
             PlanValidity::Invalid => self.begin_anew(machine, now),
         }
         self.validity = PlanValidity::Current;
+        self.plan_further(machine, now);
+        while self.missed(machine, now) && self.move_forward(machine, now) {}
+    }
+
+    /// Makes reservations for the first jobs without one, as many as may be.
+    fn plan_further(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) {
         let up = machine.pool.up();
         // Jobs without a reservation come last. Exceptions are jobs too large for the machine, and
         // important jobs that came at this instant.
         let Machine { pool, queue, .. } = machine;
-        for waiting in queue.iter_mut().filter(|waiting| waiting.start == UNPLANNED) {
+        let mut unplanned = queue.iter_mut().filter(|waiting| waiting.start == UNPLANNED);
+        while self.reserved < self.most
+            && let Some(waiting) = unplanned.next()
+        {
             waiting.count = pool.count(&waiting.demand);
-            if waiting.count <= up && pool.possible(&waiting.demand) {
-                reserve(&mut self.profile, waiting, now);
+            if waiting.count <= up
+                && pool.possible(&waiting.demand)
+                && let Some(start) = self.profile.earliest(now, waiting.estimate, waiting.count)
+            {
+                waiting.start = start;
+                self.profile.take(start, waiting.estimate, waiting.count);
+                self.reserved += 1;
             }
         }
-        while self.missed(machine, now) && self.move_forward(machine, now) {}
     }
 
     /// Moves each reservation to the earliest time possible now. Returns whether any has changed.
     fn move_forward(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) -> bool {
         let mut moved = false;
-        for waiting in machine.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED) {
-            let before = waiting.start;
-            if before > now {
-                self.profile.give(before, waiting.estimate, waiting.count);
-                reserve(&mut self.profile, waiting, now);
-                moved |= waiting.start < before;
+        let planned = machine.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED);
+        for waiting in planned.take(self.reserved) {
+            let &mut WaitingJob { start: before, estimate, count, .. } = waiting;
+            if let Some(start) = self.profile.earlier(now, before, estimate, count) {
+                self.profile.give(before, estimate, count);
+                self.profile.take(start, estimate, count);
+                waiting.start = start;
+                moved = true;
             }
         }
         moved
@@ -187,7 +223,7 @@ impl ConservativeBackfill {
     /// begins now.
     fn missed(&self, machine: &Machine<FreeProcessors>, now: u64) -> bool {
         let (mut first, mut end) = (UNPLANNED, self.running.first_end());
-        for waiting in machine.queue.iter() {
+        for waiting in self.planned(machine) {
             if waiting.start > now {
                 first = first.min(waiting.start);
             } else {
@@ -198,6 +234,16 @@ impl ConservativeBackfill {
         first < end
     }
 
+    /// The waiting jobs that have a reservation.
+    fn planned<'a>(
+        &self,
+        machine: &'a Machine<FreeProcessors>,
+    ) -> impl Iterator<Item = &'a WaitingJob> {
+        let planned = machine.queue.iter().filter(|waiting| waiting.start != UNPLANNED);
+        // Nobody looks at the many jobs behind the last of them.
+        planned.take(self.reserved)
+    }
+
     fn begin_anew(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) {
         self.profile = Profile::new(now, machine.pool.free());
         for (end, nodes) in self.running.releases(machine) {
@@ -205,14 +251,9 @@ impl ConservativeBackfill {
                 self.profile.give(end, u64::MAX, nodes);
             }
         }
-        machine.queue.iter_mut().for_each(|waiting| waiting.start = UNPLANNED);
-    }
-}
-
-fn reserve(profile: &mut Profile, waiting: &mut WaitingJob, now: u64) {
-    if let Some(start) = profile.earliest(now, waiting.estimate, waiting.count) {
-        waiting.start = start;
-        profile.take(start, waiting.estimate, waiting.count);
+        let planned = machine.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED);
+        planned.take(self.reserved).for_each(|waiting| waiting.start = UNPLANNED);
+        self.reserved = 0;
     }
 }
 
@@ -240,6 +281,7 @@ impl Discipline for ConservativeBackfill {
         let Some(waiting) = machine.queue.withdraw(job) else { return };
         if waiting.start != UNPLANNED {
             self.profile.give(waiting.start, waiting.estimate, waiting.count);
+            self.reserved -= 1;
             self.mark(PlanValidity::Improvable);
         }
     }
@@ -247,11 +289,13 @@ impl Discipline for ConservativeBackfill {
     fn next(&mut self, machine: &mut Machine<FreeProcessors>, now: u64) -> Option<Placement> {
         self.plan(machine, now);
         let free = machine.pool.free();
-        let due = |waiting: &WaitingJob| waiting.start <= now && waiting.count <= free;
-        let index = machine.queue.position(due)?;
+        let due = |waiting: &&WaitingJob| waiting.start <= now && waiting.count <= free;
+        let first = self.planned(machine).find(due)?.job;
+        let index = machine.queue.position(|waiting| waiting.job == first)?;
         let WaitingJob { job, count: wanted, demand, estimate, start, .. } = machine.queue[index];
         let processors = machine.pool.take(job, &demand)?;
         machine.queue.remove(index);
+        self.reserved -= 1;
         let taken = count(processors.len());
         self.running.insert(job, taken, now, Some(estimate));
         if start < now || taken != wanted {

@@ -17,7 +17,7 @@ mod running_jobs;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-pub(crate) use backfill::{Conservative, Easy};
+pub(crate) use backfill::{Conservative, Easy, RESERVATIONS};
 pub(crate) use fcfs::{Fcfs, FcfsBuddy, FirstFit};
 
 use crate::demand::NodeResources;
@@ -104,6 +104,11 @@ pub(crate) struct Batch<D: Discipline> {
 }
 
 impl<D: Discipline> Batch<D> {
+    /// An empty machine with this discipline.
+    fn with(discipline: D) -> Self {
+        Self { discipline, ..Self::default() }
+    }
+
     fn check(&self, job: JobId, nodes: usize) -> Result<(), ArriveError> {
         let known = self.waiting.contains(&job) || self.machine.placed.contains(job);
         ArriveError::check(job, nodes, known)

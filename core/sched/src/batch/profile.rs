@@ -101,6 +101,27 @@ impl Profile {
         }
         start
     }
+
+    /// The first time, not before `from`, to which a reservation of so many nodes that begins at `start` can move. The
+    /// reservation is taken in the profile, and does not stand in its own way. `None` if it stays.
+    pub(crate) fn earlier(&self, from: u64, start: u64, length: u64, nodes: u32) -> Option<u64> {
+        if start <= from {
+            return None;
+        }
+        let mut begin: Option<u64> = None;
+        // From `start` on it has its own nodes.
+        for step in self.0[self.at(from)..].iter().take_while(|step| step.from < start) {
+            if begin.is_some_and(|begin| step.from > begin.saturating_add(length.max(1) - 1)) {
+                break;
+            }
+            if step.free < nodes {
+                begin = None;
+            } else {
+                begin = begin.or(Some(step.from.max(from)));
+            }
+        }
+        begin
+    }
 }
 
 #[cfg(test)]
@@ -128,6 +149,39 @@ mod tests {
         assert_eq!(profile.earliest(10, 11, 1), Some(10));
         profile.forget_before(50);
         assert_eq!(profile.0, [Step { from: 50, free: 1 }]);
+    }
+
+    /// `earlier` finds what giving the reservation back and asking anew would.
+    #[test]
+    fn a_reservation_does_not_stand_in_its_own_way() {
+        let mut random = 1_u64;
+        let mut below = move |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % bound
+        };
+        let mut moved = 0;
+        for _ in 0..if cfg!(miri) { 20 } else { 2_000 } {
+            let mut profile = Profile::new(0, 6);
+            let mut reservations = Vec::new();
+            for _ in 0..8 {
+                let (length, nodes) = (below(12), 1 + below(6) as u32);
+                let start = profile.earliest(below(30), length, nodes).expect("it is free at last");
+                profile.take(start, length, nodes);
+                reservations.push((start, length, nodes));
+            }
+            let gone = below(8) as usize;
+            let (start, length, nodes) = reservations.remove(gone);
+            profile.give(start, length, nodes);
+            let now = below(10);
+            for (start, length, nodes) in reservations {
+                let mut without = profile.clone();
+                without.give(start, length, nodes);
+                let anew = without.earliest(now, length, nodes).filter(|&at| at < start);
+                assert_eq!(profile.earlier(now, start, length, nodes), anew);
+                moved += u32::from(anew.is_some());
+            }
+        }
+        assert!(moved > 0);
     }
 
     #[test]

@@ -113,21 +113,38 @@ impl Dhc {
         self.jobs.insert(job, Job { gang, active: false, ran: self.passed });
     }
 
-    /// The controller for a job, and its nodes there.
+    /// The controller for a job, and its nodes there. Laying out a round is by far the most work, and only matters where several
+    /// controllers have room.
     fn find(&self, demand: &Demand) -> Option<(Block, Vec<ProcessorId>)> {
         let level = self.nodes.level_for(demand)?;
-        let round = Round::of(self.jobs.values().map(|job| &job.gang));
-        let able = |block: &Block| self.nodes.is_able(*block, demand);
-        let mut blocks: Vec<(usize, Block)> = self
-            .nodes
-            .of_level(level)
-            .filter(able)
-            .map(|block| (round.busy(block), block))
-            .collect();
-        blocks.sort_unstable();
+        let place = |block| Some((block, self.with_room(block, demand)?));
+        let mut places: Vec<_> = self.nodes.of_level(level).filter_map(place).collect();
+        if places.len() > 1 {
+            // Where a gang is in a round depends on gangs of blocks around its own, so others are left out.
+            let near = |gang: &&Gang| {
+                let range = gang.block().range();
+                let first = places.partition_point(|(block, _)| block.range().end <= range.start);
+                places.get(first).is_some_and(|(block, _)| block.range().start < range.end)
+            };
+            let round = Round::of(self.jobs.values().map(|job| &job.gang).filter(near));
+            // The first of those that are equally busy.
+            let least = (0..places.len()).min_by_key(|&index| round.busy(places[index].0))?;
+            return Some(places.swap_remove(least));
+        }
+        places.pop()
+    }
+
+    /// The first processors of a block for such a job, if none of them has as many jobs as it may.
+    fn with_room(&self, block: Block, demand: &Demand) -> Option<Vec<ProcessorId>> {
         let room = |&node: &ProcessorId| self.load_of(node) < self.jobs_per_processor;
-        let place = |(_, block)| Some((block, self.nodes.first_of(block, demand)?));
-        blocks.into_iter().filter_map(place).find(|(_, on)| on.iter().all(room))
+        if demand.is_plain() {
+            let mut up = block.range().map(ProcessorId).filter(|&node| self.nodes.is_up(node));
+            // Most blocks of a busy machine end here, at their first processor.
+            return (0..demand.parts).map(|_| up.next().filter(room)).collect();
+        }
+        let able = self.nodes.is_able(block, demand);
+        let nodes = able.then(|| self.nodes.first_of(block, demand)).flatten()?;
+        nodes.iter().all(room).then_some(nodes)
     }
 
     /// The round of the active jobs, beginning with the job that has waited longest.

@@ -37,6 +37,11 @@ impl Gang {
         self.job
     }
 
+    /// The block of its controller.
+    pub(super) fn block(&self) -> Block {
+        self.block
+    }
+
     /// Ascending.
     pub(super) fn nodes(&self) -> impl Iterator<Item = ProcessorId> + '_ {
         self.nodes.iter()

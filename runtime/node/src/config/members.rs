@@ -40,16 +40,47 @@ impl ClusterConfig {
     /// # Errors
     /// The node does not fit into the cluster, or the file has been changed or cannot be written.
     pub fn add_node(&self, dir: &Path, node: NodeConfig) -> Result<Self, ConfigError> {
-        if node.removed || node.netns.is_some() || self.has_namespaces() {
-            return invalid(
-                "nodes that are network namespaces are made by `kumi cluster up --local N` only: this cluster takes no others",
-            );
-        }
+        self.check_addition(&node)?;
         let (text, mut config) = self.same_on_disk(dir)?;
         let block = toml::to_string(&Nodes { nodes: [&node] })?;
         config.nodes.push(node);
         config.write_change(dir, &format!("{}\n\n{block}", text.trim_end()))?;
         Ok(Self { nodes: config.nodes, ..self.clone() })
+    }
+
+    /// The configuration with one more node. No file changes.
+    ///
+    /// # Errors
+    /// The node does not fit into the cluster.
+    pub fn with_node(&self, node: NodeConfig) -> Result<Self, ConfigError> {
+        self.check_addition(&node)?;
+        let mut config = self.clone();
+        config.nodes.push(node);
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// The configuration without this node, whose number is not given again. No file changes.
+    ///
+    /// # Errors
+    /// There is no such node, or the others do not make a cluster.
+    pub fn without_node(&self, node: NodeId) -> Result<Self, ConfigError> {
+        self.node(node)?;
+        let mut config = self.clone();
+        if let Some(entry) = usize::try_from(node.0).ok().and_then(|at| config.nodes.get_mut(at)) {
+            entry.removed = true;
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    fn check_addition(&self, node: &NodeConfig) -> Result<(), ConfigError> {
+        if node.removed || node.netns.is_some() || self.has_namespaces() {
+            return invalid(
+                "nodes that are network namespaces are made by `kumi cluster up --local N` only: this cluster takes no others",
+            );
+        }
+        Ok(())
     }
 
     /// Marks a node as removed in the file in `dir`. Its number is not given again.

@@ -34,6 +34,8 @@ pub(super) enum DocumentWritten {
     Drains(Option<ClientId>, ClientReply),
     /// The nodes in cluster.toml, which this client changed, or why not.
     Nodes(ClientId, Result<ClientReply, ConfigError>),
+    /// The nodes in cluster.toml, which the state of all heads has; this is what the client that changed them reads.
+    SharedNodes((ClientId, ClientReply), Result<(), ConfigError>),
     /// Revoked certificates, for which actions wait.
     Revocations(io::Result<()>),
     /// The same once more, and nobody waits.
@@ -189,8 +191,15 @@ impl Documents {
 }
 
 impl HeadDaemon {
-    /// Keeps the list of drained nodes, and then answers the client that changed it, if one did.
+    /// Keeps the list of drained nodes, and then answers the client that changed it, if one did. If heads share it they have it by
+    /// now.
     pub(super) fn keep_drains(&mut self, client: Option<ClientId>, drains: Vec<Drain>) {
+        if self.settings.are_shared() {
+            if let Some(client) = client {
+                self.clients.reply(client, ClientReply::Done);
+            }
+            return;
+        }
         let file = self.drains.clone();
         let kept =
             self.documents.order(move || DocumentWritten::Drains(client, file.keep(&drains)));
@@ -210,6 +219,22 @@ impl HeadDaemon {
     ) {
         let changed = self.documents.order(move || DocumentWritten::Nodes(client, change()));
         self.refuse_if(client, changed);
+    }
+
+    /// Writes nodes to cluster.toml that the state of all heads has, and then answers the client, whatever the disk says.
+    pub(super) fn write_shared_nodes(
+        &mut self,
+        answer: (ClientId, ClientReply),
+        write: impl FnOnce() -> Result<(), ConfigError> + Send + 'static,
+    ) {
+        let later = answer.clone();
+        let ordered = self.documents.order(move || DocumentWritten::SharedNodes(later, write()));
+        if ordered.is_err() {
+            tracing::error!(
+                "cluster.toml of this host does not have all nodes: the disk does not answer"
+            );
+            self.clients.reply(answer.0, answer.1);
+        }
     }
 
     /// Revokes certificates: at once for the head, and then on the disk. Actions behind this wait for that.
@@ -294,6 +319,12 @@ impl HeadDaemon {
                 self.clients.reply(client, reply);
             }
             DocumentWritten::Nodes(client, changed) => return self.configured(client, changed),
+            DocumentWritten::SharedNodes((client, reply), written) => {
+                if let Err(error) = written {
+                    tracing::error!(%error, "cluster.toml of this host does not have all nodes");
+                }
+                self.clients.reply(client, reply);
+            }
             DocumentWritten::Revocations(_) | DocumentWritten::Gone => {
                 return self.act_on_settled();
             }

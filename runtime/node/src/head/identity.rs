@@ -80,6 +80,7 @@ impl KnownClient {
             ClientRequest::Hello { .. }
                 | ClientRequest::Jobs(_)
                 | ClientRequest::Cluster
+                | ClientRequest::Overview { .. }
                 | ClientRequest::Sample
                 | ClientRequest::SampleLoad { .. }
                 | ClientRequest::SamplePeers { .. }

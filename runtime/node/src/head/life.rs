@@ -66,7 +66,8 @@ async fn lead(
     metrics: Option<&str>,
 ) -> Result<HeadEnd, Failure> {
     let config = Arc::new(ClusterConfig::load(dir)?);
-    // First, since it makes sure that this head runs only once.
+    // First, since these make sure that this head runs only once, also while it waits. The lock ends with the process.
+    let _lock = state::lock_folder(dir)?;
     let own = OwnAddress::take(dir, &config, number).await?;
     // One set from here to the end: what comes between two of its users is not lost.
     let mut signals = Signals::listen()?;
@@ -98,6 +99,7 @@ async fn take_over(
     (mut term, place): (LeaderTerm, StatePlace),
     (metrics, mut signals): (Option<&str>, Signals),
 ) -> Result<HeadEnd, Failure> {
+    prepare_process();
     let certainty = term.certainty().clone();
     let started = tokio::select! {
         started = HeadDaemon::start((dir, config), own, (&certainty, place), metrics) => started,
@@ -147,7 +149,7 @@ fn remove_files(paths: &[PathBuf]) {
 }
 
 /// Gives the process what a head needs, as far as the machine permits.
-pub(super) fn prepare_process() {
+fn prepare_process() {
     raise_open_files();
     if let Err(error) = kumi_net::priority::prefer_this_thread() {
         tracing::info!(%error, "no preference: the head waits for its turn on a busy machine");

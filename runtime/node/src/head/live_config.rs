@@ -12,24 +12,13 @@ use crate::client::refusal;
 use crate::clock::wall_ms;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig};
 
-/// What a user reads who would change nodes of a cluster with several heads.
-const SEVERAL_HEADS: &str = "this cluster has several heads, and each has a list of nodes of its own; change cluster.toml on all hosts instead, and start all heads again";
-
-/// The same for a token: only the head that made it would know it.
+/// What a user reads who wants a token of a cluster with several heads: only the head that made it would know it.
 const TOKEN_OF_SEVERAL_HEADS: &str = "this cluster has several heads, and only one of them would know the token; make a certificate with `kumi cluster rotate NODE` where the cluster was made instead, and copy the node's files";
 
-/// What a user reads who would change how a cluster with several heads shares processors.
-const SHARING: &str = "this cluster has several heads, and the next one to lead would not know of the change; change `policy` and `slice_us` in cluster.toml on all hosts instead, and start all heads again";
-
-/// Why several heads do not take a request that only one of them would know of, if it is one. Hooks and health checks drain
-/// nodes at the head that leads, so nodes take jobs again there.
+/// Why several heads do not take a request that only one of them would know of, if it is one.
 fn known_to_one_head(request: &ClientRequest) -> Option<&'static str> {
     match request {
-        ClientRequest::AddNode { .. }
-        | ClientRequest::RemoveNode { .. }
-        | ClientRequest::Drain { .. } => Some(SEVERAL_HEADS),
         ClientRequest::JoinToken { .. } => Some(TOKEN_OF_SEVERAL_HEADS),
-        ClientRequest::Configure { .. } => Some(SHARING),
         _ => None,
     }
 }
@@ -59,34 +48,39 @@ impl LiveConfig {
         several.then(|| (*client, refusal(RefusalKind::BadRequest, reason)))
     }
 
-    /// Puts another in force that is on the disk.
-    fn set(&self, config: ClusterConfig) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    /// Puts another in force that is durable.
+    pub(super) fn set(&self, config: &Arc<ClusterConfig>) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(config);
     }
 
     fn add(&self, definition: &str) -> Result<NodeId, ConfigError> {
-        let node: NodeConfig = toml::from_str(definition).map_err(|error| {
-            ConfigError::Invalid(format!(
-                "the definition of the node is wrong: {}",
-                error.message()
-            ))
-        })?;
+        let node = definition_of(definition)?;
         let now = self.get();
-        self.set(now.add_node(&self.dir, node)?);
+        self.set(&Arc::new(now.add_node(&self.dir, node)?));
         Ok(NodeId(now.node_count()))
     }
 
     fn remove(&self, node: NodeId) -> Result<(), ConfigError> {
-        self.set(self.get().remove_node(&self.dir, node)?);
+        self.set(&Arc::new(self.get().remove_node(&self.dir, node)?));
         Ok(())
     }
 
     /// What the state machine hears when nodes have changed.
-    fn event(&self) -> HeadEvent {
+    pub(super) fn event(&self) -> HeadEvent {
         let config = self.get();
         let names = config.nodes.iter().map(|node| node.name.clone()).collect();
         HeadEvent::Nodes { names, removed: config.removed() }
     }
+}
+
+/// A node as a client describes it.
+///
+/// # Errors
+/// It is none.
+pub(super) fn definition_of(text: &str) -> Result<NodeConfig, ConfigError> {
+    toml::from_str(text).map_err(|error| {
+        ConfigError::Invalid(format!("the definition of the node is wrong: {}", error.message()))
+    })
 }
 
 /// The list with the nodes that are removed: a head that died right after a removal may not have said so.
@@ -103,6 +97,9 @@ pub(super) fn with_removed(config: &ClusterConfig, mut list: Vec<Revocation>) ->
 impl HeadDaemon {
     /// Adds a node to the configuration, and answers the client.
     pub(super) fn add_node(&mut self, client: ClientId, definition: String) {
+        if self.settings.are_shared() {
+            return self.share_added_node(client, &definition);
+        }
         let config = self.shared.config.clone();
         self.change_nodes(client, move || {
             config.add(&definition).map(|node| ClientReply::NodeAdded { node })
@@ -111,6 +108,9 @@ impl HeadDaemon {
 
     /// Removes a node from the configuration, and answers the client.
     pub(super) fn remove_node(&mut self, client: ClientId, node: NodeId) {
+        if self.settings.are_shared() {
+            return self.share_removed_node(client, node);
+        }
         let config = self.shared.config.clone();
         self.change_nodes(client, move || config.remove(node).map(|()| ClientReply::Done));
     }
@@ -128,16 +128,20 @@ impl HeadDaemon {
                 Vec::from([self.shared.config.event()])
             }
             Err(error) => {
-                let kind = match error {
-                    ConfigError::Io { .. } => RefusalKind::NoResources,
-                    ConfigError::Encode(_) => RefusalKind::Internal,
-                    _ => RefusalKind::BadRequest,
-                };
-                let refused = refusal(kind, error.to_string());
-                self.clients.reply(client, ClientReply::Refused(refused));
+                self.refuse_nodes(client, &error);
                 Vec::new()
             }
         }
+    }
+
+    /// The nodes of the cluster do not change.
+    pub(super) fn refuse_nodes(&mut self, client: ClientId, error: &ConfigError) {
+        let kind = match error {
+            ConfigError::Io { .. } => RefusalKind::NoResources,
+            ConfigError::Encode(_) => RefusalKind::Internal,
+            _ => RefusalKind::BadRequest,
+        };
+        self.clients.reply(client, ClientReply::Refused(refusal(kind, error.to_string())));
     }
 }
 
@@ -146,10 +150,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_drained_themselves_take_jobs_again_at_one_of_several_heads() {
-        let nodes = vec![NodeId(0)];
-        let drain = ClientRequest::Drain { nodes: nodes.clone(), reason: "disk".to_owned() };
-        assert!(known_to_one_head(&drain).is_some());
+    fn several_heads_refuse_tokens_only() {
+        let (node, nodes) = (NodeId(0), vec![NodeId(0)]);
+        assert!(known_to_one_head(&ClientRequest::JoinToken { node, valid_ms: 1 }).is_some());
+        assert!(known_to_one_head(&ClientRequest::RemoveNode { node, force: true }).is_none());
         assert!(known_to_one_head(&ClientRequest::Resume { nodes }).is_none());
     }
 

@@ -8,6 +8,7 @@ use kumi_control::message::JobState;
 use tokio::net::TcpListener;
 
 use super::Shared;
+use super::state::StateRefusal;
 use crate::metrics::{MetricKind, MetricsPage, MetricsSource, process};
 
 /// Counters of the main loop.
@@ -21,6 +22,8 @@ pub(super) struct HeadCounters {
     pub(super) spool_failures: Cell<u64>,
     /// Records that wait to be written.
     pub(super) unwritten: Cell<usize>,
+    /// Why etcd refuses records, if it does.
+    pub(super) state_refusal: StateRefusal,
     /// Connections of clients.
     pub(super) clients: Cell<usize>,
 }
@@ -125,6 +128,12 @@ impl MetricsSource for HeadMetrics {
             "Jobs whose record waits for the disk.",
         );
         page.sample(&[], counts.unwritten.get());
+        page.family(
+            "head_state_refused",
+            MetricKind::Gauge,
+            "Whether etcd refuses records until it is mended.",
+        );
+        page.sample(&[], u8::from(counts.state_refusal.get().is_some()));
         page.family("head_clients", MetricKind::Gauge, "Connections of clients.");
         page.sample(&[], counts.clients.get());
         let messages = self.shared.traffic.counts().total();

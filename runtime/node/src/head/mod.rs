@@ -10,7 +10,7 @@
 //! | `records`, `job_table`, `reserve`, `state` | records of jobs on the disk or in etcd, and those that wait for it; who leads |
 //! | `documents`, `drains` | small files on their way to the disk, such as the list of drained nodes |
 //! | `joining` | tokens of machines that join, and their certificates |
-//! | `live_config` | the configuration, whose nodes change |
+//! | `live_config`, `shared_settings` | the configuration, whose nodes change; what of it all heads share |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
@@ -34,6 +34,7 @@ mod metrics;
 mod monitor;
 mod records;
 mod reserve;
+mod shared_settings;
 mod spool;
 mod state;
 mod usage;
@@ -55,7 +56,7 @@ use kumi_etcd::Certainty;
 use tokio::sync::{mpsc, watch};
 
 use crate::client::refusal;
-use crate::clock::{monotonic, wall_ms};
+use crate::clock::monotonic;
 use crate::config::ClusterConfig;
 use crate::exit::Failure;
 use crate::link::{Refusals, Traffic};
@@ -80,6 +81,7 @@ use make::make_head;
 use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, WriteNumber, Written};
+use shared_settings::{FirstSettings, SettingsOnTheWay};
 use spool::Spools;
 use state::{LeaderTerm, OwnAddress, StatePlace};
 use usage::UsageReader;
@@ -198,6 +200,7 @@ struct HeadDaemon {
     shared: Shared,
     credentials: Credentials,
     drains: DrainFile,
+    settings: SettingsOnTheWay,
     term: LeaderTerm,
     documents: Documents,
     /// The write with counts of output for which all actions wait.
@@ -219,22 +222,20 @@ impl HeadDaemon {
         at: Option<&str>,
     ) -> Result<Self, Failure> {
         let credentials = Credentials::load(dir, Identity::Head)?;
-        life::prepare_process();
-        let address = own.address();
         // Before anything is read or changed: a file has one head.
-        let listener = own.listen()?;
+        let (address, listener) = (own.address(), own.listen()?);
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
-        let (records, mut spools, known) =
+        let (mut records, mut spools, mut known) =
             open_state(dir, (&config, &credentials), place, &counts).await?;
-        let jobs = known.records.len();
-        let (drains, drained) = DrainFile::open(dir)?;
+        let FirstSettings { config, drains, drained, settings } =
+            shared_settings::take_over((dir, &config), &mut known, &mut records)?;
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
         let (refusals, leases) = (Refusals::default(), Leases::new(certainty.clone()));
-        let links = Links::new(refusals.clone(), leases.clone());
         let (sender, events) = mpsc::channel(256);
+        let links = Links::new(refusals.clone(), leases.clone());
         let refusals = (refusals, links.congestion());
         let shared = Shared::new((dir, &config), &credentials, sender, refusals)?;
         let (socket, pid) = (paths::head_socket(dir), paths::head_pid(dir));
@@ -247,6 +248,7 @@ impl HeadDaemon {
         let monitor = Monitor::new(&config, &paths::history(dir));
         let web = WebService::start(dir, (&config, address.ip()), &monitor).await?;
         write_pid(&pid)?;
+        let jobs = head.borrow().records().count();
         tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
         service::status(&format!("the head of {} listens on {address}", config.name));
         Ok(Self {
@@ -262,6 +264,7 @@ impl HeadDaemon {
             shared,
             credentials,
             drains,
+            settings,
             term: LeaderTerm::without_end(),
             documents: Documents::start()?,
             counts_until: 0,
@@ -397,7 +400,7 @@ impl HeadDaemon {
     /// A client submits a job. While records cannot be written no new job is taken: it could be lost.
     fn submission(&mut self, client: ClientId, user: User, request: ClientRequest) {
         self.clients.set_submitting(Some(client));
-        let doubt = (!self.term.leads()).then_some(IN_DOUBT);
+        let doubt = (!self.term.leads()).then(|| IN_DOUBT.to_owned());
         match self.records.trouble().or(doubt) {
             None => self.handle(HeadEvent::Client(client, user, request)),
             Some(message) => {
@@ -411,7 +414,7 @@ impl HeadDaemon {
     fn handle(&mut self, event: HeadEvent) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            self.head.borrow_mut().handle(monotonic(), wall_ms(), event);
+            self.take_event(event);
             while let Some(action) = self.next_action() {
                 match action {
                     HeadAction::Persist(record) => {
@@ -426,6 +429,11 @@ impl HeadDaemon {
                         self.records.revoke(list.clone());
                         self.held.push(self.records.needed(), HeadAction::Revoke(list));
                     }
+                    HeadAction::KeepDrains { client, drains } if self.settings.are_shared() => {
+                        self.share_drains(&drains);
+                        self.held
+                            .push(self.records.needed(), HeadAction::KeepDrains { client, drains });
+                    }
                     action if needs_no_record(&action) && self.term.leads() => {
                         events.extend(self.act(action));
                     }
@@ -434,6 +442,7 @@ impl HeadDaemon {
             }
             self.records.write();
             events.extend(self.act_on_settled());
+            events.extend(self.settle_shared_nodes());
         }
     }
 
@@ -456,9 +465,9 @@ impl HeadDaemon {
         if self.records.is_deposed() {
             return self.depose();
         }
-        for event in self.act_on_settled() {
-            self.handle(event);
-        }
+        let mut events = self.act_on_settled();
+        events.extend(self.settle_shared_nodes());
+        events.into_iter().for_each(|event| self.handle(event));
     }
 
     fn next_action(&self) -> Option<HeadAction> {

@@ -21,7 +21,9 @@ use super::job_table::{TableError, UsageRetention};
 use super::metrics::HeadCounters;
 use super::reserve::{DiskReserve, ReserveHeld};
 use super::spool::WrittenOutput;
-use super::state::{Batch, KnownState, StatePlace, StateStore};
+use super::state::{
+    Batch, KnownState, SharedSettings, StateNews, StatePlace, StateStore, WaitingAccounts,
+};
 use crate::clock::wall_ms;
 use crate::exit::{ExitCode, Failure};
 
@@ -59,6 +61,10 @@ pub(super) struct JobRecords {
     revoked: Option<(WriteNumber, Vec<Revocation>)>,
     /// How much jobs have written, for heads of later terms, and the write that it is in. Nothing waits for it.
     written: BTreeMap<JobId, (WriteNumber, WrittenOutput)>,
+    /// Settings that all heads are to know, as far as they have changed, and the write that they are in.
+    settings: (WriteNumber, SharedSettings),
+    /// Whether there are such.
+    shares_settings: bool,
     /// What users read when the state does not answer.
     silent: &'static str,
     /// Another head leads: nothing is written any more, and nothing that waits for a write may be done.
@@ -80,18 +86,20 @@ pub(super) struct JobRecords {
     discarded: BTreeSet<JobId>,
     /// Disk for them when there is no other.
     reserve: DiskReserve,
+    /// Accounts of jobs whose records are written, on their way to the disk.
+    accounts: WaitingAccounts,
     counts: Rc<HeadCounters>,
 }
 
 /// Opens the state and says what it holds, then writes until nobody orders any more.
 fn serve(
-    place: StatePlace,
+    (place, news): (StatePlace, StateNews),
     (keep, half_life_ms): (UsageRetention, Option<u64>),
     known: oneshot::Sender<Result<KnownState, TableError>>,
     orders: &std::sync::mpsc::Receiver<Order>,
     done: &mpsc::UnboundedSender<Written>,
 ) {
-    let opened = place.open().and_then(|mut table| {
+    let opened = place.open(news).and_then(|mut table| {
         let mut state = table.load()?;
         if let Some(half_life) = half_life_ms {
             state.spent = table.spent(half_life, wall_ms())?;
@@ -163,12 +171,15 @@ impl JobRecords {
         reserve: PathBuf,
         counts: Rc<HeadCounters>,
     ) -> Result<(Self, KnownState), Failure> {
-        let silent = place.silent();
+        let (silent, shares_settings) = (place.silent(), place.shares_settings());
         // One write and one removal may be under way.
         let (orders, queue) = sync_channel(2);
         let (sender, done) = mpsc::unbounded_channel();
         let writer = std::thread::Builder::new().name("job-table".to_owned());
         let (known, state) = oneshot::channel();
+        let waiting = WaitingAccounts::default();
+        let refusal = counts.state_refusal.clone();
+        let place = (place, StateNews { refusal, accounts: waiting.clone() });
         writer.spawn(move || serve(place, accounts, known, &queue, &sender)).map_err(|error| {
             Failure::new(
                 ExitCode::MachineLimits,
@@ -184,6 +195,8 @@ impl JobRecords {
             unwritten: BTreeMap::new(),
             revoked: None,
             written: BTreeMap::new(),
+            settings: (0, SharedSettings::default()),
+            shares_settings,
             silent,
             deposed: false,
             next: 1,
@@ -195,6 +208,7 @@ impl JobRecords {
             gone: false,
             discarded: BTreeSet::new(),
             reserve,
+            accounts: waiting,
             counts,
         };
         Ok((opened, state))
@@ -215,6 +229,19 @@ impl JobRecords {
     pub(super) fn revoke(&mut self, list: Vec<Revocation>) {
         self.needed = self.next;
         self.revoked = Some((self.next, list));
+    }
+
+    /// Whether settings that change while heads run are in the state.
+    pub(super) fn shares_settings(&self) -> bool {
+        self.shares_settings
+    }
+
+    /// These settings are to be made durable, with the next write, which is returned.
+    pub(super) fn change_settings(&mut self, change: SharedSettings) -> WriteNumber {
+        self.needed = self.next;
+        self.settings.0 = self.next;
+        self.settings.1.add(change);
+        self.next
     }
 
     /// How much jobs have written is to be known to heads of later terms.
@@ -255,12 +282,15 @@ impl JobRecords {
     pub(super) fn unwritten_usage(&self) -> impl Iterator<Item = JobUsage> + '_ {
         let records = self.unwritten.values().map(|(_, record)| record);
         let over = records.filter(|record| record.ended_ms.is_some());
-        over.map(|record| JobUsage::of(record, record.used))
+        let waiting = self.accounts.all().into_iter();
+        let waiting = waiting.filter(|usage| !self.unwritten.contains_key(&usage.job));
+        over.map(|record| JobUsage::of(record, record.used)).chain(waiting)
     }
 
     /// Whether the table has all records.
     pub(super) fn all_written(&self) -> bool {
-        self.unwritten.is_empty() && self.revoked.is_none() && self.written.is_empty()
+        let other = self.revoked.is_none() && self.settings.1.is_empty();
+        self.unwritten.is_empty() && other && self.written.is_empty()
     }
 
     /// Whether the last write failed, so that it is to be tried again.
@@ -269,14 +299,16 @@ impl JobRecords {
     }
 
     /// Why no new job can be taken, if that is so: it could be lost, or its user would wait without a word.
-    pub(super) fn trouble(&self) -> Option<&'static str> {
+    pub(super) fn trouble(&self) -> Option<String> {
         let slow = self.writing_since.is_some_and(|since| since.elapsed() > SLOW);
         if self.failed {
-            Some(
-                "the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can",
-            )
+            Some("the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can".to_owned())
+        } else if let Some(reason) = self.counts.state_refusal.get() {
+            Some(format!(
+                "the head cannot record jobs: {reason}; jobs that run go on, new ones are refused until an administrator has mended that"
+            ))
         } else if slow {
-            Some(self.silent)
+            Some(self.silent.to_owned())
         } else {
             None
         }
@@ -305,7 +337,9 @@ impl JobRecords {
         let records = self.unwritten.values().map(|(_, record)| Arc::clone(record)).collect();
         let revoked = self.revoked.as_ref().map(|(_, list)| list.clone());
         let written = self.written.iter().map(|(&job, &(_, written))| (job, written)).collect();
-        match self.orders.try_send(Order::Write(number, Batch { records, revoked, written })) {
+        let settings = self.settings.1.clone();
+        let batch = Batch { records, revoked, written, settings };
+        match self.orders.try_send(Order::Write(number, batch)) {
             Ok(()) => self.writing_since = Some(Instant::now()),
             Err(_) => self.take(Written::Gone),
         }
@@ -343,6 +377,9 @@ impl JobRecords {
                     Ok(()) => {
                         self.unwritten.retain(|_, (write, _)| *write > number);
                         self.revoked.take_if(|(write, _)| *write <= number);
+                        if self.settings.0 <= number {
+                            self.settings.1 = SharedSettings::default();
+                        }
                         self.written.retain(|_, (write, _)| *write > number);
                     }
                     Err(error) => {
@@ -426,6 +463,23 @@ mod tests {
             records.take(written);
         }
         assert!(records.all_written());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_refusal_of_the_state_is_told_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let (reserve, counts) = (path.with_extension("reserve"), Rc::new(HeadCounters::default()));
+        let keep = UsageRetention { age_ms: 1, jobs: 1 };
+        let opened =
+            JobRecords::open(StatePlace::File(path), (keep, None), reserve, Rc::clone(&counts));
+        let (records, _) = opened.await.unwrap();
+        assert_eq!(records.trouble(), None);
+        assert!(counts.state_refusal.set(Some("etcd has no space".to_owned())));
+        let told = records.trouble().expect("jobs are refused");
+        assert!(told.contains("etcd has no space") && told.contains("administrator"), "{told}");
+        counts.state_refusal.set(None);
+        assert_eq!(records.trouble(), None);
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -154,10 +154,12 @@ impl JobResources {
         let traces = JobTraces::make(&spec.request, part)?;
         let mpi = MpiLaunch::make(services, spec, part)?;
         let (mut sockets, mut doorbells, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
+        let (address, max_datagram) = services.way_of_ranks(&spec.layout);
         for _ in local_ranks {
-            let (socket, port) = kumi_net::launch::bind_socket(services.address)
-                .map_err(|error| resources("a rank's socket", &error))?;
-            addresses.push(RankAddress { ip: services.address.ip(), port });
+            let (socket, port) = kumi_net::launch::bind_socket(address).map_err(|error| {
+                resources(&format!("a rank's socket at {}", address.ip()), &error)
+            })?;
+            addresses.push(RankAddress { ip: address.ip(), port });
             sockets.push(socket);
             let bell = kumi_net::launch::doorbell();
             doorbells.push(bell.map_err(|error| resources("a rank's doorbell", &error))?);
@@ -172,7 +174,7 @@ impl JobResources {
             Some(node) => Some(groups(node, group_name(spec.job), limits).await?),
             None => None,
         };
-        let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
+        let prepared = PreparedRanks { addresses, max_datagram };
         Ok(Self {
             control,
             processors,
@@ -466,7 +468,9 @@ fn rank_wires(
     addresses: &[RankAddress],
 ) -> Vec<Option<RankWire>> {
     let alone = part.count == spec.request.ranks;
-    let xdp = services.xdp.as_ref().filter(|_| !alone);
+    // AF_XDP steers what comes to the first address.
+    let is_first = addresses.iter().all(|address| address.ip == services.address.ip());
+    let xdp = services.xdp.as_ref().filter(|_| !alone && is_first);
     let hops = xdp.map(|xdp| hops_of(xdp, spec.request.ranks));
     let make = |(local, address): (u32, &RankAddress)| {
         let rank = part.first.saturating_add(local);

@@ -20,6 +20,7 @@ mod mpi_task;
 mod orphans;
 mod process;
 pub mod processors;
+pub mod rank_address;
 mod rank_looks;
 mod run;
 mod starter;
@@ -63,6 +64,7 @@ use mpi::MpiHost;
 use processors::NumaPlaces;
 use program::Programs;
 pub use program_cache::CacheLimits;
+use rank_address::RankAddresses;
 pub use rank_looks::RankLooks;
 use traces::{JobTraces, KeptTraces};
 
@@ -203,8 +205,11 @@ pub struct NodeServices {
     pub node: NodeId,
     /// What MPI programs have of the node beside that.
     pub mpi: MpiHost,
-    /// Where ranks' sockets bind: a free port of this address, with its interface where it needs one.
+    /// Where ranks' sockets bind unless [`NodeServices::rank_addresses`] has another address: a free port of this one, with
+    /// its interface where it needs one.
     pub address: SocketAddr,
+    /// The addresses of the nodes of a job.
+    pub rank_addresses: RankAddresses,
     /// Largest UDP payload that the node's interface takes unfragmented, in bytes.
     pub max_datagram: u16,
     /// AF_XDP for ranks, if the node has it.

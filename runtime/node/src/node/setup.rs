@@ -35,6 +35,7 @@ use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
+use crate::job::rank_address::{RankAddresses, largest_datagram};
 use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices, Starter};
 use crate::keep::life::NodeLife;
 use crate::limits;
@@ -50,8 +51,6 @@ use crate::wire;
 
 /// Events that may wait for the main loop before their senders do.
 const QUEUE: usize = 256;
-/// Largest UDP payload there is over IPv4, in bytes; IPv6 carries a little more.
-const MAX_PAYLOAD: usize = 65_507;
 /// Peers of a job's ranks that are told, over all nodes of the cluster: about 100 bytes each.
 const PEERS_OF_ALL: usize = 65_536;
 /// Switches reported one by one, over all nodes of the cluster.
@@ -193,6 +192,7 @@ impl Started {
             node,
             mpi: MpiHost::new(dir, node, &config),
             address: on_link(SocketAddr::new(own.address, 0), scope),
+            rank_addresses: RankAddresses::new(&config, node, scope),
             max_datagram: max_datagram(&config, node, scope),
             xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),
             cpus: share.cpus,
@@ -466,5 +466,5 @@ fn max_datagram(config: &ClusterConfig, node: NodeId, scope: u32) -> u16 {
         let own = on_link(config.nodes.get(own)?.endpoint(), scope);
         kumi_net::sys::longest_payload(own, on_link(other.endpoint(), scope)).ok()
     });
-    u16::try_from(largest.min().unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD)).unwrap_or(u16::MAX)
+    largest_datagram(largest)
 }

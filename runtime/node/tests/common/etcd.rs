@@ -90,18 +90,35 @@ impl Members {
         Self::start_with(count, None)
     }
 
+    /// Starts one with so few bytes of space.
+    pub fn start_small(bytes: u64) -> Option<Self> {
+        Self::start_of(1, None, &[format!("--quota-backend-bytes={bytes}")])
+    }
+
     /// Starts so many that take clients with certificates only.
     pub fn start_with(count: usize, certificates: Option<&Certificates>) -> Option<Self> {
+        Self::start_of(count, certificates, &[])
+    }
+
+    fn start_of(
+        count: usize,
+        certificates: Option<&Certificates>,
+        more: &[String],
+    ) -> Option<Self> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             kumi_skip::skip("etcd", "there is no command `etcd` (Debian package etcd-server)");
             return None;
         }
-        let started = (0..ATTEMPTS).find_map(|_| Self::try_start(count, certificates));
+        let started = (0..ATTEMPTS).find_map(|_| Self::try_start(count, certificates, more));
         Some(started.expect("members that do not end by themselves"))
     }
 
     /// None if a member has ended by itself.
-    fn try_start(count: usize, certificates: Option<&Certificates>) -> Option<Self> {
+    fn try_start(
+        count: usize,
+        certificates: Option<&Certificates>,
+        more: &[String],
+    ) -> Option<Self> {
         let peers: Vec<SocketAddr> = (0..count).map(|_| address()).collect();
         let all: Vec<String> =
             peers.iter().enumerate().map(|(at, peer)| format!("m{at}=http://{peer}")).collect();
@@ -122,6 +139,7 @@ impl Members {
                 arguments.extend([format!("--{option}"), value.clone()]);
             }
             arguments.extend(certificates.map(arguments_for_tls).unwrap_or_default());
+            arguments.extend_from_slice(more);
             let mut member = Member { child: None, client, arguments, _folder: folder };
             member.start();
             member

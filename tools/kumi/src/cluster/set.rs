@@ -32,7 +32,7 @@ pub async fn run(context: &Context, args: &SetArgs) -> Result<(), Error> {
 }
 
 async fn ask(client: &mut Client) -> Result<ClusterStatus, Error> {
-    match client.ask(&ClientRequest::Cluster).await? {
+    match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
         ClientReply::Cluster(status) => Ok(status),
         other => Err(Error::unexpected(&other)),
     }

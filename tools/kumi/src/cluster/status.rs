@@ -87,7 +87,10 @@ fn devices(node: &NodeStatus) -> impl Iterator<Item = (&DeviceCount, u32)> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let status = match client.ask(&ClientRequest::Cluster).await? {
+    // The text shows no timetables.
+    let overview = ClientRequest::Overview { columns: 0 };
+    let request = if args.json { ClientRequest::Cluster } else { overview };
+    let status = match client.ask(&request).await? {
         ClientReply::Cluster(status) => status,
         other => return Err(Error::unexpected(&other)),
     };

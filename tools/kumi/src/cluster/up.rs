@@ -128,7 +128,7 @@ async fn up_here(context: &Context, config: &ClusterConfig) -> Error {
 /// The head's view of the cluster, by way of any daemon of this machine.
 async fn status_of_anywhere(context: &Context) -> Result<ClusterStatus, Error> {
     let mut client = context.connect().await?;
-    match client.ask(&ClientRequest::Cluster).await? {
+    match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
         ClientReply::Cluster(status) => Ok(status),
         other => Err(Error::unexpected(&other)),
     }
@@ -244,7 +244,7 @@ async fn ask_status(context: &Context) -> Result<Option<ClusterStatus>, Error> {
         Err(ClientError::NotRunning(_) | ClientError::Lost) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    match client.ask(&ClientRequest::Cluster).await? {
+    match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
         ClientReply::Cluster(status) => Ok(Some(status)),
         other => Err(Error::unexpected(&other)),
     }

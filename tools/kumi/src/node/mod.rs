@@ -39,7 +39,7 @@ pub async fn run(context: &Context, command: NodeCommand) -> Result<(), Error> {
 
 /// The cluster as its head sees it.
 async fn status(client: &mut Client) -> Result<ClusterStatus, Error> {
-    match client.ask(&ClientRequest::Cluster).await? {
+    match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
         ClientReply::Cluster(status) => Ok(status),
         other => Err(Error::unexpected(&other)),
     }

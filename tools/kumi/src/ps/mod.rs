@@ -114,7 +114,7 @@ pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     let jobs = client.jobs(args.query(context)?).await?;
     if args.json {
-        let nodes = match client.ask(&ClientRequest::Cluster).await? {
+        let nodes = match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
             ClientReply::Cluster(cluster) => cluster.nodes,
             other => return Err(Error::unexpected(&other)),
         };

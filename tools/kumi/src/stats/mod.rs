@@ -88,7 +88,7 @@ struct RankView<'a> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let status = match client.ask(&ClientRequest::Cluster).await? {
+    let status = match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
         ClientReply::Cluster(status) => status,
         other => return Err(Error::unexpected(&other)),
     };

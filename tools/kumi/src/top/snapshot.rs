@@ -40,6 +40,9 @@ pub struct Snapshot {
     pub rates: BTreeMap<NodeId, NodeRates>,
 }
 
+/// Nodes that a screen shows at most, as a quarter of its lines.
+const SHOWN_NODES: u32 = 128;
+
 /// A rank's load, if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
@@ -50,9 +53,10 @@ pub struct Load {
 }
 
 impl Snapshot {
-    /// The same with rates of the nodes.
+    /// For the screen: with rates of the nodes, and with the timetables of as many nodes as a screen shows.
     pub async fn take_rates(client: &mut Client, meter: &mut RateMeter) -> Result<Self, Error> {
-        let mut taken = Self::take(client).await?;
+        let overview = ClientRequest::Overview { columns: SHOWN_NODES };
+        let mut taken = Self::taken(client, &overview).await?;
         taken.rates = match client.ask(&ClientRequest::SampleLoad { slices: false }).await? {
             ClientReply::Samples(samples) => meter.take(&samples, Instant::now()),
             other => return Err(Error::unexpected(&other)),
@@ -60,9 +64,13 @@ impl Snapshot {
         Ok(taken)
     }
 
-    /// Requests a snapshot from the head.
+    /// Requests a snapshot with all timetables from the head.
     pub async fn take(client: &mut Client) -> Result<Self, Error> {
-        let cluster = match client.ask(&ClientRequest::Cluster).await? {
+        Self::taken(client, &ClientRequest::Cluster).await
+    }
+
+    async fn taken(client: &mut Client, cluster: &ClientRequest) -> Result<Self, Error> {
+        let cluster = match client.ask(cluster).await? {
             ClientReply::Cluster(cluster) => cluster,
             other => return Err(Error::unexpected(&other)),
         };

@@ -12,7 +12,7 @@ use kumi_control::usage::UsageTally;
 use kumi_sched::JobId;
 use rusqlite::{Connection, OpenFlags, Row, Transaction, TransactionBehavior, params};
 
-use super::{BUSY, TableError, damaged, number};
+use super::{BUSY, JobTable, TableError, damaged, number};
 
 /// Which accounts are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +122,15 @@ pub(super) fn spent(
 
 /// Writes the account of a job, if it is over.
 pub(super) fn add(transaction: &Transaction<'_>, record: &JobRecord) -> Result<(), TableError> {
-    let (JobState::Ended(_), Some(ended)) = (&record.state, record.ended_ms) else { return Ok(()) };
-    let usage = JobUsage::of(record, record.used);
+    match &record.state {
+        JobState::Ended(_) => insert(transaction, &JobUsage::of(record, record.used)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes an account, if the time is known when its job ended.
+pub(super) fn insert(transaction: &Transaction<'_>, usage: &JobUsage) -> Result<(), TableError> {
+    let Some(ended) = usage.ended_ms else { return Ok(()) };
     let JobUse { processors, measured, nodes, held_before_us, spent_us } = usage.used;
     let mut insert = transaction.prepare_cached(&format!(
         "INSERT OR REPLACE INTO usage ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
@@ -148,6 +155,31 @@ pub(super) fn add(transaction: &Transaction<'_>, record: &JobRecord) -> Result<(
         stored(spent_us),
     ])?;
     Ok(())
+}
+
+impl JobTable {
+    /// Writes these accounts, in one step.
+    ///
+    /// # Errors
+    /// When they cannot be written; then none of them is.
+    pub(in crate::head) fn add_accounts<'a>(
+        &mut self,
+        accounts: impl IntoIterator<Item = &'a JobUsage>,
+    ) -> Result<(), TableError> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for account in accounts {
+            insert(&transaction, account)?;
+        }
+        Ok(transaction.commit()?)
+    }
+
+    /// How many accounts there are.
+    #[cfg(test)]
+    pub(in crate::head) fn count_accounts(&self) -> i64 {
+        let count = "SELECT count(*) FROM usage";
+        self.connection.query_row(count, [], |row| row.get(0)).unwrap()
+    }
 }
 
 /// Removes accounts that are too old or too many, now and then.
@@ -237,7 +269,6 @@ fn usage_of(row: &Row<'_>) -> Result<JobUsage, TableError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::JobTable;
     use super::super::tests::record;
     use super::*;
     use kumi_control::head::ShowOthers;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::memory::JobMemory;
 use super::segment::FrameContent;
 
 /// A segment on disk. Offsets are those of the log.
@@ -73,7 +74,7 @@ pub(super) struct Log {
     waiting: VecDeque<WaitingPiece>,
     /// Output in `waiting`, and its frames, in bytes.
     waiting_output: u64,
-    waiting_bytes: usize,
+    memory: JobMemory,
     /// Behind the last piece that has come.
     end: u64,
     /// Bytes of output up to there.
@@ -91,11 +92,15 @@ pub(in crate::head) struct WrittenOutput {
 
 impl Log {
     /// A log of these segments, of which the last one ends with this much output in all.
-    pub(super) fn of(segments: impl IntoIterator<Item = Segment>, total: u64) -> Self {
+    pub(super) fn of(
+        segments: impl IntoIterator<Item = Segment>,
+        total: u64,
+        memory: JobMemory,
+    ) -> Self {
         let segments: BTreeMap<u64, Segment> =
             segments.into_iter().map(|segment| (segment.start, segment)).collect();
         let end = segments.last_key_value().map_or(0, |(_, last)| last.end);
-        Self { segments, end, total, ..Self::default() }
+        Self { segments, end, total, memory, ..Self::default() }
     }
 
     pub(super) fn end(&self) -> u64 {
@@ -116,8 +121,8 @@ impl Log {
     }
 
     /// Memory that waiting pieces take.
-    pub(super) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+    pub(super) fn memory(&self) -> &JobMemory {
+        &self.memory
     }
 
     pub(super) fn first_waiting(&self) -> Option<&WaitingPiece> {
@@ -171,7 +176,7 @@ impl Log {
         self.end += frame.len() as u64;
         self.total = self.total.saturating_add(output);
         self.waiting_output += output;
-        self.waiting_bytes += frame.len();
+        self.memory.add(frame.len());
         let frame = frame.into();
         self.waiting.push_back(WaitingPiece { offset, before, content, at, output, frame });
     }
@@ -180,7 +185,7 @@ impl Log {
     pub(super) fn pop_waiting(&mut self) -> Option<WaitingPiece> {
         let piece = self.waiting.pop_front()?;
         self.waiting_output -= piece.output;
-        self.waiting_bytes -= piece.frame.len();
+        self.memory.remove(piece.frame.len());
         Some(piece)
     }
 
@@ -198,7 +203,8 @@ impl Log {
     pub(super) fn clear(&mut self) {
         self.segments.clear();
         self.waiting.clear();
-        (self.waiting_output, self.waiting_bytes) = (0, 0);
+        self.waiting_output = 0;
+        self.memory.clear();
     }
 
     /// Where the segment begins that has this offset, or whatever is kept first.

@@ -7,6 +7,7 @@ mod aside;
 mod disk;
 mod follower;
 mod log;
+mod memory;
 mod pace;
 mod quota;
 mod reader;
@@ -35,6 +36,7 @@ use super::state::TermOutput;
 use disk::{DiskOperation, SpoolDisk, is_unanswered};
 use follower::{Follower, Progress, unreadable};
 pub(super) use log::WrittenOutput;
+use memory::WaitingMemory;
 use pace::Pace;
 pub(super) use quota::SpoolQuota;
 use reader::{Reader, read_part};
@@ -82,6 +84,8 @@ pub(super) struct Spools {
     /// Where offsets of this term begin, and what jobs had written before it; none if there is only one head.
     term: Option<(u64, BTreeMap<JobId, WrittenOutput>)>,
     disk: SpoolDisk,
+    /// What waits for it.
+    memory: WaitingMemory,
     /// Jobs that are not known any more, and whose files the disk has not removed yet.
     discarded: BTreeSet<JobId>,
     /// As many followers as may read the disk at a time: other threads are for other things.
@@ -153,6 +157,7 @@ impl Spools {
             progress,
             term,
             disk,
+            memory: WaitingMemory::default(),
             discarded: BTreeSet::new(),
             readers,
         })
@@ -284,7 +289,7 @@ impl Spools {
         let (folder, found, term) = (&self.folder, &mut self.found, &self.term);
         self.spools.entry(job).or_insert_with(|| {
             let files = found.remove(&job).unwrap_or_default();
-            let mut writer = LogWriter::open(folder, job, &files);
+            let mut writer = LogWriter::open(folder, job, &files, self.memory.of_job());
             if let Some((base, written)) = term {
                 writer.begin_term(*base, written.get(&job).copied().unwrap_or_default());
             }

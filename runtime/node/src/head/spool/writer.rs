@@ -11,6 +11,7 @@ use kumi_sched::JobId;
 use super::aside::{self, AsideSegment};
 use super::disk::{DiskOperation, SpoolDisk, is_unanswered};
 use super::log::{Log, Segment, WrittenOutput};
+use super::memory::JobMemory;
 use super::segment::{self, FrameContent, Positions, SegmentHeader};
 
 /// Least length of a segment.
@@ -72,7 +73,7 @@ pub(super) struct LogWriter {
 
 impl LogWriter {
     /// The log of a job of which these segments are on disk. One that cannot be read is set aside, which is logged.
-    pub(super) fn open(folder: &Path, job: JobId, files: &JobFiles) -> Self {
+    pub(super) fn open(folder: &Path, job: JobId, files: &JobFiles, memory: JobMemory) -> Self {
         let mut segments = Vec::new();
         let (mut total, mut state) = (0, StreamsState::default());
         let mut unreadable = Unreadable::default();
@@ -105,7 +106,7 @@ impl LogWriter {
         }
         let newest = segments.last().map(|segment| segment.start);
         let unread = unreadable.output_behind(newest);
-        let mut log = Log::of(segments, total);
+        let mut log = Log::of(segments, total, memory);
         let before = files.aside.iter().map(|&start| aside::known(folder, job, start));
         let mut aside: Vec<AsideSegment> = before.chain(unreadable.aside).collect();
         aside.sort_unstable_by_key(|segment| segment.start);
@@ -197,7 +198,8 @@ impl LogWriter {
         self.lost = self.lost.saturating_add(self.presumed);
     }
 
-    /// Takes a piece whose bytes begin at `at` in their stream. What is missing before it is lost.
+    /// Takes a piece whose bytes begin at `at` in their stream. What is missing before it is lost. A piece without bytes says
+    /// only that.
     ///
     /// # Errors
     /// The piece is too long for a log.
@@ -225,19 +227,26 @@ impl LogWriter {
             log.skip(missing);
         }
         let output = data.len() as u64;
-        *position = at.saturating_add(output);
+        *position = at.saturating_add(output).max(*position);
+        if data.is_empty() {
+            if log.first_waiting().is_none() {
+                // The next segment begins behind it.
+                self.behind.pass(FrameContent::Piece { rank, stream }, *position);
+            }
+            return Ok(());
+        }
         log.push(FrameContent::Piece { rank, stream }, at, frame, output);
         Ok(())
     }
 
     /// Drops the oldest waiting pieces beyond what may wait. Who sets the pace has come to `slowest`. The job waits for a disk
-    /// that `hangs`, and as much comes as nodes have sent already.
+    /// that `hangs`, and as much comes as nodes have sent already. If all jobs together have too much, that does not count.
     pub(super) fn bound_waiting(&mut self, slowest: Option<u64>, hangs: bool, disk: &SpoolDisk) {
         let excess = |log: &Log| {
             let is_read = |slowest| log.first_waiting().is_some_and(|piece| piece.offset < slowest);
             let bounded = !hangs && slowest.is_none_or(is_read);
             let most = if bounded { MOST_WAITING } else { MOST_UNREAD };
-            log.waiting_bytes() > most
+            log.memory().bytes() > most || log.memory().is_too_much()
         };
         while excess(&self.log.lock()) {
             self.drop_waiting(disk);

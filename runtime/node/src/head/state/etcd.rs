@@ -23,12 +23,16 @@ use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
-use super::{Batch, KnownState, StateStore, TermOutput};
+use super::{Batch, KnownState, SharedSettings, StateNews, StateRefusal, StateStore, TermOutput};
 use crate::event_loop;
 use crate::head::job_table::{JobTable, TableError, UsageRetention, damaged, earlier};
 use crate::head::spool::WrittenOutput;
 
+mod accounts;
 mod elsewhere;
+
+use accounts::AccountsWriter;
+pub(in crate::head) use accounts::WaitingAccounts;
 
 /// The leader's key, and the revision that created it.
 pub(in crate::head) type Guard = (String, i64);
@@ -43,15 +47,18 @@ const LONG: usize = 16 << 10;
 const LONGEST: u64 = 32 << 20;
 /// Pause before a failed request is made again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The same after one that etcd refuses. That lasts until somebody has changed etcd.
+const AFTER_REFUSAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// The table, for the thread that uses it.
 pub(in crate::head) struct EtcdTable {
     runtime: Runtime,
     tasks: LocalSet,
     records: Records,
-    /// Has the accounts of jobs that are over, on this machine.
+    /// Has the accounts of jobs that are over, on this machine. It is read and written before this head leads.
     accounts: JobTable,
     accounts_path: PathBuf,
+    writer: AccountsWriter,
 }
 
 /// The keys of one cluster.
@@ -59,6 +66,7 @@ struct Records {
     gateway: Gateway,
     prefix: String,
     writes: OrderedWrites,
+    refusal: StateRefusal,
 }
 
 fn unusable(failure: &crate::exit::Failure) -> TableError {
@@ -126,6 +134,36 @@ fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
     steps
 }
 
+/// Attempts to write the same.
+#[derive(Debug, Default)]
+struct Attempts {
+    /// The last pauses, after no answer and after a refusal.
+    pauses: (Duration, Duration),
+    told: bool,
+}
+
+/// Twice as long as the last pause, within these.
+fn longer(last: &mut Duration, (least, most): (Duration, Duration)) -> Duration {
+    *last = (*last * 2).clamp(least, most);
+    *last
+}
+
+impl Attempts {
+    /// Takes note of the error, and tells it once. Returns how long to wait.
+    fn failed(&mut self, error: &EtcdError, refusal: &StateRefusal) -> Duration {
+        if error.is_refusal() {
+            if refusal.set(Some(error.to_string())) {
+                tracing::error!(%error, "etcd refuses records: no job is taken until that is mended");
+            }
+            return longer(&mut self.pauses.1, AFTER_REFUSAL);
+        }
+        if !std::mem::replace(&mut self.told, true) {
+            tracing::error!(%error, "records are not in etcd yet");
+        }
+        longer(&mut self.pauses.0, AGAIN)
+    }
+}
+
 impl Records {
     fn job_key(&self, job: JobId) -> String {
         format!("{}/jobs/{:016x}", self.prefix, job.0)
@@ -155,23 +193,41 @@ impl Records {
         format!("{}/revoked", self.prefix)
     }
 
-    /// Waits until etcd has done it.
+    /// The folder of settings that change while heads run.
+    fn settings_key(&self, name: &str) -> String {
+        format!("{}/settings/{name}", self.prefix)
+    }
+
+    async fn settings(&mut self) -> Result<SharedSettings, TableError> {
+        let folder = self.settings_key("");
+        let mut settings = SharedSettings::default();
+        for Pair { key, value, .. } in self.all(&folder).await? {
+            let name = key.strip_prefix(&folder).unwrap_or_default();
+            settings.take_key(name, &value).map_err(|error| {
+                tracing::error!(key, %error, "a setting in etcd cannot be read");
+                EtcdError::Content(key.clone())
+            })?;
+        }
+        Ok(settings)
+    }
+
+    /// Waits until etcd has done it, also if it refuses: an earlier attempt may yet be made, and the next write must not take its
+    /// place. So what refuses is told, and an administrator mends it.
     ///
     /// # Errors
     /// [`TableError::Deposed`]: another head leads.
     async fn write(&mut self, changes: &[Change]) -> Result<(), TableError> {
-        let (mut pause, mut told) = (AGAIN.0, false);
+        let mut attempts = Attempts::default();
         loop {
             match self.writes.write(&mut self.gateway, changes).await {
-                Ok(()) => return Ok(()),
-                Err(EtcdError::Deposed) => return Err(TableError::Deposed),
-                Err(error) => {
-                    if !std::mem::replace(&mut told, true) {
-                        tracing::error!(%error, "records are not in etcd yet");
+                Ok(()) => {
+                    if self.refusal.set(None) {
+                        tracing::info!("etcd takes records again");
                     }
-                    sleep(pause).await;
-                    pause = (pause * 2).min(AGAIN.1);
+                    return Ok(());
                 }
+                Err(EtcdError::Deposed) => return Err(TableError::Deposed),
+                Err(error) => sleep(attempts.failed(&error, &self.refusal)).await,
             }
         }
     }
@@ -260,8 +316,9 @@ impl Records {
             Some(value) => postcard::from_bytes::<Vec<Revocation>>(&value)
                 .map_err(|_| EtcdError::Content(key))?,
         };
+        let settings = self.settings().await?;
         let term = Some(self.begin_term().await?);
-        Ok(KnownState { records, revoked, term, spent: Vec::new() })
+        Ok(KnownState { records, revoked, term, settings, spent: Vec::new() })
     }
 
     fn terms_key(&self) -> String {
@@ -304,14 +361,16 @@ impl EtcdTable {
     pub(in crate::head) fn open(
         settings: Etcd,
         guard: Guard,
-        accounts: &Path,
+        (accounts, news): (&Path, StateNews),
     ) -> Result<Self, TableError> {
         let runtime = event_loop::make().map_err(|failure| unusable(&failure))?;
         let prefix = settings.prefix.clone();
         let gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
-        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard) };
+        let StateNews { refusal, accounts: waiting } = news;
+        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard), refusal };
         let (accounts, accounts_path) = (JobTable::open(accounts)?, accounts.to_owned());
-        Ok(Self { runtime, tasks: LocalSet::new(), records, accounts, accounts_path })
+        let writer = AccountsWriter::start(&accounts_path, waiting)?;
+        Ok(Self { runtime, tasks: LocalSet::new(), records, accounts, accounts_path, writer })
     }
 }
 
@@ -343,13 +402,16 @@ impl StateStore for EtcdTable {
         if let Some(revoked) = &batch.revoked {
             changes.push((records.revoked_key(), Some(postcard::to_allocvec(revoked)?)));
         }
+        for (name, value) in batch.settings.to_keys()? {
+            changes.push((records.settings_key(name), Some(value)));
+        }
         for (job, WrittenOutput { end, bytes }) in &batch.written {
             let value = postcard::to_allocvec(&(bytes, end))?;
             changes.push((records.written_key(*job), Some(value)));
         }
         self.tasks.block_on(&self.runtime, records.change(changes))?;
-        // What fails here is written once more, with the records.
-        self.accounts.account_for(batch.records.iter().map(AsRef::as_ref))
+        self.writer.add(batch.records.iter().map(AsRef::as_ref));
+        Ok(())
     }
 
     fn remove(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), TableError> {
@@ -370,7 +432,8 @@ impl StateStore for EtcdTable {
     }
 
     fn trim_usage(&mut self, keep: UsageRetention, now_ms: u64) -> Result<(), TableError> {
-        self.accounts.trim_usage(keep, now_ms)
+        self.writer.trim(keep, now_ms);
+        Ok(())
     }
 }
 

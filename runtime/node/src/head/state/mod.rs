@@ -5,11 +5,12 @@
 
 mod etcd;
 mod own_address;
+mod settings;
 mod term;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kumi_control::message::{JobRecord, Revocation};
 use kumi_control::shares::SpentBefore;
@@ -17,8 +18,9 @@ use kumi_sched::JobId;
 
 use super::job_table::{JobTable, TableError, UsageRetention};
 use super::spool::WrittenOutput;
-pub(super) use etcd::{EtcdTable, Guard};
-pub(super) use own_address::OwnAddress;
+pub(super) use etcd::{EtcdTable, Guard, WaitingAccounts};
+pub(super) use own_address::{OwnAddress, lock_folder};
+pub(super) use settings::{NodeChanges, SharedSettings, SharingKeys, write_nodes};
 pub(super) use term::{LeaderTerm, Wait, begin_again, lead};
 
 /// What is written in one step.
@@ -30,6 +32,8 @@ pub(super) struct Batch {
     pub(super) revoked: Option<Vec<Revocation>>,
     /// How much jobs have written.
     pub(super) written: Vec<(JobId, WrittenOutput)>,
+    /// Settings that all heads are to know, as far as they have changed.
+    pub(super) settings: SharedSettings,
 }
 
 /// What a head finds when it begins to lead.
@@ -43,6 +47,8 @@ pub(super) struct KnownState {
     pub(super) term: Option<TermOutput>,
     /// What users spent of their shares, if they have any.
     pub(super) spent: Vec<SpentBefore>,
+    /// Settings that heads have changed, if they share them.
+    pub(super) settings: SharedSettings,
 }
 
 /// What a head has to know of the output of jobs in earlier terms.
@@ -93,6 +99,33 @@ pub(super) trait StateStore {
     fn trim_usage(&mut self, keep: UsageRetention, now_ms: u64) -> Result<(), TableError>;
 }
 
+/// Why the state refuses what is written, as long as it does. The writer's thread says so, the main loop tells clients.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StateRefusal(Arc<Mutex<Option<String>>>);
+
+impl StateRefusal {
+    /// The reason, if the state refuses now.
+    pub(super) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets it. Returns whether that is news.
+    pub(super) fn set(&self, reason: Option<String>) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = *known != reason;
+        *known = reason;
+        is_news
+    }
+}
+
+/// What the thread of the state shares with the main loop.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StateNews {
+    pub(super) refusal: StateRefusal,
+    /// Accounts that the state has taken, and that are not on this machine's disk yet.
+    pub(super) accounts: WaitingAccounts,
+}
+
 /// Where the state is.
 #[derive(Debug)]
 pub(super) enum StatePlace {
@@ -107,13 +140,18 @@ impl StatePlace {
     ///
     /// # Errors
     /// It cannot be used.
-    pub(super) fn open(self) -> Result<Box<dyn StateStore>, TableError> {
+    pub(super) fn open(self, news: StateNews) -> Result<Box<dyn StateStore>, TableError> {
         Ok(match self {
             Self::File(path) => Box::new(JobTable::open(&path)?),
             Self::Etcd(settings, guard, accounts) => {
-                Box::new(EtcdTable::open(*settings, guard, &accounts)?)
+                Box::new(EtcdTable::open(*settings, guard, (&accounts, news))?)
             }
         })
+    }
+
+    /// Whether settings that change while heads run are there. They are in files otherwise.
+    pub(super) fn shares_settings(&self) -> bool {
+        matches!(self, Self::Etcd(..))
     }
 
     /// What a user reads whose job is refused, since the state does not answer.
@@ -138,7 +176,7 @@ impl StateStore for JobTable {
         JobTable::spent(self, half_life_ms, now_ms)
     }
 
-    /// The list of revoked certificates is in a file of its own, and the output of all jobs on the same disk.
+    /// The list of revoked certificates is in a file of its own, and so are settings, and the output of all jobs on the same disk.
     fn persist(&mut self, batch: &Batch) -> Result<(), TableError> {
         JobTable::persist(self, batch.records.iter().map(AsRef::as_ref))
     }

@@ -2,6 +2,7 @@
 //!
 //! Who calls a head that does not lead is refused by the kernel at once, and tries the next.
 
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,25 @@ pub(in crate::head) struct OwnAddress {
     address: SocketAddr,
     /// The file that says which process listens there.
     pid: PathBuf,
+}
+
+/// Makes sure that no other head has this folder, as long as there is the file. Two that wait for one number could both bind its
+/// address.
+///
+/// # Errors
+/// Another process has it, or it cannot be locked.
+pub(in crate::head) fn lock_folder(dir: &Path) -> Result<File, Failure> {
+    let path = paths::head_lock(dir);
+    let cannot = |error: &io::Error| {
+        Failure::new(ExitCode::Io, format!("{} cannot be locked: {error}", path.display()))
+    };
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = opened.map_err(|error| cannot(&error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(listening::second_head(dir)),
+        Err(TryLockError::Error(error)) => Err(cannot(&error)),
+    }
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
@@ -139,5 +159,18 @@ mod tests {
         assert!(waiting.await.is_err(), "its machine may get it yet");
         let error = take(Some(2)).await.unwrap_err();
         assert!(error.message.contains("heads 0 to 1"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_has_one_head_also_while_it_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = lock_folder(dir.path()).unwrap();
+        let error = lock_folder(dir.path()).unwrap_err();
+        assert_eq!(error.code, ExitCode::Exists);
+        assert!(error.message.contains("another process is the head of"), "{error}");
+        drop(first);
+        drop(lock_folder(dir.path()).unwrap());
+        let error = lock_folder(&dir.path().join("gone")).unwrap_err();
+        assert_eq!(error.code, ExitCode::Io);
     }
 }

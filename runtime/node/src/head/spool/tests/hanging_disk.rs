@@ -116,3 +116,49 @@ async fn what_a_disk_does_not_remove_in_time_is_removed_later() {
     }
     drop(other_end);
 }
+
+/// However many jobs write while the disk hangs: what does not find room is marked, and the jobs go on.
+#[tokio::test(flavor = "current_thread")]
+async fn the_output_of_all_jobs_together_has_a_bound_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    let most = 6 << 20;
+    spools.memory = WaitingMemory::of(most);
+    spools.disk.set_moment(std::time::Duration::from_millis(1));
+    hang(dir.path());
+    let piece = vec![b'x'; MAX_PIECE / 2];
+    put(&mut spools, 0, &piece);
+    reach_the_hang(&mut spools);
+    for _ in 0..4 {
+        for job in 4..10 {
+            put_of(&mut spools, JobId(job), 0, &piece);
+        }
+    }
+    let memory = spools.memory.bytes();
+    let least = 6 * memory::LEAST;
+    assert!(memory > most / 2 && memory <= most + least, "{memory}");
+    // Nothing goes without a mark, and what there was room for stays.
+    for job in 4..10 {
+        let log = spools.spool(JobId(job)).writer.log().lock();
+        assert_eq!(log.written().bytes, (4 + u64::from(job == 4)) * piece.len() as u64);
+    }
+    let (shown, lost) = sums(&all(&mut spools, 0, false).await);
+    assert_eq!(shown + lost, 5 * piece.len() as u64);
+    assert!(lost > 0, "it wrote when there was no more room");
+    spools.disk.age();
+    let told = spools.write_again();
+    let of_this = told
+        .iter()
+        .any(|event| matches!(event, HeadEvent::NotKept { job: JOB, bytes, .. } if *bytes >= lost));
+    assert!(of_this, "{told:?}");
+    // It goes on, and has nothing to keep any more.
+    let other_end = OpenOptions::new().read(true).write(true).open(dir.path().join("4.0")).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while spools.memory.bytes() > 0 {
+        assert!(std::time::Instant::now() < end, "{}", spools.memory.bytes());
+        let moment = std::time::Duration::from_millis(20);
+        let _ = tokio::time::timeout(moment, spools.progress()).await;
+        spools.write_again();
+    }
+    drop(other_end);
+}

@@ -41,3 +41,27 @@ async fn output_of_another_machines_head_is_marked() {
     assert_eq!(lost_by(&mut spools, written_end).await, 3, "who has seen the first six");
     assert_eq!(spools.spool(JOB).writer.not_kept(), 9);
 }
+
+/// The leader had more than the next one knows of, and nothing more comes of that stream.
+#[tokio::test(flavor = "current_thread")]
+async fn output_of_the_last_moment_before_a_takeover_is_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spools = open(dir.path(), quota());
+    let written = BTreeMap::from([(JOB, WrittenOutput { end: TERM + 100, bytes: 6 })]);
+    spools.begin_term(TermOutput { number: 2, written });
+    let (out, err) = ((0, Stream::Out), (0, Stream::Err));
+    let lost = async |spools: &mut Spools| sums(&all(spools, 0, false).await);
+    assert_eq!(lost(&mut spools).await, (0, 6));
+    // By what the node says, nine were acknowledged: six are known to be missing.
+    assert_eq!(not_kept(spools.keep(JOB, out, 5, b"")).0, 6);
+    assert_eq!(not_kept(spools.keep(JOB, err, 4, b"")).0, 9);
+    assert_eq!(lost(&mut spools).await, (0, 9));
+    // It is told again, and counts once.
+    assert!(news(spools.keep(JOB, err, 4, b"")).is_none());
+    assert!(news(spools.keep(JOB, err, 4, b"on")).is_none());
+    assert_eq!(lost(&mut spools).await, (2, 9));
+    // Also by a head that is started again on this machine.
+    let mut spools = open(dir.path(), quota());
+    assert!(spools.streams(JOB).contains(&(0, Stream::Out, 5)));
+    assert!(spools.streams(JOB).contains(&(0, Stream::Err, 6)));
+}

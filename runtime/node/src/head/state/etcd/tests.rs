@@ -15,7 +15,8 @@ fn settings(etcd: &Members, prefix: &str) -> Etcd {
     Etcd {
         endpoints: etcd.endpoints(),
         prefix: format!("/{prefix}"),
-        lease: Duration::from_secs(60),
+        // Nobody renews it.
+        lease: Duration::from_secs(3_600),
         advertise: "here".to_owned(),
         ..Etcd::default()
     }
@@ -25,6 +26,7 @@ fn settings(etcd: &Members, prefix: &str) -> Etcd {
 struct Leading {
     table: EtcdTable,
     guard: Guard,
+    news: StateNews,
     _accounts: tempfile::TempDir,
 }
 
@@ -63,8 +65,9 @@ fn lead(etcd: &Members, prefix: &str) -> Leading {
     });
     let accounts = tempfile::tempdir().unwrap();
     let path = accounts.path().join("head.db");
-    let table = EtcdTable::open(settings, guard.clone(), &path).unwrap();
-    Leading { table, guard, _accounts: accounts }
+    let news = StateNews::default();
+    let table = EtcdTable::open(settings, guard.clone(), (&path, news.clone())).unwrap();
+    Leading { table, guard, news, _accounts: accounts }
 }
 
 fn batch(records: impl IntoIterator<Item = JobRecord>) -> Batch {
@@ -264,4 +267,98 @@ fn a_head_whose_host_has_jobs_does_not_lead_with_a_state_without_any() {
     // Later terms find their state, whatever is here.
     std::fs::write(spool.join("1.0"), "output").unwrap();
     table.load().unwrap();
+}
+
+/// Sends a request of an administrator.
+fn administer(etcd: &Members, path: &str, body: &serde_json::Value) -> Option<serde_json::Value> {
+    let settings = settings(etcd, "administrator");
+    let runtime = event_loop::make().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let gateway = Gateway::new(&settings.into(), &Leadership::default().into());
+        // What was done before is refused.
+        gateway.unwrap().post(path, body).await.ok()
+    })
+}
+
+/// Makes space in an etcd that has none left.
+fn make_space(etcd: &Members) {
+    use serde_json::json;
+    let found = administer(etcd, "/v3/kv/range", &json!({ "key": "AA==" })).unwrap();
+    let compaction = json!({ "revision": found["header"]["revision"], "physical": true });
+    administer(etcd, "/v3/kv/compaction", &compaction);
+    administer(etcd, "/v3/maintenance/defragment", &json!({}));
+    let found = administer(etcd, "/v3/maintenance/alarm", &json!({ "action": "GET" })).unwrap();
+    for alarm in found["alarms"].as_array().into_iter().flatten() {
+        let (member, alarm) = (&alarm["memberID"], &alarm["alarm"]);
+        let off = json!({ "action": "DEACTIVATE", "memberID": member, "alarm": alarm });
+        administer(etcd, "/v3/maintenance/alarm", &off);
+    }
+}
+
+/// etcd has no space left until an administrator has made some. Clients can be told why meanwhile, and nothing is lost.
+#[test]
+fn a_refusal_is_told_and_the_write_is_made_when_it_is_mended() {
+    let Some(etcd) = Members::start_small(4 << 20) else { return };
+    let mut table = lead(&etcd, "refused");
+    table.load().unwrap();
+    let refusal = table.news.refusal.clone();
+    let end = std::time::Instant::now() + Duration::from_secs(300);
+    let mend = || {
+        let reason = loop {
+            if let Some(reason) = refusal.get() {
+                break reason;
+            }
+            assert!(std::time::Instant::now() < end, "etcd takes everything");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        while refusal.get().is_some() {
+            assert!(std::time::Instant::now() < end, "{reason}");
+            make_space(&etcd);
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        reason
+    };
+    let (last, reason) = std::thread::scope(|scope| {
+        let mender = scope.spawn(mend);
+        let mut number = 0;
+        // Earlier versions of records take space, too.
+        while !mender.is_finished() {
+            number += 1;
+            let mut bytes = vec![0; 200_000];
+            blake3::Hasher::new().update(&[number]).finalize_xof().fill(&mut bytes);
+            let mut record = record(1, JobState::Queued);
+            record.spec.request.args = vec![crate::paths::hex(&bytes), number.to_string()];
+            table.persist(&batch([record])).unwrap();
+        }
+        (number, mender.join().unwrap())
+    });
+    let says = ["space exceeded", "compact", "alarm disarm"];
+    assert!(says.iter().all(|text| reason.contains(text)), "{reason}");
+    make_space(&etcd);
+    let known = table.load().unwrap().records;
+    assert_eq!(known[0].spec.request.args[1], last.to_string());
+}
+
+#[test]
+fn settings_that_change_survive_the_head() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "settings");
+    assert!(table.load().unwrap().settings.is_empty());
+    let drained = |reason: &str| {
+        let (reason, by) = (reason.to_owned(), "ada".to_owned());
+        let drain = kumi_control::drain::Drain { node: NodeId(1), reason, by, since_ms: 7 };
+        SharedSettings { drains: Some(vec![drain]), ..SharedSettings::default() }
+    };
+    for reason in ["disk", "fan"] {
+        table.persist(&Batch { settings: drained(reason), ..Batch::default() }).unwrap();
+    }
+    assert_eq!(lead(&etcd, "settings").load().unwrap().settings, drained("fan"));
+    let mut old = table;
+    let late = old.persist(&Batch { settings: drained("late"), ..Batch::default() });
+    assert!(matches!(late, Err(TableError::Deposed)), "{late:?}");
+    let mut table = lead(&etcd, "settings");
+    let key = table.records.settings_key("drained");
+    table.write(&[(key, Some(b"?".to_vec()))]);
+    let error = table.load().unwrap_err().to_string();
+    assert!(error.contains("settings/drained"), "{error}");
 }

@@ -1,0 +1,333 @@
+//! Settings that change while heads run, and that several heads share: nodes that came and went, drained nodes, and how
+//! processors are shared. What does not change at run time is in cluster.toml, of which each head has its own.
+//!
+//! cluster.toml says what the cluster was at first, and the state says what has changed since. The head that leads writes that
+//! to its own cluster.toml, too.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::{DeflateDecoder, DeflateEncoder};
+use kumi_control::drain::{Drain, check_drainer, check_reason};
+use kumi_control::head::ProcessorSharing;
+use kumi_sched::{Mode, NodeId, SliceLength};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ClusterConfig, ConfigError, NodeConfig, OS};
+
+/// The longest text that is read.
+const LONGEST: u64 = 32 << 20;
+
+/// Nodes that came and went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::head) struct NodeChanges {
+    /// Numbers of those that were removed.
+    #[serde(default)]
+    removed: BTreeSet<u32>,
+    /// Those that were added, ascending by number.
+    #[serde(default)]
+    added: Vec<AddedNode>,
+}
+
+/// A node that was added, with its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct AddedNode {
+    number: u32,
+    node: NodeConfig,
+}
+
+/// How processors are shared, by the keys of cluster.toml.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::head) struct SharingKeys {
+    policy: String,
+    slice_us: u64,
+    force_switch: bool,
+    fill: bool,
+}
+
+/// A list in a text.
+#[derive(Serialize, Deserialize)]
+struct Drained {
+    #[serde(default)]
+    drained: Vec<Drain>,
+}
+
+/// What has changed; none of what has not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::head) struct SharedSettings {
+    pub(in crate::head) nodes: Option<NodeChanges>,
+    pub(in crate::head) drains: Option<Vec<Drain>>,
+    pub(in crate::head) sharing: Option<SharingKeys>,
+}
+
+impl SharingKeys {
+    /// As the head has it now. What is not about the mode in force stays as it is configured.
+    pub(in crate::head) fn of(sharing: &ProcessorSharing, config: &ClusterConfig) -> Self {
+        let (policy, force_switch, fill) = match sharing.mode {
+            Mode::OperatingSystem => (OS.to_owned(), config.force_switch, config.fill),
+            Mode::Gang { force_switch, fill } => (sharing.policy.clone(), force_switch, fill),
+        };
+        let slice_us = match sharing.slice {
+            SliceLength::Auto => 0,
+            SliceLength::Fixed(nanos) => nanos / 1_000,
+        };
+        Self { policy, slice_us, force_switch, fill }
+    }
+}
+
+/// What is kept under a key: text, compressed, since lists of nodes repeat themselves.
+fn packed(content: &impl Serialize) -> std::io::Result<Vec<u8>> {
+    let text = toml::to_string(content).map_err(std::io::Error::other)?;
+    let mut bytes = Vec::new();
+    DeflateEncoder::new(text.as_bytes(), Compression::fast()).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> std::io::Result<T> {
+    let mut text = String::new();
+    DeflateDecoder::new(bytes).take(LONGEST).read_to_string(&mut text)?;
+    toml::from_str(&text).map_err(std::io::Error::other)
+}
+
+/// Names of the keys.
+const NODES: &str = "nodes";
+const DRAINED: &str = "drained";
+const SHARING: &str = "sharing";
+
+impl SharedSettings {
+    /// Whether nothing has changed.
+    pub(in crate::head) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds later changes, which replace those of the same kind.
+    pub(in crate::head) fn add(&mut self, later: Self) {
+        let Self { nodes, drains, sharing } = later;
+        self.nodes = nodes.or(self.nodes.take());
+        self.drains = drains.or(self.drains.take());
+        self.sharing = sharing.or(self.sharing.take());
+    }
+
+    /// The changes by the names of their keys.
+    ///
+    /// # Errors
+    /// They cannot be written as text.
+    pub(super) fn to_keys(&self) -> std::io::Result<Vec<(&'static str, Vec<u8>)>> {
+        let mut keys = Vec::new();
+        if let Some(nodes) = &self.nodes {
+            keys.push((NODES, packed(nodes)?));
+        }
+        if let Some(drained) = self.drains.clone() {
+            keys.push((DRAINED, packed(&Drained { drained })?));
+        }
+        if let Some(sharing) = &self.sharing {
+            keys.push((SHARING, packed(sharing)?));
+        }
+        Ok(keys)
+    }
+
+    /// Takes what is under the key of this name. One that is not known is of a later version.
+    ///
+    /// # Errors
+    /// It is no such text.
+    pub(super) fn take_key(&mut self, name: &str, value: &[u8]) -> std::io::Result<()> {
+        match name {
+            NODES => self.nodes = Some(unpacked(value)?),
+            DRAINED => {
+                let Drained { drained } = unpacked(value)?;
+                for drain in &drained {
+                    let sound = check_reason(&drain.reason);
+                    sound.and_then(|()| check_drainer(&drain.by)).map_err(std::io::Error::other)?;
+                }
+                self.drains = Some(drained);
+            }
+            SHARING => self.sharing = Some(unpacked(value)?),
+            _ => tracing::warn!(name, "a setting of a later version is passed over"),
+        }
+        Ok(())
+    }
+
+    /// The configuration with what has changed since it was written.
+    ///
+    /// # Errors
+    /// The file lacks nodes that other heads know, or what comes of it is no cluster.
+    pub(in crate::head) fn applied(
+        &self,
+        config: &ClusterConfig,
+    ) -> Result<ClusterConfig, ConfigError> {
+        let mut config = config.clone();
+        if let Some(nodes) = &self.nodes {
+            nodes.apply(&mut config)?;
+        }
+        if let Some(SharingKeys { policy, slice_us, force_switch, fill }) = self.sharing.clone() {
+            (config.policy, config.slice_us) = (policy, slice_us);
+            (config.force_switch, config.fill) = (force_switch, fill);
+        }
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+impl NodeChanges {
+    /// One more node, which has this number.
+    pub(in crate::head) fn add(&mut self, number: NodeId, node: NodeConfig) {
+        self.added.push(AddedNode { number: number.0, node });
+    }
+
+    /// The node is removed.
+    pub(in crate::head) fn remove(&mut self, number: NodeId) {
+        self.removed.insert(number.0);
+    }
+
+    fn apply(&self, config: &mut ClusterConfig) -> Result<(), ConfigError> {
+        for AddedNode { number, node } in &self.added {
+            let place = usize::try_from(*number).unwrap_or(usize::MAX);
+            let known = config.nodes.len();
+            match config.nodes.get_mut(place) {
+                // What an administrator has changed of it counts.
+                Some(here) if here.name == node.name => {}
+                Some(here) => {
+                    tracing::warn!(
+                        number,
+                        here = here.name,
+                        node = node.name,
+                        "cluster.toml has another node of this number than the other heads"
+                    );
+                    *here = node.clone();
+                }
+                None if place == known => config.nodes.push(node.clone()),
+                None => {
+                    return Err(ConfigError::Invalid(format!(
+                        "cluster.toml has {known} nodes, and other heads know a node {number}: copy cluster.toml from the host of another head"
+                    )));
+                }
+            }
+        }
+        let places = self.removed.iter().filter_map(|&number| usize::try_from(number).ok());
+        for place in places {
+            if let Some(node) = config.nodes.get_mut(place) {
+                node.removed = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the nodes of a configuration to cluster.toml in `dir`, as far as the file does not have them.
+///
+/// # Errors
+/// The file cannot be read or written.
+pub(in crate::head) fn write_nodes(config: &ClusterConfig, dir: &Path) -> Result<(), ConfigError> {
+    let mut file = ClusterConfig::load(dir)?;
+    let known = file.nodes.len();
+    for node in config.nodes.iter().skip(known) {
+        file = file.add_node(dir, NodeConfig { removed: false, ..node.clone() })?;
+    }
+    for node in config.removed() {
+        if !file.removed().contains(&node) {
+            file = file.remove_node(dir, node)?;
+        }
+    }
+    if file.nodes == config.nodes {
+        return Ok(());
+    }
+    ClusterConfig { nodes: config.nodes.clone(), ..file }.save(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths;
+
+    const FILE: &str = "# ours\nname = \"lab\"\nkind = \"hosts\"\nhead = \"192.0.2.1:7700\"\n\n\
+         [[nodes]]\nname = \"a\"\naddress = \"192.0.2.1\"\nport = 7701\n\n\
+         [[nodes]]\nname = \"b\"\naddress = \"192.0.2.2\"\nport = 7701\n";
+
+    fn node(name: &str, last: u8) -> NodeConfig {
+        let text = format!("name = \"{name}\"\naddress = \"192.0.2.{last}\"\nport = 7701\n");
+        toml::from_str(&text).unwrap()
+    }
+
+    fn config() -> ClusterConfig {
+        ClusterConfig::parse(FILE, Path::new("cluster.toml")).unwrap()
+    }
+
+    fn changed() -> SharedSettings {
+        let mut nodes = NodeChanges::default();
+        nodes.add(NodeId(2), node("c", 3));
+        nodes.remove(NodeId(0));
+        SharedSettings { nodes: Some(nodes), ..SharedSettings::default() }
+    }
+
+    #[test]
+    fn settings_come_back_from_their_keys() {
+        let by = "ada".to_owned();
+        let drain = Drain { node: NodeId(1), reason: "disk".to_owned(), by, since_ms: 7 };
+        let sharing = ProcessorSharing {
+            mode: Mode::Gang { force_switch: true, fill: false },
+            slice: SliceLength::Fixed(2_000_000),
+            policy: "easy".to_owned(),
+        };
+        let sharing = Some(SharingKeys::of(&sharing, &config()));
+        let all = SharedSettings { drains: Some(vec![drain]), sharing, ..changed() };
+        let mut read = SharedSettings::default();
+        for (name, value) in all.to_keys().unwrap() {
+            read.take_key(name, &value).unwrap();
+        }
+        assert_eq!(read, all);
+        read.take_key("of-later", b"?").unwrap();
+        assert!(read.take_key(NODES, b"?").is_err());
+        let after = read.applied(&config()).unwrap();
+        assert_eq!((&*after.policy, after.slice_us, after.force_switch), ("easy", 2_000, true));
+        assert!(!after.fill);
+        let none = SharedSettings::default();
+        assert_eq!((none.to_keys().unwrap().len(), none.is_empty()), (0, true));
+        assert_eq!(none.applied(&config()).unwrap(), config());
+    }
+
+    #[test]
+    fn later_changes_replace_those_of_the_same_kind() {
+        let mut pending = changed();
+        let drains = SharedSettings { drains: Some(Vec::new()), ..SharedSettings::default() };
+        pending.add(drains.clone());
+        let both = SharedSettings { drains: drains.drains, ..changed() };
+        assert_eq!(pending, both);
+        pending.add(SharedSettings { nodes: Some(NodeChanges::default()), ..Default::default() });
+        assert_eq!(pending.nodes, Some(NodeChanges::default()));
+    }
+
+    #[test]
+    fn a_head_that_takes_over_has_the_nodes_and_writes_them_to_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(paths::config(dir.path()), FILE).unwrap();
+        let after = changed().applied(&config()).unwrap();
+        assert_eq!((after.removed(), after.nodes.len()), (vec![NodeId(0)], 3));
+        write_nodes(&after, dir.path()).unwrap();
+        assert_eq!(ClusterConfig::load(dir.path()).unwrap(), after);
+        let text = std::fs::read_to_string(paths::config(dir.path())).unwrap();
+        assert!(text.contains("# ours"), "{text}");
+        // The next time nothing is to be done, and what the administrator changed there counts.
+        std::fs::write(paths::config(dir.path()), text.replace("192.0.2.3", "192.0.2.9")).unwrap();
+        let edited = ClusterConfig::load(dir.path()).unwrap();
+        assert_eq!(changed().applied(&edited).unwrap(), edited);
+        // Somebody has written another node there.
+        let mut other = config();
+        other.nodes.push(node("x", 8));
+        let after = changed().applied(&other).unwrap();
+        assert_eq!(after.nodes[2].name, "c");
+        write_nodes(&after, dir.path()).unwrap();
+        assert_eq!(ClusterConfig::load(dir.path()).unwrap().nodes, after.nodes);
+    }
+
+    #[test]
+    fn a_file_that_lacks_nodes_is_told() {
+        let mut nodes = NodeChanges::default();
+        nodes.add(NodeId(3), node("d", 4));
+        let settings = SharedSettings { nodes: Some(nodes), ..SharedSettings::default() };
+        let error = settings.applied(&config()).unwrap_err().to_string();
+        assert!(error.contains("copy cluster.toml"), "{error}");
+    }
+}
