@@ -241,8 +241,8 @@ async fn attend_parent(
         return LinkError::Closed;
     }
     let filter = std::cell::RefCell::new(filter);
-    let (mut gate, silence) = (tree.from_parent.clone(), tree.config.silence());
-    let before = SuspendedTime::now();
+    let (mut gate, silence, before) =
+        (tree.from_parent.clone(), tree.config.silence(), SuspendedTime::now());
     let reading = async {
         loop {
             gate.pass().await;
