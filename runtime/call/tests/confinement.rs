@@ -24,6 +24,9 @@ Define pipe_into(mode_in string path, mode_out int no) Calls \"C\" no = pipe_int
 Define is_there(mode_in string path, mode_out int so) Calls \"C\" so = is_there(path);
 Define leave_a_daemon(mode_in string path, mode_in string then, mode_out int no)
 Calls \"C\" no = leave_a_daemon(path, then);
+Define multiply(mode_in string path, mode_out int no) Calls \"C\" no = multiply(path);
+Define blocked(mode_in int in_a_child, mode_out long set) Calls \"C\" set = blocked(in_a_child);
+Define end_by(mode_in int number, mode_out int no) Calls \"C\" no = end_by(number);
 Define attempt(mode_in string name, mode_out int no) Calls \"C\" no = attempt(name);
 ";
 
@@ -302,4 +305,39 @@ fn a_daemon_of_a_routine_ends_with_the_server() {
     drop(client);
     server.stop();
     eventually("the daemon's end", || lock.is_free());
+}
+
+#[test]
+fn processes_that_start_others_without_end_are_gone_when_the_caller_hears_of_a_crash() {
+    let (_server, client) = server(false);
+    let lock = Lock::new();
+    let outcome = client.call("multiply", vec![text(&lock.path).into()]);
+    assert!(matches!(outcome, Err(CallError::Crashed { detail: 6, .. })), "{outcome:?}");
+    assert!(lock.is_free(), "all of them are over");
+}
+
+/// The guard of a process outside of a sandbox blocks two for itself.
+#[test]
+fn no_signal_is_blocked_in_a_routine_and_its_children() {
+    let test = "no_signal_is_blocked_in_a_routine_and_its_children";
+    let (_server, plain) = server(false);
+    let sandbox = sandbox(test);
+    for client in [Some(&plain), sandbox.as_ref().map(|(_, client)| client)].into_iter().flatten() {
+        for in_a_child in [0, 1] {
+            assert_eq!(ask(client, "blocked", in_a_child), 0, "{in_a_child}");
+        }
+    }
+}
+
+#[test]
+fn an_end_by_a_real_time_signal_is_a_crash_with_its_number() {
+    let test = "an_end_by_a_real_time_signal_is_a_crash_with_its_number";
+    let (_server, plain) = server(false);
+    let sandbox = sandbox(test);
+    for client in [Some(&plain), sandbox.as_ref().map(|(_, client)| client)].into_iter().flatten() {
+        let outcome = client.call("end_by", vec![3.into()]);
+        let number = i64::from(libc::SIGRTMIN() + 3);
+        let is_it = matches!(outcome, Err(CallError::Crashed { detail, .. }) if detail == number);
+        assert!(is_it, "{outcome:?}");
+    }
 }
