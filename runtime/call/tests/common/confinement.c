@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -202,6 +203,12 @@ int attempt(const char *what) {
     if (!strcmp(what, "kcmp")) return error_of(syscall(SYS_kcmp, getpid(), getpid(), 0, 0, 0));
     if (!strcmp(what, "pidfd_getfd")) return error_of(syscall(SYS_pidfd_getfd, -1, 0, 0));
     if (!strcmp(what, "TIOCSTI")) return typing();
+    if (!strcmp(what, "prlimit")) return error_of(prlimit(getppid(), RLIMIT_CPU, NULL, NULL));
+    if (!strcmp(what, "old_packets")) return error_of(socket(AF_INET, 10 | SOCK_CLOEXEC, 0));
+    if (!strcmp(what, "inet_pair")) {
+        int pair[2];
+        return error_of(socketpair(AF_INET, SOCK_STREAM, 0, pair));
+    }
     if (!strcmp(what, "unshare")) return error_of(unshare(CLONE_NEWUSER));
     if (!strcmp(what, "clone")) return namespace_by_clone();
     if (!strcmp(what, "io_uring")) return error_of(syscall(SYS_io_uring_setup, 1, NULL));

@@ -104,6 +104,15 @@ fn guarded(config: &Config, program: &Path, is_proxy: bool) -> Command {
     command
 }
 
+/// The command that checks libraries, with the variables of a slot but for the server's secret, and the bytes that the
+/// temporary folders of its sandbox hold.
+pub fn check_command(config: &Config) -> (std::process::Command, u64) {
+    let mut command = Command::new(&config.slot);
+    command.arg("--check");
+    set_environment(&mut command, config, true);
+    (command.into_std(), temporary_room(config))
+}
+
 /// Bytes that the temporary folders of a sandbox hold: as many as its process, or else one call.
 fn temporary_room(config: &Config) -> u64 {
     match config.process_bytes {

@@ -21,7 +21,7 @@ pub(crate) use linked::Runner;
 pub use linked::{Hosted, Linked, LinkedRoutine, ended, main, main_with_jobs, table};
 pub use mailbox::{Mailbox, SpinPolicy};
 pub(crate) use output::{flush, print_by_lines};
-pub(crate) use pid_namespace::enter_pid_namespace;
+pub(crate) use pid_namespace::{enter_pid_namespace, one_thread};
 pub use process::{end_now, end_with_parent, exits_fail, leaves};
 pub(crate) use process::{signal_if, start_unblocked};
 pub(crate) use sandbox::{drop_capabilities, mount_read_only, mount_writable, mounts_read_only};
