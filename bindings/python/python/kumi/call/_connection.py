@@ -161,7 +161,7 @@ class Connection(Caller, Block):
                 self._sender = Sender(self)
             sender = self._sender
         begin = partial(self.call_async, name, *args, timeout=timeout, out=out, priority=priority, **named)
-        return await asyncio.wrap_future(sender.put(begin))
+        return await asyncio.wrap_future(sender.put_awaited(begin))
 
     def map(
         self,
