@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kumi_call_client::{
     Arg, Array, ArrayMut, CallError, CallWatch, LentBytes, LentBytesMut, Options, Outcome, Remote,
-    RemoteCall, RemoteCanceller, Shape,
+    RemoteArray, RemoteCall, RemoteCanceller, Shape,
 };
 use kumi_idl::{Element, Order, Scalar, Type};
 use kumi_rpc::Value;
@@ -221,11 +221,13 @@ pub fn take(
     let known = py.detach(|| target.interface(name)).map_err(|error| failure(&error))?;
     let mut params = known.params.iter().filter(|param| kumi_call_client::is_given(param));
     for one in args.iter() {
-        let element = params.next().map(|param| &param.ty);
+        let param = params.next();
+        let element = param.map(|param| &param.ty);
+        let returned = param.is_some_and(|param| param.mode.is_returned());
         given.native.push(match one.cast::<PyTuple>() {
             Ok(pair) => CallArgument::Prepared(match callback::file(pair, element)? {
                 Some(file) => file,
-                None => arrays(pair, element, &mut buffers)?,
+                None => arrays(pair, element, returned, &mut buffers)?,
             }),
             Err(_) if one.is_none() => CallArgument::Default,
             Err(_) if one.is_callable() => CallArgument::Prepared(callback::function(one.unbind())),
@@ -399,10 +401,11 @@ pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult
     Ok(lent)
 }
 
-/// The arrays of a pair; `buffers` holds them as long as the call exists.
+/// The arrays of a pair; `buffers` holds them as long as the call exists. A result without a place is declined.
 fn arrays(
     pair: &Bound<'_, PyTuple>,
     ty: Option<&Type>,
+    returned: bool,
     buffers: &mut (Vec<Input>, Vec<Output>),
 ) -> PyResult<Arg<'static>> {
     let element = match ty {
@@ -420,6 +423,12 @@ fn arrays(
         back = Some(ArrayMut::lent(lent_mut(&to, &mut buffers.1)?, shape()));
     }
     Ok(match (sent, back) {
+        (from, None) if returned => {
+            let declined = RemoteArray::declined(from).map_err(|error| {
+                Failure::of_call("CallError", format!("no random name: {error}"))
+            })?;
+            Arg::Remote(Box::new(declined))
+        }
         (Some(from), Some(to)) => Arg::InOut(from, to),
         (Some(from), None) => Arg::In(from),
         (None, Some(to)) => Arg::Out(to),

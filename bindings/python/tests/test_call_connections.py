@@ -6,7 +6,9 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +120,48 @@ def test_results_are_declined(folder: Path) -> None:
         for name in ("info", "other", "n"):
             with pytest.raises(call.ArgumentError, match=f"no result `{name}`"):
                 server.call("solve", a, b, out={name: None})
+
+
+class Counting:
+    """Between one client and a server: counts the bytes that the server sends."""
+
+    def __init__(self, server: str) -> None:
+        self.bytes = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        host, port = server.rsplit(":", 1)
+        self.server = socket.create_connection((host, int(port)))
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        client, _ = self.listener.accept()
+        there = threading.Thread(target=self._pass, args=(client, self.server, False), daemon=True)
+        there.start()
+        self._pass(self.server, client, True)
+        there.join()
+        for one in (client, self.server, self.listener):
+            one.close()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, counts: bool) -> None:
+        while piece := source.recv(1 << 16):
+            self.bytes += len(piece) if counts else 0
+            sink.sendall(piece)
+        sink.shutdown(socket.SHUT_WR)
+
+
+def test_declined_results_do_not_travel(folder: Path) -> None:
+    n = 100
+    a, b = np.diag(np.full(n, 2.0)), np.full(n, 2.0)
+    with serving(call_command(), folder) as address:
+        between = Counting(address)
+        with call.connect(between.address) as server:
+            server.call("solve", a, b)
+            before = between.bytes
+            assert server.call("solve", a, b, out={"a": None}).tolist() == [1.0] * n
+            one = between.bytes - before
+            assert 8 * n <= one < 8 * n * n, one
+            assert server.call("solve", a, b, out={"a": None, "b": None}) is None
+            assert between.bytes - before - one < 8 * n
 
 
 def test_names_that_are_taken_get_an_underscore(tmp_path: Path) -> None:

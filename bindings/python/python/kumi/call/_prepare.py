@@ -90,7 +90,8 @@ class Caller(ABC):
                     if into is not None:
                         others = [it for at, it in outs.items() if at != one.index and isinstance(it, np.ndarray)]
                         into = place(routine.name, one, into, shape, [*arrays.values(), *others])
-                    native.append(_pair(routine.name, one, arrays.get(one.index), shape, results, into))
+                    declined = one.returned and one.index not in wanted
+                    native.append(_pair(routine.name, one, arrays.get(one.index), shape, results, into, declined))
                 elif one.is_file:
                     native.append(folder.pair(one, bound.get(one.index), paths.get(one.name)))
                 elif one.is_function:
@@ -159,14 +160,15 @@ def _pair(
     shape: tuple[int, ...],
     results: dict[int, Any],
     into: np.ndarray[Any, Any] | None = None,
+    declined: bool = False,
 ) -> tuple[Any, Any]:
-    """The input and the output array of an inout parameter."""
+    """The input and the output array of an inout parameter. A declined result has no array, and does not come back."""
     if given is not None and given.shape != shape:
         raise ArgumentError(
             f"`{routine}`: `{parameter.name}` has the shape {given.shape}, the routine wants {shape}"
         )
     back = None
-    if parameter.returned:
+    if parameter.returned and not declined:
         if into is not None:
             back = into
             if given is not None and parameter.partial:
