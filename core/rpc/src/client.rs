@@ -10,7 +10,7 @@ use crate::held_array::{FetchRequest, HeldArrayName};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Failure, ResultHead};
-use crate::placement::{AttemptReport, Placement, PlacementRequest};
+use crate::placement::{self, AttemptReport, Placement, PlacementRequest, Ticket};
 use crate::shared_memory::{MemoryGrant, SharedDirections};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::collections::BTreeMap;
@@ -292,6 +292,14 @@ impl Client {
     /// Appends the report on an attempt, on the stream of its call, or on stream 0 if another connection placed the call.
     pub fn report_attempt(&mut self, stream: u32, over: &AttemptReport, out: &mut Vec<u8>) {
         frame::put(out, FrameKind::AttemptReport, stream, |out| over.encode(out));
+    }
+
+    /// Appends why an attempt failed, on the stream of its call, before the report. Older metaservers skip it.
+    pub fn attempt_reason(&mut self, stream: u32, ticket: Ticket, text: &str, out: &mut Vec<u8>) {
+        if !text.is_empty() {
+            let put = |out: &mut Vec<u8>| placement::put_reason(ticket, text, out);
+            frame::put(out, FrameKind::AttemptReason, stream, put);
+        }
     }
 
     /// Appends a request for the metaserver's state, and returns its stream.

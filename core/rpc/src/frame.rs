@@ -96,11 +96,13 @@ pub enum FrameKind {
     AskAddress = 128,
     /// The metaserver's answer.
     AddressState = 129,
+    /// A client's words about an attempt that failed, before its report.
+    AttemptReason = 130,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 41] = [
+        const ALL: [FrameKind; 42] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -142,6 +144,7 @@ impl FrameKind {
             FrameKind::Voucher,
             FrameKind::AskAddress,
             FrameKind::AddressState,
+            FrameKind::AttemptReason,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -313,6 +313,7 @@ impl RoutedCall<'_> {
         ended: AttemptOutcome,
     ) -> Result<(), CallError> {
         self.tried.push(format!("{}: {error}", server(placed)));
+        self.give_reason(placed, &error);
         self.has_run |= ended == AttemptOutcome::Broken;
         self.last = Some(error);
         let over = over(placed, ended);
@@ -333,7 +334,6 @@ impl RoutedCall<'_> {
         let name = self.known.interface.name.clone();
         match (self.last.take(), self.tried.len()) {
             (None, 0) => error,
-            (Some(last), 1) if matches!(error, CallError::NoServer { .. }) => last,
             (last, _) => CallError::Attempts {
                 routine: name,
                 tried: std::mem::take(&mut self.tried),
