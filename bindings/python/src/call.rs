@@ -17,6 +17,7 @@ use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
 use crate::buffer::{Input, Output};
 use crate::callback;
 use crate::error::{Failure, keep_signal, wrong_type};
+use crate::held::NativeHeld;
 use crate::object::NativeObject;
 use crate::target::{self, InferredSizes, Target};
 
@@ -81,6 +82,8 @@ pub fn failure(error: &CallError) -> Failure {
         }
         CallError::Raised { .. } => Failure::of_call("RaisedError", text),
         CallError::ObjectLost(_) => Failure::of_call("ObjectLostError", text),
+        CallError::NotHeld { .. } => Failure::of_call("HeldLostError", text),
+        CallError::HeldFull(_) => Failure::of_call("TooLargeError", text),
         _ => Failure::of_call("CallError", text),
     }
 }
@@ -401,6 +404,13 @@ pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult
     Ok(lent)
 }
 
+/// A result that nobody wants.
+fn declined(from: Option<Array<'static>>) -> PyResult<RemoteArray<'static>> {
+    RemoteArray::declined(from).map_err(|error| {
+        Failure::of_call("CallError", format!("there is no random name: {error}")).into()
+    })
+}
+
 /// The arrays of a pair; `buffers` holds them as long as the call exists. A result without a place is declined.
 fn arrays(
     pair: &Bound<'_, PyTuple>,
@@ -414,21 +424,25 @@ fn arrays(
     };
     let shape = || Shape { element, dims: None, order: Order::Row };
     let (from, to) = (pair.get_item(0)?, pair.get_item(1)?);
+    let (held, keep) = (from.cast::<NativeHeld>().ok(), to.cast::<NativeHeld>().ok());
     let mut sent = None;
-    if !from.is_none() {
+    if held.is_none() && !from.is_none() {
         sent = Some(Array::lent(lent(&from, &mut buffers.0)?, shape()));
     }
     let mut back = None;
-    if !to.is_none() {
+    if keep.is_none() && !to.is_none() {
         back = Some(ArrayMut::lent(lent_mut(&to, &mut buffers.1)?, shape()));
     }
-    Ok(match (sent, back) {
-        (from, None) if returned => {
-            let declined = RemoteArray::declined(from).map_err(|error| {
-                Failure::of_call("CallError", format!("no random name: {error}"))
-            })?;
-            Arg::Remote(Box::new(declined))
+    if held.is_some() || keep.is_some() {
+        let (held, keep) = (held.map(|it| it.get()), keep.map(|it| it.get()));
+        let mut array = NativeHeld::argument(held, sent, back, keep);
+        if returned && array.to.is_none() && array.keep.is_none() {
+            array.keep = declined(None)?.keep;
         }
+        return Ok(Arg::Remote(Box::new(array)));
+    }
+    Ok(match (sent, back) {
+        (from, None) if returned => Arg::Remote(Box::new(declined(from)?)),
         (Some(from), Some(to)) => Arg::InOut(from, to),
         (Some(from), None) => Arg::In(from),
         (None, Some(to)) => Arg::Out(to),
