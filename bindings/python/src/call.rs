@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kumi_call_client::{
-    Arg, Array, ArrayMut, CallError, CallWatch, LentBytes, LentBytesMut, Options, Outcome, Remote,
-    RemoteArray, RemoteCall, RemoteCanceller, Shape,
+    Arg, Array, ArrayMut, CallError, CallOutput, CallWatch, LentBytes, LentBytesMut, Options,
+    Outcome, Remote, RemoteArray, RemoteCall, RemoteCanceller, Shape,
 };
 use kumi_idl::{Element, Order, Scalar, Type};
 use kumi_rpc::Value;
 use pyo3::prelude::*;
-use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::buffer::{Input, Output};
 use crate::callback;
@@ -25,6 +25,26 @@ use crate::target::{self, InferredSizes, Target};
 #[pyclass(frozen)]
 pub struct NativeClient {
     client: Remote,
+}
+
+/// Receives what routines print.
+#[pyclass(frozen)]
+pub struct NativeOutput {
+    output: CallOutput,
+}
+
+#[pymethods]
+impl NativeOutput {
+    #[new]
+    fn new() -> NativeOutput {
+        NativeOutput { output: CallOutput::new() }
+    }
+
+    /// What has come, and whether something is missing.
+    fn take<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, bool) {
+        let printed = self.output.take();
+        (PyBytes::new(py, &printed.bytes), printed.is_cut)
+    }
 }
 
 /// A call that is under way, and the memory that it uses.
@@ -130,6 +150,11 @@ impl NativeClient {
     /// Whether the other side is a metaserver, which chooses servers and runs no calls.
     fn is_metaserver(&self) -> bool {
         matches!(self.client, Remote::Grid(_))
+    }
+
+    /// The same connection, whose calls send what their routines print to this receiver.
+    fn printing(&self, output: &NativeOutput) -> NativeClient {
+        NativeClient { client: self.client.with_output(&output.output) }
     }
 
     /// Whether the connection to a server is lost, so that nothing can be sent over it. Connections to

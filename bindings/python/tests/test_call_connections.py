@@ -4,6 +4,7 @@ where the commands were not built."""
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import signal
 import socket
@@ -162,6 +163,51 @@ def test_declined_results_do_not_travel(folder: Path) -> None:
             assert 8 * n <= one < 8 * n * n, one
             assert server.call("solve", a, b, out={"a": None, "b": None}) is None
             assert between.bytes - before - one < 8 * n
+
+
+TALKS = """
+import sys
+
+from kumi import call
+
+
+@call.routine
+def talk(lines: int) -> int:
+    for line in range(lines):
+        print("line", line)
+    print("to stderr", file=sys.stderr)
+    return lines
+
+
+@call.routine
+def fail() -> int:
+    print("before")
+    raise ValueError("no")
+"""
+
+
+def test_what_a_routine_prints_comes_to_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "talks.py").write_text(TALKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUMI_BIN", str(call_command()))
+        with call.Server(tmp_path / "talks.py") as served, call.connect(served.address) as server:
+            printed = io.StringIO()
+            assert server.call("talk", 2, output=printed) == 2
+            assert sorted(printed.getvalue().splitlines()) == ["line 0", "line 1", "to stderr"]
+            later = io.StringIO()
+            handle = server.call_async("talk", 1, output=later)
+            assert handle.result(60) == 1 and "line 0" in later.getvalue()
+            assert handle.result() == 1 and later.getvalue().count("line 0") == 1
+            assert server.call("talk", 1) == 1 and later.getvalue().count("line 0") == 1
+            failed = io.StringIO()
+            with pytest.raises(call.RaisedError):
+                server.call("fail", output=failed)
+            assert "before" in failed.getvalue()
+            much = io.StringIO()
+            server.call("talk", 200_000, output=much)
+            assert much.getvalue().endswith("[the routine has printed more]\n") and len(much.getvalue()) < (1 << 20) + 100
+            with pytest.raises(call.ArgumentError, match="output="):
+                server.call("talk", 1, output=3)
 
 
 def test_names_that_are_taken_get_an_underscore(tmp_path: Path) -> None:

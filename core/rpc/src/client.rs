@@ -54,6 +54,8 @@ pub enum ClientEvent {
     Created(u32),
     /// A voucher; the stream has ended.
     Voucher(u32, String),
+    /// What the routine of a call has printed, and whether it has printed more than the server passes on.
+    Output(u32, Vec<u8>, bool),
 }
 
 #[derive(Debug)]
@@ -80,6 +82,8 @@ struct Call {
     files: Vec<u16>,
     /// Whether it runs a routine, which may call functions; fetching an array does not.
     runs: bool,
+    /// Whether what the routine prints is wanted.
+    listens: bool,
     /// The arrays for which shared memory was requested, until the answer.
     asked: Option<Vec<(u16, SharedDirections)>>,
     /// The results among those.
@@ -239,6 +243,16 @@ impl Client {
         show(placed, stream, out);
         out.extend_from_slice(&call);
         Ok(stream)
+    }
+
+    /// Asks for what the routine of a call prints. `out` has the call, and the request goes before it. Older servers skip it.
+    pub fn listen(&mut self, stream: u32, out: &mut Vec<u8>) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
+            call.listens = true;
+            let mut request = Vec::new();
+            frame::put(&mut request, FrameKind::Listen, stream, |_| {});
+            out.splice(0..0, request);
+        }
     }
 
     /// Requests an object as [`Client::create`] does, after the ticket and pass of the metaserver that placed it.

@@ -98,11 +98,15 @@ pub enum FrameKind {
     AddressState = 129,
     /// A client's words about an attempt that failed, before its report.
     AttemptReason = 130,
+    /// A client wants what the routine of the call that follows prints.
+    Listen = 131,
+    /// What the routine has printed.
+    Output = 132,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 42] = [
+        const ALL: [FrameKind; 44] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -145,6 +149,8 @@ impl FrameKind {
             FrameKind::AskAddress,
             FrameKind::AddressState,
             FrameKind::AttemptReason,
+            FrameKind::Listen,
+            FrameKind::Output,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -191,7 +197,9 @@ impl Header {
             return Err(ProtocolError::Length { kind, length, most });
         }
         let exact = match known {
-            Some(FrameKind::Cancel | FrameKind::Filled | FrameKind::Created) => length.cmp(&0),
+            Some(
+                FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen,
+            ) => length.cmp(&0),
             Some(FrameKind::Release) => length.cmp(&4),
             Some(FrameKind::Ping | FrameKind::Pong) => length.cmp(&8),
             _ => Ordering::Equal,

@@ -66,6 +66,13 @@ impl Client {
                 self.callback(stream, head)?
             }
             FrameKind::Created => self.created(stream)?,
+            FrameKind::Output => match self.streams.get(&stream) {
+                Some((Stream::Call(Call { listens: true, begun: false, .. }), wanted)) => {
+                    let (is_cut, bytes) = message::output(body).map_err(malformed)?;
+                    wanted.then(|| ClientEvent::Output(stream, bytes.to_vec(), is_cut))
+                }
+                _ => return Err(unasked),
+            },
             FrameKind::Voucher => self.voucher(stream, body)?,
             FrameKind::Placed | FrameKind::Closed | FrameKind::State => {
                 return self.take_of_metaserver(stream, kind, body);

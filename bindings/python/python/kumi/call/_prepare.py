@@ -15,6 +15,7 @@ from ._held import Held, Keep, kept
 from ._handle import Handle, collected
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
+from ._output import OutputReceiver
 
 
 _Answer = TypeVar("_Answer")
@@ -35,9 +36,11 @@ class Prepared(NamedTuple):
     #: Arguments at the server, which stay there while the call may need them.
     held: list[Held]
 
-    def begun(self, call: NativeCall) -> Handle:
+    def begun(self, call: NativeCall, output: OutputReceiver | None = None) -> Handle:
         """The handle of the call that ``native`` has begun."""
-        return Handle(self.routine, call, self.results, self.functions, self.folder, self.wanted, self.held)
+        return Handle(
+            self.routine, call, self.results, self.functions, self.folder, self.wanted, self.held, output
+        )
 
     def ran(self, run: Callable[[], list[tuple[int, Any]]]) -> Any:
         """Runs the call with ``run``, and returns its results."""

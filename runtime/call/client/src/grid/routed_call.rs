@@ -14,7 +14,9 @@ use super::super::completion::{Completion, PendingCallback};
 use super::super::functions::answer;
 use super::super::grid::Inner;
 use super::super::link::{Answer, CallbackInvocation, Link};
-use super::super::{Call, CallError, CallRoute, Callback, Client, KnownRoutine, Outcome};
+use super::super::{
+    Call, CallError, CallOutput, CallRoute, Callback, Client, KnownRoutine, Outcome,
+};
 pub(crate) use reports::nanoseconds;
 pub(crate) use reports::over;
 
@@ -86,6 +88,8 @@ pub struct RoutedCall<'a> {
     /// The last error of a server.
     pub last: Option<CallError>,
     pub has_run: bool,
+    /// Where the output of the routine goes.
+    pub output: Option<CallOutput>,
 }
 
 /// The end of an attempt.
@@ -137,6 +141,7 @@ impl<'a> RoutedCall<'a> {
             tried: Vec::new(),
             last: None,
             has_run: false,
+            output: None,
         }
     }
 }
@@ -358,6 +363,8 @@ impl RoutedCall<'_> {
                 return Attempt::Failed(error, ended);
             }
         };
+        let client =
+            self.output.as_ref().map_or(client.clone(), |output| client.with_output(output));
         let left = match self.left() {
             Ok(left) => left,
             Err(error) => return Attempt::Over(Err(error)),
