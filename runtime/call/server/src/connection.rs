@@ -371,17 +371,13 @@ impl Connection {
     fn take(&mut self, event: ServerEvent) {
         if !matches!(
             event,
-            ServerEvent::Ticket(..) | ServerEvent::Call(..) | ServerEvent::Create(..)
+            ServerEvent::Listen(_)
+                | ServerEvent::Ticket(..)
+                | ServerEvent::Call(..)
+                | ServerEvent::Create(..)
         ) {
-            // A ticket is for a call or an object that follows directly.
-            self.ticket = None;
-        }
-        if !matches!(
-            event,
-            ServerEvent::Listen(_) | ServerEvent::Ticket(..) | ServerEvent::Call(..)
-        ) {
-            // As a ticket.
-            self.listens = None;
+            // A ticket is for a call or an object that follows directly, as is a wish to listen for a call.
+            (self.ticket, self.listens) = (None, None);
         }
         match event {
             // Handled by `greet`.

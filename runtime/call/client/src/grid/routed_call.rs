@@ -348,6 +348,14 @@ impl RoutedCall<'_> {
         }
     }
 
+    /// The server's client, whose calls send what they print to where the caller wants it.
+    fn listening(&self, client: Client) -> Client {
+        match &self.output {
+            Some(output) => client.with_output(output),
+            None => client,
+        }
+    }
+
     fn attempt(
         &mut self,
         placed: &Placement,
@@ -355,7 +363,7 @@ impl RoutedCall<'_> {
         interrupted: &dyn Fn() -> bool,
     ) -> Attempt {
         let client = match self.inner.server(placed) {
-            Ok(client) => client,
+            Ok(client) => self.listening(client),
             Err(error) => {
                 // If the connection is lost, it did not exist yet and nothing was sent.
                 let unsent = error.has_not_run() || matches!(error, CallError::Lost(_));
@@ -363,8 +371,6 @@ impl RoutedCall<'_> {
                 return Attempt::Failed(error, ended);
             }
         };
-        let client =
-            self.output.as_ref().map_or(client.clone(), |output| client.with_output(output));
         let left = match self.left() {
             Ok(left) => left,
             Err(error) => return Attempt::Over(Err(error)),

@@ -35,8 +35,7 @@ pub(super) fn ticket_refused(routine: &str) -> Failure {
 impl Connection {
     /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
     pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
-        let shown = self.shown_for(stream);
-        let listens = self.listens.take() == Some(stream);
+        let (shown, listens) = (self.shown_for(stream), self.listens.take() == Some(stream));
         let shared = Rc::clone(&self.shared);
         let offered = self.find_for(head)?;
         let object = self.object_of(head, &offered)?;
