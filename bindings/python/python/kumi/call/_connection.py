@@ -171,8 +171,9 @@ class Connection(Caller, Block):
             if self._sender is None:
                 self._sender = Sender(self)
             sender = self._sender
-        options = {"timeout": timeout, "out": out, "priority": priority, "output": output}
-        begin = partial(self.call_async, name, *args, **options, **named)
+        begin = partial(
+            self.call_async, name, *args, timeout=timeout, out=out, priority=priority, output=output, **named
+        )
         return await asyncio.wrap_future(sender.put(begin))
 
     def map(
