@@ -207,7 +207,7 @@ def test_what_a_routine_prints_comes_to_who_asks(tmp_path: Path) -> None:
             server.call("talk", 200_000, output=much)
             assert much.getvalue().endswith("[the routine has printed more]\n") and len(much.getvalue()) < (1 << 20) + 100
             with pytest.raises(call.ArgumentError, match="output="):
-                server.call("talk", 1, output=3)
+                server.call("talk", 1, output=3)  # type: ignore[arg-type]
 
 
 def test_names_that_are_taken_get_an_underscore(tmp_path: Path) -> None:
