@@ -195,7 +195,6 @@ fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
         most_waiting_of_user: config.waiting_of_user(),
         most_attempts: config.attempts,
         patience: u64::try_from(config.return_time.as_nanos()).unwrap_or(u64::MAX),
-        ..kumi_broker::Config::default()
     };
     Ok(Broker::new(policy, limits))
 }
