@@ -1,0 +1,6 @@
+//! The tests of the crate, one program.
+#![forbid(unsafe_code)]
+
+mod random;
+mod rules;
+mod vectors;
