@@ -90,6 +90,9 @@ pub struct Options {
     /// Whether a server on this machine may share the memory of calls, so that arrays are copied only once
     /// each way.
     pub share_memory: bool,
+    /// How long after its first failed attempt a call through a metaserver may go to further servers. `None`: as
+    /// long as the metaserver names them.
+    pub retry_time: Option<Duration>,
 }
 
 impl fmt::Debug for Options {
@@ -116,6 +119,7 @@ impl Default for Options {
             file_bytes: 16 << 30,
             ca: None,
             share_memory: std::env::var_os("KUMI_CALL_SHARED").is_none_or(|value| value != "no"),
+            retry_time: None,
         }
     }
 }
