@@ -1,4 +1,4 @@
-//! Small disks: file systems in memory that are soon full.
+//! Small disks, which are file systems in memory that are soon full, and disks that break.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -36,6 +36,28 @@ impl SmallDisk {
         &self.path
     }
 
+    /// Another program takes all that is left of it, with a file `filler`.
+    ///
+    /// # Panics
+    /// When it is not full then.
+    #[track_caller]
+    pub fn fill(&self) {
+        let mut options = std::fs::OpenOptions::new();
+        let filler = options.create(true).append(true).open(self.path.join("filler"));
+        let mut filler = filler.expect("our file");
+        let full = std::io::copy(&mut std::io::repeat(0), &mut filler).expect_err("it is small");
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    }
+
+    /// Gives back what [`Self::fill`] took.
+    ///
+    /// # Panics
+    /// When nothing took it.
+    #[track_caller]
+    pub fn give_room(&self) {
+        std::fs::remove_file(self.path.join("filler")).expect("our file");
+    }
+
     /// Gives it another size.
     ///
     /// # Panics
@@ -54,5 +76,65 @@ impl Drop for SmallDisk {
         if !unmounted.is_ok_and(|status| status.success()) {
             eprintln!("{} is still mounted", self.path.display());
         }
+    }
+}
+
+/// Writes of daemons that can be made to fail: a library that is preloaded into them.
+#[derive(Debug)]
+pub struct FailingWrites {
+    library: PathBuf,
+    folder: PathBuf,
+}
+
+impl FailingWrites {
+    /// Of the files below this folder. `None` and a visible skip where there is no compiler.
+    pub fn below(test: &str, folder: &Path) -> Option<Self> {
+        let library = folder.with_extension("eio.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/failing_writes.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O", "-o"]).arg(&library).arg(source).arg("-ldl");
+        if !compiler.status().is_ok_and(|status| status.success()) {
+            kumi_skip::skip(test, "there is no C compiler");
+            return None;
+        }
+        Some(Self { library, folder: folder.to_owned() })
+    }
+
+    /// The same command, whose processes and those that they start have the library.
+    pub fn of(&self, own: &Command) -> Command {
+        let mut command = Command::new(own.get_program());
+        command.args(own.get_args());
+        for (name, value) in own.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.env("LD_PRELOAD", &self.library).env("KUMI_TEST_EIO", &self.folder);
+        command
+    }
+
+    fn flag(&self) -> PathBuf {
+        let mut flag = self.folder.clone().into_os_string();
+        flag.push(".eio");
+        flag.into()
+    }
+
+    /// Breaks the disk: writes fail from now on.
+    ///
+    /// # Panics
+    /// When it cannot.
+    #[track_caller]
+    pub fn break_disk(&self) {
+        std::fs::write(self.flag(), "").expect("our file");
+    }
+
+    /// The disk is well again.
+    ///
+    /// # Panics
+    /// When it was not broken.
+    #[track_caller]
+    pub fn mend_disk(&self) {
+        std::fs::remove_file(self.flag()).expect("our file");
     }
 }

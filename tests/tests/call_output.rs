@@ -13,6 +13,7 @@ Define talk(mode_in int lines, mode_in int name) Calls "C" talk(lines, name);
 Define crash(mode_in int lines) Calls "C" crash_after(lines);
 Define nap(mode_in int ms) Calls "C" nap(ms);
 Define leave(mode_in int code) Calls "C" leave(code);
+Define number(mode_out int pid) Calls "C" pid = number();
 "#;
 
 /// Routines that cannot be loaded.
@@ -33,6 +34,7 @@ void crash_after(int lines)
 { for (int i = 0; i < lines; i++) printf("before %d\n", i); abort(); }
 void nap(int ms) { usleep(1000 * ms); }
 void leave(int code) { _exit(code); }
+int number(void) { return getpid(); }
 "#;
 
 /// A server, which does not outlive a test that fails, and its log.
@@ -197,4 +199,15 @@ fn crashes_kills_and_limits_are_logged() {
     assert_ne!(server.call(&["--timeout", "100ms", "nap", "600000"]).status.code(), Some(0));
     let (stopped, _) = lines_of_one_call(&server.log(), "took longer than it may");
     assert!(stopped > left);
+    let numbered = server.call(&["number"]);
+    let pid = numbered
+        .out
+        .split(|letter: char| !letter.is_ascii_digit())
+        .find_map(|word| word.parse().ok());
+    let pid = nix::unistd::Pid::from_raw(pid.expect("its number"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it is idle");
+    let log =
+        server.wait_for("its end", |log| log.contains("an idle process was killed by signal 9"));
+    let line = log.lines().find(|line| line.contains("an idle process was killed"));
+    assert!(line.is_some_and(|line| line.contains("routine=\"number\"")), "{log}");
 }

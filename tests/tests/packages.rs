@@ -159,6 +159,29 @@ fn an_upgrade_restarts_nothing() {
     }
 }
 
+/// The values of a key in a unit of the sources.
+fn values(unit: &str, key: &str) -> Vec<String> {
+    let text = fs::read_to_string(repository().join("packaging").join(unit)).expect("a unit");
+    let lines = text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    lines.map(str::to_owned).collect()
+}
+
+/// What keeps ranks while a node's daemon is started again is its children, and so in the control group of its unit.
+#[test]
+fn a_restart_of_a_nodes_unit_ends_nothing_but_its_daemon() {
+    let node = |key| values("kumid-node@.service", key);
+    // Any other value has systemd kill keepers, ranks and the watcher at the end of the daemon, ...
+    assert_eq!(node("KillMode"), ["process"]);
+    // ... or when the kernel has ended one process of a job for its memory.
+    assert_eq!(node("OOMPolicy"), ["continue"]);
+    // It makes the groups of jobs there itself, and they outlive it.
+    assert_eq!(node("Delegate"), ["yes"]);
+    // The daemon can end in this time, and a new one is there long before keepers give up.
+    let seconds = |key| node(key).concat().parse::<u32>().expect("a number");
+    assert!(seconds("TimeoutStopSec") + seconds("RestartSec") < 60);
+    assert!(node("ExecStop").is_empty() && node("ExecStopPost").is_empty());
+}
+
 #[test]
 fn systemd_understands_the_units() {
     const TEST: &str = "systemd_understands_the_units";

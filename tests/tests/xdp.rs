@@ -179,6 +179,43 @@ fn who_dies_leaves_nothing_on_the_interface() {
     assert!(!shown.contains("xdp"), "{shown}");
 }
 
+/// What AF_XDP has of a node goes with the node's daemon. So jobs that use it end, although others outlive the daemon.
+#[test]
+fn a_restart_ends_jobs_with_af_xdp_and_no_others() {
+    const TEST: &str = "a_restart_ends_jobs_with_af_xdp_and_no_others";
+    if !possible(TEST) {
+        return;
+    }
+    let mut cluster = TestCluster::prepare();
+    let init = ["cluster", "init", "--local", "2", "--cpus", "per-node", "--wire", "xdp"];
+    cluster.kumi(&init).ok();
+    let path = cluster.path().join("cluster.toml");
+    let text = std::fs::read_to_string(&path).expect("cluster.toml");
+    let mut table: toml::Table = text.parse().expect("TOML");
+    let times = [("keep_ms", 60_000), ("grace_ms", 60_000), ("lease_ms", 120_000)];
+    table.extend(times.map(|(key, value)| (key.to_owned(), value.into())));
+    std::fs::write(&path, table.to_string()).expect("our file");
+    cluster.try_up_as_it_is().ok();
+    let script = "echo up; read line; echo over";
+    let mut other = cluster.start(&["run", "--name", "other", "sh", "-c", script]);
+    assert!(other.output_line().ends_with("up"));
+    let place = cluster.wait_state("other", "running")["layout"][0]["node"].as_u64();
+    let node = u32::try_from(place.expect("a node")).expect("a number");
+    let job = pingpong(&cluster, "with-af-xdp");
+    let daemon = cluster.pid(&format!("node-{node}"));
+    machine::signal(daemon, Signal::SIGKILL);
+    wait_for("the daemon's end", || (!machine::lives(daemon)).then_some(()));
+    let next = cluster.start_daemon(node, &["node", "--node", &node.to_string()]);
+    wait_for("both nodes", || (cluster.nodes_up() == 2).then_some(()));
+    assert_ne!(job.finish().code(), 0);
+    let ended = cluster.job("with-af-xdp").expect("it is known");
+    assert_eq!(ended["outcome"]["kind"], "node_lost", "{ended}");
+    other.write("\n");
+    assert!(other.finish().ok().out.ends_with("over\n"));
+    cluster.down().ok();
+    next.finish();
+}
+
 #[test]
 fn a_node_that_cannot_says_why() {
     const TEST: &str = "a_node_that_cannot_says_why";

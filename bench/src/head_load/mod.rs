@@ -306,7 +306,7 @@ impl Cluster {
                 let bytes = encode(&down, LINK_LIMIT).map_err(failed)?;
                 self.meter.sent(bytes.len(), matches!(command, Command::Timetable(_)));
             }
-            HeadAction::ToClient(_, reply) => {
+            HeadAction::ToClient(_, reply) | HeadAction::ToClients(_, reply) => {
                 let bytes = encode(reply, LINK_LIMIT).map_err(failed)?;
                 self.meter.sent(bytes.len(), false);
             }

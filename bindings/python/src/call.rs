@@ -17,6 +17,7 @@ use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
 use crate::buffer::{Input, Output};
 use crate::callback;
 use crate::error::{Failure, keep_signal, wrong_type};
+use crate::held::NativeHeld;
 use crate::object::NativeObject;
 use crate::target::{self, InferredSizes, Target};
 
@@ -81,6 +82,8 @@ pub fn failure(error: &CallError) -> Failure {
         }
         CallError::Raised { .. } => Failure::of_call("RaisedError", text),
         CallError::ObjectLost(_) => Failure::of_call("ObjectLostError", text),
+        CallError::NotHeld { .. } => Failure::of_call("HeldLostError", text),
+        CallError::HeldFull(_) => Failure::of_call("TooLargeError", text),
         _ => Failure::of_call("CallError", text),
     }
 }
@@ -411,13 +414,18 @@ fn arrays(
     };
     let shape = || Shape { element, dims: None, order: Order::Row };
     let (from, to) = (pair.get_item(0)?, pair.get_item(1)?);
+    let (held, keep) = (from.cast::<NativeHeld>().ok(), to.cast::<NativeHeld>().ok());
     let mut sent = None;
-    if !from.is_none() {
+    if held.is_none() && !from.is_none() {
         sent = Some(Array::lent(lent(&from, &mut buffers.0)?, shape()));
     }
     let mut back = None;
-    if !to.is_none() {
+    if keep.is_none() && !to.is_none() {
         back = Some(ArrayMut::lent(lent_mut(&to, &mut buffers.1)?, shape()));
+    }
+    if held.is_some() || keep.is_some() {
+        let (held, keep) = (held.map(|it| it.get()), keep.map(|it| it.get()));
+        return Ok(Arg::Remote(Box::new(NativeHeld::argument(held, sent, back, keep))));
     }
     Ok(match (sent, back) {
         (Some(from), Some(to)) => Arg::InOut(from, to),

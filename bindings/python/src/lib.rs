@@ -16,6 +16,7 @@
 //! | `call` | calls of routines on servers: connections, arguments, results |
 //! | `target` | targets of calls: servers, metaservers, objects |
 //! | `object` | objects of classes |
+//! | `held` | arrays that a server holds |
 //! | `slot` | functions of Python as routines |
 //! | `transaction` | calls that are recorded and run together |
 //! | `request`, `collective` | operations that go on after their call |
@@ -31,6 +32,7 @@ mod control;
 mod error;
 mod fifo;
 mod group;
+mod held;
 mod list;
 mod machine;
 mod message;
@@ -84,6 +86,8 @@ mod _native {
     #[pymodule_export]
     use crate::group::NativeGroup;
     #[pymodule_export]
+    use crate::held::NativeHeld;
+    #[pymodule_export]
     use crate::list::{get_list, put_list};
     #[pymodule_export]
     use crate::machine::{cluster_nodes, node_load, rank_runs};
@@ -108,7 +112,7 @@ mod _native {
     #[pymodule_export]
     use crate::transfer::{NativeCompletion, atomic, get_blocks, multicast, put_blocks};
     #[pymodule_export]
-    use crate::wake_event::NativeWakeEvent;
+    use crate::wake_event::{NativeCallSet, NativeWakeEvent};
     #[pymodule_export]
     use crate::window::{NativeWindow, reap};
 }

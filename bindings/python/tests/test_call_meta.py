@@ -1,5 +1,6 @@
 """Calls through a metaserver. Skipped where the commands were not built."""
 
+import asyncio
 import os
 import subprocess
 import threading
@@ -138,3 +139,25 @@ def test_any_of_calls_with_and_without_a_metaserver(metaserver: str, tmp_path: P
         assert callers == {here}
     finally:
         end(process)
+
+
+def test_futures_and_coroutines(metaserver: str) -> None:
+    with call.connect(metaserver) as connection:
+        come(connection)
+        with call.Executor(connection, in_flight=8) as pool:
+            assert list(pool.map("absolute", range(-40, 0))) == list(range(40, 0, -1))  # type: ignore[arg-type]
+            assert pool.submit("apply", lambda x: 3 * x, 7.0).result(60) == 20.0
+            assert isinstance(pool.submit("nothing").exception(60), call.RoutineNotFound)
+
+        async def main() -> None:
+            results = await asyncio.gather(*(connection.acall("absolute", -x) for x in range(40)))
+            assert results == list(range(40))
+
+        asyncio.run(main())
+
+
+def test_no_array_stays_where_servers_change(metaserver: str) -> None:
+    with call.connect(metaserver) as connection:
+        come(connection)
+        with pytest.raises(call.ArgumentError, match="a metaserver chooses the server of each call"):
+            connection.call("blank", 2, out=call.KEEP)

@@ -228,7 +228,13 @@ impl Versioned for ClientRequest {
             | Self::RemoveNode { .. }
             | Self::JoinToken { .. }
             | Self::Shares => 15,
+            Self::Overview { .. } => 16,
         }
+    }
+
+    fn earlier(self, version: u32) -> Option<Self> {
+        // Its answer has all columns.
+        (version >= 15 && matches!(self, Self::Overview { .. })).then_some(Self::Cluster)
     }
 }
 
@@ -481,6 +487,15 @@ mod tests {
         assert_eq!(for_version(&Up::ClockProbe { stamp: 1 }, BEFORE), None);
         assert_eq!(for_version(&ClientRequest::Shares, BEFORE), None);
         assert_eq!(for_version(&ClientReply::Done, BEFORE), None);
+    }
+
+    #[test]
+    fn an_overview_of_a_head_of_version_15_is_its_whole_status() {
+        let overview = ClientRequest::Overview { columns: 0 };
+        let asked = |version| for_version(&overview, version).map(Cow::into_owned);
+        assert_eq!(asked(16), Some(overview.clone()));
+        assert_eq!(asked(15), Some(ClientRequest::Cluster));
+        assert_eq!(asked(BEFORE), None);
     }
 
     #[test]

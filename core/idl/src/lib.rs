@@ -21,6 +21,7 @@ mod parallel;
 mod plan;
 mod scalar;
 mod section;
+mod stubs;
 mod symbol_arguments;
 mod text;
 mod validate;
@@ -36,6 +37,7 @@ pub use parallel::Parallel;
 pub use plan::{Argument, ArgumentForm, Limits, Part, Plan, PlanError};
 pub use scalar::{Scalar, letter};
 pub use section::{Axis, Run, Runs, Section};
+pub use stubs::{NoStub, StubFile, StubLanguage, Stubs, stubs};
 pub use text::{
     Code, CodeLines, Diagnostic, MOST_DIAGNOSTICS, MOST_TEXT, ParsedText, Severity, nearest, parse,
 };

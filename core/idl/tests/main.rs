@@ -8,6 +8,7 @@ mod json;
 mod parallel;
 mod plan;
 mod shipped;
+mod stubs;
 mod symbol_arguments;
 mod text;
 mod vectors;

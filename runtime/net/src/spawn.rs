@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Specification of a process to start.
+/// Specification of a process to start. Descriptors are named by their numbers: the thread that starts processes has only these.
+/// Who asks for the process keeps them open meanwhile.
 #[derive(Debug)]
 pub struct ProcessSpec<'a> {
     /// The file.
@@ -19,13 +22,13 @@ pub struct ProcessSpec<'a> {
     /// Its arguments, the name first.
     pub arguments: &'a [&'a CStr],
     /// Standard input, output and errors.
-    pub streams: [BorrowedFd<'a>; 3],
+    pub streams: [RawFd; 3],
     /// Other descriptors to be inherited, under their numbers. None may be 0, 1 or 2.
-    pub inherited: &'a [BorrowedFd<'a>],
+    pub inherited: &'a [RawFd],
     /// It leads a session of its own, not only a process group.
     pub session: bool,
     /// The folder of the control group (version 2).
-    pub group: BorrowedFd<'a>,
+    pub group: RawFd,
 }
 
 /// A started process: leader of a process group of its own, or of a session, with an empty environment.
@@ -48,7 +51,7 @@ pub fn spawn(birth: &ProcessSpec<'_>) -> io::Result<SpawnedProcess> {
         birth.arguments.iter().map(|argument| argument.as_ptr()).collect();
     arguments.push(ptr::null());
     let environment = [ptr::null::<libc::c_char>()];
-    let low = |fd: &BorrowedFd<'_>| fd.as_raw_fd() <= 2;
+    let low = |fd: &RawFd| *fd <= 2;
     if birth.streams.iter().any(low) || birth.inherited.iter().any(low) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -58,7 +61,7 @@ pub fn spawn(birth: &ProcessSpec<'_>) -> io::Result<SpawnedProcess> {
     clone.flags = (libc::CLONE_PIDFD as u64) | CLONE_INTO_CGROUP;
     clone.pidfd = (&raw mut pidfd) as u64;
     clone.exit_signal = libc::SIGCHLD as u64;
-    clone.cgroup = birth.group.as_raw_fd() as u64;
+    clone.cgroup = birth.group as u64;
     // SAFETY: without CLONE_VM this is a fork: the child has its own copy of memory and goes on
     // here. It may only do what is safe after a fork of a process with threads, see `child`.
     let pid =
@@ -89,16 +92,38 @@ fn child(
     unsafe {
         let mut ok = if birth.session { libc::setsid() >= 0 } else { libc::setpgid(0, 0) == 0 };
         for (number, stream) in (0..).zip(&birth.streams) {
-            ok &= libc::dup2(stream.as_raw_fd(), number) >= 0;
+            ok &= libc::dup2(*stream, number) >= 0;
         }
-        for fd in birth.inherited {
-            ok &= libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, 0) == 0;
+        for &fd in birth.inherited {
+            ok &= libc::fcntl(fd, libc::F_SETFD, 0) == 0;
         }
         if ok {
             libc::execve(birth.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
         }
         libc::_exit(127)
     }
+}
+
+/// Has the process of a command get these descriptors: standard input, output and errors, and others under their numbers. They
+/// are given in the new process. So no other process that this one starts at that moment gets them.
+pub fn give(command: &mut Command, streams: [RawFd; 3], inherited: Vec<RawFd>) {
+    let done = |result: libc::c_int| match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    let take = move || {
+        for (number, &stream) in (0..).zip(&streams) {
+            // SAFETY: a plain system call on numbers, in a process that has one thread.
+            done(unsafe { libc::dup2(stream, number) })?;
+        }
+        for &fd in &inherited {
+            // SAFETY: as above.
+            done(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })?;
+        }
+        Ok(())
+    };
+    // SAFETY: after the fork it makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(take) };
 }
 
 /// Takes over all descriptors above 2 that this process was born with, by number, to be closed on exec from now on. The
@@ -139,7 +164,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::Read;
-    use std::os::fd::AsFd;
+    use std::os::fd::AsRawFd;
 
     fn wait(born: &SpawnedProcess) -> i32 {
         let mut status = 0;
@@ -174,10 +199,10 @@ mod tests {
         let birth = ProcessSpec {
             program: c"/bin/sh",
             arguments: &[c"sh", c"-c", &script],
-            streams: [null.as_fd(), writer.as_fd(), writer.as_fd()],
-            inherited: &[kept.as_fd()],
+            streams: [null.as_raw_fd(), writer.as_raw_fd(), writer.as_raw_fd()],
+            inherited: &[kept.as_raw_fd()],
             session: false,
-            group: group.as_fd(),
+            group: group.as_raw_fd(),
         };
         let born = match spawn(&birth) {
             Ok(born) => born,
@@ -191,10 +216,10 @@ mod tests {
         let missing = ProcessSpec {
             program: c"/no/such/file",
             arguments: &[c"sh"],
-            streams: [null.as_fd(); 3],
+            streams: [null.as_raw_fd(); 3],
             inherited: &[],
             session: false,
-            group: group.as_fd(),
+            group: group.as_raw_fd(),
         };
         assert_eq!(wait(&spawn(&missing).unwrap()), 127);
         let leader = ProcessSpec {
@@ -204,5 +229,30 @@ mod tests {
             ..missing
         };
         assert_eq!(wait(&spawn(&leader).unwrap()), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there is one process")]
+    fn a_command_gets_what_it_is_given_and_this_process_gives_it_to_nobody_else() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (null, given) = (File::open("/dev/null").unwrap(), File::open("/dev/zero").unwrap());
+        let numbers = (given.as_raw_fd(), writer.as_raw_fd());
+        let look =
+            format!("test -e /proc/$$/fd/{} && ! test -e /proc/$$/fd/{}", numbers.0, numbers.1);
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("{look} && echo well")]);
+        let streams = [null.as_raw_fd(), writer.as_raw_fd(), null.as_raw_fd()];
+        give(&mut command, streams, vec![numbers.0]);
+        // SAFETY: a plain system call.
+        let flags = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        assert!(command.status().unwrap().success());
+        assert_eq!(flags(numbers.0), libc::FD_CLOEXEC);
+        drop((writer, command));
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "well\n");
+        let mut nothing = Command::new("/bin/true");
+        give(&mut nothing, streams, vec![1_000_000]);
+        assert!(nothing.status().is_err(), "a descriptor that is not there");
     }
 }

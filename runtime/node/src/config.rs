@@ -12,7 +12,7 @@ use kumi_sched::{NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
-use crate::{idle, paths};
+use crate::{durable, idle, paths};
 
 mod absence;
 pub mod defaults;
@@ -119,7 +119,8 @@ pub struct ClusterConfig {
     /// nodes are here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
-    /// How long ranks run on without their node's daemon, in milliseconds; 0 or no key: they end with it.
+    /// How long ranks run on without their node's daemon, in milliseconds; 0: they end with it. Without the key a minute on real
+    /// hosts, 0 where all nodes are here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_ms: Option<u64>,
     /// How long nodes go on without the head, in milliseconds. Without it 5 minutes on real hosts, 15 s where all nodes are
@@ -199,7 +200,9 @@ pub enum ConfigError {
     )]
     Missing(PathBuf),
     /// The file exists and cannot be read or written.
-    #[error("{path} cannot be used: {source}; check its owner and permissions")]
+    #[error(
+        "{path} cannot be used: {source}; check its owner and permissions, and whether there is room on its disk"
+    )]
     Io {
         /// The file.
         path: PathBuf,
@@ -301,7 +304,7 @@ impl ClusterConfig {
         let path = paths::config(dir);
         let text = toml::to_string_pretty(self)?;
         let draft = path.with_extension("toml.new");
-        let written = std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, &path));
+        let written = durable::replace(&path, &draft, std::fs::write(&draft, text));
         written.map_err(|source| ConfigError::Io { path, source })
     }
 

@@ -16,6 +16,17 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     }
 }
 
+/// Puts a draft in the place of a file, if it could be written. Otherwise the old file stays, and the draft goes.
+///
+/// # Errors
+/// That of the writing, or as the system says.
+pub(crate) fn replace(path: &Path, draft: &Path, written: io::Result<()>) -> io::Result<()> {
+    written.and_then(|()| fs::rename(draft, path)).inspect_err(|_| {
+        // It takes room on a full disk. That it stays harms nothing: the next one replaces it.
+        let _ = fs::remove_file(draft);
+    })
+}
+
 /// Writes a file with these permissions. After a crash it is the old one or the new one.
 ///
 /// # Errors
@@ -29,12 +40,7 @@ pub(crate) fn write(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     // A draft that was left may have other permissions, and nobody may read a secret meanwhile.
     file.set_permissions(Permissions::from_mode(mode))?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    if let Err(error) = written {
-        // It takes room on a full disk. That it stays harms nothing: the next one replaces it.
-        let _ = fs::remove_file(draft);
-        return Err(error);
-    }
-    fs::rename(draft, path)?;
+    replace(path, draft, written)?;
     // The name, too.
     fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -42,6 +48,23 @@ pub(crate) fn write(path: &Path, mode: u32, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_disk::{fill, on_a_small_disk};
+
+    #[test]
+    fn a_full_disk_keeps_the_old_file_and_no_draft() {
+        on_a_small_disk(64 << 10, |disk| {
+            let path = disk.join("list");
+            write(&path, 0o600, "old\n").unwrap();
+            fill(disk);
+            let error = write(&path, 0o600, "new\n").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            assert_eq!(read(&path).unwrap(), "old\n");
+            assert!(!disk.join("list.new").exists());
+            fs::remove_file(disk.join("others")).unwrap();
+            write(&path, 0o600, "new\n").unwrap();
+            assert_eq!(read(&path).unwrap(), "new\n");
+        });
+    }
 
     #[test]
     fn a_file_is_replaced_with_its_permissions_whatever_was_left() {

@@ -316,7 +316,11 @@ async fn much_output_comes_whole_through_daemons_in_between() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_daemon_cleans_up_after_its_former_life() {
-    let mut cluster = Cluster::up(1, ModeName::Gang).await;
+    let mut cluster = Cluster::configured(1, ModeName::Gang);
+    // With keepers the job would go on.
+    cluster.config.keep_ms = None;
+    cluster.config.save(cluster.path()).unwrap();
+    let mut cluster = cluster.start().await;
     if cluster.groups().is_none() {
         let reason = "no control groups, nothing would say what is left";
         return kumi_skip::skip("a_daemon_cleans_up_after_its_former_life", reason);

@@ -286,7 +286,11 @@ async fn a_program_cannot_leave_the_processors_of_its_job() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn nothing_is_left_in_any_hierarchy_of_a_daemon_that_is_killed() {
-    let mut cluster = Cluster::up(1, ModeName::Gang).await;
+    let mut cluster = Cluster::configured(1, ModeName::Gang);
+    // With keepers the job would go on.
+    cluster.config.keep_ms = None;
+    cluster.config.save(cluster.path()).unwrap();
+    let mut cluster = cluster.start().await;
     let groups = cluster.all_groups();
     if groups.is_empty() {
         let test = "nothing_is_left_in_any_hierarchy_of_a_daemon_that_is_killed";

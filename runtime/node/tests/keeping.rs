@@ -16,12 +16,16 @@ async fn cluster(nodes: u8) -> Cluster {
 }
 
 async fn cluster_that_keeps(nodes: u8, keep_ms: u64) -> Cluster {
+    configured(nodes, keep_ms).start().await
+}
+
+fn configured(nodes: u8, keep_ms: u64) -> Cluster {
     let mut cluster = Cluster::configured(nodes, ModeName::Gang);
     cluster.config.keep_ms = Some(keep_ms);
     cluster.config.grace_ms = Some(60_000);
     cluster.config.lease_ms = Some(120_000);
     cluster.config.save(cluster.path()).unwrap();
-    cluster.start().await
+    cluster
 }
 
 impl Ended {
@@ -299,4 +303,54 @@ async fn a_job_can_be_killed_by_the_next_daemon() {
         Watched::new(start(&cluster, request(&["/bin/sh", "-c", "echo next"], 2)).await.1);
     next.until(&cluster, |watched| watched.outcome.is_some()).await;
     assert_eq!(next.out, b"next\nnext\n");
+}
+
+/// What hooks have noted so far.
+fn noted(log: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn hooks_run_once_around_a_job_that_several_daemons_have() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (log, hook) = (folder.path().join("log"), folder.path().join("hook"));
+    let text = format!("#!/bin/sh\necho $KUMI_HOOK $KUMI_JOB >>{}\n", log.display());
+    std::fs::write(&hook, text).unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut cluster = configured(1, 60_000);
+    cluster.config.hooks.prolog = Some(hook.clone());
+    cluster.config.hooks.epilog = Some(hook);
+    cluster.config.save(cluster.path()).unwrap();
+    let mut cluster = cluster.start().await;
+    let mut expected = Vec::new();
+    for (signal, away) in
+        [(Signal::SIGTERM, false), (Signal::SIGKILL, false), (Signal::SIGKILL, true)]
+    {
+        let files = tempfile::tempdir().unwrap();
+        let script = "echo up; until [ -e go ]; do sleep 0.01; done; : >over";
+        let (job, client) = start(&cluster, in_folder(files.path(), script)).await;
+        let mut watched = Watched::new(client);
+        watched.until(&cluster, |watched| !watched.out.is_empty()).await;
+        expected.push(format!("prolog {job}"));
+        assert_eq!(noted(&log), expected);
+        if away {
+            end_daemon(&mut cluster, 0, signal);
+        } else {
+            restart(&mut cluster, 0, signal).await;
+        }
+        assert_eq!(noted(&log), expected, "the job is not over");
+        std::fs::write(files.path().join("go"), "").unwrap();
+        wait_for(&cluster, "the rank ends", || files.path().join("over").exists());
+        if away {
+            cluster.start_node(0);
+        }
+        let ended = watched.end(&cluster).await;
+        assert_eq!(ended.outcome, Outcome::Success, "{}", cluster.logs());
+        wait_for_nothing(&cluster);
+        expected.push(format!("epilog {job}"));
+        wait_for(&cluster, "the epilog", || noted(&log).len() >= expected.len());
+        assert_eq!(noted(&log), expected);
+    }
 }

@@ -34,6 +34,7 @@ mod trace;
 mod usage;
 mod wait;
 mod web;
+mod whole_file;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use cli::{Cli, Command};

@@ -1,6 +1,7 @@
 //! Queue of the actions that the driver of the head has to carry out, in order.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use super::starts::Starts;
 use super::{ClientId, HeadAction};
@@ -42,6 +43,15 @@ impl ActionQueue {
 
     pub(super) fn reply(&mut self, client: ClientId, reply: ClientReply) {
         self.push(HeadAction::ToClient(client, reply));
+    }
+
+    /// The same reply for all of these clients.
+    pub(super) fn reply_to_all(&mut self, clients: Vec<ClientId>, reply: ClientReply) {
+        match clients[..] {
+            [] => {}
+            [client] => self.reply(client, reply),
+            _ => self.push(HeadAction::ToClients(clients, reply)),
+        }
     }
 
     /// Counts a report that a daemon sent.

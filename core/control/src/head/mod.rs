@@ -247,6 +247,8 @@ pub enum HeadAction {
     ToChild(LinkId, NodeSet, Command),
     /// Send to a client.
     ToClient(ClientId, ClientReply),
+    /// Send the same to several clients. It is encoded once.
+    ToClients(Vec<ClientId>, ClientReply),
     /// Append to the job's spool, and answer with [`HeadEvent::Spooled`] as soon as it may take more. Say
     /// [`HeadEvent::NotKept`] when what is not kept changes.
     Spool {

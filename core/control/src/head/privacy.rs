@@ -94,9 +94,14 @@ impl Head {
         let now = self.time.now();
         for (scope, clients, samples) in self.samples.take_finished(now) {
             self.shared_samples.keep(scope, &samples, clients.keys().copied(), now);
+            let all = |(_, user): &(&ClientId, &User)| self.viewer(user).sees_all();
+            let seeing_all: Vec<ClientId> = clients.iter().filter(all).map(|(id, _)| *id).collect();
             for (client, user) in clients {
-                self.give_samples(client, &user, samples.clone());
+                if !seeing_all.contains(&client) {
+                    self.give_samples(client, &user, samples.clone());
+                }
             }
+            self.actions.reply_to_all(seeing_all, ClientReply::Samples(samples));
         }
     }
 

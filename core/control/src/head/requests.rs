@@ -52,20 +52,10 @@ impl Head {
                 self.show_page(client, user, &query);
                 Ok(())
             }
-            ClientRequest::Cluster => {
-                let timetable = self.timetable.published().clone();
-                self.show_status(client, user, timetable)
-            }
-            ClientRequest::Overview { columns } => {
-                let timetable = self.timetable.published().of_first_nodes(columns);
-                self.show_status(client, user, timetable)
-            }
-            ClientRequest::WebTicket { .. } => {
-                Err(refusal(RefusalKind::Internal, "this head serves no browsers".to_string()))
-            }
-            ClientRequest::Usage(_) => {
-                Err(refusal(RefusalKind::Internal, "this head keeps no accounts".to_string()))
-            }
+            ClientRequest::Cluster => self.show_status(client, user, None),
+            ClientRequest::Overview { columns } => self.show_status(client, user, Some(columns)),
+            ClientRequest::WebTicket { .. } => Err(cannot("this head serves no browsers")),
+            ClientRequest::Usage(_) => Err(cannot("this head keeps no accounts")),
             ClientRequest::Shares => self.show_shares(client, user),
             ClientRequest::Sample => self.sample_all((client, user), SampleScope::Nodes),
             ClientRequest::SampleLoad { slices } => {
@@ -119,13 +109,15 @@ impl Head {
         self.actions.reply(client, ClientReply::Jobs(page));
     }
 
-    /// With the timetable, or with as much of it as is wanted.
+    /// With the timetable of all nodes, or of as many of the first ones as are wanted.
     fn show_status(
         &mut self,
         client: ClientId,
         user: &User,
-        timetable: Timetable,
+        columns: Option<u32>,
     ) -> Result<(), Refusal> {
+        let all = self.timetable.published();
+        let timetable = columns.map_or_else(|| all.clone(), |first| all.of_first_nodes(first));
         let mut status = self.status(timetable);
         self.hide_in_status(user, &mut status);
         self.actions.reply(client, ClientReply::Cluster(status));
@@ -512,6 +504,11 @@ impl Head {
         self.waiting.set_changed(self.time.now());
         Ok(())
     }
+}
+
+/// Refusal of what the driver does where it can be done: such requests do not come here then.
+fn cannot(why: &str) -> Refusal {
+    refusal(RefusalKind::Internal, why.to_string())
 }
 
 fn no_such_job(id: JobId) -> Refusal {

@@ -268,6 +268,11 @@ impl World {
                 self.send_down(link.0, nodes, command);
             }
             HeadAction::ToClient(client, reply) => self.client_hears(client, reply),
+            HeadAction::ToClients(clients, reply) => {
+                for client in clients {
+                    self.client_hears(client, reply.clone());
+                }
+            }
             HeadAction::Spool { job, rank, stream, at, data } => {
                 let spool = self.head.spools.entry(job).or_default();
                 let next = spool.positions.entry((rank, stream)).or_default();

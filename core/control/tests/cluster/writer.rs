@@ -42,6 +42,7 @@ fn needs_no_record(action: &HeadAction) -> bool {
         action,
         HeadAction::ToChild(_, _, Command::Lease { .. } | Command::Relayed { .. })
             | HeadAction::ToClient(_, ClientReply::Samples(_))
+            | HeadAction::ToClients(_, ClientReply::Samples(_))
     )
 }
 

@@ -207,6 +207,35 @@ fn an_end_concerns_its_own_nodes_however_many_jobs_wait() {
     }
 }
 
+/// Nodes are asked once, and what they say is there once, for as many as look at it at the same time. Whoever sees less has an
+/// answer of their own.
+#[test]
+fn any_number_of_clients_cost_one_sampling_and_one_answer() {
+    let show_others = kumi_control::head::ShowOthers::Nothing;
+    let mut test = Test::attached(HeadConfig { show_others, ..config(2) });
+    let mut asked = 0;
+    for client in 0..20 {
+        let user = if client == 7 { BOB } else { OWNER };
+        let request = ClientRequest::SampleLoad { slices: false };
+        let actions = test.event(HeadEvent::Client(ClientId(client), user, request));
+        asked += commands(&actions).len();
+    }
+    assert_eq!(asked, 1);
+    let nodes = (0..2).map(sample).collect();
+    let actions = test.report(Report::Samples { request: 1, nodes });
+    let answers = actions.iter().filter_map(|action| match action {
+        HeadAction::ToClients(clients, ClientReply::Samples(_)) => Some(clients.len()),
+        HeadAction::ToClient(client, ClientReply::Samples(_)) => {
+            assert_eq!(*client, ClientId(7));
+            Some(1)
+        }
+        _ => None,
+    });
+    let mut answers: Vec<usize> = answers.collect();
+    answers.sort_unstable();
+    assert_eq!(answers, [1, 19]);
+}
+
 /// Only who asks for timetables gets them: of many nodes they are most of what there is to say of a cluster.
 #[test]
 fn an_overview_has_the_timetables_that_are_wanted() {

@@ -289,6 +289,11 @@ impl World {
             HeadAction::Persist(record) => self.check_recorded(&record),
             HeadAction::ToChild(link, nodes, command) => self.send_down(link.0, nodes, command),
             HeadAction::ToClient(ClientId(attempt), reply) => self.send_reply(attempt, reply),
+            HeadAction::ToClients(attempts, reply) => {
+                for ClientId(attempt) in attempts {
+                    self.send_reply(attempt, reply.clone());
+                }
+            }
             // Ranks write nothing here, and nobody follows them.
             HeadAction::Spool { .. }
             | HeadAction::Follow { .. }

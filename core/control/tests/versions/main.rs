@@ -9,7 +9,9 @@ mod vectors;
 use std::fmt::Debug;
 
 use kumi_control::compat::{OLDEST_VERSION, Versioned, for_version};
-use kumi_control::message::{ClientReply, ClientRequest, Command, Down, Report, Up};
+use kumi_control::message::{
+    CONTROL_VERSION, ClientReply, ClientRequest, Command, Down, Report, Up,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use vectors::{Visit, visit_all};
@@ -114,6 +116,14 @@ fn kinds_of_version_15_are_all_in_its_file() {
 }
 
 const KINDS_15: [usize; 6] = [3, 3, 23, 15, 29, 25];
+
+/// A head of version 15 is asked for the whole timetable, since it knows no less.
+#[test]
+fn a_head_of_version_15_is_asked_for_all() {
+    let overview = ClientRequest::Overview { columns: 0 };
+    assert_eq!(for_version(&overview, OLDEST_VERSION).as_deref(), Some(&ClientRequest::Cluster));
+    assert_eq!(for_version(&overview, CONTROL_VERSION).as_deref(), Some(&overview));
+}
 
 /// What is new has samples too, so that the next version's file has all of it.
 #[test]

@@ -1,5 +1,8 @@
 //! Confinement of a slot's process: it gives up its rights before it opens a library.
 
+mod domain;
+mod system_calls;
+
 use std::ffi::CString;
 use std::fmt;
 use std::fs::Permissions;
@@ -18,7 +21,9 @@ use nix::unistd::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::native::{drop_capabilities, enter_pid_namespace, mount_writable, mounts_read_only};
+use crate::native::{
+    drop_capabilities, enter_pid_namespace, mount_read_only, mount_writable, mounts_read_only,
+};
 
 /// A system user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +100,17 @@ impl RunAs {
     }
 }
 
+/// How a slot's process is confined. The guide's page on security says what each level stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// A proxy of parallel routines, which runs no code of them. Programs that it starts talk to daemons.
+    Proxy,
+    /// A routine outside of a sandbox.
+    Plain,
+    /// A routine in a sandbox.
+    Sandbox,
+}
+
 /// Makes this process end when its server ends, whatever the routine does.
 ///
 /// # Errors
@@ -105,6 +121,18 @@ pub fn end_with_server() -> io::Result<()> {
 
 /// Folders that a sandboxed routine has to itself while its process lives.
 const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+/// Folders that are empty in a sandbox: sockets and pipes of services and of the user's session, terminals, and queues. What a
+/// routine needs of them is shown.
+const HIDDEN: [&str; 4] = ["/run", "/var/run", "/dev/pts", "/dev/mqueue"];
+
+/// Bytes and files of each hidden folder: for what is shown in it.
+const HIDDEN_ROOM: &str = "mode=0755,size=64k,nr_inodes=1024";
+
+/// Whether a path is a folder of its own. A link leads to a folder that is covered itself.
+fn is_folder(path: &str) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
+}
 
 /// Most files in each of these folders.
 const SCRATCH_FILES: u32 = 65_536;
@@ -155,10 +183,19 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>, room: u64) -> Result<(), St
         mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, Some(open.as_str()))
             .map_err(|errno| failed(folder, &errno))?;
     }
-    covered.show().map_err(|error| failed("what is needed below /tmp", &error))?;
+    let hidden: Vec<&str> = HIDDEN.into_iter().filter(|folder| is_folder(folder)).collect();
+    for folder in &hidden {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, Some(HIDDEN_ROOM))
+            .map_err(|errno| failed(folder, &errno))?;
+    }
+    covered.show().map_err(|error| failed("what is needed below /tmp or /run", &error))?;
     if let Some((folder, opened)) = files {
         let shown = opened.and_then(|opened| show_files(folder, &opened));
         shown.map_err(|error| failed("the files of calls", &error))?;
+    }
+    for folder in hidden {
+        mount_read_only(Path::new(folder)).map_err(|error| failed(folder, &error))?;
     }
     std::env::set_current_dir("/").map_err(|error| failed("/", &error))
 }
@@ -200,7 +237,8 @@ impl CoveredPaths {
     /// Opens those of `paths` that will be covered, by name and by resolved name. If one cannot be opened,
     /// its user reports that later.
     fn among(paths: &[PathBuf]) -> CoveredPaths {
-        let below = |path: &PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
+        let below =
+            |path: &PathBuf| SCRATCH.iter().chain(&HIDDEN).any(|folder| path.starts_with(folder));
         // A path with `..` would lead out of the folder.
         let plain = |path: &PathBuf| !path.components().any(|part| part == Component::ParentDir);
         let meant = paths.iter().filter_map(|path| std::fs::canonicalize(path).ok());
@@ -244,7 +282,7 @@ fn is_scratch(folder: &Path) -> bool {
     SCRATCH.iter().any(|scratch| folder == Path::new(scratch))
 }
 
-/// Gives up all rights that a routine does not need. Must run before any of the routine's code is opened. A
+/// Gives up all rights that are not needed at a level. Must run before any of the routine's code is opened. A
 /// sandbox shows `needed` files also inside its empty folders, and may write to `files`, the folder of the
 /// calls' files. Its temporary folders hold `room` bytes together.
 ///
@@ -252,11 +290,12 @@ fn is_scratch(folder: &Path) -> bool {
 /// An error message.
 pub fn confine(
     run_as: Option<&RunAs>,
-    sandbox: bool,
+    level: Level,
     needed: &[PathBuf],
     files: Option<&Path>,
     room: u64,
 ) -> Result<(), String> {
+    let sandbox = level == Level::Sandbox;
     if sandbox {
         enclose(needed, files, room)?;
     }
@@ -287,5 +326,15 @@ pub fn confine(
         // With capabilities it could undo all this.
         drop_capabilities().map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
     }
-    set_no_new_privs().map_err(|error| format!("privileges cannot be ruled out: {error}"))
+    set_no_new_privs().map_err(|error| format!("privileges cannot be ruled out: {error}"))?;
+    match level {
+        Level::Proxy => {}
+        Level::Plain => domain::enter()?,
+        Level::Sandbox => {
+            let scratch = SCRATCH.map(PathBuf::from).into_iter().filter(|folder| folder.is_dir());
+            let own: Vec<PathBuf> = scratch.chain(files.map(Path::to_owned)).collect();
+            domain::enter_writing_only(&own)?;
+        }
+    }
+    system_calls::filter(level)
 }

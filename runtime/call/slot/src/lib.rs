@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod confine;
+pub mod guard;
 pub mod job;
 #[allow(unsafe_code)]
 pub mod native;
@@ -27,7 +28,7 @@ use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use kumi_call_wire::{callback, layout, values};
 
-use crate::confine::{confine, end_with_server};
+use crate::confine::{Level, confine, end_with_server};
 use crate::job::JobStarter;
 use crate::native::{
     LinkedRoutine, Mailbox, Routine, Runner, flush, open_callback_channel, print_by_lines,
@@ -38,6 +39,7 @@ use crate::slot_protocol::{Order, Reply, Setup};
 
 pub use crate::native::{CallbackResult, ClientFunction, Hosted, Linked, main, run};
 pub use check::check;
+pub use guard::guard;
 pub use kumi_call_wire::layout::Slot;
 pub use kumi_call_wire::native::Arena;
 
@@ -201,8 +203,13 @@ fn set_up<'a>(
     getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(hard), hard))
         .map_err(|error| format!("the limit of open files cannot be set: {error}"))?;
+    let level = match interfaces.iter().any(|interface| interface.parallel.is_some()) {
+        _ if setup.sandbox => Level::Sandbox,
+        true => Level::Proxy,
+        false => Level::Plain,
+    };
     // The limit of a parallel routine applies to its ranks.
-    if setup.memory > 0 && interfaces.iter().all(|interface| interface.parallel.is_none()) {
+    if setup.memory > 0 && level != Level::Proxy {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
     if let Some(jobs) = jobs {
@@ -210,7 +217,7 @@ fn set_up<'a>(
     }
     let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
     let scratch = setup.scratch.as_deref();
-    confine(setup.run_as.as_ref(), setup.sandbox, &needed, scratch, setup.room)?;
+    confine(setup.run_as.as_ref(), level, &needed, scratch, setup.room)?;
     let each = interfaces.iter().zip(&setup.interfaces);
     let routines: Result<Vec<Runner<'a>>, String> =
         each.map(|(interface, json)| load(interface, json, &setup)).collect();

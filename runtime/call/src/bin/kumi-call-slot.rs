@@ -3,13 +3,18 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let checks = std::env::args_os().nth(1).is_some_and(|word| word == "--check");
+    let mut words = std::env::args_os().skip(1);
     let run = || {
         // SAFETY: the server has started this process and holds the other end. Its owner says which descriptions are those
         // of which library.
         unsafe { kumi_call_slot::run() }
     };
-    match if checks { kumi_call_slot::check() } else { run() } {
+    let ended = match words.next() {
+        Some(word) if word == "--check" => kumi_call_slot::check(),
+        Some(word) if word == "--guard" => kumi_call_slot::guard(words),
+        _ => run(),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("kumi-call-slot: {error}; it is started by `kumi call serve`");

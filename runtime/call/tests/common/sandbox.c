@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -22,16 +23,16 @@ long room(const char *path) {
     return statvfs(path, &disk) == 0 ? (long)(disk.f_blocks * disk.f_frsize >> 20) : -1;
 }
 
-/* Leaves a child in a session of its own, which has the pipe open. */
-int leave_a_child(const char *pipe) {
-    int end = open(pipe, O_WRONLY | O_CLOEXEC);
-    if (end < 0) return errno;
+/* Leaves a child in a session of its own, which holds a lock on the file. */
+int leave_a_child(const char *file) {
+    int lock = open(file, O_RDONLY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0) return errno;
     if (fork() == 0) {
         setsid();
         alarm(300);
         for (;;) pause();
     }
-    close(end);
+    close(lock);
     return 0;
 }
 

@@ -10,12 +10,15 @@ struct Defaults {
     silence: u64,
     grace: u64,
     lease: u64,
+    keep: u64,
 }
 
 /// A switch that starts again, a disk that hangs or a machine that is moved takes a minute or so: no reason to end a job.
-const HOSTS: Defaults = Defaults { silence: 10_000, grace: 60_000, lease: 300_000 };
+/// A daemon that is upgraded is back within seconds. After the grace nothing is won by waiting: the head has failed its jobs.
+const HOSTS: Defaults = Defaults { silence: 10_000, grace: 60_000, lease: 300_000, keep: 60_000 };
 /// Nobody pulls a plug between daemons of one machine. The lease is time to start a head again.
-const LOCAL: Defaults = Defaults { silence: 3_000, grace: 1_000, lease: 15_000 };
+/// Whoever ends a daemon here means its jobs, too.
+const LOCAL: Defaults = Defaults { silence: 3_000, grace: 1_000, lease: 15_000, keep: 0 };
 
 impl ClusterConfig {
     fn absence(&self) -> &'static Defaults {
@@ -42,7 +45,9 @@ impl ClusterConfig {
 
     /// How long ranks run on without their node's daemon, if they do.
     pub fn keep(&self) -> Option<Duration> {
-        self.keep_ms.filter(|&keep| keep > 0).map(Duration::from_millis)
+        let by_default = Duration::from_millis(self.absence().keep).min(self.lease());
+        let keep = self.keep_ms.map_or(by_default, Duration::from_millis);
+        (!keep.is_zero()).then_some(keep)
     }
 
     pub(super) fn check_absence(&self) -> Result<(), ConfigError> {
@@ -87,6 +92,10 @@ mod tests {
         let kept = parse(&format!("keep_ms = 15000\n{GOOD}")).unwrap();
         assert_eq!(kept.keep(), Some(std::time::Duration::from_secs(15)));
         assert_eq!(parse(GOOD).unwrap().keep(), None);
+        let of_hosts = |more: &str| parse(&format!("{more}{hosts}")).unwrap().keep();
+        assert_eq!(of_hosts(""), Some(std::time::Duration::from_secs(60)));
+        assert_eq!(of_hosts("keep_ms = 0\n"), None);
+        assert_eq!(of_hosts("lease_ms = 5000\n"), Some(std::time::Duration::from_secs(5)));
         for wrong in ["keep_ms = 999", "keep_ms = 15001"] {
             let error = parse(&format!("{wrong}\n{GOOD}")).unwrap_err().to_string();
             assert!(error.contains("neither 0 nor between"), "{error}");

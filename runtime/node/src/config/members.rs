@@ -11,7 +11,7 @@ use kumi_sched::NodeId;
 use serde::Serialize;
 
 use super::{ClusterConfig, ConfigError, NodeConfig, invalid};
-use crate::paths;
+use crate::{durable, paths};
 
 /// The line above each node in the file.
 const HEADING: &str = "[[nodes]]";
@@ -145,11 +145,11 @@ impl ClusterConfig {
                 fchown(&file, Some(before.uid()), Some(before.gid()))?;
             }
             file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
-            fs::File::open(path.parent().unwrap_or(dir))?.sync_all()
+            file.sync_all()
         };
-        write().map_err(|source| ConfigError::Io { path: path.clone(), source })
+        let replaced = durable::replace(&path, &draft, write())
+            .and_then(|()| fs::File::open(path.parent().unwrap_or(dir))?.sync_all());
+        replaced.map_err(|source| ConfigError::Io { path: path.clone(), source })
     }
 }
 
@@ -157,6 +157,27 @@ impl ClusterConfig {
 mod tests {
     use super::super::tests::{GOOD, parse};
     use super::*;
+    use crate::small_disk::{fill, on_a_small_disk};
+
+    #[test]
+    fn a_full_disk_changes_no_nodes_and_is_told() {
+        on_a_small_disk(64 << 10, |disk| {
+            let path = paths::config(disk);
+            fs::write(&path, hosts()).unwrap();
+            let config = parse(&hosts()).unwrap();
+            fill(disk);
+            let error = config.add_node(disk, node("gamma", "10.77.3.3")).unwrap_err();
+            assert_eq!(error.exit_code(), crate::exit::ExitCode::Io);
+            let says = error.to_string();
+            assert!(says.contains("No space left") && says.contains("room"), "{says}");
+            assert!(config.save(disk).is_err());
+            assert_eq!(fs::read_to_string(&path).unwrap(), hosts());
+            assert!(!path.with_extension("toml.new").exists());
+            fs::remove_file(disk.join("others")).unwrap();
+            let config = config.add_node(disk, node("gamma", "10.77.3.3")).unwrap();
+            assert_eq!(ClusterConfig::load(disk).unwrap(), config);
+        });
+    }
 
     /// A cluster in a directory, with comments.
     fn written(text: &str) -> (tempfile::TempDir, ClusterConfig) {

@@ -19,7 +19,7 @@ pub struct NodeConfig {
     /// TCP port of its daemon.
     pub port: u16,
     /// Further places where its daemon is reached, as `HOST` or `HOST:PORT`: addresses, or names that are looked up whenever
-    /// somebody connects. Links try `address` first. Ranks use that alone.
+    /// somebody connects. Links try `address` first. So do ranks, of which all of a job use one family.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
     /// Its interface to the other nodes, if the address is a link-local one of IPv6; otherwise the routes decide.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_control::compat::{OLDEST_VERSION, for_version};
+use kumi_control::compat::{OLDEST_VERSION, Versioned, for_version};
 use kumi_control::head::{ClientId, HeadEvent};
 use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
@@ -34,11 +34,19 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// Jobs that a client may follow at the same time: each takes a task and an open file.
 const MOST_FOLLOWED: usize = 64;
 
+/// What waits to be written to a client.
+#[derive(Clone, Debug)]
+enum Answer {
+    Reply(ClientReply),
+    /// The frame of a reply that several clients get, whatever version they speak.
+    Shared(Rc<[u8]>),
+}
+
 /// Outbox of a client: its replies, and the output that it follows.
 #[derive(Clone, Debug)]
 pub(super) struct ClientOutbox {
     /// Replies, which go before output that waits.
-    answers: mpsc::UnboundedSender<ClientReply>,
+    answers: mpsc::UnboundedSender<Answer>,
     /// Replies that are not written yet.
     waiting: Rc<PendingReplies>,
     /// Output from followers.
@@ -57,8 +65,8 @@ struct PendingReplies {
 }
 
 /// As how many replies one counts.
-fn weight(reply: &ClientReply) -> usize {
-    if matches!(reply, ClientReply::Deadlock { .. }) { REPORT_WEIGHT } else { 1 }
+fn weight(answer: &Answer) -> usize {
+    if matches!(answer, Answer::Reply(ClientReply::Deadlock { .. })) { REPORT_WEIGHT } else { 1 }
 }
 
 impl PendingReplies {
@@ -86,14 +94,18 @@ impl PendingReplies {
 }
 
 impl ClientOutbox {
-    fn new(answers: mpsc::UnboundedSender<ClientReply>, output: mpsc::Sender<ClientReply>) -> Self {
+    fn new(answers: mpsc::UnboundedSender<Answer>, output: mpsc::Sender<ClientReply>) -> Self {
         let (waiting, followers) = Default::default();
         Self { answers, waiting, output, followers }
     }
 
     /// Queues a reply. Returns whether the client is still there, and reads.
     fn answer(&self, reply: ClientReply) -> bool {
-        self.waiting.add(weight(&reply)) && self.answers.send(reply).is_ok()
+        self.queue(Answer::Reply(reply))
+    }
+
+    fn queue(&self, answer: Answer) -> bool {
+        self.waiting.add(weight(&answer)) && self.answers.send(answer).is_ok()
     }
 
     /// The sender for one more follower, and the token that it holds meanwhile.
@@ -148,9 +160,25 @@ impl Clients {
         self.send(client, reply);
     }
 
+    /// Queues the same reply for several clients, and encodes it once.
+    pub(super) fn reply_to_all(&self, clients: &[ClientId], reply: ClientReply) {
+        let answer = match frame::encode(&reply, LINK_LIMIT) {
+            Ok(frame) if reply.since() <= OLDEST_VERSION => Answer::Shared(frame.into()),
+            // Each gets it in its version. What is too long ends their connections, as it would that of one client.
+            _ => Answer::Reply(reply),
+        };
+        for &client in clients {
+            self.queue(client, answer.clone());
+        }
+    }
+
     fn send(&self, client: ClientId, reply: ClientReply) {
+        self.queue(client, Answer::Reply(reply));
+    }
+
+    fn queue(&self, client: ClientId, answer: Answer) {
         if let Some(outbox) = self.outboxes.get(&client)
-            && !outbox.answer(reply)
+            && !outbox.queue(answer)
         {
             tracing::debug!(client = client.0, "a client is gone");
         }
@@ -201,29 +229,37 @@ pub(super) async fn serve(listener: UnixListener, shared: Shared) {
 /// the head has agreed on one with it, that is the oldest.
 async fn write_replies(
     stream: &mut (impl AsyncWrite + Unpin),
-    answers: &mut mpsc::UnboundedReceiver<ClientReply>,
+    answers: &mut mpsc::UnboundedReceiver<Answer>,
     output: &mut mpsc::Receiver<ClientReply>,
     waiting: &PendingReplies,
 ) -> Result<(), FrameError> {
     let mut speaks = OLDEST_VERSION;
     loop {
-        let (reply, answer) = tokio::select! {
+        let (answer, counts) = tokio::select! {
             biased;
-            Some(reply) = answers.recv() => (reply, true),
-            Some(reply) = output.recv() => (reply, false),
+            Some(answer) = answers.recv() => (answer, true),
+            Some(reply) = output.recv() => (Answer::Reply(reply), false),
             else => return Ok(()),
         };
-        if let ClientReply::Welcome { version } = reply {
-            speaks = version;
-        }
-        match for_version(&reply, speaks) {
-            Some(told) => frame::write(stream, &*told, LINK_LIMIT).await?,
-            None => {
-                tracing::debug!(speaks, "a reply is not sent to a client of an earlier version")
+        match &answer {
+            Answer::Reply(reply) => {
+                if let ClientReply::Welcome { version } = reply {
+                    speaks = *version;
+                }
+                match for_version(reply, speaks) {
+                    Some(told) => frame::write(stream, &*told, LINK_LIMIT).await?,
+                    None => {
+                        tracing::debug!(speaks, "a client of an earlier version misses a reply");
+                    }
+                }
+            }
+            Answer::Shared(frame) => {
+                stream.write_all(frame).await?;
+                stream.flush().await?;
             }
         }
-        if answer {
-            waiting.written(weight(&reply));
+        if counts {
+            waiting.written(weight(&answer));
         }
     }
 }
@@ -383,6 +419,37 @@ mod tests {
         assert_eq!(outbox.follower().unwrap_err().kind, RefusalKind::NoResources);
         drop(followers);
         assert!(outbox.follower().is_ok());
+    }
+
+    /// However many clients get it.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_reply_for_several_clients_is_encoded_once() {
+        let mut clients = Clients::new(Rc::default());
+        let (output, mut pieces) = mpsc::channel(WINDOW);
+        let mut queues = Vec::new();
+        for number in 1..4 {
+            let (answers, queue) = mpsc::unbounded_channel();
+            clients.connected(ClientId(number), ClientOutbox::new(answers, output.clone()));
+            queues.push(queue);
+        }
+        clients.reply_to_all(&[ClientId(1), ClientId(2)], ClientReply::Note("all".to_owned()));
+        let frames: Vec<Rc<[u8]>> = queues
+            .iter_mut()
+            .filter_map(|queue| match queue.try_recv() {
+                Ok(Answer::Shared(frame)) => Some(frame),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(frames.len(), 2);
+        assert!(Rc::ptr_eq(&frames[0], &frames[1]));
+        // It is written as the reply that it is.
+        clients.reply_to_all(&[ClientId(3)], ClientReply::Note("all".to_owned()));
+        drop((clients, output));
+        let mut written = Vec::new();
+        let waiting = PendingReplies::default();
+        write_replies(&mut written, &mut queues[2], &mut pieces, &waiting).await.unwrap();
+        let reply: ClientReply = frame::decode(&written[4..]).unwrap();
+        assert_eq!(reply, ClientReply::Note("all".to_owned()));
     }
 
     #[tokio::test(flavor = "current_thread")]

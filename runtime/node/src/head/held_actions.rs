@@ -31,7 +31,7 @@ fn bytes_of(action: &HeadAction) -> usize {
         HeadAction::Spool { data, .. } => data.len(),
         HeadAction::ToChild(_, _, command) => bytes_of_command(command),
         HeadAction::Persist(record) => length_of(&record.spec),
-        HeadAction::ToClient(_, reply) => length_of(reply),
+        HeadAction::ToClient(_, reply) | HeadAction::ToClients(_, reply) => length_of(reply),
         HeadAction::MarkRestart { reason, .. } => reason.len(),
         HeadAction::EndSpool { outcome, .. } => length_of(outcome),
         HeadAction::KeepDrains { drains, .. } => length_of(drains),
@@ -81,7 +81,7 @@ pub(super) fn needs_no_record(action: &HeadAction) -> bool {
     match action {
         // Who sent what is relayed asks again, and may send any number meanwhile.
         HeadAction::ToChild(_, _, Command::Lease { .. } | Command::Relayed { .. }) => true,
-        HeadAction::ToClient(_, reply) => matches!(
+        HeadAction::ToClient(_, reply) | HeadAction::ToClients(_, reply) => matches!(
             reply,
             ClientReply::Welcome { .. }
                 | ClientReply::Jobs(_)

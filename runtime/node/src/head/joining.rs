@@ -318,6 +318,7 @@ async fn tell(stream: &mut AcceptedStream, answer: &JoinAnswer) -> Result<(), Li
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_disk::{fill, on_a_small_disk};
 
     const DAY: u64 = 86_400_000;
 
@@ -413,6 +414,28 @@ mod tests {
         assert_eq!(refused.kind, RefusalKind::NotFound);
         fs::rename(&aside, &authority).unwrap();
         assert!(joining.certify(&config, &hello).is_ok());
+    }
+
+    #[test]
+    fn a_full_disk_makes_no_token_and_uses_none() {
+        on_a_small_disk(1 << 20, |disk| {
+            let machine = tempfile::tempdir().unwrap();
+            let config = cluster(disk);
+            let joining = Joining::open(disk).unwrap();
+            let token = issued(&joining, &config);
+            let key = tls::JoiningKey::of(machine.path()).unwrap();
+            let hello = hello(&key, token.secret);
+            let before = fs::read_to_string(paths::tokens(disk)).unwrap();
+            fill(disk);
+            let reply = joining.issue(&config, NodeId(1), DAY);
+            let ClientReply::Refused(refused) = reply else { panic!("{reply:?}") };
+            let says = ["no token is made", "No space left", "make room"];
+            assert!(says.iter().all(|text| refused.message.contains(text)), "{}", refused.message);
+            assert!(matches!(joining.certify(&config, &hello), Err(JoinRefusal::Failed(_))));
+            assert_eq!(fs::read_to_string(paths::tokens(disk)).unwrap(), before);
+            fs::remove_file(disk.join("others")).unwrap();
+            assert!(joining.certify(&config, &hello).is_ok(), "it still counts");
+        });
     }
 
     #[test]

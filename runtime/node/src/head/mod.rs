@@ -493,6 +493,7 @@ impl HeadDaemon {
             HeadAction::ToClient(MONITOR, ClientReply::Samples(samples)) => {
                 self.monitor.answered(&samples, &self.head.borrow());
             }
+            HeadAction::ToClients(clients, reply) => return self.reply_to_all(clients, reply),
             HeadAction::ToClient(client, reply) => {
                 let reply = self.documents.answer(client, reply);
                 if let Some(reply) = self.web.reply(client, reply) {
@@ -527,6 +528,17 @@ impl HeadDaemon {
             HeadAction::Shutdown => self.done = true,
         }
         Vec::new()
+    }
+
+    /// The monitor and browsers have no connection: what they get is not encoded.
+    fn reply_to_all(&mut self, clients: Vec<ClientId>, reply: ClientReply) -> Vec<HeadEvent> {
+        let inside = |client: &ClientId| *client == MONITOR || self.web.waits(*client);
+        let (inside, connected): (Vec<ClientId>, Vec<ClientId>) =
+            clients.into_iter().partition(inside);
+        let tell = |client| self.act(HeadAction::ToClient(client, reply.clone()));
+        let events = inside.into_iter().flat_map(tell).collect();
+        self.clients.reply_to_all(&connected, reply);
+        events
     }
 }
 

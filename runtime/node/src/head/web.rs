@@ -102,6 +102,11 @@ impl WebService {
         }
     }
 
+    /// Whether this client is a browser that waits.
+    pub(super) fn waits(&self, client: ClientId) -> bool {
+        self.waiting.contains_key(&client)
+    }
+
     /// Hands a reply to the browser that waits for it. Returns the reply if that is no browser's.
     pub(super) fn reply(&mut self, client: ClientId, reply: ClientReply) -> Option<ClientReply> {
         match self.waiting.remove(&client) {

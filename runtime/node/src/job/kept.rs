@@ -1,6 +1,5 @@
 //! Jobs whose processes are children of a keeper: how they are started, and what their ranks write and read.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -19,10 +18,11 @@ use tokio::sync::mpsc;
 
 use super::group_changes::elsewhere;
 use super::launch::{
-    JobResources, RankEnds, RankProcess, RankStreams, ShimProcesses, resources, terminal_of,
+    JobResources, RankEnds, RankProcess, RankStreams, Shared, ShimProcesses, resources, terminal_of,
 };
 use super::process::Process;
 use super::run::{JobTask, TaskEvent};
+use super::starting::{STEP, StartProgress};
 use super::streams::{CHUNK, Input};
 use super::terminal::Terminal;
 use super::{JobEvent, NodeServices};
@@ -33,9 +33,6 @@ use crate::keep::{
 
 /// The group of version 2 for the keepers of a node's jobs.
 const HOME: &str = "keepers";
-
-/// What the shims of a job inherit together, the spec's file first; nothing to read; the folder of their control group.
-type Shared<'a> = (&'a [BorrowedFd<'a>; 3], BorrowedFd<'a>, Option<&'a File>);
 
 /// The group of the node's keepers, made if need be.
 async fn home(services: &NodeServices) -> io::Result<Option<std::path::PathBuf>> {
@@ -109,9 +106,9 @@ impl JobResources {
         keep: &KeepSetting,
         job: (&JobSpec, &NodeRanks),
         shared: Shared<'_>,
-        (go, status): (pipe::Sender, pipe::Receiver),
+        (go, status, progress): (pipe::Sender, pipe::Receiver, StartProgress),
     ) -> Result<ShimProcesses, Refusal> {
-        let kept = self.spawn_by_keeper(services, keep, job, shared, &status).await;
+        let kept = self.spawn_by_keeper(services, keep, job, shared, (&status, progress)).await;
         let (ranks, kept) = kept.map_err(|error| resources("the ranks' processes", &error))?;
         Ok(ShimProcesses { ranks, go, status, server: None, kept: Some(kept) })
     }
@@ -122,7 +119,7 @@ impl JobResources {
         keep: &KeepSetting,
         (spec, part): (&JobSpec, &NodeRanks),
         (shims, null, folder): Shared<'_>,
-        status: &pipe::Receiver,
+        (status, progress): (&pipe::Receiver, StartProgress),
     ) -> io::Result<(Vec<RankProcess>, Rc<KeptJob>)> {
         let mut terminal =
             terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user)).transpose()?;
@@ -161,6 +158,9 @@ impl JobResources {
             folder: &keep.folder,
             job: spec.job,
             patience: keep.patience,
+            starter: &services.starter,
+            step: STEP,
+            progress,
             group: folder.map(AsFd::as_fd).zip(group.as_deref()),
             home,
             commands,

@@ -28,6 +28,7 @@ use super::mpi::{MpiLaunch, ServerProcess};
 use super::process::{self, Process};
 use super::processors::RankProcessors;
 use super::shim::ShimSpec;
+use super::starting::StartProgress;
 use super::terminal::Terminal;
 use super::traces::JobTraces;
 use super::{NodeServices, limits};
@@ -79,6 +80,9 @@ pub(super) enum RankStreams {
     /// All of them are one terminal.
     Terminal(Terminal),
 }
+
+/// What the shims of a job inherit together, the spec's file first; nothing to read; the folder of their control group.
+pub(super) type Shared<'a> = (&'a [BorrowedFd<'a>; 3], BorrowedFd<'a>, Option<&'a File>);
 
 /// The rank's ends of its pipes: input, if it has some, output and errors. None of a terminal, which has them itself.
 pub(super) type RankEnds = Option<(Option<OwnedFd>, [OwnedFd; 2])>;
@@ -150,10 +154,12 @@ impl JobResources {
         let traces = JobTraces::make(&spec.request, part)?;
         let mpi = MpiLaunch::make(services, spec, part)?;
         let (mut sockets, mut doorbells, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
+        let (address, max_datagram) = services.way_of_ranks(&spec.layout);
         for _ in local_ranks {
-            let (socket, port) = kumi_net::launch::bind_socket(services.address)
-                .map_err(|error| resources("a rank's socket", &error))?;
-            addresses.push(RankAddress { ip: services.address.ip(), port });
+            let (socket, port) = kumi_net::launch::bind_socket(address).map_err(|error| {
+                resources(&format!("a rank's socket at {}", address.ip()), &error)
+            })?;
+            addresses.push(RankAddress { ip: address.ip(), port });
             sockets.push(socket);
             let bell = kumi_net::launch::doorbell();
             doorbells.push(bell.map_err(|error| resources("a rank's doorbell", &error))?);
@@ -168,7 +174,7 @@ impl JobResources {
             Some(node) => Some(groups(node, group_name(spec.job), limits).await?),
             None => None,
         };
-        let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
+        let prepared = PreparedRanks { addresses, max_datagram };
         Ok(Self {
             control,
             processors,
@@ -235,14 +241,13 @@ impl JobResources {
         Some([services.page.as_ref()?.as_fd(), self.page.as_ref()?.as_fd()])
     }
 
-    /// Starts the shims. On failure those that were started are killed; the group stays. Between them the
-    /// daemon's other tasks have their turn: hundreds of processes take seconds, and its links must not fall silent.
+    /// Starts the shims. On failure those that were started are killed; the group stays.
     async fn spawn(
         &self,
         services: &NodeServices,
         spec: &JobSpec,
         part: &NodeRanks,
-        program: std::path::PathBuf,
+        (program, progress): (std::path::PathBuf, StartProgress),
     ) -> Result<ShimProcesses, Refusal> {
         let failed = |error: io::Error| resources("the ranks' processes", &error);
         let (go, go_end) = pipe::pipe().map_err(failed)?;
@@ -276,7 +281,8 @@ impl JobResources {
         let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
         if let Some(keep) = self.keeping(services) {
             let shared = (&shared, null.as_fd(), folder.as_ref());
-            return self.spawn_kept(services, keep, (spec, part), shared, (go, status)).await;
+            let pipes = (go, status, progress);
+            return self.spawn_kept(services, keep, (spec, part), shared, pipes).await;
         }
         let server = self.start_server(
             services,
@@ -284,9 +290,9 @@ impl JobResources {
             &shared,
             (null.as_fd(), folder.as_ref()),
         );
-        let mut server = server.map_err(failed)?;
-        let ranks =
-            self.spawn_ranks(services, (spec, part), &shared, (null.as_fd(), folder.as_ref()));
+        let mut server = server.await.map_err(failed)?;
+        let shared = (&shared, null.as_fd(), folder.as_ref());
+        let ranks = self.spawn_ranks(services, (spec, part), shared, &progress);
         match ranks.await {
             Ok(ranks) => Ok(ShimProcesses { ranks, go, status, server, kept: None }),
             Err(error) => {
@@ -309,8 +315,8 @@ impl JobResources {
         &self,
         services: &NodeServices,
         (spec, part): (&JobSpec, &NodeRanks),
-        shared: &[BorrowedFd<'_>; 3],
-        (null, group): (BorrowedFd<'_>, Option<&File>),
+        shared: Shared<'_>,
+        progress: &StartProgress,
     ) -> io::Result<Vec<RankProcess>> {
         let mut terminal =
             terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user)).transpose()?;
@@ -318,10 +324,10 @@ impl JobResources {
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
             let streams = (input, terminal.take());
-            match self.spawn_one(services, local, streams, shared, null, group) {
+            match self.spawn_one(services, local, streams, shared).await {
                 Ok(rank) => {
                     ranks.push(rank);
-                    tokio::task::yield_now().await;
+                    progress.step();
                 }
                 Err(error) => {
                     for rank in &mut ranks {
@@ -336,15 +342,15 @@ impl JobResources {
     }
 
     /// Starts the server of an MPI program.
-    fn start_server(
+    async fn start_server(
         &self,
         services: &NodeServices,
         shim: (kumi_sched::JobId, &ShimSpec),
         shared: &[BorrowedFd<'_>; 3],
         (null, group): (BorrowedFd<'_>, Option<&File>),
     ) -> io::Result<Option<ServerProcess>> {
-        let begin = |mpi: &MpiLaunch| mpi.start_server(services, shim, (shared[2], null), group);
-        self.mpi.as_ref().map(begin).transpose()
+        let Some(mpi) = &self.mpi else { return Ok(None) };
+        mpi.start_server(services, shim, (shared[2], null), group).await.map(Some)
     }
 
     /// Settings of an MPI program.
@@ -360,27 +366,24 @@ impl JobResources {
     }
 
     /// Starts one shim. `shared` are descriptors that all ranks inherit, the spec's first.
-    fn spawn_one(
+    async fn spawn_one(
         &self,
         services: &NodeServices,
         local: usize,
         (input, terminal): (bool, Option<Terminal>),
-        shared: &[BorrowedFd<'_>; 3],
-        null: BorrowedFd<'_>,
-        group: Option<&File>,
+        (shared, null, group): Shared<'_>,
     ) -> io::Result<RankProcess> {
         let (streams, ends) = RankStreams::make(input, terminal)?;
         let inherited = self.inherited_by(services, local, shared);
-        let given = streams.given(&ends, null);
-        let start = process::SpawnRequest {
-            executable: &services.executable,
+        let request = process::SpawnRequest {
+            executable: services.executable.clone(),
             arguments: Self::shim_arguments(shared, local),
-            streams: given,
-            inherited: &inherited,
+            streams: streams.given(&ends, null).map(|file| file.as_raw_fd()),
+            inherited: inherited.iter().map(AsRawFd::as_raw_fd).collect(),
             session: matches!(streams, RankStreams::Terminal(_)),
-            group,
+            group: group.map(AsRawFd::as_raw_fd),
         };
-        let process = start.start()?;
+        let process = services.starter.start(request).await?;
         Ok(RankProcess { process, streams })
     }
 
@@ -414,16 +417,17 @@ impl JobResources {
     }
 }
 
-/// Makes what a job needs here and starts its ranks as shims, when it is its turn.
+/// Makes what a job needs here and starts its ranks as shims.
 pub(super) async fn launch(
     services: &NodeServices,
     spec: &JobSpec,
     part: &NodeRanks,
     program: std::path::PathBuf,
+    progress: StartProgress,
 ) -> Result<(JobResources, ShimProcesses), Refusal> {
-    let _turn = services.group_changes.turn().await;
     let resources = JobResources::make(services, spec, part).await?;
-    let shims = resources.spawn(services, spec, part, program).await;
+    progress.step();
+    let shims = resources.spawn(services, spec, part, (program, progress)).await;
     let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
     Ok((resources, shims))
 }
@@ -464,7 +468,9 @@ fn rank_wires(
     addresses: &[RankAddress],
 ) -> Vec<Option<RankWire>> {
     let alone = part.count == spec.request.ranks;
-    let xdp = services.xdp.as_ref().filter(|_| !alone);
+    // AF_XDP steers what comes to the first address.
+    let is_first = addresses.iter().all(|address| address.ip == services.address.ip());
+    let xdp = services.xdp.as_ref().filter(|_| !alone && is_first);
     let hops = xdp.map(|xdp| hops_of(xdp, spec.request.ranks));
     let make = |(local, address): (u32, &RankAddress)| {
         let rank = part.first.saturating_add(local);

@@ -20,8 +20,11 @@ mod mpi_task;
 mod orphans;
 mod process;
 pub mod processors;
+pub mod rank_address;
 mod rank_looks;
 mod run;
+mod starter;
+mod starting;
 mod streams;
 mod terminal;
 pub mod traces;
@@ -61,10 +64,13 @@ use mpi::MpiHost;
 use processors::NumaPlaces;
 use program::Programs;
 pub use program_cache::CacheLimits;
+use rank_address::RankAddresses;
 pub use rank_looks::RankLooks;
 use traces::{JobTraces, KeptTraces};
 
 pub(crate) use process::{Process, SpawnRequest};
+pub use starter::Starter;
+pub(crate) use starting::StartProgress;
 
 pub use orphans::{ProcessTable, kill_descendants};
 
@@ -199,10 +205,11 @@ pub struct NodeServices {
     pub node: NodeId,
     /// What MPI programs have of the node beside that.
     pub mpi: MpiHost,
-    /// Where ranks' sockets bind: a free port of this address, with its interface where it needs one.
+    /// Where ranks' sockets bind unless [`NodeServices::rank_addresses`] has another address: a free port of this one, with
+    /// its interface where it needs one.
     pub address: SocketAddr,
-    /// Largest UDP payload that the node's interface takes unfragmented, in bytes.
-    pub max_datagram: u16,
+    /// The addresses of the nodes of a job.
+    pub rank_addresses: RankAddresses,
     /// AF_XDP for ranks, if the node has it.
     pub xdp: Option<Rc<NodeXdp>>,
     /// Processors of ranks.
@@ -213,6 +220,8 @@ pub struct NodeServices {
     pub groups: Option<NodeGroups>,
     /// Whose turn it is to start or remove processes.
     pub group_changes: GroupChanges,
+    /// The thread that starts processes.
+    pub starter: Starter,
     /// The node's devices.
     pub devices: Rc<RefCell<DeviceLedger>>,
     /// Defaults of jobs.

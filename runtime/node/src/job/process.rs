@@ -1,16 +1,13 @@
 //! Spawning of rank processes, in their control group from the start where the kernel can do that.
 
 use std::ffi::{CStr, CString};
-use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::PathBuf;
 
 use kumi_control::message::RankStatus;
-use kumi_net::spawn::{ProcessSpec, SpawnedProcess, spawn};
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use kumi_net::spawn::{ProcessSpec, SpawnedProcess, give, spawn};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -23,16 +20,17 @@ use crate::keep::KeptProcess;
 use crate::keep::link::Reaper;
 use crate::process_table::process_stat;
 
-/// Request to spawn a process.
-pub(crate) struct SpawnRequest<'a> {
-    pub(crate) executable: &'a Path,
+/// Request to spawn a process. Its descriptors are numbers, since another thread starts it. Who asks keeps them open until then.
+#[derive(Debug)]
+pub(crate) struct SpawnRequest {
+    pub(crate) executable: PathBuf,
     pub(crate) arguments: Vec<String>,
-    pub(crate) streams: [BorrowedFd<'a>; 3],
-    pub(crate) inherited: &'a [BorrowedFd<'a>],
+    pub(crate) streams: [RawFd; 3],
+    pub(crate) inherited: Vec<RawFd>,
     /// It is to lead a session of its own. Where a process cannot be born in its control group, it has to see to that.
     pub(crate) session: bool,
     /// Folder of the control group.
-    pub(crate) group: Option<&'a File>,
+    pub(crate) group: Option<RawFd>,
 }
 
 /// A process that was started and is not waited for yet.
@@ -44,21 +42,37 @@ pub(crate) enum Process {
     Kept(KeptProcess),
 }
 
-impl SpawnRequest<'_> {
-    /// Starts it, leading a process group of its own, or a session.
-    pub(crate) fn start(&self) -> io::Result<Process> {
+/// A child of this process, as the thread that started it hands it on.
+#[derive(Debug)]
+pub(crate) enum OwnProcess {
+    SpawnedProcess(SpawnedProcess),
+    Child(Child),
+}
+
+impl From<OwnProcess> for Process {
+    fn from(own: OwnProcess) -> Self {
+        match own {
+            OwnProcess::SpawnedProcess(born) => Self::SpawnedProcess(born),
+            OwnProcess::Child(child) => Self::Child(child),
+        }
+    }
+}
+
+impl SpawnRequest {
+    /// Starts it, leading a process group of its own, or a session. To be called where there is an event loop, and on a thread
+    /// that lives as long as the process may: ranks end with the thread that started them.
+    pub(crate) fn start(&self) -> io::Result<OwnProcess> {
         if let Some(group) = self.group {
             match self.bear(group) {
-                Ok(born) => return Ok(Process::SpawnedProcess(born)),
+                Ok(born) => return Ok(OwnProcess::SpawnedProcess(born)),
                 // Older kernels and some containers cannot; the shim then joins the group itself.
                 Err(error) => tracing::debug!(%error, "no process is born in its control group"),
             }
         }
-        self.spawn().map(Process::Child)
+        self.spawn().map(OwnProcess::Child)
     }
 
-    fn bear(&self, group: &File) -> io::Result<SpawnedProcess> {
-        use std::os::fd::AsFd;
+    fn bear(&self, group: RawFd) -> io::Result<SpawnedProcess> {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
         let program = text(self.executable.as_os_str().as_bytes())?;
         let words = self.arguments.iter().map(|word| text(word.as_bytes()));
@@ -69,25 +83,22 @@ impl SpawnRequest<'_> {
             program: &program,
             arguments: &arguments,
             streams: self.streams,
-            inherited: self.inherited,
+            inherited: &self.inherited,
             session: self.session,
-            group: group.as_fd(),
+            group,
         })
     }
 
     fn spawn(&self) -> io::Result<Child> {
-        let owned = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(Stdio::from);
-        let [stdin, stdout, stderr] = self.streams;
-        let mut command = Command::new(self.executable);
+        let mut command = std::process::Command::new(&self.executable);
         command.args(&self.arguments).env_clear();
+        give(&mut command, self.streams, self.inherited.clone());
+        let mut command = Command::from(command);
         if !self.session {
             // Who leads a group cannot begin a session.
             command.process_group(0);
         }
-        command.stdin(owned(stdin)?).stdout(owned(stdout)?).stderr(owned(stderr)?);
-        let inherit = InheritedDescriptors::new(self.inherited)?;
-        let child = command.spawn();
-        inherit.end().and(child)
+        command.spawn()
     }
 }
 
@@ -178,43 +189,11 @@ fn rank_status(status: std::process::ExitStatus) -> RankStatus {
     }
 }
 
-/// Lets children inherit descriptors, under the numbers they have here, while it lives. Children
-/// are started by one thread only, so no other can inherit them by accident.
-struct InheritedDescriptors<'fd>(Vec<BorrowedFd<'fd>>);
-
-fn set_inherited(fd: BorrowedFd<'_>, inherited: bool) -> io::Result<()> {
-    let flags = if inherited { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
-    fcntl(fd, FcntlArg::F_SETFD(flags))?;
-    Ok(())
-}
-
-impl<'fd> InheritedDescriptors<'fd> {
-    fn new(fds: &[BorrowedFd<'fd>]) -> io::Result<Self> {
-        let inherit = Self(fds.to_vec());
-        for &fd in fds {
-            set_inherited(fd, true)?;
-        }
-        Ok(inherit)
-    }
-
-    fn end(mut self) -> io::Result<()> {
-        std::mem::take(&mut self.0).into_iter().try_for_each(|fd| set_inherited(fd, false))
-    }
-}
-
-impl Drop for InheritedDescriptors<'_> {
-    fn drop(&mut self) {
-        for &fd in &self.0 {
-            // On the way out of an error; the descriptors are about to be closed.
-            let _ = set_inherited(fd, false);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
@@ -240,18 +219,19 @@ mod tests {
         ] {
             for folder in [None, folder.as_ref()] {
                 let start = SpawnRequest {
-                    executable: Path::new("/bin/sh"),
+                    executable: PathBuf::from("/bin/sh"),
                     arguments: vec![
                         "-c".to_owned(),
                         format!("PATH=/usr/bin:/bin; {script}"),
                         "x".to_owned(),
                     ],
-                    streams: [null.as_fd(); 3],
-                    inherited: &[],
+                    streams: [null.as_raw_fd(); 3],
+                    inherited: Vec::new(),
                     session: false,
-                    group: folder,
+                    group: folder.map(AsRawFd::as_raw_fd),
                 };
-                assert_eq!(start.start().unwrap().wait().await.unwrap(), wanted, "{script}");
+                let started = Process::from(start.start().unwrap());
+                assert_eq!(started.wait().await.unwrap(), wanted, "{script}");
             }
         }
         if let Ok(groups) = groups {

@@ -23,12 +23,13 @@ use tokio::time::MissedTickBehavior;
 use super::cleanup::kill_groups;
 use super::devices::JobDevices;
 use super::hooks::JobHooks;
-use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses, launch};
+use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses};
 use super::limits::not_enforced;
 use super::memory_kills::{self, LOOK, MemoryKills};
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::mpi_task::MpiTask;
 use super::shim::{SERVER, ShimReport, read_reports};
+use super::starting::start;
 use super::streams::{Input, pump};
 use super::terminal::Terminal;
 use super::unkillable::KillWatch;
@@ -112,7 +113,7 @@ impl JobTask {
         part: &NodeRanks,
         program: std::path::PathBuf,
     ) -> Result<Self, Refusal> {
-        let (resources, shims) = launch(services, spec, part, program).await?;
+        let (resources, shims) = start(services, spec, part, program).await?;
         let JobResources { control, devices, segment, page, traces, prepared, wires, mpi, .. } =
             resources;
         let ShimProcesses { ranks, go, status, server, kept } = shims;

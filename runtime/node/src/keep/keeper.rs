@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use kumi_control::message::RankStatus;
@@ -104,7 +104,7 @@ fn spawn(
     folder: Option<&File>,
 ) -> io::Result<Process> {
     let find = |number: &RawFd| {
-        let found = inherited.get(number).map(AsFd::as_fd);
+        let found = inherited.get(number).map(AsRawFd::as_raw_fd);
         found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no file {number}")))
     };
     let mut arguments = command.arguments.clone();
@@ -112,14 +112,14 @@ fn spawn(
     let [input, output, errors] = &command.streams;
     let files = command.inherited.iter().map(find).collect::<io::Result<Vec<_>>>()?;
     let request = SpawnRequest {
-        executable: &order.executable,
+        executable: order.executable.clone(),
         arguments,
         streams: [find(input)?, find(output)?, find(errors)?],
-        inherited: &files,
+        inherited: files,
         session: command.session,
-        group: folder,
+        group: folder.map(AsRawFd::as_raw_fd),
     };
-    request.start()
+    request.start().map(Process::from)
 }
 
 impl Keeper {
@@ -141,12 +141,14 @@ impl Keeper {
         let folder = order.folder.map(|number| take(&mut inherited, number)).transpose()?;
         let folder = folder.map(File::from);
         let mut children: Vec<Child> = Vec::new();
-        for command in &order.commands {
+        for (index, command) in (0..).zip(&order.commands) {
             match spawn(&order, command, &inherited, folder.as_ref()) {
                 Ok(process) => {
                     let pid = process.pid().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0);
                     let child = Child { pid, _process: process, status: None, reaped: false };
                     children.push(child);
+                    // One by one: the daemon sees that it goes on.
+                    channel.send(&FromKeeper::Started { index, pid }, None).await?;
                 }
                 Err(error) => {
                     // The daemon kills what was started, by its group or here.
@@ -162,9 +164,6 @@ impl Keeper {
         let mut held = BTreeMap::new();
         for &(what, number) in &order.held {
             held.insert(what, take(&mut inherited, number)?);
-        }
-        for (index, child) in (0..).zip(&children) {
-            channel.send(&FromKeeper::Started { index, pid: child.pid }, None).await?;
         }
         // The ends of the ranks are theirs alone from now on.
         drop(inherited);

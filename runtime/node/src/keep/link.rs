@@ -19,7 +19,7 @@ use rustix::net::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::message::{Channel, FromKeeper, Held, KeepOrder, KeptCommand, ToKeeper, VERSION};
-use crate::job::{Process, SpawnRequest};
+use crate::job::{Process, SpawnRequest, StartProgress, Starter};
 
 /// How long a keeper that is found may take to say what it has.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -107,6 +107,12 @@ pub(crate) struct KeepRequest<'a> {
     pub(crate) job: JobId,
     /// How long it waits for a daemon.
     pub(crate) patience: Duration,
+    /// Who starts it.
+    pub(crate) starter: &'a Starter,
+    /// How long it may take to start one process.
+    pub(crate) step: Duration,
+    /// Where each process counts that has started.
+    pub(crate) progress: StartProgress,
     /// The job's control group: its folder and where that is.
     pub(crate) group: Option<(BorrowedFd<'a>, &'a Path)>,
     /// The keeper's own.
@@ -128,6 +134,11 @@ fn through(folder: &File, name: &str) -> io::Result<SocketAddrUnix> {
 fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+fn stands_still(step: Duration) -> io::Error {
+    let text = format!("its keeper has started nothing for {} s", step.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
 impl KeepRequest<'_> {
@@ -189,28 +200,28 @@ impl KeepRequest<'_> {
         let null = File::open("/dev/null")?;
         let errors = io::stderr();
         let request = SpawnRequest {
-            executable: self.executable,
+            executable: self.executable.to_owned(),
             arguments: vec![
                 "keep".to_owned(),
                 "--cluster-dir".to_owned(),
                 self.cluster.to_string_lossy().into_owned(),
                 file.as_raw_fd().to_string(),
             ],
-            streams: [null.as_fd(), null.as_fd(), errors.as_fd()],
-            inherited: &inherited,
+            streams: [null.as_raw_fd(), null.as_raw_fd(), errors.as_raw_fd()],
+            inherited: inherited.iter().map(AsRawFd::as_raw_fd).collect(),
             session: false,
             group: None,
         };
-        let process = request.start()?;
+        let mut process = self.starter.start(request).await?;
         drop(other);
+        self.progress.step();
         let mut link = Joined::new(Channel::new(own)?, process.pid().unwrap_or(0), grouped);
-        while link.processes.len() < count {
-            match link.channel.receive().await? {
-                Some((FromKeeper::Started { index, pid }, _)) => link.has(index, pid),
-                Some((FromKeeper::Failed(reason), _)) => return Err(io::Error::other(reason)),
-                Some(_) => return Err(io::ErrorKind::InvalidData.into()),
-                None => return Err(io::Error::other("its keeper ended; see the node's log")),
-            }
+        let started = link.await_processes(count, self.step, &self.progress).await;
+        if let Err(error) = started {
+            // One that hangs takes what it has started with it. One that has failed is about to end.
+            process.kill();
+            tokio::task::spawn_local(process.wait());
+            return Err(error);
         }
         Ok(link.attend(Some(process)))
     }
@@ -239,6 +250,26 @@ impl Joined {
         self.waiting.insert(index, ended.0);
         let keeper = Rc::clone(&self.link);
         self.processes.push(KeptProcess { pid, index, grouped, ended: ended.1, keeper });
+    }
+
+    /// Hears of so many processes that were started. Each may take so long.
+    async fn await_processes(
+        &mut self,
+        count: usize,
+        step: Duration,
+        progress: &StartProgress,
+    ) -> io::Result<()> {
+        while self.processes.len() < count {
+            let message = tokio::time::timeout(step, self.channel.receive()).await;
+            match message.map_err(|_| stands_still(step))?? {
+                Some((FromKeeper::Started { index, pid }, _)) => self.has(index, pid),
+                Some((FromKeeper::Failed(reason), _)) => return Err(io::Error::other(reason)),
+                Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+                None => return Err(io::Error::other("its keeper ended; see the node's log")),
+            }
+            progress.step();
+        }
+        Ok(())
     }
 
     /// Passes messages on from now on. `process` is the keeper's, if it is a child of this one.
@@ -346,4 +377,82 @@ async fn join(folder: &Path, job: JobId) -> io::Result<FoundKeeper> {
     }
     let (link, processes) = link.attend(None);
     Ok(FoundKeeper { job, link, processes, held })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    fn request<'a>(
+        (executable, folder): (&'a Path, &'a Path),
+        starter: &'a Starter,
+        progress: &StartProgress,
+    ) -> KeepRequest<'a> {
+        KeepRequest {
+            executable,
+            cluster: folder,
+            folder,
+            job: JobId(7),
+            patience: Duration::from_secs(60),
+            starter,
+            step: Duration::from_millis(50),
+            progress: progress.clone(),
+            group: None,
+            home: None,
+            commands: vec![KeptCommand {
+                arguments: Vec::new(),
+                streams: [0; 3],
+                inherited: Vec::new(),
+                session: false,
+            }],
+            held: Vec::new(),
+            inherited: Vec::new(),
+        }
+    }
+
+    /// A program in the place of the keeper.
+    fn program(folder: &Path, script: &str) -> PathBuf {
+        let path = folder.join("program");
+        let mut options = fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o755).open(&path).unwrap();
+        file.write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
+        path
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_keeper_that_says_nothing_is_killed_and_its_name_goes() {
+        let local = tokio::task::LocalSet::new();
+        let test = async {
+            let folder = tempfile::tempdir().unwrap();
+            let keepers = folder.path().join("keep");
+            let (starter, progress) = (Starter::new().unwrap(), StartProgress::default());
+            let number = folder.path().join("pid");
+            let hangs = format!("echo $$ >{}; exec /bin/sleep 1000", number.display());
+            let hangs = program(folder.path(), &hangs);
+            // It may not have got so far in the first time.
+            let pid = loop {
+                let error =
+                    request((&hangs, &keepers), &starter, &progress).start().await.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+                assert_eq!(fs::read_dir(&keepers).unwrap().count(), 0);
+                let text = fs::read_to_string(&number).unwrap_or_default();
+                if let Ok(pid) = text.trim().parse::<i32>() {
+                    break pid;
+                }
+            };
+            while fs::exists(format!("/proc/{pid}")).unwrap() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            let ends = program(folder.path(), "exit 3");
+            let patient = KeepRequest {
+                step: Duration::from_secs(600),
+                ..request((&ends, &keepers), &starter, &progress)
+            };
+            let error = patient.start().await.unwrap_err();
+            assert!(error.to_string().contains("its keeper ended"), "{error}");
+        };
+        local.run_until(test).await;
+    }
 }

@@ -28,13 +28,15 @@ use crate::cgroup::NodeGroups;
 use crate::client::refusal;
 use crate::clock::SharedClock;
 use crate::config::{ClusterConfig, NodeConfig, on_link};
+use crate::durable;
 use crate::exit::{ExitCode, Failure};
 use crate::fill;
 use crate::job::devices::DeviceLedger;
 use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
-use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices};
+use crate::job::rank_address::RankAddresses;
+use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices, Starter};
 use crate::keep::life::NodeLife;
 use crate::limits;
 use crate::link_thread;
@@ -49,8 +51,6 @@ use crate::wire;
 
 /// Events that may wait for the main loop before their senders do.
 const QUEUE: usize = 256;
-/// Largest UDP payload there is over IPv4, in bytes; IPv6 carries a little more.
-const MAX_PAYLOAD: usize = 65_507;
 /// Peers of a job's ranks that are told, over all nodes of the cluster: about 100 bytes each.
 const PEERS_OF_ALL: usize = 65_536;
 /// Switches reported one by one, over all nodes of the cluster.
@@ -192,12 +192,14 @@ impl Started {
             node,
             mpi: MpiHost::new(dir, node, &config),
             address: on_link(SocketAddr::new(own.address, 0), scope),
-            max_datagram: max_datagram(&config, node, scope),
+            rank_addresses: RankAddresses::new(&config, node, scope),
             xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),
             cpus: share.cpus,
             numa: NumaPlaces::read(),
             groups: groups.clone(),
             group_changes: GroupChanges::default(),
+            starter: Starter::new()
+                .map_err(failure(ExitCode::MachineLimits, "no thread can start processes"))?,
             devices: Rc::new(RefCell::new(share.devices)),
             job_defaults: config.job.clone(),
             executable: share.executable,
@@ -246,7 +248,7 @@ fn samples(config: &ClusterConfig) -> (usize, usize) {
 
 fn say_ready(services: &NodeServices, own: &NodeConfig, said: &NodeDescription) {
     let (node, address) = (services.node, own.endpoint());
-    tracing::info!(%node, %address, max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?said.limits, "ready");
+    tracing::info!(%node, %address, max_datagram = services.rank_addresses.max_datagram(), cpus = ?services.cpus, limits = ?said.limits, "ready");
     service::status(&format!("node {node} listens on {address}"));
 }
 
@@ -415,11 +417,14 @@ pub(crate) fn listen_unix(path: &Path) -> Result<UnixListener, Failure> {
 /// When the file cannot be written.
 pub(crate) fn write_pid(path: &Path) -> Result<(), Failure> {
     let draft = path.with_extension("pid.new");
-    fs::write(&draft, format!("{}\n", std::process::id()))
-        .and_then(|()| fs::rename(&draft, path))
-        .map_err(|error| {
-            Failure::new(ExitCode::Io, format!("{} cannot be written: {error}", path.display()))
-        })
+    let written = fs::write(&draft, format!("{}\n", std::process::id()));
+    durable::replace(path, &draft, written).map_err(|error| {
+        let message = format!(
+            "{} cannot be written: {error}; make room there, or look at the disk",
+            path.display()
+        );
+        Failure::new(ExitCode::Io, message)
+    })
 }
 
 /// Raises the limit of open files as far as permitted. Ranks have their users' limits.
@@ -449,16 +454,4 @@ fn processors(configured: &[usize]) -> Result<Vec<usize>, Failure> {
             ),
         )),
     }
-}
-
-/// Largest UDP payload that goes unfragmented to every other node of its family, by the routes of this machine.
-fn max_datagram(config: &ClusterConfig, node: NodeId, scope: u32) -> u16 {
-    let own = usize::try_from(node.0).unwrap_or(usize::MAX);
-    let others = config.nodes.iter().enumerate().filter(|&(index, _)| index != own);
-    let largest = others.filter_map(|(_, other)| {
-        // No route, or another family: no datagrams either.
-        let own = on_link(config.nodes.get(own)?.endpoint(), scope);
-        kumi_net::sys::longest_payload(own, on_link(other.endpoint(), scope)).ok()
-    });
-    u16::try_from(largest.min().unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD)).unwrap_or(u16::MAX)
 }

@@ -8,6 +8,7 @@ use kumi_control::clock::ClockFilter;
 use kumi_control::message::{CONTROL_VERSION, ControlMessage, Down, RefusalKind, Up};
 use kumi_control::tree::{LinkId, Parent, parent_candidates, subtree};
 use kumi_sched::NodeId;
+use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -217,6 +218,16 @@ async fn find_parent(
     }
 }
 
+/// The sending side of a link on which this version is spoken.
+fn start_outbox(
+    tree: &Tree,
+    stream: impl AsyncWrite + Unpin,
+    version: u32,
+) -> (Outbox, impl Future<Output = std::io::Result<()>>) {
+    let (outbox, writing) = Outbox::start(stream, tree.shared.traffic.clone());
+    (outbox.speaking(version), writing)
+}
+
 /// Carries the link to the parent until it ends, and keeps the clock by it.
 async fn attend_parent(
     tree: &Tree,
@@ -225,14 +236,13 @@ async fn attend_parent(
     filter: &mut ClockFilter,
 ) -> LinkError {
     let (mut read, write) = tokio::io::split(stream);
-    let (outbox, writing) = Outbox::start(write, tree.shared.traffic.clone());
-    let outbox = outbox.speaking(version);
+    let (outbox, writing) = start_outbox(tree, write, version);
     if tree.events.send(TreeEvent::ParentUp(outbox.clone())).await.is_err() {
         return LinkError::Closed;
     }
     let filter = std::cell::RefCell::new(filter);
-    let (mut gate, silence) = (tree.from_parent.clone(), tree.config.silence());
-    let before = SuspendedTime::now();
+    let (mut gate, silence, before) =
+        (tree.from_parent.clone(), tree.config.silence(), SuspendedTime::now());
     let reading = async {
         loop {
             gate.pass().await;
@@ -332,8 +342,7 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
     tracing::info!(node = %hello.node, version = hello.version, "child attached");
     let revoked = tree.credentials.watch_peer(hello.node, stream.get_ref().1);
     let (read, write) = tokio::io::split(stream);
-    let (outbox, writing) = Outbox::start(write, tree.shared.traffic.clone());
-    let outbox = outbox.speaking(hello.version);
+    let (outbox, writing) = start_outbox(&tree, write, hello.version);
     if tree.events.send(TreeEvent::ChildUp(id, outbox.clone())).await.is_err() {
         return;
     }

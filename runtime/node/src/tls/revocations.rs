@@ -122,6 +122,7 @@ fn write(path: &Path, list: &BTreeMap<NodeId, u64>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::small_disk::{fill, on_a_small_disk};
     use std::fs;
 
     const NODE: NodeId = NodeId(3);
@@ -155,6 +156,24 @@ mod tests {
         assert!(list.is_revoked(NODE, 9) && !path.exists());
         list.keep().unwrap();
         assert_eq!(Revocations::load(path).unwrap().list(), revoked);
+    }
+
+    #[test]
+    fn a_full_disk_keeps_the_list_of_before_and_gets_the_rest_later() {
+        on_a_small_disk(64 << 10, |disk| {
+            let path = disk.join("head.revoked");
+            let list = Revocations::load(path.clone()).unwrap();
+            let first = [Revocation { node: NODE, until_us: 9 }];
+            list.add(&first).unwrap();
+            fill(disk);
+            let second = Revocation { node: NodeId(4), until_us: 7 };
+            list.add(&[second]).unwrap_err();
+            assert!(list.is_revoked(NodeId(4), 7), "it counts at once");
+            assert_eq!(Revocations::load(path.clone()).unwrap().list(), first);
+            fs::remove_file(disk.join("others")).unwrap();
+            list.keep().unwrap();
+            assert_eq!(Revocations::load(path).unwrap().list(), [first[0], second]);
+        });
     }
 
     #[test]

@@ -6,8 +6,8 @@ use clap::Command;
 use std::path::Path;
 
 /// Languages that blocks may have.
-const LANGUAGES: [&str; 16] = [
-    "sh", "text", "toml", "json", "c", "cpp", "fortran", "python", "java", "rust", "idl",
+const LANGUAGES: [&str; 17] = [
+    "sh", "text", "toml", "json", "c", "cpp", "fortran", "python", "java", "julia", "rust", "idl",
     "mermaid", "ini", "xml", "make", "console",
 ];
 

@@ -12,6 +12,7 @@ mod run;
 mod serve;
 mod shipped;
 mod status;
+mod stubs;
 mod token;
 
 use crate::error::Error;
@@ -41,6 +42,8 @@ pub enum CallCommand {
     Run(run::RunArgs),
     /// Build executables from interface descriptions, also of routines with a body in C
     Build(build::BuildArgs),
+    /// Write sources with a typed function for each routine, for C, Fortran, Python and Java
+    Stubs(stubs::StubsArgs),
     /// Manage the users of a server: make, list and revoke tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -57,6 +60,7 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
         CallCommand::Check(args) => check::run(args),
         CallCommand::Run(args) => run::run(args),
         CallCommand::Build(args) => build::run(args),
+        CallCommand::Stubs(args) => stubs::run(args),
         CallCommand::Token(command) => token::run(command),
     }
 }

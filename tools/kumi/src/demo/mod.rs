@@ -159,7 +159,7 @@ pub fn run(args: &DemoArgs) -> Result<(), DemoError> {
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report)
             .map_err(|error| DemoError::Write { path: path.clone(), source: error.into() })?;
-        std::fs::write(path, text + "\n")
+        crate::whole_file::write(path, text + "\n")
             .map_err(|source| DemoError::Write { path: path.clone(), source })?;
     }
     if report.verified() { Ok(()) } else { Err(DemoError::NotVerified) }

@@ -76,5 +76,5 @@ fn check_place(path: &Path) -> Result<(), Error> {
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
     let wrong = |source| SimError::Unwritable { path: path.to_owned(), source };
-    std::fs::write(path, text).map_err(|source| wrong(source).into())
+    crate::whole_file::write(path, text).map_err(|source| wrong(source).into())
 }

@@ -11,7 +11,7 @@ mod waits;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::output;
+use crate::{output, whole_file};
 use advice::Figures;
 use clap::Args;
 use model::Trace;
@@ -49,7 +49,7 @@ pub async fn run(context: &Context, args: &TraceArgs) -> Result<(), Error> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
-    std::fs::write(path, text).map_err(|source| Error::File {
+    whole_file::write(path, text).map_err(|source| Error::File {
         doing: "write",
         path: path.to_owned(),
         source,

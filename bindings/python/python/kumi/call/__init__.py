@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ._connection import Connection
@@ -41,6 +41,8 @@ from ._errors import (
     DescriptionError,
     ExpiredError,
     FileError,
+    HeldElsewhereError,
+    HeldLostError,
     NoServerError,
     NotPermittedError,
     NotRunnableError,
@@ -52,7 +54,9 @@ from ._errors import (
     TlsError,
     TooLargeError,
 )
-from ._handle import Handle, wait_all, wait_any
+from ._futures import IN_FLIGHT, CallFuture, Executor
+from ._handle import Handle, as_completed, wait_all, wait_any
+from ._held import KEEP, Held
 from ._interface import Parameter, Routine
 from ._object import Object
 from ._out import Out as Destination
@@ -66,6 +70,7 @@ __all__ = [
     "Array",
     "BusyError",
     "CallError",
+    "CallFuture",
     "CallbackError",
     "CancelledError",
     "ConnectError",
@@ -73,11 +78,16 @@ __all__ = [
     "ConnectionLostError",
     "CrashedError",
     "DescriptionError",
+    "Executor",
     "ExpiredError",
     "FileError",
     "FortranArray",
     "Handle",
+    "Held",
+    "HeldElsewhereError",
+    "HeldLostError",
     "InOut",
+    "KEEP",
     "NoServerError",
     "Later",
     "Moved",
@@ -101,9 +111,12 @@ __all__ = [
     "TooLargeError",
     "Transaction",
     "TransactionError",
+    "acall",
+    "as_completed",
     "call",
     "call_async",
     "connect",
+    "map",
     "object",
     "routine",
     "serve",
@@ -197,3 +210,28 @@ def call_async(
 ) -> Handle:
     """Begins a call as :meth:`Connection.call_async` does, on the server that ``KUMI_CALL_SERVER`` names."""
     return _connection().call_async(name, *args, timeout=timeout, out=out, priority=priority, **named)
+
+
+async def acall(
+    name: str,
+    /,
+    *args: Any,
+    timeout: float | None = None,
+    out: Destination = None,
+    priority: int = 0,
+    **named: Any,
+) -> Any:
+    """Calls a routine in a coroutine as :meth:`Connection.acall` does, on the server that ``KUMI_CALL_SERVER`` names."""
+    return await _connection().acall(name, *args, timeout=timeout, out=out, priority=priority, **named)
+
+
+def map(
+    name: str,
+    /,
+    *inputs: Iterable[Any],
+    timeout: float | None = None,
+    priority: int = 0,
+    in_flight: int = IN_FLIGHT,
+) -> Iterator[Any]:
+    """Calls a routine for each input as :meth:`Connection.map` does, on the server that ``KUMI_CALL_SERVER`` names."""
+    return _connection().map(name, *inputs, timeout=timeout, priority=priority, in_flight=in_flight)

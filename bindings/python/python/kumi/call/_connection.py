@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,7 +13,8 @@ from .._native import NativeClient, NativeObject
 from .._scope import Block
 from . import _waits
 from ._errors import ArgumentError, ConnectError, ConnectionLostError
-from ._handle import Handle
+from ._futures import IN_FLIGHT, Sender
+from ._handle import Handle, in_turn
 from ._object import Object
 from ._out import Out
 from ._prepare import Caller
@@ -40,9 +42,10 @@ class Connection(Caller, Block):
         self._connect: Callable[[], NativeClient] = partial(
             NativeClient.connect, address, token, timeout, ca, file_bytes
         )
-        # Held while a lost connection is made again.
+        # Held while a lost connection is made again, and for what begins the calls of coroutines.
         self._lock = threading.Lock()
         self._live: NativeClient | None = self._connect()
+        self._sender: Sender | None = None
         self._routines = {}
 
     @property
@@ -57,6 +60,10 @@ class Connection(Caller, Block):
                 self._routines = {}
             return self._live
 
+    @property
+    def _target(self) -> NativeClient:
+        return self._native
+
     def _ask(self, question: Callable[[NativeClient | NativeObject], _Answer]) -> _Answer:
         try:
             return question(self._native)
@@ -68,6 +75,9 @@ class Connection(Caller, Block):
         """Closes the connection. Calls that are under way go on; other uses raise :class:`ConnectError`."""
         with self._lock:
             self._live = None
+            sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.stop()
 
     def _leave(self, error: BaseException | None) -> None:
         self.close()
@@ -130,6 +140,63 @@ class Connection(Caller, Block):
         _checked(priority)
         call = self._prepared(name, args, named, out)
         return call.begun(self._native.start(name, call.native, timeout, priority))
+
+    async def acall(
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        priority: int = 0,
+        **named: Any,
+    ) -> Any:
+        """Calls a routine in a coroutine; the event loop goes on meanwhile, also while the arguments are sent.
+
+        The arguments and errors are those of :meth:`call`. If the task is cancelled, the call is. Functions of the call run
+        in a thread of the package.
+        """
+        with self._lock:
+            if self._sender is None:
+                self._sender = Sender(self)
+            sender = self._sender
+        begin = partial(self.call_async, name, *args, timeout=timeout, out=out, priority=priority, **named)
+        return await asyncio.wrap_future(sender.put(begin))
+
+    def map(
+        self,
+        name: str,
+        /,
+        *inputs: Iterable[Any],
+        timeout: float | None = None,
+        priority: int = 0,
+        in_flight: int = IN_FLIGHT,
+    ) -> Iterator[Any]:
+        """Calls a routine with the first of each input, then with the second of each, and so on.
+
+        .. code-block:: python
+
+            for c in server.map("dmmul", many_a, many_b):
+                ...
+
+        The results come in the order of the inputs. At most ``in_flight`` calls are under way; inputs are taken as calls
+        begin, so they may be endless. When the loop over the results ends early, the calls that are under way are cancelled.
+
+        Args:
+            timeout: Time limit of each call in seconds.
+            priority: As in :meth:`call`.
+            in_flight: Most calls under way.
+
+        Raises:
+            CallError: A call failed; in the place of its result.
+        """
+        _checked(priority)
+        if in_flight < 1:
+            raise ArgumentError(f"in_flight={in_flight}: no call could begin")
+        if not inputs:
+            raise ArgumentError(f"`{name}`: there are no inputs to map over")
+        begin = partial(self.call_async, name, timeout=timeout, priority=priority)
+        return in_turn(begin, zip(*inputs), in_flight)
 
     def object(self, name: str, /, *, timeout: float | None = None, priority: int = 0) -> Object:
         """Creates an object of a class, and waits until it exists.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from typing import Any
 
 from .._errors import KumiError
@@ -60,7 +61,7 @@ class TimedOutError(CallError, TimeoutError):
     __str__ = KumiError.__str__
 
 
-class CancelledError(CallError):
+class CancelledError(CallError, concurrent.futures.CancelledError):
     """The call was cancelled."""
 
 
@@ -92,6 +93,16 @@ class RaisedError(CallError):
 
 class ObjectLostError(CallError):
     """The object has ended: somebody ended it, or one of its calls crashed or was stopped. This call has not run."""
+
+
+class HeldLostError(CallError, LookupError):
+    """An array is not at the server any more: it was freed, its time is over, or its connection was lost. This call has not run."""
+
+    __str__ = KumiError.__str__
+
+
+class HeldElsewhereError(ArgumentError):
+    """An array is at the server of another connection. Nothing was sent."""
 
 
 class DescriptionError(CallError, TypeError):

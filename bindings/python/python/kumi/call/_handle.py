@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from .._native import NativeCall
@@ -26,7 +29,10 @@ class Handle:
         functions: Sequence[Function],
         folder: ResultFolder,
         wanted: Sequence[int],
+        held: Sequence[Any] = (),
     ) -> None:
+        # The server drops an array that nothing references.
+        self._held = held
         self._routine = routine
         self._wanted = wanted
         self._native = native
@@ -119,6 +125,16 @@ class Handle:
             raise self._error
         return self._value
 
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Waits in a coroutine: ``await handle`` gives what :meth:`result` does, and the event loop goes on meanwhile.
+
+        If the task is cancelled, the call is. Functions of the call run in a thread of the package.
+        """
+        # The future refers to this module.
+        from ._futures import following
+
+        return asyncio.wrap_future(following(self)).__await__()
+
     def _collect(self, values: list[tuple[int, Any]]) -> Any:
         return collected(self._routine, self._results, values, self._folder, self._wanted)
 
@@ -167,3 +183,40 @@ def wait_all(handles: Sequence[Handle]) -> list[Any]:
     for handle in handles:
         handle.wait()
     return [handle.result() for handle in handles]
+
+
+def as_completed(handles: Iterable[Handle], timeout: float | None = None) -> Iterator[Handle]:
+    """Gives each call when it is over, the first ones first. Functions of all calls run meanwhile.
+
+    Raises:
+        TimeoutError: Not all are over ``timeout`` seconds after the first was asked for. The calls go on.
+    """
+    left = list(handles)
+    count = len(left)
+    end = None if timeout is None else time.monotonic() + timeout
+    while left:
+        at = wait_any(left, None if end is None else end - time.monotonic())
+        if at is None:
+            raise TimeoutError(f"{len(left)} of {count} calls are not over after {timeout} s")
+        yield left.pop(at)
+
+
+def in_turn(begin: Callable[..., Handle], inputs: Iterable[tuple[Any, ...]], in_flight: int) -> Iterator[Any]:
+    """The results of calls in the order of their arguments, which are taken as the calls begin.
+
+    When the iterator ends early, the calls that are under way are cancelled.
+    """
+    under_way: deque[Handle] = deque()
+    try:
+        for args in inputs:
+            under_way.append(begin(*args))
+            # Before the next input is taken.
+            if len(under_way) == in_flight:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        for handle in under_way:
+            # With its connection a call has ended.
+            with suppress(CallError):
+                handle.cancel()

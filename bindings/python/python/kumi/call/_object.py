@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from .._native import NativeClient, NativeObject
 from .._scope import Block
 from . import _waits
 from ._errors import RoutineNotFound
+from ._futures import Sender
 from ._handle import Handle
 from ._interface import Routine
 from ._out import Out
@@ -60,6 +64,13 @@ class Object(Caller, Block):
         self._class = name
         self._names = names
         self._ended = False
+        # For what begins the calls of coroutines.
+        self._lock = threading.Lock()
+        self._sender: Sender | None = None
+
+    @property
+    def _target(self) -> NativeObject:
+        return self._native
 
     def _ask(self, question: Callable[[NativeClient | NativeObject], _Answer]) -> _Answer:
         return question(self._native)
@@ -100,6 +111,20 @@ class Object(Caller, Block):
         """Begins a call and returns when the arguments are sent. The handle keeps the object alive."""
         call = self._prepared(name, args, named, out)
         return call.begun(self._native.start(name, call.native, timeout))
+
+    async def acall(
+        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+    ) -> Any:
+        """Calls a method in a coroutine, as :meth:`Connection.acall` calls a routine.
+
+        If the task is cancelled while the method runs, the object ends.
+        """
+        with self._lock:
+            if self._sender is None:
+                self._sender = Sender(self)
+            sender = self._sender
+        begin = partial(self.call_async, name, *args, timeout=timeout, out=out, **named)
+        return await asyncio.wrap_future(sender.put(begin))
 
     def end(self) -> None:
         """Ends the object and its running call. Ending it again has no effect."""

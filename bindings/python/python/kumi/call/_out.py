@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._errors import ArgumentError
+from ._held import Keep
 from ._interface import Parameter, Routine
 
-Out = Mapping[str, Any] | np.ndarray[Any, Any] | None
+Out = Mapping[str, Any] | np.ndarray[Any, Any] | Keep | None
 
 
 class Destinations(NamedTuple):
     """Where results go."""
 
-    #: Arrays, by parameter number.
+    #: Arrays and KEEP, by parameter number.
     arrays: dict[int, Any]
     #: Paths of files, by name.
     paths: dict[str, Any]

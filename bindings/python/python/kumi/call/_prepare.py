@@ -11,6 +11,7 @@ import numpy as np
 from .._native import NativeCall, NativeClient, NativeObject
 from ._errors import ArgumentError, StatusError, TooLargeError
 from ._functions import ResultFolder, Function
+from ._held import Held, Keep, kept
 from ._handle import Handle, collected
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
@@ -31,10 +32,12 @@ class Prepared(NamedTuple):
     folder: ResultFolder
     #: The numbers of the results that the caller gets.
     wanted: tuple[int, ...]
+    #: Arguments at the server, which stay there while the call may need them.
+    held: list[Held]
 
     def begun(self, call: NativeCall) -> Handle:
         """The handle of the call that ``native`` has begun."""
-        return Handle(self.routine, call, self.results, self.functions, self.folder, self.wanted)
+        return Handle(self.routine, call, self.results, self.functions, self.folder, self.wanted, self.held)
 
     def ran(self, run: Callable[[], list[tuple[int, Any]]]) -> Any:
         """Runs the call with ``run``, and returns its results."""
@@ -58,6 +61,11 @@ class Caller(ABC):
     def _ask(self, question: Callable[[NativeClient | NativeObject], _Answer]) -> _Answer:
         """Asks the other side something that has no effect there."""
 
+    @property
+    @abstractmethod
+    def _target(self) -> NativeClient | NativeObject:
+        """The connection or object at present."""
+
     def routine(self, name: str) -> Routine:
         """The description of a routine. The client fetches it once."""
         known = self._routines.get(name)
@@ -75,21 +83,30 @@ class Caller(ABC):
         results: dict[int, Any] = {}
         native: list[Any] = []
         functions: list[Function] = []
+        held: list[Held] = []
         folder = ResultFolder()
         if routine.given:
-            arrays = {
-                one.index: array(routine.name, one, bound[one.index])
-                for one in routine.sent
-                if one.is_array and one.index in bound
-            }
+            arrays: dict[int, np.ndarray[Any, Any] | Held] = {}
+            for one in routine.sent:
+                if one.is_array and one.index in bound:
+                    value = bound[one.index]
+                    if isinstance(value, Held):
+                        value._argument(self._target, routine.name, one)
+                        held.append(value)
+                    else:
+                        value = array(routine.name, one, value)
+                    arrays[one.index] = value
             scalars, shapes = self._fit(name, routine, bound, arrays)
             for one in routine.given:
                 if one.is_array:
                     shape = tuple(shapes[one.index])
                     into = outs.get(one.index)
-                    if into is not None:
-                        others = [it for at, it in outs.items() if at != one.index and isinstance(it, np.ndarray)]
-                        into = place(routine.name, one, into, shape, [*arrays.values(), *others])
+                    if isinstance(into, Keep):
+                        into = outs[one.index] = kept(self._target, routine.name, one, shape)
+                    elif into is not None:
+                        others = [*arrays.values(), *(it for at, it in outs.items() if at != one.index)]
+                        here = [it for it in others if isinstance(it, np.ndarray)]
+                        into = place(routine.name, one, into, shape, here)
                     native.append(_pair(routine.name, one, arrays.get(one.index), shape, results, into))
                 elif one.is_file:
                     native.append(folder.pair(one, bound.get(one.index), paths.get(one.name)))
@@ -99,13 +116,15 @@ class Caller(ABC):
                 else:
                     native.append(scalars[one.index])
             for index, value in results.items():
+                if isinstance(value, Held):
+                    continue
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
             results |= outs
-        return Prepared(routine, native, results, functions, folder, wanted)
+        return Prepared(routine, native, results, functions, folder, wanted, held)
 
     def _fit(
-        self, name: str, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
+        self, name: str, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any] | Held]
     ) -> tuple[list[Any], list[list[int]]]:
         """Scalars and texts by parameter, including sizes inferred from arrays, and the shapes of all arrays."""
         scalars: list[Any] = [None] * len(routine.parameters)
@@ -155,28 +174,33 @@ def _room(routine: str, parameter: Parameter, shape: tuple[int, ...]) -> np.ndar
 def _pair(
     routine: str,
     parameter: Parameter,
-    given: np.ndarray[Any, Any] | None,
+    given: np.ndarray[Any, Any] | Held | None,
     shape: tuple[int, ...],
     results: dict[int, Any],
-    into: np.ndarray[Any, Any] | None = None,
+    into: np.ndarray[Any, Any] | Held | None = None,
 ) -> tuple[Any, Any]:
-    """The input and the output array of an inout parameter."""
+    """The input and the output array of a parameter, each here or at the server."""
     if given is not None and given.shape != shape:
         raise ArgumentError(
             f"`{routine}`: `{parameter.name}` has the shape {given.shape}, the routine wants {shape}"
         )
-    back = None
+    back: np.ndarray[Any, Any] | Held | None = None
     if parameter.returned:
         if into is not None:
             back = into
-            if given is not None and parameter.partial:
+            if isinstance(given, np.ndarray) and isinstance(back, np.ndarray) and parameter.partial:
                 back[...] = given
-        elif given is not None and parameter.partial:
+        elif isinstance(given, np.ndarray) and parameter.partial:
             back = given.copy(order="K")
         else:
             back = _room(routine, parameter, shape)
         results[parameter.index] = back
+    return _memory(parameter, given), _memory(parameter, back)
+
+
+def _memory(parameter: Parameter, array: np.ndarray[Any, Any] | Held | None) -> Any:
+    """An array as the native module takes it."""
+    if isinstance(array, Held):
+        return array._native
     # An array in column order is its transpose in row order.
-    turned = parameter.order == "F"
-    flat = [None if one is None else one.T if turned else one for one in (given, back)]
-    return flat[0], flat[1]
+    return array.T if array is not None and parameter.order == "F" else array

@@ -1,6 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::small_disk::{fill, on_a_small_disk};
 
 fn place() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -187,4 +188,23 @@ fn many_add_at_once() {
         }
     });
     assert_eq!(list(&path).expect("a list").len(), 8);
+}
+
+#[test]
+fn a_full_disk_changes_no_user_and_is_told() {
+    on_a_small_disk(64 << 10, |disk| {
+        let path = disk.join("users.toml");
+        let ada = add(&path, &new("ada")).expect("a token");
+        let before = std::fs::read_to_string(&path).expect("the file");
+        fill(disk);
+        let error = add(&path, &new("bob")).expect_err("the disk is full").to_string();
+        assert!(error.contains("users.toml") && error.contains("No space left"), "{error}");
+        revoke(&path, "ada", None).expect_err("the disk is full");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), before);
+        let names = std::fs::read_dir(disk).expect("the disk").count();
+        assert_eq!(names, 2, "no draft is left beside the file and what fills the disk");
+        Users::open(&path).expect("users").who(&ada).expect("it still counts");
+        std::fs::remove_file(disk.join("others")).expect("it is there");
+        assert_eq!(revoke(&path, "ada", None).expect("there is room"), 1);
+    });
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -25,6 +25,7 @@ use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
 use crate::slot_protocol::{Order, Setup};
+use kumi_call_slot::guard::GUARD;
 
 /// What a process is started for.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +85,16 @@ fn set_environment(command: &mut Command, config: &Config, is_another_user: bool
     }
 }
 
+/// The command for a program. Outside of a sandbox, which ends all that is in it, a guard starts the program.
+fn guarded(config: &Config, program: &Path) -> Command {
+    if config.sandbox {
+        return Command::new(program);
+    }
+    let mut command = Command::new(&config.slot);
+    command.arg(GUARD).arg(std::process::id().to_string()).arg(program);
+    command
+}
+
 /// Bytes that the temporary folders of a sandbox hold: as many as its process, or else one call.
 fn temporary_room(config: &Config) -> u64 {
     match config.process_bytes {
@@ -97,7 +108,10 @@ fn temporary_room(config: &Config) -> u64 {
 pub struct Process {
     /// Kept until its end was waited for, so that its number is not reused.
     child: Option<Child>,
+    /// Its number, or its guard's.
     pid: Pid,
+    is_guarded: bool,
+    was_killed: bool,
     slot_channel: Rc<SlotChannel>,
     output: Rc<ProcessOutput>,
     /// Arenas that it maps.
@@ -120,9 +134,10 @@ impl Process {
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
-        let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
+        let path = program.map_or(&config.slot, |program| &program.path);
+        let mut command = guarded(config, path);
         command.args(program.iter().flat_map(|program| &program.arguments));
-        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(config.sandbox);
         let (output, printed) = ProcessOutput::open()?;
         command.stderr(Stdio::from(printed));
         // Fortran's and Python's own buffers would be lost with a process that is killed.
@@ -136,7 +151,16 @@ impl Process {
         // It holds the process's end of the pipe.
         drop(command);
         let output = Rc::new(output);
-        let process = Process { child: Some(child), pid, slot_channel, output, known: Vec::new() };
+        let is_guarded = !config.sandbox;
+        let process = Process {
+            child: Some(child),
+            pid,
+            is_guarded,
+            was_killed: false,
+            slot_channel,
+            output,
+            known: Vec::new(),
+        };
         process.set_up(config, files, duty, run_as, arenas)?;
         Ok(process)
     }
@@ -234,18 +258,30 @@ impl Process {
         Rc::clone(&self.output)
     }
 
-    /// Its process number.
+    /// Its process number, or that of its guard, which ends as it does.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
     /// Kills it and its forks. Its socket ends when they are gone.
     pub fn kill(&mut self) {
-        if self.child.is_some()
-            && let Err(error) = killpg(self.pid, Signal::SIGKILL)
-        {
+        if self.child.is_none() {
+            return;
+        }
+        self.was_killed = true;
+        let killed = match self.is_guarded {
+            // The routine may have stopped the guard.
+            true => kill(self.pid, Signal::SIGTERM).and_then(|()| kill(self.pid, Signal::SIGCONT)),
+            false => killpg(self.pid, Signal::SIGKILL),
+        };
+        if let Err(error) = killed {
             tracing::debug!(%error, "a slot could not be killed: it has ended");
         }
+    }
+
+    /// Whether the server has killed it.
+    pub fn was_killed(&self) -> bool {
+        self.was_killed
     }
 
     /// The handle with which its end can be waited for.

@@ -186,9 +186,22 @@ fn is_untaken(worker: &Worker, job: &mut ReadyCall) -> bool {
     untaken && job.untaken <= MOST_UNTAKEN
 }
 
+/// Logs that a process has ended between calls: somebody has killed it, or something of its routine goes on and crashed.
+fn log_idle_end(worker: &Worker, detail: i64) {
+    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
+    match detail {
+        ..0 => {
+            let code = -1 - detail;
+            tracing::warn!(routine, user, "an idle process ended with exit code {code}");
+        }
+        signal => tracing::warn!(routine, user, "an idle process was killed by signal {signal}"),
+    }
+}
+
 /// A process has ended or is broken: fails its call and removes it.
 async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
+    let by_itself = !worker.process.borrow().was_killed() && worker.ending.get().is_none();
     // A routine that closes its descriptors would live on, and so would its forks.
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
@@ -200,6 +213,9 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     let job = worker.job.borrow_mut().take();
     let printer = worker.printer(job.as_ref().map(|(job, _)| &**job));
     worker.process.borrow().output().log_all(printer);
+    if by_itself && job.is_none() && why.is_none() {
+        log_idle_end(worker, detail);
+    }
     let unanswered = why.is_none() && worker.ending.get().is_none();
     if let Some((mut job, begun)) = job {
         if unanswered && (worker.outdated.get() || is_untaken(worker, &mut job)) {

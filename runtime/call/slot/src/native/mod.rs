@@ -2,6 +2,7 @@
 //! description. Everything else in this crate is safe code on top.
 
 mod closure;
+mod end;
 mod hosted;
 mod library;
 mod linked;
@@ -13,6 +14,7 @@ mod sandbox;
 
 pub use closure::KEPT;
 pub(crate) use closure::{open_callback_channel, routine_runs};
+pub(crate) use end::{Ended, end_as, reap, reap_ended};
 pub use hosted::{CallbackResult, ClientFunction};
 pub use library::{LoadError, Routine, check, run};
 pub(crate) use linked::Runner;
@@ -21,6 +23,6 @@ pub use mailbox::{Mailbox, SpinPolicy};
 pub(crate) use output::{flush, print_by_lines};
 pub(crate) use pid_namespace::enter_pid_namespace;
 pub use process::{end_now, end_with_parent, exits_fail, leaves};
-pub(crate) use sandbox::{drop_capabilities, mount_writable, mounts_read_only};
+pub(crate) use sandbox::{drop_capabilities, mount_read_only, mount_writable, mounts_read_only};
 
 use kumi_call_wire::native::{Arena, receive_with_descriptor, send_with_descriptor};

@@ -14,9 +14,11 @@ use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
 use nix::sys::prctl::{set_dumpable, set_pdeathsig};
-use nix::sys::signal::{SigHandler, SigSet, Signal, raise, signal};
+use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getppid, pipe};
+
+use super::end::{Ended, end_as, exit, reap};
 
 /// Goes on as a process of the PID namespace that `unshare` has made for children of this process. This process is the
 /// only thread. It stays behind as the guard and never returns.
@@ -43,29 +45,10 @@ fn guard(init: Pid, ends: OwnedFd) -> ! {
     let mut status = [0; 4];
     let told = std::fs::File::from(ends).read_exact(&mut status);
     while waitpid(init, None) == Err(Errno::EINTR) {}
-    let status = libc::c_int::from_ne_bytes(status);
     if told.is_err() {
         exit(1);
     }
-    if libc::WIFSIGNALED(status)
-        && let Ok(by) = Signal::try_from(libc::WTERMSIG(status))
-    {
-        end_by(by);
-    }
-    exit(libc::WEXITSTATUS(status))
-}
-
-/// Ends this process by a signal.
-fn end_by(by: Signal) {
-    // SAFETY: the default action is no function of this process.
-    let _kill_has_none = unsafe { signal(by, SigHandler::SigDfl) };
-    let _allowed = SigSet::all().thread_unblock();
-    let _ended = raise(by);
-}
-
-fn exit(code: libc::c_int) -> ! {
-    // SAFETY: nothing of this process is used afterwards. What a library has registered for its exit is the routine's.
-    unsafe { libc::_exit(code) }
+    end_as(Ended(libc::c_int::from_ne_bytes(status)))
 }
 
 /// The process with number 1: starts the routine's process, which returns, and waits for it.
@@ -94,17 +77,13 @@ fn begin_init(end: OwnedFd) -> io::Result<()> {
 
 /// Reaps all processes of the namespace until that of the routine has ended, and tells the guard how.
 fn init(routine: Pid, end: OwnedFd) -> ! {
-    let mut status = 0;
-    loop {
-        // SAFETY: the place for the status is this function's own.
-        let ended = unsafe { libc::waitpid(-1, &raw mut status, 0) };
-        if ended == routine.as_raw() {
-            break;
+    let status = loop {
+        match reap() {
+            Ok((pid, ended)) if pid == routine => break ended.0,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => exit(1),
         }
-        if ended < 0 && Errno::last() != Errno::EINTR {
-            exit(1);
-        }
-    }
+    };
     let _guard_gone = std::fs::File::from(end).write_all(&status.to_ne_bytes());
     exit(0)
 }

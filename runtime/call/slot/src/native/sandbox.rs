@@ -40,6 +40,20 @@ pub(crate) fn mount_writable(place: &Path) -> io::Result<()> {
     set_attributes(&CString::new(place.as_os_str().as_bytes())?, 0, &attributes)
 }
 
+/// Makes the mount at a place read-only, without those below it.
+///
+/// # Errors
+/// An error of the system.
+pub(crate) fn mount_read_only(place: &Path) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    set_attributes(&CString::new(place.as_os_str().as_bytes())?, 0, &attributes)
+}
+
 fn set_attributes(
     place: &CStr,
     flags: libc::c_int,

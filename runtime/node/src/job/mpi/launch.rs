@@ -137,7 +137,7 @@ impl MpiLaunch {
     }
 
     /// Starts the server as a shim like `shim`, which has a rank's spec.
-    pub(in crate::job) fn start_server(
+    pub(in crate::job) async fn start_server(
         &self,
         services: &NodeServices,
         (job, shim): (JobId, &ShimSpec),
@@ -166,15 +166,15 @@ impl MpiLaunch {
         let (output, output_end) = super::super::launch::output_pipe()?;
         let mut inherited = vec![file.as_fd(), go.as_fd(), status, self.control_end.as_fd()];
         inherited.extend(self.pmi.iter().map(|(end, _)| end.as_fd()));
-        let start = process::SpawnRequest {
-            executable: &services.executable,
+        let request = process::SpawnRequest {
+            executable: services.executable.clone(),
             arguments: vec!["rank".to_owned(), file.as_raw_fd().to_string(), "0".to_owned()],
-            streams: [null, output_end.as_fd(), output_end.as_fd()],
-            inherited: &inherited,
+            streams: [null, output_end.as_fd(), output_end.as_fd()].map(|file| file.as_raw_fd()),
+            inherited: inherited.iter().map(AsRawFd::as_raw_fd).collect(),
             session: false,
-            group,
+            group: group.map(AsRawFd::as_raw_fd),
         };
-        Ok(ServerProcess { process: start.start()?, output })
+        Ok(ServerProcess { process: services.starter.start(request).await?, output })
     }
 
     /// What stays with the daemon, once ranks and server have the rest.

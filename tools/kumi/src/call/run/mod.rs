@@ -85,7 +85,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         if let Some(numbers) = &results[*index] {
             let is_npy = path.extension().is_some_and(|extension| extension == "npy");
             let written = if is_npy { npy::write(numbers) } else { numbers.bytes.clone() };
-            std::fs::write(path, written)
+            crate::whole_file::write(path, written)
                 .map_err(|source| Error::ArrayUnwritable { path: path.clone(), source })?;
         }
     }

@@ -34,6 +34,8 @@ pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
     noted: u64,
+    /// The last write failed, and that was told.
+    pub(super) failing: bool,
 }
 
 fn signed(number: u64) -> i64 {
@@ -63,21 +65,28 @@ impl SqliteStore {
         }
         connection.execute_batch(TABLES)?;
         connection.pragma_update(None, "user_version", SCHEMA)?;
-        let file = SqliteStore { connection, path: path.to_owned(), noted: 0 };
+        let file = SqliteStore { connection, path: path.to_owned(), noted: 0, failing: false };
         file.tidy()?;
         Ok(file)
     }
 
-    /// Logs a failed write. The metaserver goes on, and its successor knows less.
-    fn written(&self, result: rusqlite::Result<usize>) {
-        if let Err(error) = result {
-            tracing::error!(path = %self.path.display(), %error, "the state could not be written");
+    /// Logs that writes fail, and that they do no more. The metaserver goes on, and its successor knows less.
+    fn written(&mut self, result: &rusqlite::Result<usize>) {
+        let path = self.path.display();
+        match result {
+            Err(error) if !self.failing => {
+                tracing::error!(%path, %error, "the state cannot be written: make room there, or look at the disk; a metaserver that is started again does not know of calls from now on");
+            }
+            Ok(_) if self.failing => tracing::info!(%path, "the state is written again"),
+            _ => {}
         }
+        self.failing = result.is_err();
     }
 
     fn run(&mut self, sql: &str, values: impl rusqlite::Params) {
         let statement = self.connection.prepare_cached(sql);
-        self.written(statement.and_then(|mut statement| statement.execute(values)));
+        let written = statement.and_then(|mut statement| statement.execute(values));
+        self.written(&written);
     }
 
     /// Forgets the oldest times beyond the limit.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::{PlacedCall, SqliteStore, Store, WINDOW};
 use crate::paths::Estimate;
+use crate::small_disk::{fill, on_a_small_disk};
 
 /// One step of a history. Names are numbered.
 #[derive(Debug, Clone)]
@@ -170,4 +171,31 @@ fn the_path_that_was_measured_last_is_the_last() {
     let expected =
         [("c", 1), ("a", 2)].map(|(from, n)| (from.to_owned(), "z".to_owned(), estimate(n)));
     assert_eq!(paths, expected);
+}
+
+#[test]
+fn a_full_disk_loses_only_what_came_meanwhile() {
+    on_a_small_disk(1 << 20, |disk| {
+        let path = disk.join("meta.db");
+        let mut store = SqliteStore::open(&path).expect("a file");
+        let calls = |store: &SqliteStore| {
+            let calls = store.calls().expect("calls").into_iter();
+            calls.map(|call| call.ticket.call >> 32).collect::<Vec<_>>()
+        };
+        store.placed(&call(1, 1));
+        fill(disk);
+        let full = (2..1000).find(|&number| {
+            store.placed(&call(number, 1));
+            store.failing
+        });
+        let full = full.expect("the disk is full");
+        let before = calls(&store);
+        assert_eq!(before, (1..full).collect::<Vec<_>>(), "no half of a note");
+        std::fs::remove_file(disk.join("others")).expect("it is there");
+        store.placed(&call(full + 1, 1));
+        assert!(!store.failing);
+        drop(store);
+        let store = SqliteStore::open(&path).expect("the file");
+        assert_eq!(calls(&store), (1..full).chain([full + 1]).collect::<Vec<_>>());
+    });
 }

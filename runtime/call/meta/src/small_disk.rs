@@ -1,0 +1,33 @@
+//! Small disks for tests: file systems in memory that are soon full.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Runs this on a thread with a disk of its own, of so many bytes. Skipped, visibly, where that is not permitted.
+pub(crate) fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
+    let dir = tempfile::tempdir().expect("a small disk");
+    let own = || {
+        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+        let size = format!("size={bytes}");
+        mount(Some("none"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some(&*size))
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| match own() {
+            Ok(()) => test(dir.path()),
+            Err(error) => kumi_skip::skip("a small disk", &format!("no mount: {error}")),
+        });
+    });
+}
+
+/// Another program takes all that is left of the disk, with a file `others`.
+pub(crate) fn fill(disk: &Path) {
+    let mut others = File::create(disk.join("others")).expect("a small disk");
+    let full = io::copy(&mut io::repeat(0), &mut others).expect_err("it is small");
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+}

@@ -1,0 +1,305 @@
+//! What a routine cannot do to its server, to other processes of its user and to the machine, in a sandbox and without.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{TestServer, compiled, config, eventually, served_text};
+use kumi_call::server::Config;
+use kumi_call::{Arg, CallError, Client, Outcome};
+use kumi_idl::Scalar;
+use nix::libc;
+
+const ROUTINES: &str = "
+Define stab(mode_in int pid, mode_out int no) Calls \"C\" no = stab(pid);
+Define pry(mode_in int pid, mode_out int no) Calls \"C\" no = pry(pid);
+Define reach(mode_in string path, mode_out int no) Calls \"C\" no = reach(path);
+Define post(mode_in string path, mode_out int no) Calls \"C\" no = post(path);
+Define pipe_into(mode_in string path, mode_out int no) Calls \"C\" no = pipe_into(path);
+Define is_there(mode_in string path, mode_out int so) Calls \"C\" so = is_there(path);
+Define leave_a_daemon(mode_in string path, mode_in string then, mode_out int no)
+Calls \"C\" no = leave_a_daemon(path, then);
+Define attempt(mode_in string name, mode_out int no) Calls \"C\" no = attempt(name);
+";
+
+/// A folder in which others than its user may do everything.
+fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    open(folder.path(), 0o777);
+    folder
+}
+
+fn open(path: &Path, mode: u32) {
+    let mode = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, mode).expect("it is ours");
+}
+
+fn server(sandbox: bool) -> (TestServer, Client) {
+    let folder = open_folder();
+    let library = compiled(folder.path(), "confinement", include_str!("common/confinement.c"));
+    let mut server = served_text(Config { sandbox, ..config() }, ROUTINES, library);
+    server.keep(folder);
+    let client = server.client();
+    (server, client)
+}
+
+/// A server with a sandbox. `None`: this machine permits none, and the test is skipped.
+fn sandbox(test: &str) -> Option<(TestServer, Client)> {
+    let (server, client) = server(true);
+    match client.call("attempt", vec!["fork".into()]) {
+        Ok(_) => Some((server, client)),
+        Err(CallError::NotRunnable(text)) if text.contains("there can be no sandbox") => {
+            kumi_skip::skip(test, &text);
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn ask<'a>(client: &Client, routine: &str, argument: impl Into<Arg<'a>>) -> i32 {
+    let outcome = client.call(routine, vec![argument.into()]).expect("it runs");
+    match outcome.scalar(1) {
+        Some(Scalar::I64(number)) => i32::try_from(number).expect("small"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a name")
+}
+
+fn number(pid: u32) -> i32 {
+    i32::try_from(pid).expect("a number")
+}
+
+/// A process of the server's user, ended when this is dropped.
+struct Bystander(std::process::Child);
+
+impl Bystander {
+    fn new() -> Bystander {
+        Bystander(std::process::Command::new("sleep").arg("600").spawn().expect("a process"))
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        self.0.kill().expect("it is ours");
+        self.0.wait().expect("it ends");
+    }
+}
+
+/// Needs the scopes of Landlock: Linux 6.12. `false`: the test is skipped.
+fn has_domains(test: &str) -> bool {
+    use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
+    let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let made = rules.scope(Scope::Signal).and_then(Ruleset::create);
+    if let Err(error) = &made {
+        kumi_skip::skip(test, &format!("the kernel has no scopes of Landlock: {error}"));
+    }
+    made.is_ok()
+}
+
+/// Without a sandbox: the server's and the routine's users are the same, here root.
+#[test]
+fn a_routine_without_a_sandbox_signals_no_other_process_of_its_user() {
+    if !has_domains("a_routine_without_a_sandbox_signals_no_other_process_of_its_user") {
+        return;
+    }
+    let (_server, client) = server(false);
+    let mut bystander = Bystander::new();
+    for pid in [bystander.0.id(), std::process::id()] {
+        assert_eq!(ask(&client, "stab", number(pid)), libc::EPERM);
+    }
+    assert!(bystander.0.try_wait().expect("its state").is_none(), "it lives");
+    assert_eq!(ask(&client, "attempt", "fork"), 0, "it may have children");
+}
+
+#[test]
+fn a_routine_without_a_sandbox_opens_no_other_process_s_memory() {
+    if !has_domains("a_routine_without_a_sandbox_opens_no_other_process_s_memory") {
+        return;
+    }
+    let (_server, client) = server(false);
+    let bystander = Bystander::new();
+    for pid in [bystander.0.id(), std::process::id()] {
+        assert_eq!(ask(&client, "pry", number(pid)), libc::EACCES);
+    }
+}
+
+/// None of these would fail with this error by itself.
+#[test]
+fn a_routine_without_a_sandbox_traces_nothing_and_types_nothing() {
+    let (_server, client) = server(false);
+    for what in ["ptrace", "process_vm_readv", "kcmp", "pidfd_getfd", "TIOCSTI"] {
+        assert_eq!(ask(&client, "attempt", what), libc::EPERM, "{what}");
+    }
+    assert_eq!(ask(&client, "attempt", "pair"), 0);
+}
+
+/// None of these would fail with this error by itself.
+#[test]
+fn a_sandbox_denies_what_no_routine_needs() {
+    let Some((_server, client)) = sandbox("a_sandbox_denies_what_no_routine_needs") else { return };
+    let calls = ["ptrace", "process_vm_readv", "kcmp", "pidfd_getfd", "TIOCSTI"];
+    let more = ["unshare", "clone", "io_uring", "userfaultfd", "keyctl"];
+    for what in calls.into_iter().chain(more).chain(["packets", "vsock", "netlink"]) {
+        assert_eq!(ask(&client, "attempt", what), libc::EPERM, "{what}");
+    }
+    assert_eq!(ask(&client, "attempt", "clone3"), libc::ENOSYS);
+    for what in ["pair", "fork"] {
+        assert_eq!(ask(&client, "attempt", what), 0, "{what}");
+    }
+}
+
+/// Sockets that everybody may connect to: by path, as a session's bus, an agent or a container service has them, for streams
+/// and for packets, and abstract.
+struct Sockets {
+    _streams: UnixListener,
+    _packets: UnixDatagram,
+    _abstract: UnixListener,
+    _folder: tempfile::TempDir,
+    stream: PathBuf,
+    packet: PathBuf,
+    name: String,
+}
+
+impl Sockets {
+    fn new() -> Sockets {
+        let folder = open_folder();
+        let [stream, packet] = ["stream", "packet"].map(|name| folder.path().join(name));
+        let streams = UnixListener::bind(&stream).expect("a socket");
+        let packets = UnixDatagram::bind(&packet).expect("a socket");
+        [&stream, &packet].into_iter().for_each(|path| open(path, 0o777));
+        let name = format!("kumi-confinement-{}", text(&stream).len());
+        let name = format!("{name}-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let listener = UnixListener::bind_addr(&address).expect("a socket");
+        Sockets {
+            _streams: streams,
+            _packets: packets,
+            _abstract: listener,
+            _folder: folder,
+            stream,
+            packet,
+            name: format!("@{name}"),
+        }
+    }
+}
+
+#[test]
+fn a_sandbox_reaches_no_unix_socket() {
+    let Some((_server, client)) = sandbox("a_sandbox_reaches_no_unix_socket") else { return };
+    let sockets = Sockets::new();
+    assert_eq!(ask(&client, "is_there", text(&sockets.stream)), 1, "it lies in the open");
+    assert_eq!(ask(&client, "reach", text(&sockets.stream)), libc::EPERM);
+    assert_eq!(ask(&client, "post", text(&sockets.packet)), libc::EPERM);
+    assert_eq!(ask(&client, "reach", sockets.name.as_str()), libc::EPERM);
+    drop(sockets);
+    // These sockets can be reached: a routine outside of a sandbox does.
+    let (_server, client) = server(false);
+    let sockets = Sockets::new();
+    assert_eq!(ask(&client, "reach", text(&sockets.stream)), 0);
+    assert_eq!(ask(&client, "post", text(&sockets.packet)), 0);
+    assert_eq!(ask(&client, "reach", sockets.name.as_str()), 0);
+}
+
+#[test]
+fn a_sandbox_writes_into_no_named_pipe() {
+    let test = "a_sandbox_writes_into_no_named_pipe";
+    let Some((_server, client)) = sandbox(test) else { return };
+    if !has_domains(test) {
+        return;
+    }
+    let folder = open_folder();
+    let path = folder.path().join("pipe");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::empty()).expect("a pipe");
+    open(&path, 0o666);
+    let mut options = std::fs::OpenOptions::new();
+    let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let _reader = options.read(true).custom_flags(flags).open(&path).expect("its end");
+    assert_eq!(ask(&client, "pipe_into", text(&path)), libc::EACCES);
+    let (_server, client) = server(false);
+    assert_eq!(ask(&client, "pipe_into", text(&path)), 0, "others can");
+}
+
+#[test]
+fn a_sandbox_sees_no_terminal_and_no_service() {
+    let Some((_server, client)) = sandbox("a_sandbox_sees_no_terminal_and_no_service") else {
+        return;
+    };
+    let mut looked = 0;
+    for folder in ["/run", "/dev/pts"] {
+        for entry in std::fs::read_dir(folder).expect("it is there").flatten() {
+            assert_eq!(ask(&client, "is_there", text(&entry.path())), 0, "{:?}", entry.path());
+            looked += 1;
+        }
+    }
+    assert!(looked > 0, "there is something to hide");
+    assert_eq!(ask(&client, "is_there", "/dev/null"), 1);
+}
+
+/// A file on which a daemon of a routine has a lock as long as it lives.
+struct Lock {
+    file: std::fs::File,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Lock {
+    fn new() -> Lock {
+        let folder = open_folder();
+        let path = folder.path().join("lock");
+        let file = std::fs::File::create(&path).expect("a file");
+        open(&path, 0o666);
+        Lock { file, path, _folder: folder }
+    }
+
+    /// Lets a routine leave a daemon, and then return, crash or stay until its time is over.
+    fn give(&self, client: &Client, then: &str) -> Result<Outcome, CallError> {
+        let time = (then == "stay").then_some(Duration::from_millis(500));
+        client.call_within("leave_a_daemon", vec![text(&self.path).into(), then.into()], time)
+    }
+
+    /// Whether no daemon has it.
+    fn is_free(&self) -> bool {
+        let is_free = self.file.try_lock().is_ok();
+        if is_free {
+            self.file.unlock().expect("it is ours");
+        }
+        is_free
+    }
+}
+
+#[test]
+fn a_daemon_of_a_routine_is_gone_when_the_caller_hears_of_a_crash() {
+    let (_server, client) = server(false);
+    let lock = Lock::new();
+    let outcome = lock.give(&client, "crash");
+    assert!(matches!(outcome, Err(CallError::Crashed { detail: 6, .. })), "{outcome:?}");
+    assert!(lock.is_free(), "the daemon is over");
+}
+
+#[test]
+fn a_daemon_of_a_routine_is_gone_when_the_caller_hears_that_time_is_over() {
+    let (_server, client) = server(false);
+    let lock = Lock::new();
+    let outcome = lock.give(&client, "stay");
+    assert!(matches!(outcome, Err(CallError::TimedOut(_))), "{outcome:?}");
+    assert!(lock.is_free(), "the daemon is over");
+}
+
+#[test]
+fn a_daemon_of_a_routine_ends_with_the_server() {
+    let (mut server, client) = server(false);
+    let lock = Lock::new();
+    lock.give(&client, "return").expect("it returns");
+    assert!(!lock.is_free(), "the daemon is there");
+    drop(client);
+    server.stop();
+    eventually("the daemon's end", || lock.is_free());
+}

@@ -1,0 +1,183 @@
+//! From which of their addresses the nodes of a job send.
+//!
+//! Each node of a job works that out by itself, from cluster.toml, while it prepares. All find the same family, since they look
+//! at the same lists in the same order.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use kumi_control::message::NodeRanks;
+use kumi_sched::NodeId;
+
+use kumi_net::sys::longest_payload;
+
+use super::NodeServices;
+use crate::config::{ClusterConfig, NodeConfig, Place, on_link};
+
+/// Largest UDP payload there is over IPv4, in bytes; IPv6 carries a little more.
+const MAX_PAYLOAD: usize = 65_507;
+
+/// The addresses of all nodes that are known here.
+#[derive(Clone, Debug)]
+pub struct RankAddresses {
+    own: NodeId,
+    /// The interface to the others, where addresses need one.
+    scope: u32,
+    /// In the order of the configuration, without names.
+    known: BTreeMap<NodeId, Vec<IpAddr>>,
+    max_datagram: u16,
+}
+
+/// Whether ranks may use a further address of a node: one that means the same on every machine.
+fn is_usable(address: &IpAddr) -> bool {
+    let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    !(link_local || address.is_unspecified() || address.is_multicast() || address.is_loopback())
+}
+
+impl RankAddresses {
+    /// Those of a cluster, for its node `own` with this interface to the others.
+    pub fn new(config: &ClusterConfig, own: NodeId, scope: u32) -> Self {
+        let of_node = |(node, it): (NodeId, &NodeConfig)| {
+            let places = config.places_of(node).unwrap_or_default();
+            let further = places.iter().filter_map(Place::literal).map(|at| at.ip());
+            let further = further.filter(|at| is_usable(at) && *at != it.address);
+            (node, [it.address].into_iter().chain(further).collect())
+        };
+        let known = config.members().map(of_node).collect();
+        Self { own, scope, known, max_datagram: max_datagram(config, own, scope) }
+    }
+
+    /// Largest UDP payload that goes unfragmented from the first address of this node to that of every other one of its
+    /// family, in bytes, by the routes of this machine.
+    pub fn max_datagram(&self) -> u16 {
+        self.max_datagram
+    }
+
+    /// The first address of this node that has a family of which all nodes of the job have one. Of the families that all have,
+    /// it is that which comes first in the list of the job's first node. Nodes that are not known here are not asked. If there
+    /// is no such family, it is the first address.
+    pub fn of_job(&self, layout: &[NodeRanks]) -> Option<SocketAddr> {
+        let lists: Vec<&[IpAddr]> = self.lists(layout).collect();
+        let in_family =
+            |list: &[IpAddr], v4: bool| list.iter().copied().find(|at| at.is_ipv4() == v4);
+        let common = lists.first()?.iter().map(IpAddr::is_ipv4);
+        let mut common =
+            common.filter(|&v4| lists.iter().all(|list| in_family(list, v4).is_some()));
+        let own = self.known.get(&self.own)?;
+        let chosen = common.next().and_then(|v4| in_family(own, v4)).or(own.first().copied())?;
+        Some(on_link(SocketAddr::new(chosen, 0), self.scope))
+    }
+
+    /// The same for the other nodes of the job: where packets from `address` go.
+    pub fn others<'a>(
+        &'a self,
+        layout: &'a [NodeRanks],
+        address: SocketAddr,
+    ) -> impl Iterator<Item = SocketAddr> + 'a {
+        let others = layout.iter().filter(|part| part.node != self.own);
+        let lists = others.filter_map(|part| self.known.get(&part.node));
+        lists.filter_map(move |list| {
+            let same = list.iter().find(|at| at.is_ipv4() == address.is_ipv4())?;
+            // Any port: only the route counts.
+            Some(on_link(SocketAddr::new(*same, 9), self.scope))
+        })
+    }
+
+    fn lists<'a>(&'a self, layout: &'a [NodeRanks]) -> impl Iterator<Item = &'a [IpAddr]> + 'a {
+        layout.iter().filter_map(|part| self.known.get(&part.node)).map(Vec::as_slice)
+    }
+}
+
+impl NodeServices {
+    /// From where the ranks of a job on these nodes send, and their largest UDP payload that the routes to the others take
+    /// unfragmented, in bytes.
+    pub(super) fn way_of_ranks(&self, layout: &[NodeRanks]) -> (SocketAddr, u16) {
+        let addresses = &self.rank_addresses;
+        let Some(address) = addresses.of_job(layout).filter(|chosen| *chosen != self.address)
+        else {
+            return (self.address, addresses.max_datagram);
+        };
+        // No route: no datagrams either.
+        let others = addresses.others(layout, address);
+        let payloads = others.filter_map(|other| longest_payload(address, other).ok());
+        (address, largest_datagram(payloads))
+    }
+}
+
+fn max_datagram(config: &ClusterConfig, node: NodeId, scope: u32) -> u16 {
+    let own = usize::try_from(node.0).unwrap_or(usize::MAX);
+    let others = config.nodes.iter().enumerate().filter(|&(index, _)| index != own);
+    largest_datagram(others.filter_map(|(_, other)| {
+        // No route, or another family: no datagrams either.
+        let own = on_link(config.nodes.get(own)?.endpoint(), scope);
+        longest_payload(own, on_link(other.endpoint(), scope)).ok()
+    }))
+}
+
+/// The largest datagram for all of these ways, each of which has its longest payload.
+fn largest_datagram(payloads: impl Iterator<Item = usize>) -> u16 {
+    u16::try_from(payloads.min().unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD)).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(own: u32) -> RankAddresses {
+        let lists: [&[&str]; 4] = [
+            &["10.0.0.1", "fd00::1"],
+            &["fd00::2"],
+            &["10.0.0.3", "10.1.0.3", "fd00::3", "fd01::3"],
+            &["10.0.0.4"],
+        ];
+        let parsed = lists.map(|list| list.iter().map(|at| at.parse().unwrap()).collect());
+        let known = (0..).map(NodeId).zip(parsed).collect();
+        RankAddresses { own: NodeId(own), scope: 0, known, max_datagram: 1_472 }
+    }
+
+    fn layout(nodes: &[u32]) -> Vec<NodeRanks> {
+        let part = |&node| NodeRanks { node: NodeId(node), first: 0, count: 1, processors: vec![] };
+        nodes.iter().map(part).collect()
+    }
+
+    /// What each of the nodes uses in a job on them.
+    fn chosen(nodes: &[u32]) -> Vec<String> {
+        let of = |&node: &u32| addresses(node).of_job(&layout(nodes)).unwrap().ip().to_string();
+        nodes.iter().map(of).collect()
+    }
+
+    #[test]
+    fn nodes_whose_first_addresses_are_of_one_family_use_those() {
+        assert_eq!(chosen(&[0, 2, 3]), ["10.0.0.1", "10.0.0.3", "10.0.0.4"]);
+        assert_eq!(chosen(&[1]), ["fd00::2"]);
+        assert_eq!(chosen(&[2]), ["10.0.0.3"]);
+    }
+
+    #[test]
+    fn all_use_the_first_address_of_a_family_that_all_have() {
+        assert_eq!(chosen(&[0, 1, 2]), ["fd00::1", "fd00::2", "fd00::3"]);
+        assert_eq!(chosen(&[1, 2]), ["fd00::2", "fd00::3"]);
+    }
+
+    #[test]
+    fn without_such_a_family_the_head_sees_the_first_addresses_and_refuses() {
+        assert_eq!(chosen(&[0, 1, 3]), ["10.0.0.1", "fd00::2", "10.0.0.4"]);
+    }
+
+    #[test]
+    fn nodes_that_are_not_known_here_are_not_asked() {
+        assert_eq!(addresses(1).of_job(&layout(&[9, 1, 2])).unwrap().ip().to_string(), "fd00::2");
+        assert_eq!(addresses(9).of_job(&layout(&[9, 1])), None, "it does not know itself");
+    }
+
+    #[test]
+    fn packets_go_to_addresses_of_the_same_family() {
+        let (addresses, layout) = (addresses(0), layout(&[0, 1, 2, 3]));
+        let others = |from: &str| -> Vec<String> {
+            let others = addresses.others(&layout, from.parse().unwrap());
+            others.map(|at| at.ip().to_string()).collect()
+        };
+        assert_eq!(others("[fd00::1]:0"), ["fd00::2", "fd00::3"]);
+        assert_eq!(others("10.0.0.1:0"), ["10.0.0.3", "10.0.0.4"]);
+    }
+}
