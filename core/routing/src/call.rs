@@ -91,6 +91,12 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
         matches!(self.phase, Phase::Connecting(_) | Phase::Running(_) | Phase::Leaving(..))
     }
 
+    /// Whether nothing of the present attempt was sent yet.
+    #[must_use]
+    pub fn is_connecting(&self) -> bool {
+        matches!(self.phase, Phase::Connecting(_))
+    }
+
     /// The latest place.
     #[must_use]
     pub fn last(&self) -> Option<&P> {
@@ -149,7 +155,7 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
             }
             Event::Stopped(error) => self.give_up(GivenUp::Because(error)),
             Event::Tick if !self.has_attempt() && self.is_late(now) => {
-                self.give_up(GivenUp::RetryTime)
+                self.give_up(GivenUp::RetryTime);
             }
             Event::NoMetaserver(_) | Event::Tick => {}
         }

@@ -95,13 +95,14 @@ impl Judge {
                 self.wanted = false;
                 self.request = Some(self.started.is_empty());
             }
-            Event::Placed(place) if self.request.is_some() => {
-                if self.started.last() == Some(place) || !has_attempt {
-                    self.request = Some(true);
-                }
+            Event::Placed(place)
+                if self.request.is_some()
+                    && (self.started.last() == Some(place) || !has_attempt) =>
+            {
+                self.request = Some(true);
             }
             Event::RequestEnded(_) | Event::MetaserverLost if self.request.is_some() => {
-                self.request = None
+                self.request = None;
             }
             Event::NotBegun(_) | Event::Broken(_) if has_attempt => {
                 self.uncertain |= matches!(event, Event::Broken(_));
