@@ -322,6 +322,11 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
             Phase::Connecting(at) | Phase::Running(at) => {
                 self.attempt_over(now, at.clone(), Why::Failed(Box::new(error)));
                 self.may_have_run |= outcome == Outcome::Broken;
+                if self.is_late(now) {
+                    // The metaserver must not place the call again.
+                    self.close(at, Outcome::Failed);
+                    return self.give_up(GivenUp::RetryTime);
+                }
                 self.unreported = Some(outcome);
                 self.actions.push_back(Action::Report(at, outcome));
                 match self.request {
@@ -331,9 +336,6 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
                     // It may not know the attempt, and would place the call anew.
                     Request::Rejoining => self.give_up(GivenUp::Unknown),
                     Request::Absent | Request::Wanted => self.ask_if_allowed(),
-                }
-                if self.is_late(now) {
-                    self.give_up(GivenUp::RetryTime);
                 }
             }
             // The metaserver has given it up before it failed.
@@ -354,15 +356,7 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
     /// The last attempt has ended.
     fn conclude(&mut self, outcome: Outcome, end: End<E>) {
         match core::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Connecting(at) | Phase::Running(at) => {
-                self.actions.push_back(Action::Report(at, outcome));
-                match core::mem::replace(&mut self.request, Request::Absent) {
-                    // A metaserver that knows the attempt ends the request by itself.
-                    Request::Open => self.actions.push_back(Action::CloseRequest),
-                    Request::Rejoining => self.actions.push_back(Action::CancelRequest),
-                    Request::Absent | Request::Wanted => {}
-                }
-            }
+            Phase::Connecting(at) | Phase::Running(at) => self.close(at, outcome),
             Phase::Leaving(at, _) => {
                 self.actions.push_back(Action::Report(at, outcome));
                 // The later place goes back.
@@ -371,6 +365,17 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
             other => return self.phase = other,
         }
         self.actions.push_back(Action::End(end));
+    }
+
+    /// Reports an attempt after which the call gets no other.
+    fn close(&mut self, at: P, outcome: Outcome) {
+        self.actions.push_back(Action::Report(at, outcome));
+        match core::mem::replace(&mut self.request, Request::Absent) {
+            // A metaserver that knows the attempt ends the request by itself.
+            Request::Open => self.actions.push_back(Action::CloseRequest),
+            Request::Rejoining => self.actions.push_back(Action::CancelRequest),
+            Request::Absent | Request::Wanted => {}
+        }
     }
 
     /// Whether no further attempt may begin.
