@@ -66,7 +66,6 @@ use arguments::CheckedCall;
 pub(crate) use arguments::check;
 pub(crate) use grid::placement::{PlacementAnswer, PlacementEvent, PlacementHandle};
 use link::{Answer, CallParts, FileParts, Functions, Link};
-pub(crate) use routed_call::over;
 use wire::Wire;
 
 /// How a client connects.

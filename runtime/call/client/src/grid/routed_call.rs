@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_routing::{Action, End, Event, GivenUp, Rules, Why};
+use kumi_routing::{Action, End, Event, GivenUp, Why};
 use kumi_rpc::{AttemptOutcome, AttemptReport, PlacementRequest};
 
 use super::super::answer_handle::AnswerHandle;
@@ -115,10 +115,7 @@ impl<'a> RoutedCall<'a> {
         known: Arc<KnownRoutine>,
         placing: PlacementRequest,
     ) -> RoutedCall<'a> {
-        let rules = Rules {
-            idempotent: placing.idempotent,
-            retry_time: inner.options.retry_time.map(nanoseconds),
-        };
+        let rules = inner.rules(placing.idempotent);
         RoutedCall {
             inner,
             known,

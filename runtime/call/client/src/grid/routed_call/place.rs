@@ -17,6 +17,16 @@ use crate::{CallError, Client};
 #[derive(Debug, Clone)]
 pub(crate) struct Place(Arc<Placement>);
 
+impl Place {
+    pub fn new(placed: Placement) -> Place {
+        Place(Arc::new(placed))
+    }
+
+    pub fn shared(&self) -> Arc<Placement> {
+        Arc::clone(&self.0)
+    }
+}
+
 impl PartialEq for Place {
     fn eq(&self, other: &Place) -> bool {
         self.ticket == other.ticket && self.address == other.address
@@ -126,7 +136,7 @@ impl RoutedCall<'_> {
     /// The metaserver has answered.
     fn hear(&mut self, word: Result<Answer, Failure>) {
         let error = match word {
-            Ok(Answer::Placed(placed)) => return self.tell(Event::Placed(Place(Arc::new(placed)))),
+            Ok(Answer::Placed(placed)) => return self.tell(Event::Placed(Place::new(placed))),
             Err(failure) if failure.code == Code::NotLeading => return self.lose_metaserver(),
             Ok(_) => {
                 let text = "the metaserver ended the call".to_owned();
