@@ -123,13 +123,14 @@ impl RoutedCall<'_> {
                 }
             }
             Some(_) => self.lose_metaserver(),
-            None if self.routing.wants_metaserver() => {
-                if let Some(meta) = Inner::at_hand(&self.inner) {
-                    // Time that is over, and any other error, shows when the attempt ends.
-                    let _later = self.request_place_on(&meta, false);
-                }
-            }
             None => {}
+        }
+        // At once: a server stops what its new metaserver does not know.
+        if self.routing.wants_metaserver()
+            && let Some(meta) = Inner::at_hand(&self.inner)
+        {
+            // Time that is over, and any other error, shows when the attempt ends.
+            let _later = self.request_place_on(&meta, false);
         }
     }
 
