@@ -4,3 +4,4 @@
 mod random;
 mod rules;
 mod vectors;
+mod world;
