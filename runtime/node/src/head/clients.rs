@@ -37,7 +37,7 @@ const MOST_FOLLOWED: usize = 64;
 /// What waits to be written to a client.
 #[derive(Clone, Debug)]
 enum Answer {
-    Reply(ClientReply),
+    Reply(Box<ClientReply>),
     /// The frame of a reply that several clients get, whatever version they speak.
     Shared(Rc<[u8]>),
 }
@@ -66,7 +66,11 @@ struct PendingReplies {
 
 /// As how many replies one counts.
 fn weight(answer: &Answer) -> usize {
-    if matches!(answer, Answer::Reply(ClientReply::Deadlock { .. })) { REPORT_WEIGHT } else { 1 }
+    if matches!(answer, Answer::Reply(reply) if matches!(**reply, ClientReply::Deadlock { .. })) {
+        REPORT_WEIGHT
+    } else {
+        1
+    }
 }
 
 impl PendingReplies {
@@ -101,7 +105,7 @@ impl ClientOutbox {
 
     /// Queues a reply. Returns whether the client is still there, and reads.
     fn answer(&self, reply: ClientReply) -> bool {
-        self.queue(Answer::Reply(reply))
+        self.queue(Answer::Reply(Box::new(reply)))
     }
 
     fn queue(&self, answer: Answer) -> bool {
@@ -165,7 +169,7 @@ impl Clients {
         let answer = match frame::encode(&reply, LINK_LIMIT) {
             Ok(frame) if reply.since() <= OLDEST_VERSION => Answer::Shared(frame.into()),
             // Each gets it in its version. What is too long ends their connections, as it would that of one client.
-            _ => Answer::Reply(reply),
+            _ => Answer::Reply(Box::new(reply)),
         };
         for &client in clients {
             self.queue(client, answer.clone());
@@ -173,7 +177,7 @@ impl Clients {
     }
 
     fn send(&self, client: ClientId, reply: ClientReply) {
-        self.queue(client, Answer::Reply(reply));
+        self.queue(client, Answer::Reply(Box::new(reply)));
     }
 
     fn queue(&self, client: ClientId, answer: Answer) {
@@ -238,15 +242,15 @@ async fn write_replies(
         let (answer, counts) = tokio::select! {
             biased;
             Some(answer) = answers.recv() => (answer, true),
-            Some(reply) = output.recv() => (Answer::Reply(reply), false),
+            Some(reply) = output.recv() => (Answer::Reply(Box::new(reply)), false),
             else => return Ok(()),
         };
         match &answer {
             Answer::Reply(reply) => {
-                if let ClientReply::Welcome { version } = reply {
+                if let ClientReply::Welcome { version } = &**reply {
                     speaks = *version;
                 }
-                match for_version(reply, speaks) {
+                match for_version(&**reply, speaks) {
                     Some(told) => frame::write(stream, &*told, LINK_LIMIT).await?,
                     None => {
                         tracing::debug!(speaks, "a client of an earlier version misses a reply");

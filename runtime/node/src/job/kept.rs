@@ -28,7 +28,7 @@ use super::terminal::Terminal;
 use super::{JobEvent, NodeServices};
 use crate::keep::{
     Held, InputFile, JobRecord, JobState, KeepRequest, KeepSetting, KeptCommand, KeptJob,
-    KeptPhase, OutputFile, Relay,
+    KeptPhase, KeptProcess, OutputFile, Relay,
 };
 
 /// The group of version 2 for the keepers of a node's jobs.
@@ -85,6 +85,13 @@ struct KeptFiles {
 struct Planned {
     streams: RankStreams,
     ends: RankEnds,
+}
+
+impl Planned {
+    /// Its process is there.
+    fn with(self, process: KeptProcess) -> RankProcess {
+        RankProcess { process: Process::Kept(process), streams: self.streams }
+    }
 }
 
 impl JobResources {
@@ -170,11 +177,8 @@ impl JobResources {
         let (link, processes) = request.start().await?;
         let KeptFiles { state, output, input, relay, .. } = kept;
         let kept = KeptJob { link, state, output: output.into_iter().collect(), input, relay };
-        let process = |(process, planned): (_, Planned)| RankProcess {
-            process: Process::Kept(process),
-            streams: planned.streams,
-        };
-        Ok((processes.into_iter().zip(ranks).map(process).collect(), Rc::new(kept)))
+        let ranks = processes.into_iter().zip(ranks);
+        Ok((ranks.map(|(process, planned)| planned.with(process)).collect(), Rc::new(kept)))
     }
 
     /// What a keeper holds, beside the streams of the ranks.

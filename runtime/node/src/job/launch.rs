@@ -278,20 +278,14 @@ impl JobResources {
         };
         let file = spec_file(&shim).map_err(failed)?;
         let (null, folder) = self.null_and_folder().map_err(failed)?;
-        let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
+        let all = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
+        let shared = (&all, null.as_fd(), folder.as_ref());
         if let Some(keep) = self.keeping(services) {
-            let shared = (&shared, null.as_fd(), folder.as_ref());
             let pipes = (go, status, progress);
             return self.spawn_kept(services, keep, (spec, part), shared, pipes).await;
         }
-        let server = self.start_server(
-            services,
-            (spec.job, &shim),
-            &shared,
-            (null.as_fd(), folder.as_ref()),
-        );
-        let mut server = server.await.map_err(failed)?;
-        let shared = (&shared, null.as_fd(), folder.as_ref());
+        let server = self.start_server(services, (spec.job, &shim), shared).await;
+        let mut server = server.map_err(failed)?;
         let ranks = self.spawn_ranks(services, (spec, part), shared, &progress);
         match ranks.await {
             Ok(ranks) => Ok(ShimProcesses { ranks, go, status, server, kept: None }),
@@ -346,8 +340,7 @@ impl JobResources {
         &self,
         services: &NodeServices,
         shim: (kumi_sched::JobId, &ShimSpec),
-        shared: &[BorrowedFd<'_>; 3],
-        (null, group): (BorrowedFd<'_>, Option<&File>),
+        (shared, null, group): Shared<'_>,
     ) -> io::Result<Option<ServerProcess>> {
         let Some(mpi) = &self.mpi else { return Ok(None) };
         mpi.start_server(services, shim, (shared[2], null), group).await.map(Some)

@@ -184,8 +184,7 @@ impl Started {
         let (scope, listener) = listen(&own, &pid).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let former = FormerDaemon::find(&config, dir, node).await?;
-        let share = MachineShare::take(&config, &own, node, &shared.clock, &former)?;
-        let MachineShare { memory, groups, slices, mut limits, .. } = share;
+        let mut share = MachineShare::take(&config, &own, node, &shared.clock, &former)?;
         let ((job_sender, job_events), (tree_sender, tree_events)) = queues();
         let (backpressure, way_up) = Backpressure::new();
         let services = Rc::new(NodeServices {
@@ -193,19 +192,18 @@ impl Started {
             mpi: MpiHost::new(dir, node, &config),
             address: on_link(SocketAddr::new(own.address, 0), scope),
             rank_addresses: RankAddresses::new(&config, node, scope),
-            xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),
+            xdp: wire::start(config.wire_of(&own), own.address, &mut share.limits)?.map(Rc::new),
             cpus: share.cpus,
             numa: NumaPlaces::read(),
-            groups: groups.clone(),
+            groups: share.groups.clone(),
             group_changes: GroupChanges::default(),
-            starter: Starter::new()
-                .map_err(failure(ExitCode::MachineLimits, "no thread can start processes"))?,
+            starter: starter()?,
             devices: Rc::new(RefCell::new(share.devices)),
             job_defaults: config.job.clone(),
             executable: share.executable,
             names: NameService::default(),
             root_jobs: config.root_jobs,
-            nice: prefer_daemon(&mut limits)?,
+            nice: prefer_daemon(&mut share.limits)?,
             may_lower: fill::permitted(),
             hooks: JobHookPrograms::new(&config.hooks, &config.name, &own.name),
             programs: RefCell::new(programs(dir, node, &config)?),
@@ -220,7 +218,8 @@ impl Started {
         });
         let events = (tree_sender, &backpressure);
         let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
-        let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
+        let description =
+            describe(&config, &tree, (&own.name, share.memory.node), &services, share.limits);
         begin((&socket, &pid), listener, tree, (&services, &own, &description))?;
         Ok(Self {
             former: former.adopt(&services),
@@ -230,14 +229,19 @@ impl Started {
             backpressure,
             job_events,
             tree_events,
-            files: Files { socket, pid, groups },
-            slices,
+            files: Files { socket, pid, groups: share.groups },
+            slices: share.slices,
             samples: samples(&config),
             metrics: metrics.map(|listener| (listener, config.name.clone())),
             config,
             credentials,
         })
     }
+}
+
+/// The thread that starts processes.
+fn starter() -> Result<Starter, Failure> {
+    Starter::new().map_err(failure(ExitCode::MachineLimits, "no thread can start processes"))
 }
 
 /// This node's share of what samples of all nodes may have.
