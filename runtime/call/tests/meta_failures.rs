@@ -107,22 +107,37 @@ fn a_call_that_may_have_run_is_reported_and_not_run_again() {
     assert_eq!((state.counters.done, state.counters.failed, state.counters.retried), (1, 1, 0));
 }
 
+/// Two servers at whose addresses nobody listens.
+fn unreachable(meta: &Meta) -> Vec<TestServer> {
+    let servers = ["a", "b"].map(|name| {
+        let mut config = meta.member(name, 1);
+        let membership = config.membership.as_mut().expect("one");
+        membership.address = grid::port().to_string();
+        served(config)
+    });
+    meta.until_servers(2);
+    servers.into()
+}
+
+#[test]
+fn a_call_without_time_for_further_attempts_ends_after_the_first() {
+    let meta = meta(config("round-robin"));
+    let servers = unreachable(&meta);
+    let options = Options { retry_time: Some(Duration::ZERO), ..Options::default() };
+    let grid = Grid::connect(&meta.address.to_string(), &options).expect("a connection");
+    let failed = grid.call("noop", vec![]).expect_err("nobody is there");
+    assert!(matches!(failed, CallError::Connect { .. }), "{failed:?}");
+    let state = meta.until("no calls", |state| state.running == 0 && state.waiting == 0);
+    assert_eq!((state.counters.placed, state.counters.done), (1, 0), "{:?}", state.counters);
+    drop(servers);
+}
+
 #[test]
 fn a_server_that_cannot_be_reached_is_told_with_all_attempts() {
     let mut few = config("round-robin");
     few.attempts = 2;
     let meta = meta(few);
-    let servers: Vec<TestServer> = ["a", "b"]
-        .iter()
-        .map(|name| {
-            let mut config = meta.member(name, 1);
-            let membership = config.membership.as_mut().expect("one");
-            // Nobody listens there.
-            membership.address = grid::port().to_string();
-            served(config)
-        })
-        .collect();
-    meta.until_servers(2);
+    let servers = unreachable(&meta);
     let failed = meta.grid().call("noop", vec![]).expect_err("nobody is there");
     match &failed {
         CallError::Attempts { tried, has_not_run: true, .. } => {

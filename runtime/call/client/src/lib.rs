@@ -68,7 +68,6 @@ use arguments::CheckedCall;
 pub(crate) use arguments::check;
 pub(crate) use grid::placement::{PlacementAnswer, PlacementEvent, PlacementHandle};
 use link::{Answer, CallParts, FileParts, Functions, Link};
-pub(crate) use routed_call::over;
 use wire::Wire;
 
 /// How a client connects.
@@ -92,6 +91,9 @@ pub struct Options {
     /// Whether a server on this machine may share the memory of calls, so that arrays are copied only once
     /// each way.
     pub share_memory: bool,
+    /// How long after its first failed attempt a call through a metaserver may go to further servers. `None`: as
+    /// long as the metaserver names them.
+    pub retry_time: Option<Duration>,
 }
 
 impl fmt::Debug for Options {
@@ -118,6 +120,7 @@ impl Default for Options {
             file_bytes: 16 << 30,
             ca: None,
             share_memory: std::env::var_os("KUMI_CALL_SHARED").is_none_or(|value| value != "no"),
+            retry_time: None,
         }
     }
 }
