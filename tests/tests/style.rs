@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kumi-pmi", &[]),
     ("kumi-monitor", &[]),
     ("kumi-leadership", &[]),
+    ("kumi-routing", &[]),
     ("kumi-net", &["kumi-proto", "kumi-verdict"]),
     ("kumi-models", &["kumi-proto", "kumi-verdict"]),
     ("kumi-mem", &["kumi-proto", "kumi-net", "kumi-verdict"]),
@@ -49,7 +50,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kumi-call-ffi", &["kumi-idl"]),
     ("kumi-call-access", &["kumi-call-wire", "kumi-rpc"]),
     // A program that calls links this, and nothing of slots, servers and metaservers.
-    ("kumi-call-client", &["kumi-broker", "kumi-call-wire", "kumi-idl", "kumi-rpc"]),
+    (
+        "kumi-call-client",
+        &["kumi-broker", "kumi-call-wire", "kumi-idl", "kumi-routing", "kumi-rpc"],
+    ),
     ("kumi-call-slot", &["kumi-call-ffi", "kumi-call-wire", "kumi-idl", "kumi-rpc"]),
     ("kumi-call-parallel", &["kumi-call-slot", "kumi-call-wire", "kumi-idl"]),
     ("kumi-call-generator", &["kumi-call-ffi", "kumi-idl"]),

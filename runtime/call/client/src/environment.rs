@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::{CallError, Options};
 
 impl Options {
-    /// Options with the token of `KUMI_CALL_TOKEN`, the authorities of `KUMI_CALL_CA` and the limit of
-    /// `KUMI_CALL_FILE_BYTES` ([`Options::file_bytes`]), where these are set.
+    /// Options with the token of `KUMI_CALL_TOKEN`, the authorities of `KUMI_CALL_CA`, and the limits of
+    /// `KUMI_CALL_FILE_BYTES` ([`Options::file_bytes`]) and `KUMI_CALL_RETRY_TIME` ([`Options::retry_time`], in
+    /// seconds), where these are set.
     ///
     /// # Errors
     /// [`CallError::Environment`]: a variable has an impossible value.
@@ -32,6 +34,13 @@ impl Options {
                 wrong("KUMI_CALL_FILE_BYTES", text)
             })?;
         }
+        if let Some(time) = set("KUMI_CALL_RETRY_TIME") {
+            let number = time.to_str().and_then(|time| time.parse().ok());
+            options.retry_time = Some(number.map(Duration::from_secs).ok_or_else(|| {
+                let text = format!("is a number of seconds, not `{}`", time.display());
+                wrong("KUMI_CALL_RETRY_TIME", text)
+            })?);
+        }
         Ok(options)
     }
 }
@@ -55,6 +64,9 @@ mod tests {
         assert_eq!(ca.into_os_string().into_vec(), b"\xff.pem");
         assert_eq!(of("KUMI_CALL_FILE_BYTES", b"8").expect("a number").file_bytes, 8);
         assert_eq!(of("KUMI_CALL_FILE_BYTES", b"").expect("as if unset").file_bytes, 16 << 30);
+        assert_eq!(usual.retry_time, None);
+        let time = of("KUMI_CALL_RETRY_TIME", b"90").expect("a number").retry_time;
+        assert_eq!(time, Some(Duration::from_secs(90)));
     }
 
     #[test]
@@ -67,6 +79,11 @@ mod tests {
             let start = format!("KUMI_CALL_FILE_BYTES is a number of bytes, not `{shown}`");
             assert!(said.starts_with(&start) && said.ends_with("correct or unset it"), "{said}");
         }
+        let said = of("KUMI_CALL_RETRY_TIME", b"1h").expect_err("no number").to_string();
+        assert!(
+            said.starts_with("KUMI_CALL_RETRY_TIME is a number of seconds, not `1h`"),
+            "{said}"
+        );
         let said = of("KUMI_CALL_TOKEN", b"secret\xff").expect_err("no text").to_string();
         assert!(
             said.starts_with("KUMI_CALL_TOKEN is not UTF-8") && !said.contains("secret"),

@@ -18,6 +18,7 @@ mod held;
 mod link;
 mod local_shortcut;
 mod object;
+mod output;
 mod queries;
 mod remote;
 pub mod transaction;
@@ -54,6 +55,7 @@ pub use kumi_call_wire::tls::{Authorities, TlsError};
 pub use kumi_call_wire::values::GivenValues;
 pub use kumi_rpc::Value;
 pub use object::Object;
+pub use output::{CallOutput, Printed};
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
 pub use remote_array::RemoteArray;
 pub use wake_event::{CallWatch, WakeEvent, WakeEvents};
@@ -66,7 +68,6 @@ use arguments::CheckedCall;
 pub(crate) use arguments::check;
 pub(crate) use grid::placement::{PlacementAnswer, PlacementEvent, PlacementHandle};
 use link::{Answer, CallParts, FileParts, Functions, Link};
-pub(crate) use routed_call::over;
 use wire::Wire;
 
 /// How a client connects.
@@ -90,6 +91,9 @@ pub struct Options {
     /// Whether a server on this machine may share the memory of calls, so that arrays are copied only once
     /// each way.
     pub share_memory: bool,
+    /// How long after its first failed attempt a call through a metaserver may go to further servers. `None`: as
+    /// long as the metaserver names them.
+    pub retry_time: Option<Duration>,
 }
 
 impl fmt::Debug for Options {
@@ -116,6 +120,7 @@ impl Default for Options {
             file_bytes: 16 << 30,
             ca: None,
             share_memory: std::env::var_os("KUMI_CALL_SHARED").is_none_or(|value| value != "no"),
+            retry_time: None,
         }
     }
 }
@@ -137,6 +142,8 @@ pub struct Client {
     callback_bytes: u64,
     file_bytes: u64,
     known: Arc<Mutex<HashMap<String, Arc<KnownRoutine>>>>,
+    /// Where the output of routines goes.
+    output: Option<CallOutput>,
 }
 
 /// The result of a call besides its arrays.
@@ -208,7 +215,15 @@ impl Client {
             callback_bytes: options.callback_bytes,
             file_bytes: options.file_bytes,
             known: Arc::default(),
+            output: None,
         })
+    }
+
+    /// The same connection, whose calls send what their routines print to this receiver. Nothing comes from servers of
+    /// earlier versions.
+    #[must_use]
+    pub fn with_output(&self, output: &CallOutput) -> Client {
+        Client { output: Some(output.clone()), ..self.clone() }
     }
 
     /// The server's name.
@@ -342,6 +357,7 @@ impl Client {
             targets: checked.targets(),
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
             files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
+            output: self.output.clone(),
         };
         let ticket = match Link::call(Arc::clone(&self.link), parts, deadline, interrupted) {
             Ok(ticket) => ticket,

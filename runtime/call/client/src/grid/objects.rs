@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kumi_routing::Event;
 use kumi_rpc::{AttemptOutcome, AttemptReport};
 
 use super::super::object::Object;
-use super::super::routed_call::{Control, RoutedCall, attempt, ended, nanoseconds, over};
+use super::super::routed_call::{Control, Place, RoutedCall, Turn, nanoseconds, over};
 use super::super::{CallError, GRACE};
 use super::Grid;
 
@@ -60,34 +61,41 @@ impl RoutedCall<'_> {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
-        let control = Control::default();
+        let (control, mut made) = (Control::default(), None);
         loop {
-            let placed = match self.place(&control, interrupted) {
-                Ok(placed) => placed,
-                Err(error) => return Err(self.give_up(error)),
-            };
-            self.placing.attempts = placed.ticket.attempt;
-            self.at = Some(attempt(&placed));
-            let begun = Instant::now();
-            let made = self.inner.server(&placed).and_then(|client| {
-                let made = client.create(class, Some(&placed), deadline, interrupted);
-                made.inspect_err(|error| {
-                    self.inner.forget_server(&placed.address, &client, error);
-                })
-            });
-            match made {
-                Ok(object) => {
-                    let ran_ns = nanoseconds(begun.elapsed());
-                    self.conclude(&AttemptReport { ran_ns, ..over(&placed, AttemptOutcome::Done) });
-                    return Ok(object);
+            match self.turn() {
+                Some(Turn::Start(place)) => {
+                    made = self.make_at(&place, class, deadline, interrupted);
                 }
-                Err(error) => match ended(&error) {
-                    AttemptOutcome::Failed => {
-                        self.conclude(&over(&placed, AttemptOutcome::Failed));
-                        return Err(error);
-                    }
-                    how => self.failed(&placed, error, how)?,
-                },
+                // The server does not answer before the object is there or has failed.
+                Some(Turn::Leave) => self.tell(Event::Stays),
+                Some(Turn::Over(end)) => return made.ok_or_else(|| self.error(end)),
+                None => self.await_place(&control, interrupted),
+            }
+        }
+    }
+
+    fn make_at(
+        &mut self,
+        place: &Place,
+        class: &str,
+        deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Option<Object> {
+        let client = self.connect(place)?;
+        self.tell(Event::Sent);
+        let begun = Instant::now();
+        match client.create(class, Some(&**place), deadline, interrupted) {
+            Ok(object) => {
+                let ran_ns = nanoseconds(begun.elapsed());
+                self.done = Some(AttemptReport { ran_ns, ..over(place, AttemptOutcome::Done) });
+                self.tell(Event::Done);
+                Some(object)
+            }
+            Err(error) => {
+                self.inner.forget_server(&place.address, &client, &error);
+                self.tell_failed(error);
+                None
             }
         }
     }

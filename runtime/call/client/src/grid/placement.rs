@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kumi_routing::Rules;
 use kumi_rpc::{AttemptReport, Code, Placement, PlacementRequest};
 
 use super::{Grid, Inner, Ordering, locked};
 use crate::answer_handle::AnswerHandle;
 use crate::link::{Answer, Link};
+use crate::routed_call::nanoseconds;
 use crate::{CallError, Client, KnownRoutine};
 
 /// How long the listener waits at a time.
@@ -130,6 +132,11 @@ impl Grid {
         }
     }
 
+    /// What calls may do.
+    pub(crate) fn rules(&self, idempotent: bool) -> Rules {
+        self.inner.rules(idempotent)
+    }
+
     /// Reports an attempt whose stream is gone.
     pub(crate) fn report(&self, meta: Option<&Client>, over: &AttemptReport) {
         if meta.is_none_or(|meta| meta.link.over(0, over).is_err()) {
@@ -185,6 +192,11 @@ fn find(inner: &Arc<Inner>, tell: &impl Fn(PlacementEvent) -> bool) -> Option<Cl
 }
 
 impl Inner {
+    /// What calls may do.
+    pub(super) fn rules(&self, idempotent: bool) -> Rules {
+        Rules { idempotent, retry_time: self.options.retry_time.map(nanoseconds) }
+    }
+
     /// A new connection to the server of a place. The server sees the metaserver's pass, never the token.
     ///
     /// # Errors

@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kumi_routing::Event;
+
 use super::super::completion::{Completion, Next};
 use super::super::link::Link;
 use super::super::routed_call::{Control, RoutedCall};
@@ -208,7 +210,9 @@ impl PlacementQueue {
         let lost = self.asked.extract_if(|_, asked| asked.link.is_broken());
         for number in lost.flat_map(|(_, asked)| asked.calls.into_values()) {
             if let Some(job) = self.jobs.get_mut(&number) {
+                // Without Inner::lost: who connects holds its lock.
                 job.routed_call.place_request = None;
+                job.routed_call.tell(Event::MetaserverLost);
                 self.disconnected.insert(number);
             }
         }

@@ -1,22 +1,24 @@
-//! Call through a metaserver that moves from server to server until one has run it.
+//! Driver of a call through a metaserver: it does what [`kumi_routing::Call`] decides.
 
+mod attempt;
+mod place;
 mod reports;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{AttemptOutcome, AttemptReport, Code, Placement, PlacementRequest};
+use kumi_routing::{Action, End, Event, GivenUp, Why};
+use kumi_rpc::{AttemptOutcome, AttemptReport, PlacementRequest};
 
 use super::super::answer_handle::AnswerHandle;
 use super::super::arguments::CheckedCall;
-use super::super::completion::{Completion, PendingCallback};
-use super::super::functions::answer;
+use super::super::completion::Completion;
 use super::super::grid::Inner;
-use super::super::link::{Answer, CallbackInvocation, Link};
-use super::super::{Call, CallError, CallRoute, Callback, Client, KnownRoutine, Outcome};
-pub(crate) use reports::nanoseconds;
-pub(crate) use reports::over;
+use super::super::link::Link;
+use super::super::{Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome};
+pub(crate) use place::Place;
+pub(crate) use reports::{nanoseconds, over};
 
 /// How often a running call checks whether it was cancelled or moved.
 const SLICE: Duration = Duration::from_millis(100);
@@ -69,33 +71,27 @@ pub struct RoutedCall<'a> {
     /// The callbacks that this thread runs.
     pub functions: Vec<(u16, Callback<'a>)>,
     /// A callback has run in this attempt.
-    pub called: bool,
+    called: bool,
     pub deadline: Option<Instant>,
+    routing: kumi_routing::Call<Place, CallError>,
+    /// The beginning of the times that the routing sees.
+    begun: Instant,
     /// The stream at the metaserver, if there is one.
     pub place_request: Option<(Client, AnswerHandle<Arc<Link>>)>,
-    /// The call already runs, and a new metaserver has not yet said whether it knows it.
-    pub is_reattaching: bool,
-    /// The last attempt.
-    pub at: Option<(kumi_rpc::Ticket, String)>,
-    /// The report of the last attempt, if no metaserver has answered since.
-    pub unreported: Option<AttemptReport>,
-    /// The present metaserver does not know the running call.
-    pub unknown_to_metaserver: bool,
-    /// The errors of all attempts.
-    pub tried: Vec<String>,
-    /// The last error of a server.
-    pub last: Option<CallError>,
-    pub has_run: bool,
+    /// The attempt that runs.
+    call: Option<Call<'static>>,
+    outcome: Option<Outcome>,
+    /// The report on the attempt that has run.
+    pub done: Option<AttemptReport>,
+    /// Where the output of the routine goes.
+    pub output: Option<CallOutput>,
 }
 
-/// The end of an attempt.
-enum Attempt {
-    /// The call is over.
-    Over(Result<Outcome, CallError>),
-    /// The attempt failed.
-    Failed(CallError, AttemptOutcome),
-    /// The metaserver has meanwhile moved or ended the call.
-    Superseded,
+/// What the routing wants done with attempts.
+pub(crate) enum Turn {
+    Start(Place),
+    Leave,
+    Over(End<CallError>),
 }
 
 /// What the error of an attempt means for the next attempt.
@@ -121,6 +117,7 @@ impl<'a> RoutedCall<'a> {
         known: Arc<KnownRoutine>,
         placing: PlacementRequest,
     ) -> RoutedCall<'a> {
+        let rules = inner.rules(placing.idempotent);
         RoutedCall {
             inner,
             known,
@@ -129,14 +126,13 @@ impl<'a> RoutedCall<'a> {
             functions: Vec::new(),
             called: false,
             deadline: None,
+            routing: kumi_routing::Call::new(rules),
+            begun: Instant::now(),
             place_request: None,
-            is_reattaching: false,
-            at: None,
-            unreported: None,
-            unknown_to_metaserver: false,
-            tried: Vec::new(),
-            last: None,
-            has_run: false,
+            call: None,
+            outcome: None,
+            done: None,
+            output: None,
         }
     }
 }
@@ -176,101 +172,33 @@ impl RoutedCall<'_> {
         }
     }
 
-    /// Asks the metaserver for a place, unless that was done.
-    fn request_place(&mut self) -> Result<(), CallError> {
-        while self.place_request.is_none() {
-            let meta = self.inner.metaserver(self.left()?)?;
-            if self.request_place_on(&meta, false)?
-                && let (Some((_, ticket)), Some(over)) = (&self.place_request, &self.unreported)
-            {
-                // A report on the old connection may be lost with it. Below shows whether this connection is
-                // lost too.
-                let _lost = meta.link.over(ticket.stream, over);
-                self.is_reattaching = true;
-            }
+    /// Tells the routing what has happened.
+    pub(crate) fn tell(&mut self, event: Event<Place, CallError>) {
+        if let Event::NotBegun(error) | Event::Broken(error) | Event::Failed(error) = &event {
+            self.give_reason(error);
         }
-        Ok(())
+        self.routing.handle(nanoseconds(self.begun.elapsed()), event);
     }
 
-    /// Asks for a place on this connection; false: the connection is lost. With `soon`, [`Link::send_soon`]
-    /// sends the request and nothing waits; then the caller reports a lost connection.
-    pub fn request_place_on(&mut self, meta: &Client, soon: bool) -> Result<bool, CallError> {
-        let left = self.left()?;
-        (self.is_reattaching, self.unknown_to_metaserver) = (false, false);
-        self.placing.time_ms =
-            left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
-        let asked = if soon {
-            meta.link.request_place_soon(&self.placing)
-        } else {
-            meta.link.request_place(&self.placing, self.deadline)
-        };
-        match asked {
-            Ok(stream) => {
-                let ticket = AnswerHandle::of(Arc::clone(&meta.link), stream);
-                self.place_request = Some((meta.clone(), ticket));
-                Ok(true)
-            }
-            Err(CallError::Lost(_)) => {
-                if !soon {
-                    self.inner.lost(meta);
-                }
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Waits for a place.
-    pub(crate) fn place(
-        &mut self,
-        control: &Control,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Placement, CallError> {
+    /// Does what the routing wants, up to the next turn of an attempt.
+    pub(crate) fn turn(&mut self) -> Option<Turn> {
         loop {
-            if self.place_request.is_none() && self.has_run && !self.placing.idempotent {
-                // A metaserver that has forgotten the attempt would run the call twice.
-                return Err(CallError::NoServer { text: String::new(), has_not_run: false });
-            }
-            self.request_place()?;
-            if control.is_cancelled() {
-                return Err(self.cancelled());
-            }
-            let Some((meta, ticket)) = &mut self.place_request else { continue };
-            match ticket.wait(Some(Instant::now() + SLICE), interrupted) {
-                Ok(Ok(Answer::Placed(placed))) => {
-                    // The metaserver may have sent this before the attempt was over.
-                    if std::mem::take(&mut self.is_reattaching)
-                        && self.at.as_ref() == Some(&attempt(&placed))
-                    {
-                        continue;
+            match self.routing.poll()? {
+                // It is done as long as the routing wants a metaserver.
+                Action::Ask => {}
+                Action::Report(place, outcome) => self.report(&place, outcome),
+                Action::CancelRequest => self.place_request = None,
+                Action::CloseRequest => {
+                    if let Some((_, ticket)) = self.place_request.take() {
+                        ticket.leave();
                     }
-                    self.unreported = None;
-                    return Ok(placed);
                 }
-                Ok(Ok(_)) => {
-                    let text = "the metaserver ended the call".to_owned();
-                    return Err(CallError::NoServer { text, has_not_run: !self.has_run });
+                Action::Start(place) => {
+                    self.placing.attempts = place.ticket.attempt;
+                    return Some(Turn::Start(place));
                 }
-                Ok(Err(failure)) if failure.code == Code::NotLeading => {
-                    self.inner.lost(meta);
-                    self.place_request = None;
-                }
-                Ok(Err(failure)) => {
-                    if failure.code == Code::InterfaceChanged {
-                        meta.forget(&self.known.interface.name);
-                    }
-                    return Err(CallError::of(failure, &self.known.interface.name));
-                }
-                Err(CallError::TimedOut(_)) => {
-                    // The metaserver enforces this limit too, but it may be gone.
-                    meta.link.check_alive();
-                    self.left()?;
-                }
-                Err(CallError::Lost(_)) => {
-                    self.inner.lost(meta);
-                    self.place_request = None;
-                }
-                Err(error) => return Err(error),
+                Action::Leave => return Some(Turn::Leave),
+                Action::End(end) => return Some(Turn::Over(end)),
             }
         }
     }
@@ -282,278 +210,55 @@ impl RoutedCall<'_> {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Outcome, CallError> {
         loop {
-            let placed = match self.place(control, interrupted) {
-                Ok(placed) => placed,
-                Err(error) => return Err(self.give_up(error)),
-            };
-            self.placing.attempts = placed.ticket.attempt;
-            self.at = Some(attempt(&placed));
-            match self.attempt(&placed, control, interrupted) {
-                Attempt::Superseded => {
-                    self.tried.push(format!("{}: the metaserver lost it", server(&placed)));
-                    self.has_run = true;
+            match self.turn() {
+                Some(Turn::Start(place)) => self.start(&place, control, interrupted),
+                Some(Turn::Leave) => self.leave(control),
+                Some(Turn::Over(End::Done)) => {
+                    let none = || CallError::Server("the call has no result".to_owned());
+                    return self.outcome.take().ok_or_else(none);
                 }
-                Attempt::Over(result) => {
-                    self.tell(&placed, &result);
-                    return result;
-                }
-                Attempt::Failed(error, ended) => self.failed(&placed, error, ended)?,
+                Some(Turn::Over(end)) => return Err(self.error(end)),
+                None if self.call.is_some() => self.await_end(control, interrupted),
+                None => self.await_place(control, interrupted),
             }
         }
     }
 
-    /// An attempt has failed.
-    ///
-    /// # Errors
-    /// No further attempt is allowed.
-    pub(crate) fn failed(
-        &mut self,
-        placed: &Placement,
-        error: CallError,
-        ended: AttemptOutcome,
-    ) -> Result<(), CallError> {
-        self.tried.push(format!("{}: {error}", server(placed)));
-        self.has_run |= ended == AttemptOutcome::Broken;
-        self.last = Some(error);
-        let over = over(placed, ended);
-        self.unreported = Some(over);
-        self.report(&over);
-        // A metaserver that does not know a lost attempt must not place the call again.
-        let unknown = self.place_request.is_none() || self.is_reattaching;
-        if unknown && ended == AttemptOutcome::Broken && !self.placing.idempotent {
-            self.leave_stream();
-            let error = CallError::NoServer { text: String::new(), has_not_run: false };
-            return Err(self.give_up(error));
+    /// The error of a call that has ended like this.
+    pub(crate) fn error(&mut self, end: End<CallError>) -> CallError {
+        let has_not_run = !self.routing.may_have_run();
+        let error = match end {
+            End::Failed(error) => return error,
+            End::GivenUp(GivenUp::Because(error)) => error,
+            End::GivenUp(GivenUp::RetryTime) => {
+                let text = "no further server was tried: the time for that is over \
+                            (KUMI_CALL_RETRY_TIME)"
+                    .to_owned();
+                CallError::NoServer { text, has_not_run }
+            }
+            End::Done | End::GivenUp(GivenUp::Unknown) => {
+                CallError::NoServer { text: String::new(), has_not_run: false }
+            }
+        };
+        let (mut tried, mut last) = (Vec::new(), None);
+        for (place, why) in self.routing.take_tried() {
+            let place = format!("{} ({})", place.server, place.address);
+            match why {
+                Why::Failed(error) => {
+                    tried.push(format!("{place}: {error}"));
+                    last = Some(*error);
+                }
+                Why::Superseded => tried.push(format!("{place}: the metaserver lost it")),
+            }
         }
-        Ok(())
-    }
-
-    /// The error of a call that no server has run.
-    pub(crate) fn give_up(&mut self, error: CallError) -> CallError {
-        let name = self.known.interface.name.clone();
-        match (self.last.take(), self.tried.len()) {
+        match (last, tried.len()) {
             (None, 0) => error,
-            (Some(last), 1) if matches!(error, CallError::NoServer { .. }) => last,
             (last, _) => CallError::Attempts {
-                routine: name,
-                tried: std::mem::take(&mut self.tried),
+                routine: self.known.interface.name.clone(),
+                tried,
                 last: Box::new(last.unwrap_or(error)),
-                has_not_run: !self.has_run,
+                has_not_run,
             },
         }
     }
-
-    fn attempt(
-        &mut self,
-        placed: &Placement,
-        control: &Control,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Attempt {
-        let client = match self.inner.server(placed) {
-            Ok(client) => client,
-            Err(error) => {
-                // If the connection is lost, it did not exist yet and nothing was sent.
-                let unsent = error.has_not_run() || matches!(error, CallError::Lost(_));
-                let ended = if unsent { AttemptOutcome::NotBegun } else { AttemptOutcome::Broken };
-                return Attempt::Failed(error, ended);
-            }
-        };
-        let left = match self.left() {
-            Ok(left) => left,
-            Err(error) => return Attempt::Over(Err(error)),
-        };
-        let Some(checked) = self.checked.take() else { return Attempt::Superseded };
-        self.called = false;
-        if let Some(completion) = &control.completion {
-            completion.begin();
-        }
-        let begun = {
-            let _lent = control.lent.lock().unwrap_or_else(PoisonError::into_inner);
-            if control.is_cancelled() {
-                return Attempt::Over(Err(self.cancelled()));
-            }
-            let route = CallRoute { time: left, placed: Some(placed), ..CallRoute::default() };
-            let begun = client.send(&self.known, checked, Vec::new(), route, interrupted);
-            // Before the memory is given back. A thread that cancels now finds no stream and waits for the
-            // lock; after that nothing is written to the memory.
-            if let Ok(call) = &begun {
-                control.runs(Some((Arc::clone(&call.ticket.link), call.ticket.stream)));
-                if control.is_cancelled() {
-                    call.ticket.link.give_up(call.ticket.stream);
-                }
-            }
-            begun
-        };
-        let call = match begun {
-            Ok(call) => call,
-            Err((error, checked)) => {
-                self.checked = Some(checked);
-                self.inner.forget_server(&placed.address, &client, &error);
-                return match ended(&error) {
-                    AttemptOutcome::Failed => Attempt::Over(Err(error)),
-                    how => Attempt::Failed(error, how),
-                };
-            }
-        };
-        let attempt = self.await_end(call, placed, control, interrupted);
-        control.runs(None);
-        if let Attempt::Failed(error, _) = &attempt {
-            self.inner.forget_server(&placed.address, &client, error);
-        }
-        attempt
-    }
-
-    /// Waits for the end of an attempt, and listens to the metaserver meanwhile.
-    fn await_end(
-        &mut self,
-        mut call: Call<'_>,
-        placed: &Placement,
-        control: &Control,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Attempt {
-        let error = loop {
-            match call.ticket.wait(Some(Instant::now() + SLICE), interrupted) {
-                Ok(Ok(Answer::Callback(called))) => match self.serve(&call, called, control) {
-                    Ok(()) => {}
-                    Err(error) => break error,
-                },
-                Ok(answer) => {
-                    let _lent = control.lent.lock().unwrap_or_else(PoisonError::into_inner);
-                    if control.is_cancelled() {
-                        return Attempt::Over(Err(self.cancelled()));
-                    }
-                    match call.end(answer) {
-                        Ok(outcome) => return Attempt::Over(Ok(outcome)),
-                        Err(error) => break self.uncancelled_error(error),
-                    }
-                }
-                Err(CallError::TimedOut(_)) => {}
-                Err(error) => break error,
-            }
-            if control.is_cancelled() {
-                return Attempt::Over(Err(self.cancelled()));
-            }
-            if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Attempt::Over(Err(self.too_late()));
-            }
-            if self.is_superseded(placed)
-                && !self.arguments_overwritten(&call)
-                && self.may_leave(control)
-            {
-                self.checked = Some(call.checked);
-                return Attempt::Superseded;
-            }
-        };
-        let how = ended(&error);
-        if how == AttemptOutcome::Failed || self.arguments_overwritten(&call) {
-            return Attempt::Over(Err(error));
-        }
-        if !self.may_leave(control) {
-            // A server that calls a function has begun to run the call.
-            return Attempt::Over(Err(match error.has_not_run() {
-                true => CallError::Server(format!("{error}, after it had called a function")),
-                false => error,
-            }));
-        }
-        self.checked = Some(call.checked);
-        Attempt::Failed(error, how)
-    }
-
-    /// Runs a callback in this thread, or hands it to the waiting thread.
-    fn serve(
-        &mut self,
-        call: &Call<'_>,
-        called: Result<Box<CallbackInvocation>, String>,
-        control: &Control,
-    ) -> Result<(), CallError> {
-        let (link, stream, deadline) = (&call.ticket.link, call.ticket.stream, call.deadline);
-        let Some(completion) = &control.completion else {
-            self.called = true;
-            let (called, ended) = answer(&mut self.functions, called);
-            return link.return_from(stream, called, ended, deadline);
-        };
-        completion.ask(PendingCallback { link: Arc::clone(link), stream, called, deadline });
-        Ok(())
-    }
-
-    /// Whether the call may leave this attempt for another. It may not after a callback has run, unless the
-    /// routine may run twice.
-    fn may_leave(&self, control: &Control) -> bool {
-        let twice = self.placing.idempotent;
-        let with_completion =
-            control.completion.as_ref().is_none_or(|completion| completion.leave(twice));
-        with_completion && (twice || !self.called)
-    }
-
-    /// Whether the metaserver has moved or ended the running call. If the metaserver is gone, the client
-    /// tells the next one of the call, which would otherwise count as abandoned.
-    fn is_superseded(&mut self, placed: &Placement) -> bool {
-        let answered = self.place_request.as_ref().map(|(_, ticket)| ticket.is_answered());
-        match &mut self.place_request {
-            Some((meta, ticket)) if !meta.link.is_broken() => {
-                if answered == Some(false) {
-                    meta.link.check_alive();
-                    return false;
-                }
-                if !self.is_reattaching {
-                    return true;
-                }
-                match ticket.wait(Some(Instant::now()), &|| false) {
-                    Ok(Ok(Answer::Placed(it))) if attempt(&it) == attempt(placed) => {
-                        self.is_reattaching = false;
-                    }
-                    Ok(Err(failure)) if failure.code == Code::NotLeading => {
-                        self.inner.lost(meta);
-                        self.leave_stream();
-                    }
-                    // The new metaserver does not know the call. The call goes on and needs no other place.
-                    Ok(_) => {
-                        self.leave_stream();
-                        self.unknown_to_metaserver = true;
-                    }
-                    // The connection is lost; the client asks the next metaserver.
-                    Err(_) => self.leave_stream(),
-                }
-                false
-            }
-            _ => {
-                self.reattach();
-                false
-            }
-        }
-    }
-
-    /// Tells the next metaserver of the running call.
-    fn reattach(&mut self) {
-        if let Some((meta, _)) = self.place_request.take() {
-            self.inner.lost(&meta);
-        }
-        if self.unknown_to_metaserver {
-            return;
-        }
-        if let Some(meta) = Inner::at_hand(&self.inner) {
-            // Any other error shows when the call ends.
-            self.is_reattaching = self.request_place_on(&meta, false).unwrap_or(false);
-        }
-    }
-
-    /// Gives up the stream at the metaserver.
-    fn leave_stream(&mut self) {
-        self.place_request = None;
-        self.is_reattaching = false;
-    }
-
-    /// Whether results may have overwritten arguments. Then the call cannot be sent again.
-    fn arguments_overwritten(&self, call: &Call<'_>) -> bool {
-        call.checked.overwrites() && call.ticket.link.has_results(call.ticket.stream)
-    }
-}
-
-/// Ticket and server of an attempt. Both are needed: two unrelated metaservers may use the same ticket.
-pub(crate) fn attempt(placed: &Placement) -> (kumi_rpc::Ticket, String) {
-    (placed.ticket, placed.address.clone())
-}
-
-fn server(placed: &Placement) -> String {
-    format!("{} ({})", placed.server, placed.address)
 }

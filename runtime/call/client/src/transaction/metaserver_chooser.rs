@@ -1,11 +1,11 @@
 //! Chooser that lets a metaserver place the calls of a transaction.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use kumi_broker::{CallId, Failure, HeldInput, ServerId};
+use kumi_routing::{Action, End, Event, GivenUp, Why};
 use kumi_rpc::{
     AttemptOutcome, AttemptReport, InputLocation, Placement, PlacementRequest, Transfer,
 };
@@ -14,42 +14,28 @@ use super::chooser::{
     ChooserEvent, CompletedCall, DriverMessage, PlacementDecision, ServerChooser, SubmittedCall,
 };
 use super::drive::Server;
-use crate::{CallError, Client, Grid, PlacementAnswer, PlacementEvent, PlacementHandle, over};
+use crate::routed_call::{Place, nanoseconds, over};
+use crate::{CallError, Client, Grid, PlacementAnswer, PlacementEvent, PlacementHandle};
 
 /// Most calls that wait at the metaserver; the others wait here.
 const WINDOW: usize = 256;
 /// Pause after the metaserver refused a call because too many wait.
 const REST: Duration = Duration::from_millis(100);
 
-/// Stage of a call.
-#[derive(Debug)]
-enum State {
-    /// It has no place.
-    WithoutPlace,
-    /// The client connects to its server.
-    Connecting,
-    /// An attempt runs.
-    Running,
-    /// The metaserver has given up the running attempt. The value is its next answer.
-    Superseded(Result<Arc<Placement>, String>),
-}
-
+/// A call, with what it has at the metaserver. An attempt's error is the transaction's: here it is empty, but for
+/// servers that were not reached.
 #[derive(Debug)]
 struct Call {
     placing: PlacementRequest,
-    state: State,
+    routing: kumi_routing::Call<Place, String>,
     /// The request at the metaserver, if there is one.
     asked: Option<PlacementHandle>,
-    /// The metaserver of the request knows the present place, because it named it or was told.
-    known: bool,
-    /// The latest place.
-    placed: Option<Arc<Placement>>,
-    /// The report on the failed attempt there.
+    /// It counts as one that waits at the metaserver.
+    waits: bool,
+    /// The report on its latest attempt.
     over: Option<AttemptReport>,
     /// The number of the latest attempt.
     number: u32,
-    /// Why its last server was not reached.
-    why: Option<String>,
 }
 
 /// Chooser with the placement state of all calls.
@@ -76,6 +62,8 @@ pub struct MetaserverChooser {
     /// Calls that wait for a connection, by address.
     connecting: HashMap<String, Vec<CallId>>,
     choices: VecDeque<PlacementDecision>,
+    /// The beginning of the times that the routings see.
+    begun: Instant,
 }
 
 impl MetaserverChooser {
@@ -100,6 +88,7 @@ impl MetaserverChooser {
             servers: HashMap::new(),
             connecting: HashMap::new(),
             choices: VecDeque::new(),
+            begun: Instant::now(),
         }
     }
 
@@ -126,64 +115,118 @@ impl MetaserverChooser {
             && self.meta.is_some()
             && let Some(id) = self.backlog.pop_front()
         {
-            let waits =
-                |call: &Call| matches!(call.state, State::WithoutPlace) && call.asked.is_none();
-            if self.calls.get(&id).is_some_and(waits) && self.ask(id) {
-                self.waiting += 1;
+            let is_waiting =
+                |call: &Call| call.routing.wants_metaserver() && !call.routing.has_attempt();
+            if self.calls.get(&id).is_some_and(is_waiting) {
+                self.ask(id);
             }
         }
     }
 
-    /// Requests a call. Returns whether that was possible.
-    fn ask(&mut self, id: CallId) -> bool {
-        let (Some(meta), Some(call)) = (&self.meta, self.calls.get_mut(&id)) else { return false };
+    /// Requests a call.
+    fn ask(&mut self, id: CallId) {
+        let (Some(meta), Some(call)) = (&self.meta, self.calls.get_mut(&id)) else { return };
         match meta.ask(&call.placing) {
             Ok(asked) => {
                 self.streams.insert(asked.stream(), id);
-                (call.asked, call.known) = (Some(asked), false);
-                return true;
+                call.asked = Some(asked);
+                self.tell(id, Event::Asked);
             }
             // The listener notices the lost connection too.
             Err(CallError::Lost(_)) => {
                 self.meta = None;
                 self.backlog.push_front(id);
             }
-            Err(error) => self.end(id, &error.to_string()),
+            // An attempt goes on without a metaserver.
+            Err(_) if call.routing.has_attempt() => {}
+            Err(error) => self.tell(id, Event::Stopped(error.to_string())),
         }
-        false
     }
 
-    /// Releases the request of a call. The metaserver's knowledge of the call must be reported with it, or
-    /// given up.
-    fn forget(&mut self, id: CallId) -> Option<PlacementHandle> {
-        let call = self.calls.get_mut(&id)?;
-        let asked = call.asked.take()?;
-        self.streams.remove(&asked.stream());
-        if matches!(call.state, State::WithoutPlace) {
-            self.waiting -= 1;
+    /// Tells the routing of a call what has happened, and does what follows.
+    fn tell(&mut self, id: CallId, event: Event<Place, String>) {
+        let now = nanoseconds(self.begun.elapsed());
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.routing.handle(now, event);
+        while let Some(action) = self.calls.get_mut(&id).and_then(|call| call.routing.poll()) {
+            self.carry_out(id, action);
         }
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let waits = call.asked.is_some() && !call.routing.has_attempt();
+        match (std::mem::replace(&mut call.waits, waits), waits) {
+            (false, true) => self.waiting += 1,
+            (true, false) => self.waiting -= 1,
+            _ => {}
+        }
+    }
+
+    fn carry_out(&mut self, id: CallId, action: Action<Place, String>) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        match action {
+            // So that it does not count as lost.
+            Action::Ask if call.routing.has_attempt() => self.ask(id),
+            Action::Ask => self.backlog.push_back(id),
+            Action::Start(place) => self.connect(id, &place),
+            Action::Leave => self.choices.push_back(PlacementDecision::Abandon(id, call.number)),
+            Action::Report(place, outcome) => {
+                let ended = match outcome {
+                    kumi_routing::Outcome::Done => AttemptOutcome::Done,
+                    kumi_routing::Outcome::NotBegun => AttemptOutcome::NotBegun,
+                    kumi_routing::Outcome::Broken => AttemptOutcome::Broken,
+                    kumi_routing::Outcome::Failed => AttemptOutcome::Failed,
+                };
+                let measured = call.over.filter(|_| ended == AttemptOutcome::Done);
+                let over = measured.unwrap_or_else(|| over(&place, ended));
+                call.over = Some(over);
+                if call.asked.as_ref().is_none_or(|asked| !asked.tell(&over)) {
+                    self.grid.report(self.meta.as_ref(), &over);
+                }
+            }
+            Action::CancelRequest => drop(self.forget(id)),
+            Action::CloseRequest => {
+                let over = call.over;
+                if let (Some(asked), Some(over)) = (self.forget(id), over) {
+                    self.closing.insert(asked.stream(), (asked, over));
+                }
+            }
+            Action::End(End::Done | End::Failed(_)) => self.remove(id),
+            Action::End(End::GivenUp(why)) => {
+                let why = match why {
+                    GivenUp::Because(why) => why,
+                    GivenUp::Unknown => "it may have run, and no metaserver knows it".to_owned(),
+                    GivenUp::RetryTime => {
+                        "the time for further attempts is over (KUMI_CALL_RETRY_TIME)".to_owned()
+                    }
+                };
+                let before = match call.routing.tried().last() {
+                    Some((_, Why::Failed(before))) if !before.is_empty() => format!("{before}; "),
+                    _ => String::new(),
+                };
+                self.choices.push_back(PlacementDecision::NotStarted(id, before + &why));
+                self.remove(id);
+            }
+        }
+    }
+
+    /// Releases the request of a call. Whoever drops it gives up the call at the metaserver.
+    fn forget(&mut self, id: CallId) -> Option<PlacementHandle> {
+        let asked = self.calls.get_mut(&id)?.asked.take()?;
+        self.streams.remove(&asked.stream());
         Some(asked)
     }
 
-    /// A call does not start any more.
-    fn end(&mut self, id: CallId, why: &str) {
+    fn remove(&mut self, id: CallId) {
         self.forget(id);
-        let Some(call) = self.calls.remove(&id) else { return };
-        let why = call.why.map_or_else(|| why.to_owned(), |before| format!("{before}; {why}"));
-        self.choices.push_back(PlacementDecision::NotStarted(id, why));
+        if self.calls.remove(&id).is_some_and(|call| call.waits) {
+            self.waiting -= 1;
+        }
     }
 
     fn answered(&mut self, stream: u32) {
+        use PlacementAnswer::{Busy, Closed, Failed, OtherMetaserver, Placed};
         let Some(id) = self.streams.get(&stream).copied() else {
             if let Some((asked, _)) = self.closing.get_mut(&stream)
-                && matches!(
-                    asked.take(""),
-                    Some(
-                        PlacementAnswer::Closed
-                            | PlacementAnswer::Failed(_)
-                            | PlacementAnswer::Busy
-                    )
-                )
+                && matches!(asked.take(""), Some(Closed | Failed(_) | Busy))
             {
                 self.closing.remove(&stream);
             }
@@ -192,90 +235,41 @@ impl MetaserverChooser {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let said = call.asked.as_mut().and_then(|asked| asked.take(&call.placing.routine));
         match said {
-            None => {}
-            Some(PlacementAnswer::Placed(placed)) => self.placed(id, Arc::new(placed)),
-            Some(PlacementAnswer::Busy) => self.refused(id, |placer| {
-                placer.window = placer.waiting.max(1);
-                placer.rest = Some(Instant::now() + REST);
-                placer.backlog.push_front(id);
-            }),
-            Some(PlacementAnswer::OtherMetaserver) => self.refused(id, |placer| {
-                placer.backlog.push_front(id);
+            None => return,
+            Some(Placed(placed)) => {
+                if call.waits {
+                    self.window = (self.window + 1).min(WINDOW);
+                }
+                return self.tell(id, Event::Placed(Place::new(placed)));
+            }
+            _ => drop(self.forget(id)),
+        }
+        match said {
+            Some(Busy) => {
+                self.window = self.waiting.saturating_sub(1).max(1);
+                self.rest = Some(Instant::now() + REST);
+                self.tell(id, Event::MetaserverLost);
+            }
+            Some(OtherMetaserver) => {
                 // The listener notices the lost connection and looks for another.
-                if let Some(meta) = placer.meta.take() {
+                if let Some(meta) = self.meta.take() {
                     meta.disconnect();
                 }
-            }),
-            Some(PlacementAnswer::Closed) => self.failed_there(id, "the metaserver ended the call"),
-            Some(PlacementAnswer::Failed(error)) => self.failed_there(id, &error.to_string()),
-        }
-    }
-
-    /// The metaserver refused a call. Does this if the call waits for a place.
-    fn refused(&mut self, id: CallId, then: impl FnOnce(&mut MetaserverChooser)) {
-        self.forget(id);
-        if self.calls.get(&id).is_some_and(|call| matches!(call.state, State::WithoutPlace)) {
-            then(self);
-        }
-    }
-
-    /// The metaserver has ended a call.
-    fn failed_there(&mut self, id: CallId, why: &str) {
-        self.forget(id);
-        let Some(call) = self.calls.get_mut(&id) else { return };
-        match call.state {
-            State::WithoutPlace => self.end(id, why),
-            // It does not know the running attempt.
-            State::Connecting | State::Running if !call.known => {}
-            State::Connecting => self.end(id, why),
-            State::Running => self.leave(id, Err(why.to_owned())),
-            State::Superseded(_) => call.state = State::Superseded(Err(why.to_owned())),
-        }
-    }
-
-    /// The metaserver has placed a call.
-    fn placed(&mut self, id: CallId, placed: Arc<Placement>) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
-        let same = call.placed.as_ref().is_some_and(|before| before.ticket == placed.ticket);
-        match &call.state {
-            State::WithoutPlace if same => {
-                // This metaserver has not received the report of that attempt.
-                if let (Some(asked), Some(over)) = (&call.asked, &call.over) {
-                    asked.tell(over);
-                }
+                self.tell(id, Event::MetaserverLost);
             }
-            State::WithoutPlace => {
-                self.waiting -= 1;
-                self.window = (self.window + 1).min(WINDOW);
-                call.known = true;
-                self.connect(id, placed);
-            }
-            _ if same => call.known = true,
-            // It has forgotten the running attempt, so the place goes back.
-            State::Connecting | State::Running if !call.known => drop(self.forget(id)),
-            State::Connecting => self.connect(id, placed),
-            State::Running => self.leave(id, Ok(placed)),
-            State::Superseded(_) => call.state = State::Superseded(Ok(placed)),
+            Some(Failed(error)) => self.tell(id, Event::RequestEnded(error.to_string())),
+            _ => self.tell(id, Event::RequestEnded("the metaserver ended the call".to_owned())),
         }
-    }
-
-    fn leave(&mut self, id: CallId, next: Result<Arc<Placement>, String>) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
-        call.state = State::Superseded(next);
-        self.choices.push_back(PlacementDecision::Abandon(id, call.number));
     }
 
     /// A call has a place. It starts when its server is connected.
-    fn connect(&mut self, id: CallId, placed: Arc<Placement>) {
+    fn connect(&mut self, id: CallId, place: &Place) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        call.state = State::Connecting;
-        call.placing.attempts = placed.ticket.attempt;
-        call.over = None;
-        call.placed = Some(Arc::clone(&placed));
-        if let Some(server) = self.servers.get(&placed.address).copied() {
+        call.placing.attempts = place.ticket.attempt;
+        if let Some(server) = self.servers.get(&place.address).copied() {
             return self.start(id, server);
         }
-        let waits = self.connecting.entry(placed.address.clone()).or_default();
+        let waits = self.connecting.entry(place.address.clone()).or_default();
         let asked = !waits.is_empty();
         // It may have moved to another server and back meanwhile.
         if !waits.contains(&id) {
@@ -284,28 +278,29 @@ impl MetaserverChooser {
         if asked {
             return;
         }
-        let (grid, tell) = (self.grid.clone(), self.tell.clone());
+        let (grid, tell, place) = (self.grid.clone(), self.tell.clone(), place.shared());
         std::thread::spawn(move || {
-            let client = grid.connect_server(&placed);
+            let client = grid.connect_server(&place);
             // If nobody receives this, the transaction is over.
-            let _over = tell.send(DriverMessage::Event(ChooserEvent::Server(placed, client)));
+            let _over = tell.send(DriverMessage::Event(ChooserEvent::Server(place, client)));
         });
     }
 
     fn start(&mut self, id: CallId, server: ServerId) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        call.state = State::Running;
+        let Some(place) = call.routing.last().map(Place::shared) else { return };
         call.number += 1;
-        let start = PlacementDecision::Start(id, server, call.number, call.placed.clone());
+        let start = PlacementDecision::Start(id, server, call.number, Some(place));
         self.choices.push_back(start);
+        self.tell(id, Event::Sent);
     }
 
     /// A server is connected, or cannot be.
     fn connected(&mut self, placed: &Placement, client: Result<Client, CallError>) {
         let address = placed.address.as_str();
         let here = |call: &Call| {
-            let there = call.placed.as_ref().is_some_and(|placed| placed.address == address);
-            matches!(call.state, State::Connecting) && there
+            let there = call.routing.last().is_some_and(|place| place.address == address);
+            call.routing.is_connecting() && there
         };
         let waited = self.connecting.remove(address).unwrap_or_default();
         let calls: Vec<CallId> =
@@ -320,63 +315,23 @@ impl MetaserverChooser {
                 calls.into_iter().for_each(|id| self.start(id, ServerId(number)));
             }
             Err(error) => {
-                for id in calls {
-                    if let Some(call) = self.calls.get_mut(&id) {
-                        call.why = Some(error.to_string());
-                    }
-                    self.again(id, AttemptOutcome::NotBegun);
-                }
+                let why = error.to_string();
+                calls.into_iter().for_each(|id| self.tell(id, Event::NotBegun(why.clone())));
             }
         }
     }
 
-    /// The present attempt has failed, and the call needs another place.
-    fn again(&mut self, id: CallId, ended: AttemptOutcome) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
-        let Some(placed) = &call.placed else { return };
-        let over = over(placed, ended);
-        call.state = State::WithoutPlace;
-        call.over = Some(over);
-        match &call.asked {
-            Some(asked) => {
-                self.waiting += 1;
-                // A metaserver that does not know the place sends it first and gets the report then. If the
-                // report cannot be sent, the connection is lost and the call is requested again.
-                if call.known {
-                    asked.tell(&over);
-                }
-            }
-            None => {
-                self.grid.report(self.meta.as_ref(), &over);
-                self.backlog.push_back(id);
-            }
-        }
-    }
-
-    /// A call is over.
-    fn close(&mut self, id: CallId, over: AttemptReport) {
-        let known = self.calls.get(&id).is_some_and(|call| call.known);
-        let asked = self.forget(id);
-        self.calls.remove(&id);
-        match asked {
-            Some(asked) if known => {
-                asked.tell(&over);
-                self.closing.insert(asked.stream(), (asked, over));
-            }
-            _ => self.grid.report(self.meta.as_ref(), &over),
-        }
+    /// The calls of which this is true.
+    fn those(&self, is: impl Fn(&Call) -> bool) -> Vec<CallId> {
+        self.calls.iter().filter(|(_, call)| is(call)).map(|(id, _)| *id).collect()
     }
 
     /// The connection to the metaserver is lost.
     fn away(&mut self) {
         self.meta = None;
-        self.streams.clear();
-        self.waiting = 0;
-        for (&id, call) in &mut self.calls {
-            if call.asked.take().is_some() && matches!(call.state, State::WithoutPlace) {
-                self.backlog.push_back(id);
-            }
-            call.known = false;
+        for id in self.those(|call| call.asked.is_some()) {
+            drop(self.forget(id));
+            self.tell(id, Event::MetaserverLost);
         }
         // It may not have received these reports.
         for (_, (_, over)) in std::mem::take(&mut self.closing) {
@@ -384,28 +339,19 @@ impl MetaserverChooser {
         }
     }
 
-    /// A metaserver is connected again. Running calls are requested too, so that they do not count as lost.
+    /// A metaserver is connected again. Running calls are requested at once, so that they do not count as lost.
     fn back(&mut self, meta: Client) {
         self.meta = Some(meta);
-        let runs = |call: &Call| matches!(call.state, State::Connecting | State::Running);
-        let calls = self.calls.iter().filter(|(_, call)| runs(call));
-        let calls: Vec<CallId> = calls.map(|(id, _)| *id).collect();
-        for id in calls {
-            self.ask(id);
-        }
+        let runs = |call: &Call| call.routing.has_attempt() && call.routing.wants_metaserver();
+        self.those(runs).into_iter().for_each(|id| self.ask(id));
     }
 
     /// No metaserver can be found: waiting calls get no place.
     fn unreachable(&mut self, why: &str) {
-        let waits = |call: &Call| matches!(call.state, State::WithoutPlace);
-        let calls = self.calls.iter().filter(|(_, call)| waits(call));
-        let calls: Vec<CallId> = calls.map(|(id, _)| *id).collect();
-        calls.into_iter().for_each(|id| self.end(id, why));
+        for id in self.those(|call| call.routing.wants_metaserver()) {
+            self.tell(id, Event::NoMetaserver(why.to_owned()));
+        }
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The report on a call that has run.
@@ -433,55 +379,34 @@ impl ServerChooser for MetaserverChooser {
         let operations = plan.operations.unwrap_or(f64::NAN);
         let locations = self.locations(&ready.held);
         let placing = self.grid.placing(&ready.prepared.known, bytes, operations);
-        let call = Call {
-            placing: PlacementRequest { input_locations: locations, ..placing },
-            state: State::WithoutPlace,
-            asked: None,
-            known: false,
-            placed: None,
-            over: None,
-            number: 0,
-            why: None,
-        };
+        let placing = PlacementRequest { input_locations: locations, ..placing };
+        let routing = kumi_routing::Call::new(self.grid.rules(placing.idempotent));
+        let call = Call { placing, routing, asked: None, waits: false, over: None, number: 0 };
         self.calls.insert(ready.call, call);
-        self.backlog.push_back(ready.call);
+        // For the first action: it asks.
+        self.tell(ready.call, Event::Tick);
         self.pump();
     }
 
     fn ended(&mut self, id: CallId, _: u32, completed: &CompletedCall<'_>) {
-        let placed = self.calls.get(&id).and_then(|call| call.placed.clone());
-        let Some(placed) = placed else { return };
-        self.close(id, measured(&placed, completed));
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.over = call.routing.last().map(|place| measured(place, completed));
+        self.tell(id, Event::Done);
         self.pump();
     }
 
     fn failed(&mut self, id: CallId, number: u32, failure: Failure) {
-        let Some(call) = self.calls.get_mut(&id).filter(|call| call.number == number) else {
-            return;
-        };
-        let Some(placed) = call.placed.clone() else { return };
-        let ended = match failure {
-            // The metaserver has given up that attempt, so the later place goes back.
-            Failure::Routine if matches!(call.state, State::Superseded(_)) => {
-                return self.cancel(id);
-            }
-            Failure::Routine => return self.close(id, over(&placed, AttemptOutcome::Failed)),
-            Failure::NotBegun | Failure::Unclaimed => AttemptOutcome::NotBegun,
-            Failure::Broken => AttemptOutcome::Broken,
-        };
-        call.why = None;
-        match std::mem::replace(&mut call.state, State::Running) {
-            State::Superseded(Ok(next)) => {
-                self.connect(id, next);
-                // The metaserver may have changed meanwhile.
-                if self.calls.get(&id).is_some_and(|call| call.asked.is_none()) {
-                    self.ask(id);
-                }
-            }
-            State::Superseded(Err(why)) => self.end(id, &why),
-            _ => self.again(id, ended),
+        if self.calls.get(&id).is_some_and(|call| call.number == number) {
+            self.tell(
+                id,
+                match failure {
+                    Failure::Routine => Event::Failed(String::new()),
+                    Failure::NotBegun | Failure::Unclaimed => Event::NotBegun(String::new()),
+                    Failure::Broken => Event::Broken(String::new()),
+                },
+            );
+            self.pump();
         }
-        self.pump();
     }
 
     fn withdrawn(&mut self, id: CallId, number: u32) {
@@ -495,8 +420,7 @@ impl ServerChooser for MetaserverChooser {
     }
 
     fn cancel(&mut self, id: CallId) {
-        self.forget(id);
-        self.calls.remove(&id);
+        self.remove(id);
     }
 
     fn left(&mut self, server: ServerId) {
@@ -515,6 +439,9 @@ impl ServerChooser for MetaserverChooser {
     }
 
     fn tick(&mut self) {
+        let now = nanoseconds(self.begun.elapsed());
+        let is_late = |call: &Call| call.routing.wakes_at().is_some_and(|until| until <= now);
+        self.those(is_late).into_iter().for_each(|id| self.tell(id, Event::Tick));
         self.pump();
     }
 
