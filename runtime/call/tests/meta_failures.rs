@@ -126,7 +126,8 @@ fn a_call_without_time_for_further_attempts_ends_after_the_first() {
     let options = Options { retry_time: Some(Duration::ZERO), ..Options::default() };
     let grid = Grid::connect(&meta.address.to_string(), &options).expect("a connection");
     let failed = grid.call("noop", vec![]).expect_err("nobody is there");
-    assert!(matches!(failed, CallError::Connect { .. }), "{failed:?}");
+    let CallError::Attempts { tried, last, .. } = &failed else { panic!("{failed:?}") };
+    assert!(tried.len() == 1 && matches!(**last, CallError::Connect { .. }), "{failed:?}");
     let state = meta.until("no calls", |state| state.running == 0 && state.waiting == 0);
     assert_eq!((state.counters.placed, state.counters.done), (1, 0), "{:?}", state.counters);
     drop(servers);
