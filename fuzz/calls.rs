@@ -231,7 +231,7 @@ impl Serving {
                 }
             }
             ServerEvent::Release(memory) => assert!(memory > 0 && memory <= self.granted),
-            ServerEvent::Ticket(..) | ServerEvent::Drop(_) => {}
+            ServerEvent::Ticket(..) | ServerEvent::Drop(_) | ServerEvent::Listen(_) => {}
         }
     }
 
@@ -384,7 +384,11 @@ impl Asking {
         let sizes = [9, 20].map(|bytes| ArraySize { argument: 1 + u16::from(bytes == 20), bytes });
         let mut results = BTreeMap::new();
         for shared in [false, true, false] {
+            let before = out.len();
             let stream = client.call(&call(shared), &sizes, &mut out).expect("short");
+            let mut this = out.split_off(before);
+            client.listen(stream, &mut this);
+            out.extend_from_slice(&this);
             results.insert(stream, sizes.to_vec());
         }
         client.request_placement(&placing(), &mut out).expect("a name");
@@ -424,6 +428,9 @@ impl Asking {
             | ClientEvent::State(stream, _) => {
                 assert!(!self.over.contains(&stream), "{stream} ends twice");
                 self.over.push(stream);
+            }
+            ClientEvent::Output(stream, bytes, _) => {
+                assert!(!self.over.contains(&stream) && bytes.len() <= 64 << 10);
             }
             ClientEvent::Hello(_)
             | ClientEvent::Result(..)

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries;
-use kumi_tests::command::{FinishedCommand, run};
+use kumi_tests::command::{FinishedCommand, RunningCommand, run, wait_for};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -210,4 +210,50 @@ fn crashes_kills_and_limits_are_logged() {
         server.wait_for("its end", |log| log.contains("an idle process was killed by signal 9"));
     let line = log.lines().find(|line| line.contains("an idle process was killed"));
     assert!(line.is_some_and(|line| line.contains("routine=\"number\"")), "{log}");
+}
+
+#[test]
+fn who_asks_gets_what_a_routine_prints() {
+    let server = Server::start(&["--slots", "1"]);
+    let said = server.call(&["--printed", "talk", "600", "3"]).ok();
+    assert_eq!(said.err.lines().count(), 601, "{}", said.err);
+    for number in 0..600 {
+        assert!(said.err.contains(&format!("line {number} of 3\n")), "{number}: {}", said.err);
+    }
+    assert!(said.err.contains("no end of 3"), "{}", said.err);
+    // It is in the log too, and nobody else gets it.
+    let log = server.log();
+    assert_eq!(lines_of_one_call(&log, " of 3 call=").1.len(), 601, "{log}");
+    assert_eq!(server.call(&["talk", "600", "4"]).ok().err, "");
+    // A call that fails has printed as well.
+    let crashed = server.call(&["--printed", "crash", "2"]);
+    assert_ne!(crashed.status.code(), Some(0));
+    assert!(crashed.err.contains("before 0\nbefore 1\n"), "{}", crashed.err);
+    // A server passes on a part, and says that there is more: 80,000 lines are longer than 1 MiB.
+    let many = server.call(&["--printed", "talk", "80000", "5"]).ok();
+    assert!(many.err.ends_with("kumi: the routine has printed more\n"), "it is cut");
+    assert!(many.err.len() > 1 << 20 && many.err.len() < (1 << 20) + 100, "{}", many.err.len());
+}
+
+#[test]
+fn a_metaserver_is_no_hindrance() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut meta = Command::new(binaries::path("kumi"));
+    meta.args(["call", "meta", "--listen", "127.0.0.1:0"]).current_dir(folder.path());
+    let meta = RunningCommand::start(meta);
+    let said = meta.error_line();
+    let address = said.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
+    let address = address.unwrap_or_else(|| panic!("{said}")).to_owned();
+    let _server = Server::start(&["--slots", "1", "--meta", &address]);
+    wait_for("its routines", || {
+        let mut list = Command::new(binaries::path("kumi"));
+        list.args(["call", "list", "--server", &address]);
+        run(list).out.contains("talk").then_some(())
+    });
+    let through = |words: &[&str]| run(command(folder.path(), &address, words));
+    let said = through(&["--printed", "talk", "10", "6"]).ok();
+    assert_eq!(said.err.lines().count(), 11, "{}", said.err);
+    let crashed = through(&["--printed", "crash", "2"]);
+    assert!(crashed.err.contains("before 0\nbefore 1\n"), "{}", crashed.err);
+    assert!(crashed.err.contains("failed on one server: "), "{}", crashed.err);
 }

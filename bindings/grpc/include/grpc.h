@@ -194,14 +194,15 @@ grpc_error_t grpc_probe(grpc_sessionid_t session);
  * Errors: INVALID_SESSION_ID, also for GRPC_SESSIONID_VOID in the array. */
 grpc_error_t grpc_probe_or(const grpc_sessionid_t *sessions, size_t count, grpc_sessionid_t *session);
 
-/* Cancels a session. Afterwards nothing is written to its arrays, and a wait returns CANCELED_NP, unless the session was over
- * before. If another thread waits for the session, this holds when that wait returns. Errors: INVALID_SESSION_ID. */
+/* Cancels a session. Afterwards nothing is written to its arrays. A wait returns SESSION_FAILED, and grpc_get_error() then
+ * CANCELED_NP, unless the session was over before. If another thread waits for the session, this holds when that wait returns. Errors: INVALID_SESSION_ID. */
 grpc_error_t grpc_cancel(grpc_sessionid_t session);
 
 /* Cancels all sessions that are under way. */
 grpc_error_t grpc_cancel_all(void);
 
-/* Waits for a session. Errors: INVALID_SESSION_ID; SESSION_FAILED, TIMEOUT_NP or CANCELED_NP when it failed. */
+/* Waits for a session. Errors: INVALID_SESSION_ID; SESSION_FAILED when it failed, was cancelled or took too long. Then
+ * grpc_get_error() says how it ended, and grpc_last_error_get_np() gives the exact code. */
 grpc_error_t grpc_wait(grpc_sessionid_t session);
 
 /* Waits for all of them. Errors: INVALID_SESSION_ID; SESSION_FAILED when one failed, see grpc_get_failed_sessionid(). */

@@ -116,11 +116,11 @@ impl Code {
         }
     }
 
-    /// Result of a wait for a session that ended with it.
+    /// Result of a wait for a session that ended with it: the standard knows one code for all failures of sessions.
     #[must_use]
     pub fn of_wait(self) -> Code {
         match self {
-            Code::NoError | Code::Timeout | Code::Canceled => self,
+            Code::NoError => self,
             _ => Code::SessionFailed,
         }
     }
@@ -272,6 +272,8 @@ mod tests {
             (CallError::File(text()), Code::File, Code::SessionFailed),
             (CallError::ObjectLost(text()), Code::ObjectLost, Code::RpcRefused),
             (CallError::Lost(text()), Code::CommunicationFailed, Code::CommunicationFailed),
+            (CallError::Cancelled(text()), Code::Canceled, Code::Canceled),
+            (CallError::TimedOut(text()), Code::Timeout, Code::Timeout),
         ];
         for (error, exact, standard) in cases {
             let said = error.to_string();

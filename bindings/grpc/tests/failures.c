@@ -152,7 +152,7 @@ static void limits(void)
     GIVES(GRPC_NO_ERROR, grpc_session_attr_release_np(value));
     GIVES(GRPC_TIMEOUT_NP, grpc_call_with_attr_np(&nap, &attributes, 60000, &slept));
     GIVES(GRPC_NO_ERROR, grpc_call_async_with_attr_np(&nap, &ids[0], &attributes, 60000, &slept));
-    GIVES(GRPC_TIMEOUT_NP, grpc_wait(ids[0]));
+    GIVES(GRPC_SESSION_FAILED, grpc_wait(ids[0]));
     GIVES(GRPC_TIMEOUT_NP, grpc_get_error(ids[0]));
     milliseconds = 60000;
     GIVES(GRPC_NO_ERROR, grpc_session_attr_set_np(&attributes, GRPC_SESSION_ATTR_SESSION_TIMEOUT_MS_NP, &milliseconds));

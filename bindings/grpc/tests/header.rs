@@ -164,6 +164,98 @@ fn functions_are_those_of_the_header() {
     }
 }
 
+/// The functions of the standard with their types. `None`: any number of arguments.
+const STANDARD: [(&str, Option<&str>); 20] = [
+    ("grpc_initialize", Some("(*const c_char) -> c_int")),
+    ("grpc_finalize", Some("() -> c_int")),
+    ("grpc_function_handle_default", Some("(*mut GrpcFunctionHandle, *const c_char) -> c_int")),
+    (
+        "grpc_function_handle_init",
+        Some("(*mut GrpcFunctionHandle, *const c_char, *const c_char) -> c_int"),
+    ),
+    ("grpc_function_handle_destruct", Some("(*mut GrpcFunctionHandle) -> c_int")),
+    ("grpc_get_handle", Some("(*mut *mut GrpcFunctionHandle, c_int) -> c_int")),
+    ("grpc_call", None),
+    ("grpc_call_async", None),
+    ("grpc_probe", Some("(c_int) -> c_int")),
+    ("grpc_probe_or", Some("(*const c_int, usize, *mut c_int) -> c_int")),
+    ("grpc_cancel", Some("(c_int) -> c_int")),
+    ("grpc_cancel_all", Some("() -> c_int")),
+    ("grpc_wait", Some("(c_int) -> c_int")),
+    ("grpc_wait_and", Some("(*const c_int, usize) -> c_int")),
+    ("grpc_wait_or", Some("(*const c_int, usize, *mut c_int) -> c_int")),
+    ("grpc_wait_all", Some("() -> c_int")),
+    ("grpc_wait_any", Some("(*mut c_int) -> c_int")),
+    ("grpc_get_error", Some("(c_int) -> c_int")),
+    ("grpc_get_failed_sessionid", Some("(*mut c_int) -> c_int")),
+    ("grpc_error_string", Some("(c_int) -> *mut c_char")),
+];
+
+/// Every function of the standard has its types, and its line in the reference, in the same order.
+#[test]
+fn functions_of_the_standard_are_all_there() {
+    let header = of_header();
+    for (name, types) in STANDARD {
+        let declared = header.get(name).unwrap_or_else(|| panic!("{name} is in no header"));
+        assert_eq!(declared.as_deref(), types, "{name}");
+    }
+    let reference = include_str!("../../../docs/reference/c.md");
+    let (_, table) = reference.split_once("| function | codes |\n|---|---|\n").expect("the table");
+    let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+    let name = |row: &&str| row.split('`').nth(1).expect("a name").to_owned();
+    assert_eq!(
+        rows.iter().map(name).collect::<Vec<_>>(),
+        STANDARD.map(|(name, _)| name.to_owned())
+    );
+    // The codes that a row names exist.
+    let codes: BTreeSet<&str> =
+        Code::EVERY.iter().map(|code| code.name().to_str().expect("ASCII")).collect();
+    for row in &rows {
+        for word in row.split('`').skip(3).step_by(2).filter(|word| !word.starts_with("grpc_")) {
+            let full = format!("GRPC_{}", word.trim_start_matches("GRPC_"));
+            assert!(codes.contains(full.as_str()), "{word} in {row}");
+        }
+    }
+}
+
+/// The codes of the standard, by their numbers.
+#[test]
+fn codes_of_the_standard_have_its_numbers() {
+    let names = [
+        "NO_ERROR",
+        "NOT_INITIALIZED",
+        "CONFIGFILE_NOT_FOUND",
+        "CONFIGFILE_ERROR",
+        "SERVER_NOT_FOUND",
+        "FUNCTION_NOT_FOUND",
+        "INVALID_FUNCTION_HANDLE",
+        "INVALID_SESSION_ID",
+        "RPC_REFUSED",
+        "COMMUNICATION_FAILED",
+        "SESSION_FAILED",
+        "NOT_COMPLETED",
+        "NONE_COMPLETED",
+        "OTHER_ERROR_CODE",
+        "UNKNOWN_ERROR_CODE",
+        "ALREADY_INITIALIZED",
+        "LAST_ERROR_CODE",
+    ];
+    for (number, name) in names.iter().enumerate() {
+        let code = Code::EVERY.get(number).expect("a code");
+        let full = format!("GRPC_{name}");
+        assert_eq!((code.name().to_str(), *code as usize), (Ok(full.as_str()), number));
+    }
+}
+
+/// A wait has one code for every failure; what the failure was stands beside it.
+#[test]
+fn waits_return_codes_of_the_standard() {
+    for code in Code::EVERY.iter().filter(|code| **code != Code::NoError) {
+        assert_eq!(code.of_wait(), Code::SessionFailed, "{code:?}");
+    }
+    assert_eq!(Code::NoError.of_wait(), Code::NoError);
+}
+
 /// The shared library exports exactly the functions that the headers declare.
 #[test]
 fn the_library_exports_what_the_header_declares() {

@@ -376,7 +376,7 @@ static void cancels(void)
     GIVES(GRPC_NO_ERROR, grpc_invoke_async_np(&object, "add", &sessions[2], 100));
     GIVES(GRPC_NOT_COMPLETED, grpc_probe(sessions[2]));
     GIVES(GRPC_NO_ERROR, grpc_cancel(sessions[1]));
-    GIVES(GRPC_CANCELED_NP, grpc_wait(sessions[1]));
+    GIVES(GRPC_SESSION_FAILED, grpc_wait(sessions[1]));
     /* A cancelled session ends here at once. The server has read it when it answers what follows on the connection. */
     grpc_object_handle_t_np other = object_of("counter");
     GIVES(GRPC_NO_ERROR, grpc_object_handle_destruct_np(&other));
@@ -388,7 +388,7 @@ static void cancels(void)
     GIVES(GRPC_NO_ERROR, grpc_invoke_async_np(&object, "later", &sessions[0], path, 1));
     until_begun(path);
     GIVES(GRPC_NO_ERROR, grpc_cancel(sessions[0]));
-    GIVES(GRPC_CANCELED_NP, grpc_wait(sessions[0]));
+    GIVES(GRPC_SESSION_FAILED, grpc_wait(sessions[0]));
     EVENTUALLY(grpc_object_handle_is_ready_np(&object) == GRPC_OBJECT_LOST_NP);
     GIVES(GRPC_NO_ERROR, grpc_object_handle_destruct_np(&object));
     object = object_of("counter");

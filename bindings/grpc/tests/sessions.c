@@ -95,9 +95,13 @@ static void cancelled(void)
     EXPECT(status == GRPC_SESSION_EXECUTING);
     GIVES(GRPC_NO_ERROR, grpc_cancel(ids[5]));
     GIVES(GRPC_NO_ERROR, grpc_probe(ids[5]));
-    GIVES(GRPC_CANCELED_NP, grpc_wait_any(&id));
+    GIVES(GRPC_SESSION_FAILED, grpc_wait_any(&id));
     EXPECT(id == ids[5]);
+    /* A wait has the code of the standard; the extension stands beside it. */
+    EXPECT(grpc_last_error_get_np() == GRPC_CANCELED_NP);
     GIVES(GRPC_CANCELED_NP, grpc_get_error(id));
+    GIVES(GRPC_SESSION_FAILED, grpc_wait(id));
+    GIVES(GRPC_SESSION_FAILED, grpc_wait_and(&id, 1));
     GIVES(GRPC_NO_ERROR, grpc_cancel_all());
     GIVES(GRPC_SESSION_FAILED, grpc_wait_all());
     do {
@@ -134,7 +138,7 @@ static void information(void)
 /* One thread waits, another cancels. */
 static void *wait_for(void *session)
 {
-    GIVES(GRPC_CANCELED_NP, grpc_wait(*(grpc_sessionid_t *)session));
+    GIVES(GRPC_SESSION_FAILED, grpc_wait(*(grpc_sessionid_t *)session));
     return NULL;
 }
 

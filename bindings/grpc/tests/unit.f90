@@ -246,7 +246,7 @@ contains
     call expect(stat == GRPC_NONE_COMPLETED .and. ids(1) == GRPC_SESSIONID_VOID, 'none is over')
     call grpc_cancel(session)
     call grpc_wait_any(ids(1), stat)
-    call expect(ids(1) == session .and. stat == GRPC_CANCELED_NP, 'a session that was cancelled')
+    call expect(ids(1) == session .and. stat == GRPC_SESSION_FAILED, 'a session that was cancelled')
     call expect(grpc_get_error(session) == GRPC_CANCELED_NP, 'its end')
     call grpc_get_failed_sessionid(ids(1))
     call expect(ids(1) == session, 'which failed')

@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kumi_call_client::{
-    Arg, Array, ArrayMut, CallError, CallWatch, LentBytes, LentBytesMut, Options, Outcome, Remote,
-    RemoteCall, RemoteCanceller, Shape,
+    Arg, Array, ArrayMut, CallError, CallOutput, CallWatch, LentBytes, LentBytesMut, Options,
+    Outcome, Remote, RemoteArray, RemoteCall, RemoteCanceller, Shape,
 };
 use kumi_idl::{Element, Order, Scalar, Type};
 use kumi_rpc::Value;
 use pyo3::prelude::*;
-use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::buffer::{Input, Output};
 use crate::callback;
@@ -25,6 +25,26 @@ use crate::target::{self, InferredSizes, Target};
 #[pyclass(frozen)]
 pub struct NativeClient {
     client: Remote,
+}
+
+/// Receives what routines print.
+#[pyclass(frozen)]
+pub struct NativeOutput {
+    output: CallOutput,
+}
+
+#[pymethods]
+impl NativeOutput {
+    #[new]
+    fn new() -> NativeOutput {
+        NativeOutput { output: CallOutput::new() }
+    }
+
+    /// What has come, and whether something is missing.
+    fn take<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, bool) {
+        let printed = self.output.take();
+        (PyBytes::new(py, &printed.bytes), printed.is_cut)
+    }
 }
 
 /// A call that is under way, and the memory that it uses.
@@ -132,6 +152,11 @@ impl NativeClient {
         matches!(self.client, Remote::Grid(_))
     }
 
+    /// The same connection, whose calls send what their routines print to this receiver.
+    fn printing(&self, output: &NativeOutput) -> NativeClient {
+        NativeClient { client: self.client.with_output(&output.output) }
+    }
+
     /// Whether the connection to a server is lost, so that nothing can be sent over it. Connections to
     /// metaservers are renewed.
     fn is_lost(&self, py: Python<'_>) -> bool {
@@ -224,11 +249,13 @@ pub fn take(
     let known = py.detach(|| target.interface(name)).map_err(|error| failure(&error))?;
     let mut params = known.params.iter().filter(|param| kumi_call_client::is_given(param));
     for one in args.iter() {
-        let element = params.next().map(|param| &param.ty);
+        let param = params.next();
+        let element = param.map(|param| &param.ty);
+        let returned = param.is_some_and(|param| param.mode.is_returned());
         given.native.push(match one.cast::<PyTuple>() {
             Ok(pair) => CallArgument::Prepared(match callback::file(pair, element)? {
                 Some(file) => file,
-                None => arrays(pair, element, &mut buffers)?,
+                None => arrays(pair, element, returned, &mut buffers)?,
             }),
             Err(_) if one.is_none() => CallArgument::Default,
             Err(_) if one.is_callable() => CallArgument::Prepared(callback::function(one.unbind())),
@@ -402,10 +429,18 @@ pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult
     Ok(lent)
 }
 
-/// The arrays of a pair; `buffers` holds them as long as the call exists.
+/// A result that nobody wants.
+fn declined(from: Option<Array<'static>>) -> PyResult<RemoteArray<'static>> {
+    RemoteArray::declined(from).map_err(|error| {
+        Failure::of_call("CallError", format!("there is no random name: {error}")).into()
+    })
+}
+
+/// The arrays of a pair; `buffers` holds them as long as the call exists. A result without a place is declined.
 fn arrays(
     pair: &Bound<'_, PyTuple>,
     ty: Option<&Type>,
+    returned: bool,
     buffers: &mut (Vec<Input>, Vec<Output>),
 ) -> PyResult<Arg<'static>> {
     let element = match ty {
@@ -425,9 +460,14 @@ fn arrays(
     }
     if held.is_some() || keep.is_some() {
         let (held, keep) = (held.map(|it| it.get()), keep.map(|it| it.get()));
-        return Ok(Arg::Remote(Box::new(NativeHeld::argument(held, sent, back, keep))));
+        let mut array = NativeHeld::argument(held, sent, back, keep);
+        if returned && array.to.is_none() && array.keep.is_none() {
+            array.keep = declined(None)?.keep;
+        }
+        return Ok(Arg::Remote(Box::new(array)));
     }
     Ok(match (sent, back) {
+        (from, None) if returned => Arg::Remote(Box::new(declined(from)?)),
         (Some(from), Some(to)) => Arg::InOut(from, to),
         (Some(from), None) => Arg::In(from),
         (None, Some(to)) => Arg::Out(to),

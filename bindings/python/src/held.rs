@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use crate::call::{NativeClient, duration, failure, lent_mut};
 use crate::error::Failure;
 
-/// The names of this process.
-static NAMES: Mutex<Option<HeldNames>> = Mutex::new(None);
+/// The names of this process, and its number. A forked process that went on with them would give its parent's names again.
+static NAMES: Mutex<Option<(u32, HeldNames)>> = Mutex::new(None);
 
 /// The server may have a lower limit.
 const LIFETIME: Duration = Duration::MAX;
@@ -62,11 +62,15 @@ impl NativeHeld {
             return Err(Failure::of_call("ArgumentError", text).into());
         };
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = match &mut *names {
-            Some(names) => names,
-            none => none.insert(HeldNames::new().map_err(|error| {
-                Failure::of_call("CallError", format!("an array has no name: {error}"))
-            })?),
+        let process = std::process::id();
+        let (_, names) = match &mut *names {
+            Some(known) if known.0 == process => known,
+            other => {
+                let made = HeldNames::new().map_err(|error| {
+                    Failure::of_call("CallError", format!("an array has no name: {error}"))
+                })?;
+                other.insert((process, made))
+            }
         };
         Ok(NativeHeld { client, name: names.fresh(), bytes })
     }

@@ -73,7 +73,7 @@ mod _native {
     };
 
     #[pymodule_export]
-    use crate::call::{NativeCall, NativeClient};
+    use crate::call::{NativeCall, NativeClient, NativeOutput};
     #[pymodule_export]
     use crate::claim::{NativeClaim, await_claim, claim};
     #[pymodule_export]

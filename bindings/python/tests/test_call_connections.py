@@ -4,9 +4,12 @@ where the commands were not built."""
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +121,93 @@ def test_results_are_declined(folder: Path) -> None:
         for name in ("info", "other", "n"):
             with pytest.raises(call.ArgumentError, match=f"no result `{name}`"):
                 server.call("solve", a, b, out={name: None})
+
+
+class Counting:
+    """Between one client and a server: counts the bytes that the server sends."""
+
+    def __init__(self, server: str) -> None:
+        self.bytes = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        host, port = server.rsplit(":", 1)
+        self.server = socket.create_connection((host, int(port)))
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        client, _ = self.listener.accept()
+        there = threading.Thread(target=self._pass, args=(client, self.server, False), daemon=True)
+        there.start()
+        self._pass(self.server, client, True)
+        there.join()
+        for one in (client, self.server, self.listener):
+            one.close()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, counts: bool) -> None:
+        while piece := source.recv(1 << 16):
+            self.bytes += len(piece) if counts else 0
+            sink.sendall(piece)
+        sink.shutdown(socket.SHUT_WR)
+
+
+def test_declined_results_do_not_travel(folder: Path) -> None:
+    n = 100
+    a, b = np.diag(np.full(n, 2.0)), np.full(n, 2.0)
+    with serving(call_command(), folder) as address:
+        between = Counting(address)
+        with call.connect(between.address) as server:
+            server.call("solve", a, b)
+            before = between.bytes
+            assert server.call("solve", a, b, out={"a": None}).tolist() == [1.0] * n
+            one = between.bytes - before
+            assert 8 * n <= one < 8 * n * n, one
+            assert server.call("solve", a, b, out={"a": None, "b": None}) is None
+            assert between.bytes - before - one < 8 * n
+
+
+TALKS = """
+import sys
+
+from kumi import call
+
+
+@call.routine
+def talk(lines: int) -> int:
+    for line in range(lines):
+        print("line", line)
+    print("to stderr", file=sys.stderr)
+    return lines
+
+
+@call.routine
+def fail() -> int:
+    print("before")
+    raise ValueError("no")
+"""
+
+
+def test_what_a_routine_prints_comes_to_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "talks.py").write_text(TALKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUMI_BIN", str(call_command()))
+        with call.Server(tmp_path / "talks.py") as served, call.connect(served.address) as server:
+            printed = io.StringIO()
+            assert server.call("talk", 2, output=printed) == 2
+            assert sorted(printed.getvalue().splitlines()) == ["line 0", "line 1", "to stderr"]
+            later = io.StringIO()
+            handle = server.call_async("talk", 1, output=later)
+            assert handle.result(60) == 1 and "line 0" in later.getvalue()
+            assert handle.result() == 1 and later.getvalue().count("line 0") == 1
+            assert server.call("talk", 1) == 1 and later.getvalue().count("line 0") == 1
+            failed = io.StringIO()
+            with pytest.raises(call.RaisedError):
+                server.call("fail", output=failed)
+            assert "before" in failed.getvalue()
+            much = io.StringIO()
+            server.call("talk", 200_000, output=much)
+            assert much.getvalue().endswith("[the routine has printed more]\n") and len(much.getvalue()) < (1 << 20) + 100
+            with pytest.raises(call.ArgumentError, match="output="):
+                server.call("talk", 1, output=3)  # type: ignore[arg-type]
 
 
 def test_names_that_are_taken_get_an_underscore(tmp_path: Path) -> None:

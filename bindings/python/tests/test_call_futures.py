@@ -289,6 +289,24 @@ def test_a_handle_can_be_awaited(server: call.Connection) -> None:
     asyncio.run(main())
 
 
+def test_a_call_that_something_else_has_cancelled_does_not_cancel_its_task(server: call.Connection) -> None:
+    async def main() -> None:
+        handle = server.call_async("endless")
+
+        async def wait() -> None:
+            await handle
+
+        task = asyncio.create_task(wait())
+        # It begins to wait.
+        await asyncio.sleep(0)
+        handle.cancel()
+        done, _ = await asyncio.wait([task], timeout=LIMIT)
+        assert done == {task} and not task.cancelled()
+        assert isinstance(task.exception(), call.CancelledError)
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_task_cancels_its_call(server: call.Connection) -> None:
     async def main() -> None:
         gates = [Gate() for _ in range(SLOTS)]

@@ -322,3 +322,19 @@ def test_what_has_no_stub_is_named(tmp_path: Path) -> None:
     assert "`f` has no stub: `n` is uint32, and Fortran has no integers without a sign" in done.stderr
     assert "1 routine has no stub" in done.stderr
     assert "call_g" in (tmp_path / "odd_stubs.f90").read_text()
+
+
+def test_stubs_of_one_name_do_not_replace_each_other(tmp_path: Path) -> None:
+    for folder, routine in ("a", "f"), ("b", "g"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "maths.idl").write_text(f'Define {routine}(mode_in int n) Calls "C" {routine}(n);\n')
+    done = subprocess.run(
+        [call_command(), "call", "stubs", "--language", "c", "a/maths.idl", "b/maths.idl"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 65, done.stderr
+    assert "the stubs of both a/maths.idl and b/maths.idl have this name" in done.stderr
+    assert "call_f" in (tmp_path / "maths_stubs.h").read_text()

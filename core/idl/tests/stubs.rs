@@ -142,6 +142,21 @@ fn documentation_does_not_end_its_comment() {
     assert!(!python.contains('\\'), "{python}");
 }
 
+/// A backslash is written as a slash.
+#[test]
+fn a_backslash_in_documentation_does_not_end_its_comment() {
+    let description = r#"Define f(mode_in int n) "a *\\ b *\\/ c /\\* d" Calls "C" f(n);"#;
+    let open = |line: &str| format!("Define f(mode_in int n) \"{line}\" Calls \"C\" f(n);");
+    for language in [StubLanguage::C, StubLanguage::Java] {
+        let plain = text(&open("a"), language);
+        let made = text(description, language);
+        for mark in ["/*", "*/"] {
+            assert_eq!(made.matches(mark).count(), plain.matches(mark).count(), "{made}");
+        }
+        assert!(made.contains("a * / b"), "{made}");
+    }
+}
+
 /// Each shipped description has stubs in each language.
 #[test]
 fn shipped_descriptions_have_stubs() {

@@ -10,7 +10,7 @@ use crate::held_array::{FetchRequest, HeldArrayName};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Failure, ResultHead};
-use crate::placement::{AttemptReport, Placement, PlacementRequest};
+use crate::placement::{self, AttemptReport, Placement, PlacementRequest, Ticket};
 use crate::shared_memory::{MemoryGrant, SharedDirections};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::collections::BTreeMap;
@@ -54,6 +54,8 @@ pub enum ClientEvent {
     Created(u32),
     /// A voucher; the stream has ended.
     Voucher(u32, String),
+    /// What the routine of a call has printed, and whether it has printed more than the server passes on.
+    Output(u32, Vec<u8>, bool),
 }
 
 #[derive(Debug)]
@@ -80,6 +82,8 @@ struct Call {
     files: Vec<u16>,
     /// Whether it runs a routine, which may call functions; fetching an array does not.
     runs: bool,
+    /// Whether what the routine prints is wanted.
+    listens: bool,
     /// The arrays for which shared memory was requested, until the answer.
     asked: Option<Vec<(u16, SharedDirections)>>,
     /// The results among those.
@@ -241,6 +245,16 @@ impl Client {
         Ok(stream)
     }
 
+    /// Asks for what the routine of a call prints. `out` has the call, and the request goes before it. Older servers skip it.
+    pub fn listen(&mut self, stream: u32, out: &mut Vec<u8>) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
+            call.listens = true;
+            let mut request = Vec::new();
+            frame::put(&mut request, FrameKind::Listen, stream, |_| {});
+            out.splice(0..0, request);
+        }
+    }
+
     /// Requests an object as [`Client::create`] does, after the ticket and pass of the metaserver that placed it.
     ///
     /// # Errors
@@ -292,6 +306,14 @@ impl Client {
     /// Appends the report on an attempt, on the stream of its call, or on stream 0 if another connection placed the call.
     pub fn report_attempt(&mut self, stream: u32, over: &AttemptReport, out: &mut Vec<u8>) {
         frame::put(out, FrameKind::AttemptReport, stream, |out| over.encode(out));
+    }
+
+    /// Appends why an attempt failed, on the stream of its call, before the report. Older metaservers skip it.
+    pub fn attempt_reason(&mut self, stream: u32, ticket: Ticket, text: &str, out: &mut Vec<u8>) {
+        if !text.is_empty() {
+            let put = |out: &mut Vec<u8>| placement::put_reason(ticket, text, out);
+            frame::put(out, FrameKind::AttemptReason, stream, put);
+        }
     }
 
     /// Appends a request for the metaserver's state, and returns its stream.

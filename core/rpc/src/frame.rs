@@ -96,11 +96,17 @@ pub enum FrameKind {
     AskAddress = 128,
     /// The metaserver's answer.
     AddressState = 129,
+    /// A client's words about an attempt that failed, before its report.
+    AttemptReason = 130,
+    /// A client wants what the routine of the call that follows prints.
+    Listen = 131,
+    /// What the routine has printed.
+    Output = 132,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 41] = [
+        const ALL: [FrameKind; 44] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -142,6 +148,9 @@ impl FrameKind {
             FrameKind::Voucher,
             FrameKind::AskAddress,
             FrameKind::AddressState,
+            FrameKind::AttemptReason,
+            FrameKind::Listen,
+            FrameKind::Output,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -188,7 +197,9 @@ impl Header {
             return Err(ProtocolError::Length { kind, length, most });
         }
         let exact = match known {
-            Some(FrameKind::Cancel | FrameKind::Filled | FrameKind::Created) => length.cmp(&0),
+            Some(
+                FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen,
+            ) => length.cmp(&0),
             Some(FrameKind::Release) => length.cmp(&4),
             Some(FrameKind::Ping | FrameKind::Pong) => length.cmp(&8),
             _ => Ordering::Equal,

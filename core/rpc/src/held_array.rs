@@ -185,6 +185,12 @@ fn take_parts(cursor: &mut Cursor<'_>) -> Result<Vec<HeldArrayPart>, DecodeError
 }
 
 impl HeldResult {
+    /// Whether nobody wants the result: it does not come back, and it does not stay.
+    #[must_use]
+    pub fn is_declined(&self) -> bool {
+        self.lifetime_ms == 0 && !self.sent && !self.survives
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(KEEP);
         self.name.encode(out);

@@ -247,6 +247,19 @@ pub(crate) fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, 
     Ok(values)
 }
 
+/// Most bytes of one frame of output.
+pub(crate) const MOST_OUTPUT: usize = 64 << 10;
+
+/// Decodes output: whether something is missing behind it, and its bytes.
+pub(crate) fn output(bytes: &[u8]) -> Result<(bool, &[u8]), DecodeError> {
+    match bytes.split_first().ok_or(DecodeError::Short)? {
+        (_, text) if text.len() > MOST_OUTPUT => Err(DecodeError::Long),
+        (0, text) => Ok((false, text)),
+        (1, text) => Ok((true, text)),
+        _ => Err(DecodeError::Tag),
+    }
+}
+
 /// Decodes a name of a routine that fills `bytes`.
 pub fn name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if bytes.is_empty() || bytes.len() > MOST_NAME {

@@ -32,6 +32,8 @@ pub enum MetaserverEvent {
     Cancel(u32),
     /// A client reports an attempt; stream 0: another connection placed its call.
     AttemptReport(u32, AttemptReport),
+    /// A client says why an attempt failed; its report follows.
+    AttemptReason(Ticket, String),
     /// A client requests the state.
     Status(u32),
     /// A server registers.
@@ -214,6 +216,10 @@ impl Metaserver {
                 stream,
                 AttemptReport::decode(body).map_err(malformed)?,
             ),
+            FrameKind::AttemptReason => {
+                let (ticket, text) = placement::reason(body).map_err(malformed)?;
+                MetaserverEvent::AttemptReason(ticket, text.to_owned())
+            }
             FrameKind::Ping => {
                 self.put(FrameKind::Pong, 0, |out| out.extend_from_slice(body));
                 return Ok(None);

@@ -479,6 +479,25 @@ pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, AttemptState), DecodeError> 
     Ok((ticket, fate))
 }
 
+/// Appends a ticket and why its attempt failed. The text is cut to what a metaserver takes, and has no control characters.
+pub(crate) fn put_reason(ticket: Ticket, text: &str, out: &mut Vec<u8>) {
+    ticket.encode(out);
+    let mut left = MOST_TEXT;
+    for letter in text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }) {
+        let Some(rest) = left.checked_sub(letter.len_utf8()) else { break };
+        left = rest;
+        out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+}
+
+/// Decodes a ticket and why its attempt failed.
+pub(crate) fn reason(bytes: &[u8]) -> Result<(Ticket, &str), DecodeError> {
+    let mut cursor = Cursor::new(bytes);
+    let ticket = Ticket::take(&mut cursor)?;
+    // As an address, it is a text that is shown.
+    Ok((ticket, address(cursor.rest())?))
+}
+
 /// Decodes a ticket and its pass.
 pub(crate) fn shown(bytes: &[u8]) -> Result<(Ticket, String), DecodeError> {
     let mut cursor = Cursor::new(bytes);

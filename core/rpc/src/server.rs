@@ -51,6 +51,8 @@ pub enum ServerEvent {
     /// A request for a voucher for a held array, valid for this many milliseconds. Answer with [`Server::send_voucher`] or
     /// [`Server::fail`].
     Vouch(u32, HeldArrayName, u32),
+    /// The client wants what the routine of the call that follows prints: [`Server::printed`].
+    Listen(u32),
 }
 
 /// The state of a stream.
@@ -313,6 +315,7 @@ impl Server {
                 None
             }
             FrameKind::Pong => None,
+            FrameKind::Listen => Some(ServerEvent::Listen(stream)),
             FrameKind::Ticket => {
                 let (ticket, pass) = placement::shown(body).map_err(malformed)?;
                 Some(ServerEvent::Ticket(stream, ticket, pass))
@@ -390,6 +393,22 @@ impl Server {
         }
         self.streams.insert(stream, Stream::Asked);
         Ok(true)
+    }
+
+    /// Sends what the routine of a call has printed, to a client that listens. `is_cut`: it has printed more than this.
+    pub fn printed(&mut self, stream: u32, bytes: &[u8], is_cut: bool) {
+        if !self.streams.contains_key(&stream) {
+            return;
+        }
+        let pieces = bytes.chunks(message::MOST_OUTPUT);
+        let last = pieces.len().saturating_sub(1);
+        for (number, piece) in pieces.enumerate() {
+            let is_cut = u8::from(is_cut && number == last);
+            self.put(FrameKind::Output, stream, |out| {
+                out.push(is_cut);
+                out.extend_from_slice(piece);
+            });
+        }
     }
 
     /// Confirms that an object exists, unless it has ended meanwhile.

@@ -258,6 +258,8 @@ fn shown(event: &ClientEvent) -> Value {
         // Nor of memory, nor of arrays that servers hold.
         ClientEvent::Granted(..) => json!(["of memory"]),
         ClientEvent::Voucher(..) => json!(["of a held array"]),
+        // Nor of clients that listen.
+        ClientEvent::Output(..) => json!(["of output"]),
     }
 }
 

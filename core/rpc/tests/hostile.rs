@@ -304,3 +304,63 @@ fn texts_do_nothing_to_a_terminal() {
     let mut server = served(1);
     assert!(server.step(&frame(1, 1, b"f\x1b")).is_err());
 }
+
+fn head() -> CallHead {
+    CallHead { hash: 1, routine: "talk".into(), ..CallHead::default() }
+}
+
+#[test]
+fn who_listens_gets_what_a_routine_prints() {
+    let (mut server, mut client) = (served(4), greeted());
+    let mut out = Vec::new();
+    let stream = client.call(&head(), &[], &mut out).expect("a name");
+    client.listen(stream, &mut out);
+    assert_eq!(out[..HEADER], frame(131, stream, b""));
+    let mut events = Vec::new();
+    while let Ok(Step::Event(count, event)) = server.step(&out) {
+        out.drain(..count);
+        events.extend(event);
+    }
+    assert_eq!(events, [ServerEvent::Listen(stream), ServerEvent::Call(stream, head())]);
+    server.accept(stream, &[]);
+    assert_eq!(server.step(&[]), Ok(Step::Event(0, Some(ServerEvent::Ready(stream)))));
+    let long = vec![b'x'; (64 << 10) + 1];
+    server.printed(stream, b"", false);
+    server.printed(stream, b"one", false);
+    server.printed(stream, &long, true);
+    server.printed(stream + 1, b"nobody's", true);
+    server.finish(stream, &ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }, &[]);
+    let mut input = written(&mut server);
+    let mut events = Vec::new();
+    while let Ok(Step::Event(count, event)) = client.step(&input) {
+        input.drain(..count);
+        events.extend(event);
+    }
+    let expected = [
+        ClientEvent::Output(stream, b"one".to_vec(), false),
+        ClientEvent::Output(stream, long[1..].to_vec(), false),
+        ClientEvent::Output(stream, b"x".to_vec(), true),
+    ];
+    assert_eq!(events[..3], expected);
+    assert!(matches!(events[3..], [ClientEvent::Result(..), ClientEvent::Done(_)]), "{events:?}");
+}
+
+#[test]
+fn output_is_for_those_who_listen_and_as_it_should_be() {
+    let unasked = |listens: bool, body: &[u8]| {
+        let (mut client, mut out) = (greeted(), Vec::new());
+        let stream = client.call(&head(), &[], &mut out).expect("a name");
+        if listens {
+            client.listen(stream, &mut out);
+        }
+        client.step(&frame(132, stream, body)).is_err()
+    };
+    assert!(!unasked(true, b"\0text") && !unasked(true, b"\x01"));
+    assert!(unasked(false, b"\0text"));
+    let long = vec![0; (64 << 10) + 2];
+    for body in [&b""[..], b"\x02text", &long] {
+        assert!(unasked(true, body));
+    }
+    // A request to listen says nothing else.
+    assert!(served(4).step(&frame(131, 1, b"?")).is_err());
+}

@@ -101,6 +101,32 @@ fn a_call_is_placed_and_over() {
 }
 
 #[test]
+fn clients_say_why_attempts_failed() {
+    let (mut desk, mut client) = pair();
+    let mut out = Vec::new();
+    client.attempt_reason(1, TICKET, "it crashed", &mut out);
+    assert_eq!(out[..12], *b"\x16\0\0\0\x01\0\0\0\x82\0\0\0");
+    let expected = MetaserverEvent::AttemptReason(TICKET, "it crashed".into());
+    assert_eq!(all(&mut desk, &out, 5), [expected]);
+    // What a metaserver would refuse is cut, or not sent.
+    out.clear();
+    client.attempt_reason(1, TICKET, "", &mut out);
+    assert!(out.is_empty());
+    let long = format!("{}ä\nmore", "a".repeat(509));
+    client.attempt_reason(1, TICKET, &long, &mut out);
+    let cut = format!("{}ä ", "a".repeat(509));
+    assert_eq!(all(&mut desk, &out, 64), [MetaserverEvent::AttemptReason(TICKET, cut)]);
+    let frame = |text: &[u8]| {
+        let length = u32::try_from(12 + text.len()).expect("short");
+        [&length.to_le_bytes()[..], &[1, 0, 0, 0, 130, 0, 0, 0], &[0; 12], text].concat()
+    };
+    for text in [&b""[..], b"a\n", b"\xff", &[b'a'; 513]] {
+        let (mut desk, _) = pair();
+        assert!(desk.step(&frame(text)).is_err(), "{text:?}");
+    }
+}
+
+#[test]
 fn a_server_registers() {
     let (mut desk, _) = pair();
     let mut member = RegisteredServer::new();

@@ -24,6 +24,9 @@ Define pipe_into(mode_in string path, mode_out int no) Calls \"C\" no = pipe_int
 Define is_there(mode_in string path, mode_out int so) Calls \"C\" so = is_there(path);
 Define leave_a_daemon(mode_in string path, mode_in string then, mode_out int no)
 Calls \"C\" no = leave_a_daemon(path, then);
+Define multiply(mode_in string path, mode_out int no) Calls \"C\" no = multiply(path);
+Define blocked(mode_in int in_a_child, mode_out long set) Calls \"C\" set = blocked(in_a_child);
+Define end_by(mode_in int number, mode_out int no) Calls \"C\" no = end_by(number);
 Define attempt(mode_in string name, mode_out int no) Calls \"C\" no = attempt(name);
 ";
 
@@ -135,7 +138,7 @@ fn a_routine_without_a_sandbox_opens_no_other_process_s_memory() {
 #[test]
 fn a_routine_without_a_sandbox_traces_nothing_and_types_nothing() {
     let (_server, client) = server(false);
-    for what in ["ptrace", "process_vm_readv", "kcmp", "pidfd_getfd", "TIOCSTI"] {
+    for what in ["ptrace", "process_vm_readv", "kcmp", "pidfd_getfd", "TIOCSTI", "prlimit"] {
         assert_eq!(ask(&client, "attempt", what), libc::EPERM, "{what}");
     }
     assert_eq!(ask(&client, "attempt", "pair"), 0);
@@ -145,9 +148,15 @@ fn a_routine_without_a_sandbox_traces_nothing_and_types_nothing() {
 #[test]
 fn a_sandbox_denies_what_no_routine_needs() {
     let Some((_server, client)) = sandbox("a_sandbox_denies_what_no_routine_needs") else { return };
-    let calls = ["ptrace", "process_vm_readv", "kcmp", "pidfd_getfd", "TIOCSTI"];
+    let calls = ["ptrace", "process_vm_readv", "kcmp", "pidfd_getfd", "TIOCSTI", "prlimit"];
     let more = ["unshare", "clone", "io_uring", "userfaultfd", "keyctl"];
-    for what in calls.into_iter().chain(more).chain(["packets", "vsock", "netlink"]) {
+    for what in calls.into_iter().chain(more).chain([
+        "packets",
+        "old_packets",
+        "vsock",
+        "netlink",
+        "inet_pair",
+    ]) {
         assert_eq!(ask(&client, "attempt", what), libc::EPERM, "{what}");
     }
     assert_eq!(ask(&client, "attempt", "clone3"), libc::ENOSYS);
@@ -302,4 +311,75 @@ fn a_daemon_of_a_routine_ends_with_the_server() {
     drop(client);
     server.stop();
     eventually("the daemon's end", || lock.is_free());
+}
+
+#[test]
+fn processes_that_start_others_without_end_are_gone_when_the_caller_hears_of_a_crash() {
+    let (_server, client) = server(false);
+    let lock = Lock::new();
+    let outcome = client.call("multiply", vec![text(&lock.path).into()]);
+    assert!(matches!(outcome, Err(CallError::Crashed { detail: 6, .. })), "{outcome:?}");
+    assert!(lock.is_free(), "all of them are over");
+}
+
+/// The guard of a process outside of a sandbox blocks two for itself.
+#[test]
+fn no_signal_is_blocked_in_a_routine_and_its_children() {
+    let test = "no_signal_is_blocked_in_a_routine_and_its_children";
+    let (_server, plain) = server(false);
+    let sandbox = sandbox(test);
+    for client in [Some(&plain), sandbox.as_ref().map(|(_, client)| client)].into_iter().flatten() {
+        for in_a_child in [0, 1] {
+            assert_eq!(ask(client, "blocked", in_a_child), 0, "{in_a_child}");
+        }
+    }
+}
+
+#[test]
+fn an_end_by_a_real_time_signal_is_a_crash_with_its_number() {
+    let test = "an_end_by_a_real_time_signal_is_a_crash_with_its_number";
+    let (_server, plain) = server(false);
+    let sandbox = sandbox(test);
+    for client in [Some(&plain), sandbox.as_ref().map(|(_, client)| client)].into_iter().flatten() {
+        let outcome = client.call("end_by", vec![3.into()]);
+        let number = i64::from(libc::SIGRTMIN() + 3);
+        let is_it = matches!(outcome, Err(CallError::Crashed { detail, .. }) if detail == number);
+        assert!(is_it, "{outcome:?}");
+    }
+}
+
+/// Ends the process that opens it unless that is confined as a routine's is.
+const SUSPICIOUS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void look(void) {
+    char line[256];
+    int mode = 0;
+    FILE *status = fopen("/proc/self/status", "re");
+    while (status && fgets(line, sizeof line, status)) sscanf(line, "Seccomp: %d", &mode);
+    if (mode != 2 || (WITHOUT && getenv("CARGO_MANIFEST_DIR"))) abort();
+}
+void nothing(int n) { (void)n; }
+"#;
+
+/// Whether a server's check at its start opens a library in a process confined as routines are.
+fn is_checked(sandbox: bool) -> std::io::Result<Vec<kumi_call::server::Unloadable>> {
+    let folder = open_folder();
+    let source = SUSPICIOUS.replace("WITHOUT", if sandbox { "1" } else { "0" });
+    let library = compiled(folder.path(), "suspicious", &source);
+    let parsed = kumi_idl::parse(b"Define nothing(mode_in int n) Calls \"C\" nothing(n);");
+    let mut registry = kumi_call::server::Registry::default();
+    for interface in parsed.module.expect("a module").routines() {
+        registry.add(interface.clone(), std::slice::from_ref(&library)).expect("a routine");
+    }
+    registry.library_check().run(&Config { sandbox, ..config() })
+}
+
+#[test]
+fn libraries_are_opened_at_the_start_as_confined_as_for_calls() {
+    let test = "libraries_are_opened_at_the_start_as_confined_as_for_calls";
+    assert_eq!(is_checked(false).expect("it is not ended"), []);
+    if sandbox(test).is_some() {
+        assert_eq!(is_checked(true).expect("it is not ended"), []);
+    }
 }

@@ -281,6 +281,32 @@ fn the_smallest_array_is_charged_what_it_takes() {
 }
 
 #[test]
+fn a_declined_result_neither_comes_back_nor_stays() {
+    // There is no room to hold anything.
+    let (server, traffic) = counted(|config| config.held_bytes = 0);
+    let client = server.client();
+    let declined = |from| {
+        let array = RemoteArray::declined(from).expect("random bytes");
+        Arg::Remote(Box::new(array))
+    };
+    for _ in 0..3 {
+        fill(&client, 50_000, 1.0, declined(None)).expect("it runs");
+    }
+    // What the routine reads is sent.
+    let x = [1, 2, 3];
+    let args = vec![3.into(), declined(Some(Array::flat(&x)))];
+    client.call("negate", args).expect("it runs");
+    assert_eq!(Traffic::of(&traffic.from_clients), 8, "of every second number");
+    let mut y = [0.0; 2];
+    fill(&client, 2, 2.0, y.as_mut_slice().into()).expect("it runs");
+    assert_eq!(y, [2.0, 2.0]);
+    eventually("the last byte", || Traffic::of(&traffic.to_clients) >= 16);
+    assert_eq!(Traffic::of(&traffic.to_clients), 16, "only what was wanted");
+    let sent = fill(&client, 2, 1.0, declined(Some(Array::flat(&[1.0, 2.0]))));
+    assert!(matches!(sent, Err(CallError::Argument { .. })), "the routine does not read it");
+}
+
+#[test]
 fn a_name_let_go_while_its_call_runs_is_free() {
     let server = served(config());
     let client = server.client();

@@ -132,7 +132,11 @@ fn what_is_wrong_is_said_before_anything_is_placed() {
     let status = grid.call("addcol", args);
     assert!(matches!(status, Err(CallError::Status { value: 100, .. })), "{status:?}");
     let crash = grid.call("crash", vec![]);
-    assert!(matches!(crash, Err(CallError::Crashed { detail: 6, .. })), "{crash:?}");
+    let Err(CallError::Attempts { tried, last, has_not_run: false, .. }) = &crash else {
+        panic!("{crash:?}")
+    };
+    assert!(matches!(**last, CallError::Crashed { detail: 6, .. }), "{last:?}");
+    assert!(matches!(tried.as_slice(), [one] if one.starts_with("a (127.0.0.1:")), "{tried:?}");
     let state = meta.until("no calls", |state| state.running == 0);
     assert_eq!((state.counters.placed, state.counters.failed), (2, 2));
     // A server is not a metaserver.

@@ -40,7 +40,52 @@ fn a_call_whose_server_is_gone_runs_elsewhere_if_it_may() {
     let second = state.servers.iter().find(|server| server.name == "second").expect("it is there");
     assert_eq!(second.done, 1);
     assert_eq!((state.recent[0].attempts, state.recent[0].server.as_str()), (2, "second"));
-    meta.until("the first is lost", |state| state.servers[0].state == "lost");
+    meta.until("the first has ended", |state| state.servers[0].state == "ended");
+}
+
+#[test]
+fn calls_whose_servers_do_not_come_back_fail_after_a_while() {
+    let mut soon = config("round-robin");
+    soon.return_time = Duration::from_millis(300);
+    let meta = meta(soon);
+    let mut server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let open = Gate::new();
+    let mut runs = gate(&grid, &open);
+    meta.until("a call that runs", |state| state.running == 1);
+    let mut waits = nap(&grid, 1);
+    meta.until("a call that waits", |state| state.waiting == 1);
+    server.stop();
+    runs.wait(&|| false).expect_err("its server has gone");
+    let gone = waits.wait(&|| false).expect_err("no server comes back");
+    assert!(matches!(gone, CallError::NoServer { has_not_run: true, .. }), "{gone:?}");
+    let state = meta.until("no calls", |state| state.waiting + state.running == 0);
+    let counters = &state.counters;
+    assert_eq!((counters.done, counters.failed, counters.rejected), (0, 2, 0), "{state:?}");
+    let last = state.recent.iter().find(|call| call.routine == "nap").expect("it is shown");
+    assert_eq!((last.outcome.as_str(), last.server.as_str()), ("no server", ""));
+    assert!(
+        last.reason.contains("`nap`: the servers that offer this routine are gone"),
+        "{last:?}"
+    );
+}
+
+#[test]
+fn failures_are_shown_with_server_and_reason() {
+    let meta = meta(config("round-robin"));
+    let _server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    let grid = meta.grid();
+    grid.call("crash", vec![]).expect_err("it crashes");
+    grid.call("noop", vec![]).expect("it runs");
+    let state = meta.until("both ends", |state| state.recent.len() == 2);
+    let address = &state.servers[0].address;
+    let [good, bad] = [&state.recent[0], &state.recent[1]];
+    assert_eq!((good.outcome.as_str(), good.reason.as_str()), ("done", ""));
+    assert_eq!((&bad.server, &bad.address), (&"a".to_owned(), address));
+    assert!(bad.reason.starts_with(&format!("a ({address}): ")), "{bad:?}");
+    assert!(bad.reason.contains("crash"), "{bad:?}");
 }
 
 #[test]
@@ -162,7 +207,11 @@ fn what_a_forgetful_metaserver_has_stopped_runs_again_if_it_may() {
 fn what_a_forgetful_metaserver_has_stopped_says_so_if_it_may_not_run_again() {
     let (_server, grid, open, mut call, second) = forgotten(|meta| served(meta.member("a", 1)));
     let stopped = call.wait(&|| false).expect_err("nobody knows it any more");
-    assert!(matches!(stopped, CallError::NoServer { has_not_run: false, .. }), "{stopped:?}");
+    let CallError::Attempts { tried, last, has_not_run: false, .. } = &stopped else {
+        panic!("{stopped:?}")
+    };
+    assert!(matches!(**last, CallError::NoServer { has_not_run: false, .. }), "{last:?}");
+    assert_eq!(tried.len(), 1, "{stopped}");
     assert!(stopped.to_string().contains("--state"), "{stopped}");
     second.until_servers(1);
     grid.call("noop", vec![]).expect("the slot is free");
@@ -238,7 +287,7 @@ fn a_routine_whose_servers_are_gone_is_not_unknown() {
     let grid = meta.grid();
     grid.call("noop", vec![]).expect("it runs");
     server.stop();
-    meta.until("it is lost", |state| state.servers[0].state == "lost");
+    meta.until("it has ended", |state| state.servers[0].state == "ended");
     // A client that knows the description, and one that asks for it.
     for grid in [&grid, &meta.grid()] {
         let gone = grid.call("noop", vec![]).expect_err("nobody is there");

@@ -31,7 +31,7 @@ fn a_call_whose_server_is_gone_waits_as_any_does() {
     meta.until("a call that runs", |state| state.servers.iter().any(|server| server.running == 1));
     first.stop();
     let state = meta.until("a call that waits", |state| {
-        (state.waiting, state.running) == (1, 0) && state.servers[0].state == "lost"
+        (state.waiting, state.running) == (1, 0) && state.servers[0].state == "ended"
     });
     assert_eq!(state.users[0].waiting, 1);
     // Waiting calls are not stored, so nobody is sent to the lost server.

@@ -93,7 +93,9 @@ fn made(unit: &str) -> String {
 fn comment(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| {
         let clean: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        clean.replace("*/", "* /").replace("/*", "/ *").replace('\\', "/").replace("\"\"\"", "'''")
+        // First what becomes a slash: it may end the comment.
+        let clean = clean.replace('\\', "/");
+        clean.replace("*/", "* /").replace("/*", "/ *").replace("\"\"\"", "'''")
     });
     lines.collect()
 }

@@ -66,12 +66,26 @@ impl Client {
                 self.callback(stream, head)?
             }
             FrameKind::Created => self.created(stream)?,
+            FrameKind::Output => self.output(stream, body)?,
             FrameKind::Voucher => self.voucher(stream, body)?,
             FrameKind::Placed | FrameKind::Closed | FrameKind::State => {
                 return self.take_of_metaserver(stream, kind, body);
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
+    }
+
+    /// Handles what a routine has printed.
+    fn output(&self, stream: u32, body: &[u8]) -> Result<Option<ClientEvent>, ProtocolError> {
+        let kind = FrameKind::Output as u8;
+        let Some((Stream::Call(Call { listens: true, begun: false, .. }), wanted)) =
+            self.streams.get(&stream)
+        else {
+            return Err(ProtocolError::Unasked { kind, stream });
+        };
+        let (is_cut, bytes) =
+            message::output(body).map_err(|why| ProtocolError::Body { kind, why })?;
+        Ok(wanted.then(|| ClientEvent::Output(stream, bytes.to_vec(), is_cut)))
     }
 
     /// Notes a ping. A flood of pings costs a bounded amount of memory.

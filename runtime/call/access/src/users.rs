@@ -216,6 +216,11 @@ impl Users {
         self.fresh().named(name)
     }
 
+    /// Whether the routines of some user run as a user of the system.
+    pub fn some_run_as(&self) -> bool {
+        self.fresh().accounts.iter().any(|account| account.run_as.is_some())
+    }
+
     /// Whether the user has a valid token with this property.
     pub fn has(&self, name: &str, is: impl Fn(&Hash) -> bool) -> bool {
         let (state, now) = (self.fresh(), now());

@@ -130,12 +130,12 @@ pub enum CallError {
         /// True if the routine has certainly not begun to run.
         has_not_run: bool,
     },
-    /// All attempts failed.
-    #[error("`{routine}` failed on {} servers: {}", tried.len(), tried.join("; "))]
+    /// All attempts failed, or the only one.
+    #[error("`{routine}` failed on {}: {}", servers(tried.len()), tried.join("; "))]
     Attempts {
         /// The routine.
         routine: String,
-        /// Each server with the error there.
+        /// Each server that was tried, with the error there.
         tried: Vec<String>,
         /// The last error.
         last: Box<CallError>,
@@ -163,6 +163,10 @@ pub enum CallError {
         /// What is wrong, and what to do.
         text: String,
     },
+}
+
+fn servers(count: usize) -> String {
+    if count == 1 { "one server".to_owned() } else { format!("{count} servers") }
 }
 
 fn not_leading(leader: &str) -> String {

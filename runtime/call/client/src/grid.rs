@@ -25,7 +25,7 @@ use kumi_rpc::{AttemptReport, Placement};
 use super::arguments::{self, Arg};
 use super::queries::ASK;
 use super::routed_call::{Control, RoutedCall};
-use super::{CallError, Client, KnownRoutine, Options, Outcome};
+use super::{CallError, CallOutput, Client, KnownRoutine, Options, Outcome};
 pub use placement_queue::{GridCall, GridCanceller};
 
 /// How long a call waits for a metaserver that does not answer.
@@ -42,6 +42,8 @@ const MOST_REPORTS: usize = 10_000;
 pub struct Grid {
     inner: Arc<Inner>,
     priority: u8,
+    /// Where the output of routines goes.
+    output: Option<CallOutput>,
 }
 
 /// State that all calls share.
@@ -115,14 +117,21 @@ impl Grid {
             Err(CallError::NotLeading { .. }) => inner.metaserver(Some(options.connect_time))?,
             other => other?,
         };
-        Ok(Grid { inner: Arc::new(inner), priority: 0 })
+        Ok(Grid { inner: Arc::new(inner), priority: 0, output: None })
     }
 
     /// The same connections with this priority for calls, 0 (as [`Grid::connect`] gives) to 9. The priority
     /// orders the calls of one user. The metaserver lowers it to the user's maximum.
     #[must_use]
     pub fn with_priority(&self, priority: u8) -> Grid {
-        Grid { inner: Arc::clone(&self.inner), priority }
+        Grid { priority, ..self.clone() }
+    }
+
+    /// The same connections, whose calls send what their routines print to this receiver. It gets the output of each
+    /// attempt. Objects do not, and nothing comes from servers of earlier versions.
+    #[must_use]
+    pub fn with_output(&self, output: &CallOutput) -> Grid {
+        Grid { output: Some(output.clone()), ..self.clone() }
     }
 
     /// The metaserver's name.
@@ -208,6 +217,7 @@ impl Grid {
         let mut routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
         routed_call.checked = Some(checked);
         routed_call.functions = functions;
+        routed_call.output.clone_from(&self.output);
         routed_call.deadline = time.and_then(|time| Instant::now().checked_add(time));
         Ok(routed_call)
     }

@@ -18,6 +18,7 @@ mod held;
 mod link;
 mod local_shortcut;
 mod object;
+mod output;
 mod queries;
 mod remote;
 pub mod transaction;
@@ -54,6 +55,7 @@ pub use kumi_call_wire::tls::{Authorities, TlsError};
 pub use kumi_call_wire::values::GivenValues;
 pub use kumi_rpc::Value;
 pub use object::Object;
+pub use output::{CallOutput, Printed};
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
 pub use remote_array::RemoteArray;
 pub use wake_event::{CallWatch, WakeEvent, WakeEvents};
@@ -137,6 +139,8 @@ pub struct Client {
     callback_bytes: u64,
     file_bytes: u64,
     known: Arc<Mutex<HashMap<String, Arc<KnownRoutine>>>>,
+    /// Where the output of routines goes.
+    output: Option<CallOutput>,
 }
 
 /// The result of a call besides its arrays.
@@ -208,7 +212,15 @@ impl Client {
             callback_bytes: options.callback_bytes,
             file_bytes: options.file_bytes,
             known: Arc::default(),
+            output: None,
         })
+    }
+
+    /// The same connection, whose calls send what their routines print to this receiver. Nothing comes from servers of
+    /// earlier versions.
+    #[must_use]
+    pub fn with_output(&self, output: &CallOutput) -> Client {
+        Client { output: Some(output.clone()), ..self.clone() }
     }
 
     /// The server's name.
@@ -342,6 +354,7 @@ impl Client {
             targets: checked.targets(),
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
             files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
+            output: self.output.clone(),
         };
         let ticket = match Link::call(Arc::clone(&self.link), parts, deadline, interrupted) {
             Ok(ticket) => ticket,

@@ -35,11 +35,11 @@ use kumi_rpc::{
 };
 use nix::poll::PollFlags;
 
-use super::CallError;
 use super::answer_handle::AnswerHandle;
 use super::read_buffer::ReadBuffer;
 use super::wake_event::WakeEvents;
 use super::wire::Wire;
+use super::{CallError, CallOutput};
 use crate::lent::{LentBytes, LentBytesMut};
 use crate::native::{Source, Target};
 
@@ -81,6 +81,8 @@ struct PendingStream {
     called_targets: Vec<(u16, LentBytesMut)>,
     /// The memory grant, once the server has answered.
     granted: Option<Arc<GrantedMemory>>,
+    /// Where what the routine prints goes.
+    output: Option<CallOutput>,
 }
 
 impl PendingStream {
@@ -110,6 +112,7 @@ pub struct CallParts<'a> {
     pub targets: Vec<(u16, LentBytesMut)>,
     pub functions: Functions,
     pub files: FileParts<'a>,
+    pub output: Option<CallOutput>,
 }
 
 /// What the connection must read next.
@@ -208,7 +211,7 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<AnswerHandle<L>, CallError> {
-        let CallParts { placed, head, sends, targets, functions, files } = parts;
+        let CallParts { placed, head, sends, targets, functions, files, output } = parts;
         let results: Vec<ArraySize> = targets
             .iter()
             .map(|(argument, target)| ArraySize {
@@ -223,10 +226,13 @@ impl Link {
                 format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
             CallError::TooLarge(text)
         })?;
+        if output.is_some() {
+            state.rpc.listen(stream, &mut out);
+        }
         state.rpc.expect_files(stream, files.parameters());
         let coming = files.coming();
         let pending =
-            PendingStream { targets, functions, files: coming, ..PendingStream::default() };
+            PendingStream { targets, functions, files: coming, output, ..PendingStream::default() };
         link.begin(state, stream, pending);
         // From here on the handle takes the result buffers back, however this ends.
         let ticket = AnswerHandle::of(link, stream);

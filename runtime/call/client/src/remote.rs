@@ -9,8 +9,8 @@ use kumi_idl::Limits;
 use super::WakeEvent;
 use super::grid::GridCanceller;
 use super::{
-    Arg, Call, CallError, CallWatch, Canceller, Client, Grid, GridCall, KnownRoutine, Object,
-    Options, Outcome,
+    Arg, Call, CallError, CallOutput, CallWatch, Canceller, Client, Grid, GridCall, KnownRoutine,
+    Object, Options, Outcome,
 };
 
 /// The target of calls.
@@ -72,6 +72,15 @@ impl Remote {
             Remote::Server(client) if priority == 0 => Ok(Remote::Server(client.clone())),
             Remote::Server(client) => Err(CallError::NoPriority(client.server().to_owned())),
             Remote::Grid(grid) => Ok(Remote::Grid(grid.with_priority(priority))),
+        }
+    }
+
+    /// [`Client::with_output`], or [`Grid::with_output`].
+    #[must_use]
+    pub fn with_output(&self, output: &CallOutput) -> Remote {
+        match self {
+            Remote::Server(client) => Remote::Server(client.with_output(output)),
+            Remote::Grid(grid) => Remote::Grid(grid.with_output(output)),
         }
     }
 

@@ -213,6 +213,7 @@ impl Connection {
             MetaserverEvent::Place(stream, placing) => dispatcher.place(&peer, stream, placing),
             MetaserverEvent::Cancel(stream) => dispatcher.cancel(&peer, stream),
             MetaserverEvent::AttemptReport(stream, over) => dispatcher.over(&peer, stream, &over),
+            MetaserverEvent::AttemptReason(ticket, text) => dispatcher.reason(&peer, ticket, &text),
             MetaserverEvent::Status(stream) => match dispatcher.check(&peer) {
                 Ok(()) => {
                     let json = view::json_for(&dispatcher, peer.user.borrow().as_ref());

@@ -16,7 +16,7 @@ use super::catalogue::{Catalogue, key};
 use super::etcd::Leadership;
 use super::members::Member;
 use super::names::NameTable;
-use super::outcome;
+use super::outcome::{self, Reasons};
 use super::paths::Paths;
 use super::peer::Peer;
 use super::startup_queue::{QueuedRequest, StartupQueue, StartupRequest};
@@ -74,6 +74,8 @@ pub struct OpenCall {
     pub restored: bool,
     /// The client asked for its place before its server was back.
     pub placement_untold: bool,
+    /// Why its attempts failed.
+    pub reasons: Reasons,
 }
 
 impl OpenCall {
@@ -89,6 +91,9 @@ pub struct RecentCall {
     pub routine: String,
     pub user: String,
     pub server: String,
+    pub address: String,
+    /// Why it failed; empty: it did not.
+    pub reason: String,
     pub attempts: u32,
     pub outcome: &'static str,
     /// Seconds from the request to the end, and of running.
@@ -275,6 +280,7 @@ impl Dispatcher {
             tried: 0,
             restored: false,
             placement_untold: false,
+            reasons: Reasons::default(),
         });
     }
 
@@ -486,6 +492,8 @@ impl Dispatcher {
             self.recent.pop_front();
         }
         self.recent.push_back(RecentCall {
+            reason: told.reason(&open.reasons),
+            address: running.map_or_else(String::new, |running| running.address.clone()),
             user: self.users.name(open.request.user.0).to_owned(),
             server: running.map_or_else(String::new, |running| running.name.clone()),
             attempts: open.attempts + open.tried(),

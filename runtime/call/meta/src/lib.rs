@@ -66,6 +66,8 @@ pub struct Config {
     pub report: Duration,
     /// How long a server may be silent before it counts as lost.
     pub silence: Duration,
+    /// How long calls wait for a server to come back when all servers of their routine are gone. Then they fail.
+    pub return_time: Duration,
     /// How long a client may take to come to its server before it loses the place.
     pub start: Duration,
     /// File for placed calls, times and paths, read at the next start.
@@ -95,6 +97,7 @@ impl Default for Config {
             connections: 8192,
             report: Duration::from_millis(500),
             silence: Duration::from_secs(5),
+            return_time: Duration::from_secs(60),
             start: Duration::from_secs(30),
             state: None,
             etcd: None,
@@ -191,7 +194,7 @@ fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
         most_waiting: config.waiting,
         most_waiting_of_user: config.waiting_of_user(),
         most_attempts: config.attempts,
-        ..kumi_broker::Config::default()
+        patience: u64::try_from(config.return_time.as_nanos()).unwrap_or(u64::MAX),
     };
     Ok(Broker::new(policy, limits))
 }

@@ -33,7 +33,8 @@ pub fn state(dispatcher: &Dispatcher) -> State {
         latency: estimate.latency,
         calls: estimate.calls,
     });
-    let servers = dispatcher.members.iter().map(|(id, one)| {
+    let shown = dispatcher.members.iter().filter(|(_, member)| member.is_shown(now));
+    let servers = shown.map(|(id, one)| {
         server(one, dispatcher.sites.name(one.site.0), dispatcher.broker.in_flight(*id))
     });
     let waiting = dispatcher.calls.values().filter(|open| open.running.is_none()).count();
@@ -91,6 +92,8 @@ fn call(recent: &RecentCall, now: Time) -> CallState {
         routine: recent.routine.clone(),
         user: recent.user.clone(),
         server: recent.server.clone(),
+        address: recent.address.clone(),
+        reason: recent.reason.clone(),
         attempts: recent.attempts,
         outcome: recent.outcome.to_owned(),
         seconds: recent.seconds,
@@ -100,18 +103,14 @@ fn call(recent: &RecentCall, now: Time) -> CallState {
 }
 
 fn server(member: &Member, site: &str, in_flight: u32) -> ServerState {
-    let report = member.report;
-    let state = match (&member.peer, member.lost) {
-        (Some(_), _) => "up",
-        (None, false) => "away",
-        (None, true) => "lost",
-    };
+    // What a server that is gone has reported last is not so any more.
+    let report = member.report.filter(|_| member.peer.is_some());
     ServerState {
         name: member.register.name.clone(),
         address: member.address.clone(),
         site: site.to_owned(),
         version: member.register.version.clone(),
-        state: state.to_owned(),
+        state: member.state().to_owned(),
         slots: member.register.slots,
         limit: member.limit,
         in_flight,

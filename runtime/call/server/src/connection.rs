@@ -28,6 +28,7 @@ use super::callback_requests::CallbackRequest;
 use super::held_results;
 use super::local_peer::LocalPeer;
 use super::owner::Caller;
+use super::slots::output::Printed;
 use super::slots::{FinishedCall, ObjectEvent, ReadyCall};
 use crate::held::Gaps;
 use crate::layout::Layout;
@@ -122,6 +123,8 @@ struct Connection {
     counted: bool,
     /// The stream of the next call, with its ticket and pass from a metaserver.
     ticket: Option<(u32, Ticket, String)>,
+    /// The stream of the next call, if its client wants what the routine prints.
+    listens: Option<u32>,
     /// The client is being told why, and nothing more is read.
     closing: bool,
 }
@@ -176,6 +179,7 @@ pub async fn run(
         handshake_permit: Some(handshake_permit),
         counted: false,
         ticket: None,
+        listens: None,
         closing: false,
     };
     let inputs = ConnectionInputs {
@@ -367,10 +371,13 @@ impl Connection {
     fn take(&mut self, event: ServerEvent) {
         if !matches!(
             event,
-            ServerEvent::Ticket(..) | ServerEvent::Call(..) | ServerEvent::Create(..)
+            ServerEvent::Listen(_)
+                | ServerEvent::Ticket(..)
+                | ServerEvent::Call(..)
+                | ServerEvent::Create(..)
         ) {
-            // A ticket is for a call or an object that follows directly.
-            self.ticket = None;
+            // A ticket is for a call or an object that follows directly, as is a wish to listen for a call.
+            (self.ticket, self.listens) = (None, None);
         }
         match event {
             // Handled by `greet`.
@@ -387,6 +394,7 @@ impl Connection {
                 let done = self.begin_call(stream, &head);
                 self.refuse(stream, done);
             }
+            ServerEvent::Listen(stream) => self.listens = Some(stream),
             ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => {
                 if let Some(incoming) = self.incoming.get_mut(&stream)
@@ -429,7 +437,11 @@ impl Connection {
     /// A call is over.
     fn ended(&mut self, ended: FinishedCall) {
         let FinishedCall { job, outcome } = ended;
-        let ReadyCall { stream, offered, layout, block, files, retained, .. } = *job;
+        let ReadyCall { stream, offered, layout, block, files, retained, printed, .. } = *job;
+        if let Some(printed) = printed {
+            let Printed { bytes, is_cut } = printed.into_inner();
+            self.rpc.printed(stream, &bytes, is_cut);
+        }
         let most = self.shared.config.file_bytes;
         let outgoing = || match &files {
             Some(files) => files.outgoing(&offered.interface, most),

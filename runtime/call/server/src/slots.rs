@@ -35,7 +35,7 @@ use super::{Config, Shared};
 use crate::layout::Layout;
 use objects::Object;
 pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
-use output::Printer;
+use output::{Printed, Printer};
 
 /// A call whose arguments are in place.
 #[derive(Debug)]
@@ -70,6 +70,8 @@ pub struct ReadyCall {
     pub ticket: Option<TicketGuard>,
     /// The object on which it runs. `None`: any process will do.
     pub object: Option<ObjectTarget>,
+    /// What it prints, if its client wants that.
+    pub printed: Option<RefCell<Printed>>,
     /// Whether a process gave it back for another process that is set up anew.
     pub given_back: bool,
     /// How many processes have ended without taking it, as far as known.
@@ -177,7 +179,8 @@ impl Worker {
     fn printer<'a>(&'a self, job: Option<&'a ReadyCall>) -> Printer<'a> {
         let offered = job.map_or(&self.offered, |job| &job.offered);
         let (routine, user) = (offered.interface.name.as_str(), self.owner.user.as_str());
-        Printer { routine, call: job.map(|job| job.id), user }
+        let passed_on = job.and_then(|job| job.printed.as_ref());
+        Printer { routine, call: job.map(|job| job.id), user, passed_on }
     }
 
     /// Ends the process and its call with this failure, unless it is ending already.

@@ -1,4 +1,5 @@
-//! The check whether routines can be loaded, in a process of its own: a library runs code when it is opened.
+//! The check whether routines can be loaded, in a process of its own, confined as that of a routine: a library runs code when
+//! it is opened.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -9,7 +10,7 @@ use kumi_idl::Interface;
 use nix::unistd::{dup, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
-use crate::confine::end_with_server;
+use crate::confine::{Level, RunAs, confine, end_with_server};
 use crate::native::{Routine, end_now};
 
 /// Longest time of a check. A library that hangs while it is opened ends it.
@@ -24,31 +25,60 @@ pub struct Loadable {
     pub libraries: Vec<PathBuf>,
 }
 
+/// What is checked, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Checked {
+    /// The routines.
+    pub routines: Vec<Loadable>,
+    /// Whether routines run in a sandbox. Then their libraries are opened in one.
+    pub sandbox: bool,
+    /// Bytes that its temporary folders hold.
+    pub room: u64,
+}
+
+impl Checked {
+    /// Gives up the rights that routines do not have.
+    fn confine(&self) -> io::Result<()> {
+        let libraries = self.routines.iter().flat_map(|routine| &routine.libraries);
+        let needed: Vec<PathBuf> = libraries.cloned().collect();
+        let level = if self.sandbox { Level::Sandbox } else { Level::Plain };
+        let run_as = RunAs::of(None, self.sandbox)?;
+        confine(run_as.as_ref(), level, &needed, None, self.room).map_err(io::Error::other)
+    }
+}
+
 /// Names of routines by the reason for which they cannot be loaded.
 pub type Reasons = BTreeMap<String, Vec<String>>;
 
 /// Reads routines from standard input, and writes to standard output which cannot be loaded and why.
 ///
 /// # Errors
-/// The input is no list of routines, or the output is closed.
+/// The input is not [`Checked`], or the output is closed.
 pub fn check() -> io::Result<()> {
     end_with_server()?;
+    let mut json = Vec::new();
+    io::stdin().read_to_end(&mut json)?;
+    let checked: Checked = serde_json::from_slice(&json)?;
+    // While it has one thread.
+    let confined = checked.confine();
     std::thread::spawn(|| {
         std::thread::sleep(MOST);
         end_now();
     });
-    let mut json = Vec::new();
-    io::stdin().read_to_end(&mut json)?;
-    let routines: Vec<Loadable> = serde_json::from_slice(&json)?;
     let answer = dup(io::stdout())?;
     // What libraries print is no part of the answer.
     dup2_stdout(io::stderr())?;
     let mut reasons = Reasons::new();
-    for Loadable { interface, libraries } in routines {
+    for Loadable { interface, libraries } in checked.routines {
         let interface = Interface::from_json(interface.as_bytes())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-        if let Err(error) = Routine::load(&interface, &libraries) {
-            reasons.entry(error.to_string()).or_default().push(interface.name);
+        // What cannot be confined opens no library, and cannot be called either.
+        let why = match &confined {
+            Ok(()) => Routine::load(&interface, &libraries).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = why {
+            reasons.entry(why).or_default().push(interface.name);
         }
     }
     std::fs::File::from(answer).write_all(&serde_json::to_vec(&reasons)?)?;

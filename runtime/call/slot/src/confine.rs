@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::native::{
     drop_capabilities, enter_pid_namespace, mount_read_only, mount_writable, mounts_read_only,
+    one_thread,
 };
 
 /// A system user.
@@ -151,6 +152,7 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>, room: u64) -> Result<(), St
             "there can be no sandbox: {what}: {why}; run the server as root, permit user namespaces, or omit --sandbox"
         )
     };
+    one_thread().map_err(|error| format!("there can be no sandbox: {error}"))?;
     if geteuid().is_root() {
         unshare(apart).map_err(|errno| failed("namespaces", &errno))?;
     } else {
@@ -205,11 +207,15 @@ fn show_files(folder: &Path, opened: &std::fs::File) -> io::Result<()> {
     let beside = folder.parent().unwrap_or(Path::new("/"));
     if beside.is_dir() {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("tmpfs"), beside, Some("tmpfs"), flags, Some("mode=0755"))?;
+        mount(Some("tmpfs"), beside, Some("tmpfs"), flags, Some(HIDDEN_ROOM))?;
     }
     make_open(folder)?;
     bind(opened, folder)?;
-    mount_writable(folder)
+    mount_writable(folder)?;
+    if beside.is_dir() {
+        mount_read_only(beside)?;
+    }
+    Ok(())
 }
 
 /// Makes a folder and its parents, open to all users.

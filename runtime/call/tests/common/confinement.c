@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -96,6 +97,63 @@ int leave_a_daemon(const char *file, const char *then) {
     return 0;
 }
 
+/* Starts processes that start the next one and end, in sessions of their own, as long as the file is there; each holds a lock
+   on it. Then crashes. */
+int multiply(const char *file) {
+    int lock = open(file, O_RDONLY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0) return errno;
+    for (int chain = 0; chain < 4; chain++) {
+        pid_t child = fork();
+        if (child < 0) return errno;
+        while (child == 0) {
+            setsid();
+            if (access(file, F_OK) != 0) _exit(0);
+            child = fork();
+            if (child > 0) _exit(0);
+            /* There may be no room for more processes: again. */
+            if (child < 0) child = 0;
+        }
+    }
+    abort();
+}
+
+/* The lowest word of the signals that are blocked in this process, or in a child of it; -1: that is not known. */
+static long blocked_here(void) {
+    char line[256];
+    unsigned long long set = 0;
+    int found = 0;
+    FILE *status = fopen("/proc/self/status", "re");
+    if (!status) return -1;
+    while (fgets(line, sizeof line, status)) {
+        if (sscanf(line, "SigBlk: %llx", &set) == 1) found = 1;
+    }
+    fclose(status);
+    return found ? (long)set : -1;
+}
+
+long blocked(int in_a_child) {
+    int ends[2];
+    long set = -1;
+    if (!in_a_child) return blocked_here();
+    if (pipe2(ends, O_CLOEXEC) < 0) return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        set = blocked_here();
+        _exit(write(ends[1], &set, sizeof set) == sizeof set ? 0 : 1);
+    }
+    close(ends[1]);
+    if (read(ends[0], &set, sizeof set) != sizeof set) set = -1;
+    close(ends[0]);
+    if (child < 0 || waitpid(child, NULL, 0) < 0) return -1;
+    return set;
+}
+
+/* Ends by a real-time signal. */
+int end_by(int number) {
+    raise(SIGRTMIN + number);
+    return 0;
+}
+
 int is_there(const char *path) { return access(path, F_OK) == 0; }
 
 /* A pair of connected sockets passes bytes. */
@@ -145,6 +203,12 @@ int attempt(const char *what) {
     if (!strcmp(what, "kcmp")) return error_of(syscall(SYS_kcmp, getpid(), getpid(), 0, 0, 0));
     if (!strcmp(what, "pidfd_getfd")) return error_of(syscall(SYS_pidfd_getfd, -1, 0, 0));
     if (!strcmp(what, "TIOCSTI")) return typing();
+    if (!strcmp(what, "prlimit")) return error_of(prlimit(getppid(), RLIMIT_CPU, NULL, NULL));
+    if (!strcmp(what, "old_packets")) return error_of(socket(AF_INET, 10 | SOCK_CLOEXEC, 0));
+    if (!strcmp(what, "inet_pair")) {
+        int pair[2];
+        return error_of(socketpair(AF_INET, SOCK_STREAM, 0, pair));
+    }
     if (!strcmp(what, "unshare")) return error_of(unshare(CLONE_NEWUSER));
     if (!strcmp(what, "clone")) return namespace_by_clone();
     if (!strcmp(what, "io_uring")) return error_of(syscall(SYS_io_uring_setup, 1, NULL));

@@ -68,7 +68,7 @@ pub struct ServerState {
     pub site: String,
     /// Its version.
     pub version: String,
-    /// `up`, `away` (its connection was just lost) or `lost`.
+    /// `up`, `leaving` (it takes no new calls), `ended` (it left in order), `away` (its connection was just lost) or `lost`.
     pub state: String,
     /// Most calls that it runs at the same time.
     pub slots: u32,
@@ -142,6 +142,12 @@ pub struct CallState {
     pub user: String,
     /// The server of the last attempt.
     pub server: String,
+    /// That server's address; empty: the call had none.
+    #[serde(default)]
+    pub address: String,
+    /// Why it failed, with the server of each attempt; empty: it did not.
+    #[serde(default)]
+    pub reason: String,
     /// Attempts.
     pub attempts: u32,
     /// How it ended.

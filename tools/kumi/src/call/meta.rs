@@ -43,6 +43,9 @@ pub struct MetaArgs {
     /// How long a server may be silent before it counts as lost
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse::duration)]
     pub silence: Duration,
+    /// How long calls wait for a server to come back when all that offer their routine are gone; then they fail
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse::duration)]
+    pub return_time: Duration,
     /// File for placed calls, times and paths, read at the next start
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
@@ -62,6 +65,7 @@ pub fn run(args: &MetaArgs, cluster: &str) -> Result<(), Error> {
         waiting: args.waiting,
         attempts: args.attempts,
         silence: args.silence,
+        return_time: args.return_time,
         state: args.state.clone(),
         users: args.guard.users()?,
         ..Config::default()

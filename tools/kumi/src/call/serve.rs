@@ -173,7 +173,7 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         drop(stop);
     });
     output::note(&format!("serves {count} routine{} at {at}", if count == 1 { "" } else { "s" }));
-    tell_unloadable(registry.library_check(), config.slot.clone());
+    tell_unloadable(registry.library_check(), config.clone());
     serve(config, registry, listener, async {
         // Nothing is ever sent: the receiver ends when the sender is dropped.
         let _gone = stopped.await;
@@ -183,15 +183,15 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
 
 /// Says which routines cannot be loaded, as soon as that is known. They are served all the same: what is missing may be
 /// installed until somebody calls them.
-fn tell_unloadable(check: LibraryCheck, slot: PathBuf) {
-    std::thread::spawn(move || match check.run(&slot) {
+fn tell_unloadable(check: LibraryCheck, config: Config) {
+    std::thread::spawn(move || match check.run(&config) {
         Ok(missing) => {
             for Unloadable { why, routines } in missing {
                 output::note(&format!("cannot run {}: {why}", routines.join(", ")));
             }
         }
         Err(error) => {
-            output::note(&format!("the libraries of routines cannot be checked: {error}"));
+            output::note(&format!("the libraries of routines are not checked: {error}"));
         }
     });
 }

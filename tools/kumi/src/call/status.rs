@@ -103,7 +103,11 @@ fn servers(state: &State) -> String {
             server.state.clone(),
             format!("{}/{}", server.in_flight, server.limit),
             server.elsewhere.to_string(),
-            format!("{:.1}/{}", server.load, server.processors),
+            match server.state.as_str() {
+                "up" | "leaving" => format!("{:.1}/{}", server.load, server.processors),
+                // It is gone, and so is its load.
+                _ => "-".to_owned(),
+            },
             server.done.to_string(),
             server.failed.to_string(),
         ]);

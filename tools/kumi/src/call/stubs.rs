@@ -7,6 +7,7 @@ use crate::output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kumi_idl::{StubLanguage, stubs};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Options of `kumi call stubs`.
@@ -37,21 +38,25 @@ fn languages() -> impl TypedValueParser<Value = StubLanguage> {
 pub fn run(args: &StubsArgs) -> Result<(), Error> {
     std::fs::create_dir_all(&args.out).map_err(|source| unwritten(&args.out, &source))?;
     let (mut errors, mut files, mut left_out) = (0, 0, 0);
-    for (path, text) in args.shipped.beside(&args.files)? {
+    let mut written = HashMap::new();
+    for (described, text) in args.shipped.beside(&args.files)? {
         let parsed = kumi_idl::parse(&text);
-        let found = tell(&path, &parsed);
+        let found = tell(&described, &parsed);
         errors += found;
         files += usize::from(found > 0);
         let Some(module) = &parsed.module else { continue };
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let name = described.file_stem().unwrap_or_default().to_string_lossy();
         let made = stubs(module, &name, args.language);
         for file in &made.files {
             let path = args.out.join(&file.name);
+            if let Some(other) = written.insert(file.name.clone(), described.clone()) {
+                return Err(taken(&path, &other, &described));
+            }
             std::fs::write(&path, &file.text).map_err(|source| unwritten(&path, &source))?;
             output::text(&format!("{}\n", path.display()))?;
         }
         for routine in &made.left_out {
-            output::note(&format!("{}: {routine}", path.display()));
+            output::note(&format!("{}: {routine}", described.display()));
         }
         left_out += made.left_out.len();
     }
@@ -61,6 +66,17 @@ pub fn run(args: &StubsArgs) -> Result<(), Error> {
         (0, several) => Err(Error::Built { text: format!("{several} routines have no stubs") }),
         (errors, _) => Err(Error::Descriptions { errors, files }),
     }
+}
+
+/// The error for two descriptions whose stubs have one name. The first is written.
+fn taken(path: &Path, first: &Path, second: &Path) -> Error {
+    let text = format!(
+        "{}: the stubs of both {} and {} have this name; rename one of them, or write them to folders of their own by --out",
+        path.display(),
+        first.display(),
+        second.display()
+    );
+    Error::Built { text }
 }
 
 fn unwritten(path: &Path, source: &std::io::Error) -> Error {

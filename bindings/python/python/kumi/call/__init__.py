@@ -61,6 +61,7 @@ from ._interface import Parameter, Routine
 from ._object import Object
 from ._out import Out as Destination
 from ._results import Results
+from ._output import TextSink
 from ._server import Server, serve
 from ._transaction import Later, Moved, Report, StepReport, Transaction, TransactionError
 from ._types import Array, FortranArray, InOut, Out, Text
@@ -193,10 +194,11 @@ def call(
     timeout: float | None = None,
     out: Destination = None,
     priority: int = 0,
+    output: TextSink | None = None,
     **named: Any,
 ) -> Any:
     """Calls a routine as :meth:`Connection.call` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    return _connection().call(name, *args, timeout=timeout, out=out, priority=priority, **named)
+    return _connection().call(name, *args, timeout=timeout, out=out, priority=priority, output=output, **named)
 
 
 def call_async(
@@ -206,10 +208,11 @@ def call_async(
     timeout: float | None = None,
     out: Destination = None,
     priority: int = 0,
+    output: TextSink | None = None,
     **named: Any,
 ) -> Handle:
     """Begins a call as :meth:`Connection.call_async` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    return _connection().call_async(name, *args, timeout=timeout, out=out, priority=priority, **named)
+    return _connection().call_async(name, *args, timeout=timeout, out=out, priority=priority, output=output, **named)
 
 
 async def acall(
@@ -219,10 +222,13 @@ async def acall(
     timeout: float | None = None,
     out: Destination = None,
     priority: int = 0,
+    output: TextSink | None = None,
     **named: Any,
 ) -> Any:
     """Calls a routine in a coroutine as :meth:`Connection.acall` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    return await _connection().acall(name, *args, timeout=timeout, out=out, priority=priority, **named)
+    return await _connection().acall(
+        name, *args, timeout=timeout, out=out, priority=priority, output=output, **named
+    )
 
 
 def map(

@@ -17,6 +17,7 @@ from ._futures import IN_FLIGHT, Sender
 from ._handle import Handle, in_turn
 from ._object import Object
 from ._out import Out
+from ._output import OutputReceiver, TextSink
 from ._prepare import Caller
 
 
@@ -99,6 +100,7 @@ class Connection(Caller, Block):
         timeout: float | None = None,
         out: Out = None,
         priority: int = 0,
+        output: TextSink | None = None,
         **named: Any,
     ) -> Any:
         """Calls a routine and waits.
@@ -115,10 +117,15 @@ class Connection(Caller, Block):
                 bytes come back. A result whose destination is None is declined, and is not among the results.
             priority: Priority among your calls that wait at a metaserver, 0 to 9. The metaserver may lower it. A server
                 accepts only 0.
+            output: A file, such as ``sys.stdout``. When the call is over, also if it failed, what the routine has printed is
+                written to it, at most 1 MiB. Servers of earlier versions send nothing.
 
         Raises:
             CallError: The call failed. If the arguments do not fit (:class:`ArgumentError`), nothing was sent.
         """
+        if output is not None:
+            begun = self.call_async(name, *args, timeout=timeout, out=out, priority=priority, output=output, **named)
+            return begun.result()
         _checked(priority)
         call = self._prepared(name, args, named, out)
         # This call may wait for a slot that a call with functions has.
@@ -134,12 +141,15 @@ class Connection(Caller, Block):
         timeout: float | None = None,
         out: Out = None,
         priority: int = 0,
+        output: TextSink | None = None,
         **named: Any,
     ) -> Handle:
         """Begins a call and returns when the arguments are sent. The arguments are those of :meth:`call`."""
         _checked(priority)
         call = self._prepared(name, args, named, out)
-        return call.begun(self._native.start(name, call.native, timeout, priority))
+        receiver = None if output is None else OutputReceiver(output)
+        native = self._native if receiver is None else self._native.printing(receiver.native)
+        return call.begun(native.start(name, call.native, timeout, priority), receiver)
 
     async def acall(
         self,
@@ -149,6 +159,7 @@ class Connection(Caller, Block):
         timeout: float | None = None,
         out: Out = None,
         priority: int = 0,
+        output: TextSink | None = None,
         **named: Any,
     ) -> Any:
         """Calls a routine in a coroutine; the event loop goes on meanwhile, also while the arguments are sent.
@@ -160,8 +171,10 @@ class Connection(Caller, Block):
             if self._sender is None:
                 self._sender = Sender(self)
             sender = self._sender
-        begin = partial(self.call_async, name, *args, timeout=timeout, out=out, priority=priority, **named)
-        return await asyncio.wrap_future(sender.put(begin))
+        begin = partial(
+            self.call_async, name, *args, timeout=timeout, out=out, priority=priority, output=output, **named
+        )
+        return await asyncio.wrap_future(sender.put_awaited(begin))
 
     def map(
         self,

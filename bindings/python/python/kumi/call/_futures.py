@@ -79,15 +79,27 @@ class CallFuture(concurrent.futures.Future[Any]):
             self.set_result(value)
 
 
+class AwaitedFuture(CallFuture):
+    """The result of a call for a task of ``asyncio``.
+
+    For ``asyncio``, a future that is cancelled is a task that is. A call that something else has cancelled at its server
+    fails instead, with :class:`CancelledError`.
+    """
+
+    def cancelled(self) -> bool:
+        """Whether the task was cancelled."""
+        return concurrent.futures.Future.cancelled(self)
+
+
 def _cancel(handle: Handle) -> None:
     # Of a lost connection the call ends by itself.
     with suppress(CallError):
         handle.cancel()
 
 
-def following(handle: Handle) -> CallFuture:
-    """A future of a call that has begun."""
-    future = CallFuture()
+def following(handle: Handle) -> AwaitedFuture:
+    """A future of a call that has begun, for a task."""
+    future = AwaitedFuture()
     future.set_running_or_notify_cancel()
     future._follow(handle)
     return future
@@ -112,7 +124,13 @@ class Sender:
 
     def put(self, begin: Callable[[], Handle]) -> CallFuture:
         """Has a call begun when its turn comes."""
-        future = CallFuture()
+        return self._put(CallFuture(), begin)
+
+    def put_awaited(self, begin: Callable[[], Handle]) -> CallFuture:
+        """Has a call of a task begun when its turn comes."""
+        return self._put(AwaitedFuture(), begin)
+
+    def _put(self, future: CallFuture, begin: Callable[[], Handle]) -> CallFuture:
         self._begun.put((future, begin))
         return future
 

@@ -15,6 +15,7 @@ from . import _waits
 from ._errors import ArgumentError, CallbackError, CallError, StatusError
 from ._functions import ResultFolder, Function
 from ._interface import Routine
+from ._output import OutputReceiver
 from ._results import in_order
 
 
@@ -30,9 +31,11 @@ class Handle:
         folder: ResultFolder,
         wanted: Sequence[int],
         held: Sequence[Any] = (),
+        output: OutputReceiver | None = None,
     ) -> None:
         # The server drops an array that nothing references.
         self._held = held
+        self._output = output
         self._routine = routine
         self._wanted = wanted
         self._native = native
@@ -85,7 +88,13 @@ class Handle:
         if self._over or not self._lock.acquire(timeout=timeout):
             return self._over
         try:
-            return self._over or self._wait(timeout)
+            if not (self._over or self._wait(timeout)):
+                return False
+            # Once, by the thread that sees the end.
+            output, self._output = self._output, None
+            if output is not None:
+                output.pass_on()
+            return True
         finally:
             self._lock.release()
 

@@ -124,7 +124,7 @@ class Object(Caller, Block):
                 self._sender = Sender(self)
             sender = self._sender
         begin = partial(self.call_async, name, *args, timeout=timeout, out=out, **named)
-        return await asyncio.wrap_future(sender.put(begin))
+        return await asyncio.wrap_future(sender.put_awaited(begin))
 
     def end(self) -> None:
         """Ends the object and its running call. Ending it again has no effect."""

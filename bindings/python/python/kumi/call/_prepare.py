@@ -15,6 +15,7 @@ from ._held import Held, Keep, kept
 from ._handle import Handle, collected
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
+from ._output import OutputReceiver
 
 
 _Answer = TypeVar("_Answer")
@@ -35,9 +36,11 @@ class Prepared(NamedTuple):
     #: Arguments at the server, which stay there while the call may need them.
     held: list[Held]
 
-    def begun(self, call: NativeCall) -> Handle:
+    def begun(self, call: NativeCall, output: OutputReceiver | None = None) -> Handle:
         """The handle of the call that ``native`` has begun."""
-        return Handle(self.routine, call, self.results, self.functions, self.folder, self.wanted, self.held)
+        return Handle(
+            self.routine, call, self.results, self.functions, self.folder, self.wanted, self.held, output
+        )
 
     def ran(self, run: Callable[[], list[tuple[int, Any]]]) -> Any:
         """Runs the call with ``run``, and returns its results."""
@@ -107,7 +110,8 @@ class Caller(ABC):
                         others = [*arrays.values(), *(it for at, it in outs.items() if at != one.index)]
                         here = [it for it in others if isinstance(it, np.ndarray)]
                         into = place(routine.name, one, into, shape, here)
-                    native.append(_pair(routine.name, one, arrays.get(one.index), shape, results, into))
+                    declined = one.returned and one.index not in wanted
+                    native.append(_pair(routine.name, one, arrays.get(one.index), shape, results, into, declined))
                 elif one.is_file:
                     native.append(folder.pair(one, bound.get(one.index), paths.get(one.name)))
                 elif one.is_function:
@@ -178,14 +182,16 @@ def _pair(
     shape: tuple[int, ...],
     results: dict[int, Any],
     into: np.ndarray[Any, Any] | Held | None = None,
+    declined: bool = False,
 ) -> tuple[Any, Any]:
-    """The input and the output array of a parameter, each here or at the server."""
+    """The input and the output array of a parameter, each here or at the server. A declined result has none, and does not
+    come back."""
     if given is not None and given.shape != shape:
         raise ArgumentError(
             f"`{routine}`: `{parameter.name}` has the shape {given.shape}, the routine wants {shape}"
         )
     back: np.ndarray[Any, Any] | Held | None = None
-    if parameter.returned:
+    if parameter.returned and not declined:
         if into is not None:
             back = into
             if isinstance(given, np.ndarray) and isinstance(back, np.ndarray) and parameter.partial:

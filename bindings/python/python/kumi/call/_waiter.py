@@ -39,11 +39,13 @@ class Waiter:
         """Has ``ended`` called in the thread when the call is over, with what a function of the call raised beyond errors."""
         key = next(self._keys)
         with self._lock:
-            self._calls[key] = handle, ended
             if self._thread is None:
                 # A daemon: a call that never ends does not keep the process.
-                self._thread = threading.Thread(target=self._run, name="kumi.call waiter", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="kumi.call waiter", daemon=True)
+                # There may be no room for it. Then the next call tries again.
+                thread.start()
+                self._thread = thread
+            self._calls[key] = handle, ended
         self._set.add(key, handle._native)
 
     def stop(self) -> None:
@@ -80,6 +82,8 @@ class Waiter:
         with self._lock:
             found = self._calls.get(key)
         if found is None:
+            # It was told of a failure before it was added. Its news would come again and again.
+            self._set.remove(key)
             return
         handle, ended = found
         raised: BaseException | None = None

@@ -1,9 +1,11 @@
 //! Arguments that servers hold, and results that stay at servers.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{FetchRequest, HeldArrayName, HeldArrayPart, HeldResult, VoucherSupport};
 
+use super::super::HeldNames;
 use super::super::answer_handle::AnswerHandle;
 use super::super::link::{Answer, Link};
 use super::super::{Array, ArrayMut, CallError, Client, Number};
@@ -44,6 +46,16 @@ impl<'a> RemoteArray<'a> {
         let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
         let keep = HeldResult { name, lifetime_ms, sent: false, survives: false };
         RemoteArray { keep: Some(keep), ..RemoteArray::default() }
+    }
+
+    /// A result that nobody wants: it does not come back. `from` is sent if the routine reads the array.
+    ///
+    /// # Errors
+    /// The system gives no random name.
+    pub fn declined(from: Option<Array<'a>>) -> io::Result<RemoteArray<'a>> {
+        // Servers that do not know this meaning of no lifetime hold the array for no time, under this name.
+        let name = HeldNames::new()?.fresh();
+        Ok(RemoteArray { from, ..RemoteArray::stays(name, Duration::ZERO) })
     }
 }
 

@@ -14,7 +14,9 @@ use super::super::completion::{Completion, PendingCallback};
 use super::super::functions::answer;
 use super::super::grid::Inner;
 use super::super::link::{Answer, CallbackInvocation, Link};
-use super::super::{Call, CallError, CallRoute, Callback, Client, KnownRoutine, Outcome};
+use super::super::{
+    Call, CallError, CallOutput, CallRoute, Callback, Client, KnownRoutine, Outcome,
+};
 pub(crate) use reports::nanoseconds;
 pub(crate) use reports::over;
 
@@ -86,6 +88,8 @@ pub struct RoutedCall<'a> {
     /// The last error of a server.
     pub last: Option<CallError>,
     pub has_run: bool,
+    /// Where the output of the routine goes.
+    pub output: Option<CallOutput>,
 }
 
 /// The end of an attempt.
@@ -137,6 +141,7 @@ impl<'a> RoutedCall<'a> {
             tried: Vec::new(),
             last: None,
             has_run: false,
+            output: None,
         }
     }
 }
@@ -313,6 +318,7 @@ impl RoutedCall<'_> {
         ended: AttemptOutcome,
     ) -> Result<(), CallError> {
         self.tried.push(format!("{}: {error}", server(placed)));
+        self.give_reason(placed, &error);
         self.has_run |= ended == AttemptOutcome::Broken;
         self.last = Some(error);
         let over = over(placed, ended);
@@ -333,13 +339,20 @@ impl RoutedCall<'_> {
         let name = self.known.interface.name.clone();
         match (self.last.take(), self.tried.len()) {
             (None, 0) => error,
-            (Some(last), 1) if matches!(error, CallError::NoServer { .. }) => last,
             (last, _) => CallError::Attempts {
                 routine: name,
                 tried: std::mem::take(&mut self.tried),
                 last: Box::new(last.unwrap_or(error)),
                 has_not_run: !self.has_run,
             },
+        }
+    }
+
+    /// The server's client, whose calls send what they print to where the caller wants it.
+    fn listening(&self, client: Client) -> Client {
+        match &self.output {
+            Some(output) => client.with_output(output),
+            None => client,
         }
     }
 
@@ -350,7 +363,7 @@ impl RoutedCall<'_> {
         interrupted: &dyn Fn() -> bool,
     ) -> Attempt {
         let client = match self.inner.server(placed) {
-            Ok(client) => client,
+            Ok(client) => self.listening(client),
             Err(error) => {
                 // If the connection is lost, it did not exist yet and nothing was sent.
                 let unsent = error.has_not_run() || matches!(error, CallError::Lost(_));

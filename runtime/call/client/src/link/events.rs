@@ -33,6 +33,13 @@ impl State {
                     pending.map_or((None, None), |it| (it.files.failed(), it.granted.take()));
                 (stream, Ok(file.map_or(Answer::Done(head, at, granted), Answer::FileNotWritten)))
             }
+            ClientEvent::Output(stream, bytes, is_cut) => {
+                let pending = self.pending.get(&stream);
+                if let Some(output) = pending.and_then(|pending| pending.output.as_ref()) {
+                    output.add(&bytes, is_cut);
+                }
+                return;
+            }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
             ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
             ClientEvent::CallbackReady(stream) => return self.called(stream),

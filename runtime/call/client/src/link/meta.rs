@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{AttemptReport, Code, Failure, PlacementRequest};
+use kumi_rpc::{AttemptReport, Code, Failure, PlacementRequest, Ticket};
 
 use super::queries::no_name;
 use super::{Answer, Link, PendingStream, State};
@@ -63,6 +63,13 @@ impl Link {
     pub fn over(&self, stream: u32, over: &AttemptReport) -> Result<(), CallError> {
         let mut out = Vec::new();
         self.lock().rpc.report_attempt(stream, over, &mut out);
+        self.put_short(&out, None)
+    }
+
+    /// Says why an attempt failed; [`Link::over`] follows.
+    pub fn reason(&self, stream: u32, ticket: Ticket, text: &str) -> Result<(), CallError> {
+        let mut out = Vec::new();
+        self.lock().rpc.attempt_reason(stream, ticket, text, &mut out);
         self.put_short(&out, None)
     }
 

@@ -46,6 +46,17 @@ impl Dispatcher {
         self.ended(call, over, server);
     }
 
+    /// A client says why an attempt failed. Only the client of the call is heard.
+    pub fn reason(&mut self, peer: &Peer, ticket: Ticket, text: &str) {
+        let Some(open) = self.calls.get_mut(&ticket.call) else { return };
+        let is_client = open.peer.as_ref().is_some_and(|(other, _)| other.id == peer.id);
+        if let Some(running) = open.running.as_ref().filter(|running| running.ticket == ticket)
+            && is_client
+        {
+            open.reasons.add(ticket.attempt, &running.name, &running.address, text);
+        }
+    }
+
     /// Ends the present attempt of a call, by the client's report and, if it ran, the server's.
     fn ended(&mut self, call: u64, over: &AttemptReport, server: ServerId) {
         let now = self.now();

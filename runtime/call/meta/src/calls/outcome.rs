@@ -5,6 +5,27 @@ use kumi_rpc::{Code, Failure};
 
 use super::super::dispatcher::{Counters, OpenCall};
 
+/// Most attempts of a call whose reasons are kept.
+const MOST_REASONS: usize = 8;
+
+/// Why the attempts of a call failed, in the words of its client. The words are shown, and decide nothing.
+#[derive(Debug, Default)]
+pub struct Reasons {
+    /// The last attempt that has one.
+    attempt: u32,
+    words: Vec<String>,
+}
+
+impl Reasons {
+    /// Adds the reason of an attempt at a server. Each attempt has one.
+    pub fn add(&mut self, attempt: u32, server: &str, address: &str, text: &str) {
+        if attempt > self.attempt && self.words.len() < MOST_REASONS {
+            self.attempt = attempt;
+            self.words.push(format!("{server} ({address}): {text}"));
+        }
+    }
+}
+
 /// The outcome of a call.
 pub struct CallEnd {
     /// One word for lists.
@@ -13,11 +34,29 @@ pub struct CallEnd {
     pub failure: Option<Failure>,
 }
 
+impl CallEnd {
+    /// Why the call failed, with the server of each attempt; empty: it did not.
+    pub fn reason(&self, reasons: &Reasons) -> String {
+        if self.word == "done" {
+            return String::new();
+        }
+        if !reasons.words.is_empty() {
+            return reasons.words.join("; ");
+        }
+        match &self.failure {
+            Some(failure) => failure.text.clone(),
+            None => "its client has not said why".to_owned(),
+        }
+    }
+}
+
 /// Counts an outcome.
 pub fn count(counters: &mut Counters, end: &Outcome) {
     match end {
         Outcome::Completed => counters.done += 1,
-        Outcome::Failed(..) | Outcome::Lost(_) => counters.failed += 1,
+        Outcome::Failed(..) | Outcome::Lost(_) | Outcome::Rejected(RejectReason::NoServer) => {
+            counters.failed += 1;
+        }
         Outcome::Cancelled | Outcome::Expired => counters.cancelled += 1,
         Outcome::Rejected(_) => counters.rejected += 1,
     }
@@ -78,5 +117,6 @@ fn rejected(name: &str, why: &RejectReason) -> CallEnd {
         RejectReason::QueueFull | RejectReason::UserQueueFull => Code::Busy,
         RejectReason::Deadline => Code::TimedOut,
     };
-    CallEnd { word: "rejected", failure: Some(Failure::new(code, 0, format!("`{name}`: {why}"))) }
+    let word = if *why == RejectReason::NoServer { "no server" } else { "rejected" };
+    CallEnd { word, failure: Some(Failure::new(code, 0, format!("`{name}`: {why}"))) }
 }

@@ -13,8 +13,10 @@ use super::super::persistence::identity;
 
 /// How long a server that closed its connection may be away before its calls count as lost.
 const BACK: u64 = 2 * Time::SECOND;
-/// How long a lost server keeps its number and is shown.
+/// How long a server that is gone keeps its number, and a lost one is shown.
 const FORGET: u64 = 600 * Time::SECOND;
+/// How long a server that ended in order is shown.
+const ENDED: u64 = 60 * Time::SECOND;
 
 /// A server.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub struct Member {
     pub away: Option<Time>,
     /// It gets no new calls, and its running calls are lost.
     pub lost: bool,
+    /// It has said that it takes no new calls.
+    pub leaving: bool,
     pub done: u64,
     pub failed: u64,
     /// Number of passes for it since it registered.
@@ -49,6 +53,23 @@ pub struct CompleteRegistration {
 }
 
 impl Member {
+    /// Its state in a word.
+    pub fn state(&self) -> &'static str {
+        match (&self.peer, self.leaving, self.lost) {
+            (Some(_), false, _) => "up",
+            (Some(_), true, _) => "leaving",
+            (None, true, _) => "ended",
+            (None, false, false) => "away",
+            (None, false, true) => "lost",
+        }
+    }
+
+    /// Whether it is still shown. One that ended in order leaves soon; one that was lost stays for who looks for it.
+    pub fn is_shown(&self, now: Time) -> bool {
+        let gone = self.away.map_or(0, |away| now.0.saturating_sub(away.0));
+        self.peer.is_some() || !self.leaving || gone <= ENDED
+    }
+
     /// Counts the end of a call at this server.
     pub fn ended(&mut self, end: &Outcome) {
         match end {
@@ -106,6 +127,7 @@ impl Dispatcher {
             heard: now,
             away: None,
             lost: false,
+            leaving: false,
             done,
             failed,
             passes: 0,
@@ -228,6 +250,9 @@ impl Dispatcher {
 
     /// A server takes no new calls.
     pub fn withdraw(&mut self, id: ServerId) {
+        if let Some(member) = self.members.get_mut(&id) {
+            member.leaving = true;
+        }
         self.catalogue.remove(id);
         self.tell(Event::Left(id));
     }
@@ -308,5 +333,52 @@ impl Dispatcher {
         let client_report: Vec<u64> = calls.map(|(call, _)| *call).collect();
         client_report.into_iter().for_each(|call| self.end_reported(call));
         self.tell(Event::ServerLost(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server without a connection since second 100.
+    fn gone(leaving: bool, lost: bool) -> Member {
+        Member {
+            peer: None,
+            register: ServerRegistration {
+                name: "a".to_owned(),
+                address: "a:1".to_owned(),
+                site: String::new(),
+                version: String::new(),
+                slots: 1,
+                processors: 1,
+                speed: 0.0,
+                offers: 1,
+                key: None,
+            },
+            address: "a:1".to_owned(),
+            site: SiteId(0),
+            limit: 1,
+            report: None,
+            heard: Time(0),
+            away: Some(Time(100 * Time::SECOND)),
+            lost,
+            leaving,
+            done: 0,
+            failed: 0,
+            passes: 0,
+        }
+    }
+
+    #[test]
+    fn a_server_that_left_in_order_is_not_lost_and_goes_after_a_while() {
+        let after = |seconds: u64| Time((100 + seconds) * Time::SECOND);
+        for lost in [false, true] {
+            let member = gone(true, lost);
+            assert_eq!(member.state(), "ended");
+            assert!(member.is_shown(after(0)) && member.is_shown(after(60)));
+            assert!(!member.is_shown(after(61)));
+        }
+        assert_eq!((gone(false, false).state(), gone(false, true).state()), ("away", "lost"));
+        assert!(gone(false, true).is_shown(after(599)), "somebody looks for it");
     }
 }

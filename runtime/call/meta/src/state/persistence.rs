@@ -7,6 +7,7 @@ use kumi_rpc::{AttemptOutcome, AttemptReport, AttemptState, Code, Failure, Place
 
 use super::super::catalogue::key;
 use super::super::dispatcher::{CurrentAttempt, Dispatcher, OpenCall};
+use super::super::outcome::Reasons;
 use super::super::paths::{Estimate, PathUpdate};
 use super::super::store::{PlacedCall, Store, StoreError};
 
@@ -100,6 +101,7 @@ impl Dispatcher {
             tried: 0,
             restored: true,
             placement_untold: false,
+            reasons: Reasons::default(),
         };
         self.keys.insert(kept.key, kept.ticket.call);
         self.calls.insert(kept.ticket.call, open);

@@ -1,5 +1,6 @@
 //! Admission of calls: checks, memory, and the stage in which arguments arrive.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use kumi_rpc::{CallHead, Code, Failure, Ticket};
@@ -34,7 +35,7 @@ pub(super) fn ticket_refused(routine: &str) -> Failure {
 impl Connection {
     /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
     pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
-        let shown = self.shown_for(stream);
+        let (shown, listens) = (self.shown_for(stream), self.listens.take() == Some(stream));
         let shared = Rc::clone(&self.shared);
         let offered = self.find_for(head)?;
         let object = self.object_of(head, &offered)?;
@@ -78,6 +79,7 @@ impl Connection {
             retained,
             finished: self.finished.clone(),
             callback_requests: self.callback_requests.clone(),
+            printed: listens.then(RefCell::default),
             ticket,
             object,
             given_back: false,

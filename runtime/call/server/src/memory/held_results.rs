@@ -41,6 +41,8 @@ impl StoredArray {
 #[derive(Debug)]
 pub struct RetainedResults {
     keeps: Vec<(u16, HeldResult)>,
+    /// The parameters of results that nobody wants: they neither stay nor come back.
+    declined: Vec<u16>,
     charge: Rc<Charge>,
     /// Memory of their own, if the call's memory is much larger than they are.
     own: Option<Rc<Block>>,
@@ -113,16 +115,22 @@ impl RetainedResults {
         if keeps.is_empty() {
             return Ok(None);
         }
+        let (declined, keeps): (Vec<_>, Vec<_>) =
+            keeps.iter().copied().partition(|(_, keep)| keep.is_declined());
+        let declined: Vec<u16> = declined.iter().map(|(parameter, _)| *parameter).collect();
         let mut bytes = 0_u64;
-        for (parameter, _) in keeps {
-            let array = layout.array(*parameter).filter(|argument| argument.mode.is_returned());
+        let staying = keeps.iter().map(|(parameter, _)| *parameter);
+        for parameter in staying.clone().chain(declined.iter().copied()) {
+            let array = layout.array(parameter).filter(|argument| argument.mode.is_returned());
             let array = array.ok_or_else(|| {
                 let text = format!("argument {parameter} is not an array that comes back");
-                values::bad(i64::from(*parameter), text)
+                values::bad(i64::from(parameter), text)
             })?;
-            bytes = bytes.saturating_add(array.returned);
+            if staying.clone().any(|stays| stays == parameter) {
+                bytes = bytes.saturating_add(array.returned);
+            }
         }
-        let whole = block.arena.length();
+        let whole = if keeps.is_empty() { 0 } else { block.arena.length() };
         // Inside the call's memory, so the sum fits.
         let own = (bytes as usize).saturating_mul(PART) < whole;
         let own = own.then(|| memory(shared, owner, holder, bytes)).transpose()?;
@@ -132,9 +140,7 @@ impl RetainedResults {
         let charge = held.reserve(keeps.iter().map(|(_, keep)| keep), charged, holder);
         drop(held);
         match charge {
-            Ok(charge) => {
-                Ok(Some(Box::new(RetainedResults { keeps: keeps.to_vec(), charge, own })))
-            }
+            Ok(charge) => Ok(Some(Box::new(RetainedResults { keeps, declined, charge, own }))),
             Err(why) => {
                 own.into_iter().for_each(|own| shared.give(own));
                 Err(full(why, charged))
@@ -179,7 +185,7 @@ impl RetainedResults {
         shared.held_changed.notify_one();
         let stays = |size: &ArraySize| {
             let keep = self.keeps.iter().find(|(parameter, _)| *parameter == size.argument);
-            keep.is_some_and(|(_, keep)| !keep.sent)
+            keep.is_some_and(|(_, keep)| !keep.sent) || self.declined.contains(&size.argument)
         };
         layout.returned().into_iter().filter(|size| !stays(size)).collect()
     }

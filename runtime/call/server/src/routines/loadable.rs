@@ -1,11 +1,12 @@
 //! Which routines of a server cannot be loaded, told when it starts rather than at the first call.
 
 use std::io::{self, Read, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use super::super::Config;
+use super::super::process::check_command;
 use super::registry::Registry;
-use kumi_call_slot::check::{Loadable, Reasons};
+use kumi_call_slot::check::{Checked, Loadable, Reasons};
 
 /// The routines of a server that lie in libraries.
 #[derive(Debug, Clone)]
@@ -38,21 +39,24 @@ impl Registry {
 }
 
 impl LibraryCheck {
-    /// Opens the libraries in a process of the slot's program. Waits for its end.
+    /// Opens the libraries in a process of the slot's program, confined as routines are. Waits for its end.
     ///
     /// # Errors
-    /// The program cannot be run, or a library ended its process.
-    pub fn run(&self, slot: &Path) -> io::Result<Vec<Unloadable>> {
+    /// The program cannot be run, or a library ended its process. Some user's routines run as another user of the system: then
+    /// nothing is opened.
+    pub fn run(&self, config: &Config) -> io::Result<Vec<Unloadable>> {
         if self.routines.is_empty() {
             return Ok(Vec::new());
         }
-        let mut child = Command::new(slot)
-            .arg("--check")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let json = serde_json::to_vec(&self.routines)?;
+        if config.users.as_ref().is_some_and(|users| users.some_run_as()) {
+            let text = "they are opened only as the users of `run_as`, at the first call";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        let (mut command, room) = check_command(config);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let checked = Checked { routines: self.routines.clone(), sandbox: config.sandbox, room };
+        let json = serde_json::to_vec(&checked)?;
         // It reads all of it before it answers. If it has ended, its status says more.
         let _ended = child.stdin.take().map(|mut input| input.write_all(&json));
         let mut answer = Vec::new();

@@ -16,6 +16,25 @@ const LINE: usize = 8 << 10;
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
 
+/// Most bytes of what a call prints that its client gets.
+const MOST_PASSED_ON: usize = 1 << 20;
+
+/// What a call has printed, for its client.
+#[derive(Debug, Default)]
+pub struct Printed {
+    pub bytes: Vec<u8>,
+    /// It has printed more.
+    pub is_cut: bool,
+}
+
+impl Printed {
+    fn add(&mut self, bytes: &[u8]) {
+        let fits = bytes.len().min(MOST_PASSED_ON - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..fits]);
+        self.is_cut |= fits < bytes.len();
+    }
+}
+
 /// Who prints.
 #[derive(Debug, Clone, Copy)]
 pub struct Printer<'a> {
@@ -25,6 +44,8 @@ pub struct Printer<'a> {
     pub call: Option<u64>,
     /// The user; empty if users are not distinguished.
     pub user: &'a str,
+    /// What its client gets. `None`: the client does not listen.
+    pub passed_on: Option<&'a RefCell<Printed>>,
 }
 
 /// The output of a process.
@@ -87,7 +108,7 @@ fn shown(line: &[u8]) -> String {
 }
 
 fn log(printer: Printer<'_>, line: &[u8]) {
-    let Printer { routine, call, user } = printer;
+    let Printer { routine, call, user, .. } = printer;
     let text = shown(line);
     match call {
         Some(call) => tracing::warn!(target: "kumi_call::routine", call, routine, user, "{text}"),
@@ -119,6 +140,9 @@ impl ProcessOutput {
         match self.pipe.try_read(&mut bytes) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
+                if let Some(printed) = printer.passed_on {
+                    printed.borrow_mut().add(&bytes[..count]);
+                }
                 self.lines.borrow_mut().add(&bytes[..count], |line| log(printer, line));
                 Ok(true)
             }
@@ -177,6 +201,18 @@ mod tests {
             let all = lines(&pieces);
             assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [LINE, LINE, LINE, 5]);
         }
+    }
+
+    #[test]
+    fn a_client_gets_a_bounded_part_and_is_told_that_there_is_more() {
+        let mut printed = Printed::default();
+        printed.add(&vec![b'a'; MOST_PASSED_ON - 1]);
+        printed.add(b"b");
+        assert!(!printed.is_cut && printed.bytes.ends_with(b"ab"));
+        printed.add(b"");
+        assert!(!printed.is_cut);
+        printed.add(b"c");
+        assert!(printed.is_cut && printed.bytes.len() == MOST_PASSED_ON);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -14,6 +15,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use super::super::Config;
 use super::super::arenas::{Arenas, Block};
@@ -25,7 +27,7 @@ use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
 use crate::slot_protocol::{Order, Setup};
-use kumi_call_slot::guard::GUARD;
+use kumi_call_slot::guard::{GUARD, MOST, PROXY_SECONDS};
 
 /// What a process is started for.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +41,11 @@ pub struct ProcessAssignment<'a> {
 }
 
 impl ProcessAssignment<'_> {
+    /// Whether the process is a proxy of parallel routines.
+    fn is_parallel(&self) -> bool {
+        self.offered.iter().any(|offered| offered.interface.parallel.is_some())
+    }
+
     /// All libraries that it needs, each once.
     fn libraries(&self) -> Vec<PathBuf> {
         let mut libraries: Vec<PathBuf> = Vec::new();
@@ -86,13 +93,24 @@ fn set_environment(command: &mut Command, config: &Config, is_another_user: bool
 }
 
 /// The command for a program. Outside of a sandbox, which ends all that is in it, a guard starts the program.
-fn guarded(config: &Config, program: &Path) -> Command {
+/// Below a proxy of parallel routines the command that ends its job has some time.
+fn guarded(config: &Config, program: &Path, is_proxy: bool) -> Command {
     if config.sandbox {
         return Command::new(program);
     }
     let mut command = Command::new(&config.slot);
-    command.arg(GUARD).arg(std::process::id().to_string()).arg(program);
+    let seconds = if is_proxy { PROXY_SECONDS } else { 0 };
+    command.arg(GUARD).arg(std::process::id().to_string()).arg(seconds.to_string()).arg(program);
     command
+}
+
+/// The command that checks libraries, with the variables of a slot but for the server's secret, and the bytes that the
+/// temporary folders of its sandbox hold.
+pub fn check_command(config: &Config) -> (std::process::Command, u64) {
+    let mut command = Command::new(&config.slot);
+    command.arg("--check");
+    set_environment(&mut command, config, true);
+    (command.into_std(), temporary_room(config))
 }
 
 /// Bytes that the temporary folders of a sandbox hold: as many as its process, or else one call.
@@ -135,7 +153,7 @@ impl Process {
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
         let path = program.map_or(&config.slot, |program| &program.path);
-        let mut command = guarded(config, path);
+        let mut command = guarded(config, path, duty.is_parallel());
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(config.sandbox);
         let (output, printed) = ProcessOutput::open()?;
@@ -175,7 +193,7 @@ impl Process {
         arenas: &mut Arenas,
     ) -> io::Result<()> {
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
-        let parallel = duty.offered.iter().any(|offered| offered.interface.parallel.is_some());
+        let parallel = duty.is_parallel();
         let slot_channel = &self.slot_channel;
         let page = arenas.number();
         slot_channel.send(
@@ -310,11 +328,22 @@ pub async fn gone(pid: Pid) {
     }
 }
 
-/// Waits for the end of a process. Returns the detail of the protocol's crash failure.
-pub async fn ended(child: Option<Child>) -> i64 {
+/// How long the server waits for a process that it has killed: somewhat longer than a guard tries.
+const ENDS: Duration = Duration::from_secs(PROXY_SECONDS + MOST.as_secs() + 15);
+
+/// Waits for the end of a process that was killed. Returns the detail of the protocol's crash failure. A process that does not
+/// end is killed once more, and not waited for: `left` is told.
+pub async fn ended(child: Option<Child>, left: impl FnOnce()) -> i64 {
     use std::os::unix::process::ExitStatusExt;
     let Some(mut child) = child else { return -1 };
-    match child.wait().await {
+    let Ok(ended) = timeout(ENDS, child.wait()).await else {
+        left();
+        if let Err(error) = child.start_kill() {
+            tracing::debug!(%error, "a process of a slot could not be killed: it has ended");
+        }
+        return i64::from(nix::libc::SIGKILL);
+    };
+    match ended {
         Ok(status) => match status.signal() {
             Some(signal) => i64::from(signal),
             None => -1 - i64::from(status.code().unwrap_or_default()),

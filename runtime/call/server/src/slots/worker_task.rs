@@ -198,6 +198,18 @@ fn log_idle_end(worker: &Worker, detail: i64) {
     }
 }
 
+/// Logs that a process, or its guard, does not end.
+fn log_left(worker: &Worker) {
+    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
+    let pid = worker.process.borrow().pid().as_raw();
+    tracing::error!(
+        routine,
+        user,
+        pid,
+        "a process does not end although it was killed; processes that its routine started may go on"
+    );
+}
+
 /// A process has ended or is broken: fails its call and removes it.
 async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
@@ -205,7 +217,7 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     // A routine that closes its descriptors would live on, and so would its forks.
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
-    let detail = ended(child).await;
+    let detail = ended(child, || log_left(worker)).await;
     // Until here its call may be cancelled.
     shared.pool.borrow_mut().busy.retain(|other| !Rc::ptr_eq(other, worker));
     let why = why.or_else(|| worker.failing.borrow_mut().take());

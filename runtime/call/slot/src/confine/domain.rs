@@ -2,14 +2,14 @@
 //!
 //! A process in a domain signals and traces no process outside of it, whoever its user is. Kernels from 6.12 on have that.
 //! In a sandbox it also writes nothing outside of its own folders, which covers named pipes: these can be
-//! written on read-only mounts. Kernels from 5.13 on have that.
+//! written on read-only mounts. Kernels from 5.13 on have that. Threads that are there before enter it with Linux 7.0.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError,
-    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope,
+    RestrictSelfAttr, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope,
 };
 
 /// The newest interface of the kernel whose rights were looked at; what a kernel lacks of it is left out.
@@ -22,7 +22,7 @@ const KNOWN: ABI = ABI::V7;
 pub(super) fn enter() -> Result<(), String> {
     let enter = || -> Result<(), RulesetError> {
         let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
-        rules.scope(Scope::Signal)?.create()?.restrict_self()?;
+        rules.scope(Scope::Signal)?.create()?.all_threads(true)?.restrict_self()?;
         Ok(())
     };
     enter().map_err(|error| failed(&error))
@@ -45,7 +45,7 @@ pub(super) fn enter_writing_only(own: &[PathBuf]) -> Result<(), String> {
             rules = rules.add_rule(beneath(folder, written)?)?;
         }
         // What kinds of devices there are, their permissions say.
-        rules.add_rule(beneath(Path::new("/dev"), device)?)?.restrict_self()?;
+        rules.add_rule(beneath(Path::new("/dev"), device)?)?.all_threads(true)?.restrict_self()?;
         Ok(())
     };
     enter().map_err(|error| failed(&*error))

@@ -37,6 +37,10 @@ const DENIED_TO_ALL: &[c_long] = &[
 /// `open_tree_attr`, which the `libc` crate does not have.
 const OPEN_TREE_ATTR: c_long = 467;
 
+/// From and to these numbers, x86-64 has calls with pointers of 32 bits that older kernels run without the bit of
+/// [`OTHER_NUMBERS`], too. They lie beyond the list's.
+const OTHER_NUMBERS_BELOW: [u32; 2] = [512, 547];
+
 /// What a sandbox denies besides.
 const DENIED_IN_SANDBOX: &[c_long] = &[
     // Its files and namespaces are to stay as they are.
@@ -92,6 +96,9 @@ const NEWEST: u32 = 469;
 /// From this number on, x86-64 has its calls with pointers of 32 bits, under other numbers than the list's.
 const OTHER_NUMBERS: u32 = 0x4000_0000;
 
+/// `SOCK_PACKET`, which the `libc` crate deprecates.
+const SOCK_PACKET: u64 = 10;
+
 /// Commands of `ioctl` that type into a terminal, or paste what is selected.
 const TYPING: [u64; 2] = [libc::TIOCSTI, 0x541c];
 
@@ -134,6 +141,9 @@ fn denied(level: Level) -> Result<Rules, BackendError> {
     let mut rules: Rules = always(DENIED_TO_ALL);
     let typing: Result<_, _> = TYPING.iter().map(|command| equals(1, *command)).collect();
     rules.insert(libc::SYS_ioctl, typing?);
+    // A process sets its own limits. A limit of time would end another one.
+    let another = condition(0, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![another])?]);
     if level != Level::Sandbox {
         return Ok(rules);
     }
@@ -146,11 +156,16 @@ fn denied(level: Level) -> Result<Rules, BackendError> {
     let families = [libc::AF_INET, libc::AF_INET6];
     let others: Result<_, _> =
         families.iter().map(|family| condition(0, SeccompCmpOp::Ne, number(*family))).collect();
-    rules.insert(libc::SYS_socket, vec![SeccompRule::new(others?)?]);
+    // An Internet socket of this kind becomes one of packets.
+    let packets = has(1, 0xf, SOCK_PACKET)?;
+    rules.insert(libc::SYS_socket, vec![SeccompRule::new(others?)?, packets]);
     // A pair of datagram sockets would send to any path; a stream is tied to its other end.
     let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW];
-    let loose: Result<_, _> = kinds.iter().map(|kind| has(1, 0xf, number(*kind))).collect();
-    rules.insert(libc::SYS_socketpair, loose?);
+    let loose: Result<Vec<_>, _> = kinds.iter().map(|kind| has(1, 0xf, number(*kind))).collect();
+    let mut pairs = loose?;
+    let another = condition(0, SeccompCmpOp::Ne, number(libc::AF_UNIX))?;
+    pairs.push(SeccompRule::new(vec![another])?);
+    rules.insert(libc::SYS_socketpair, pairs);
     Ok(rules)
 }
 
@@ -174,11 +189,14 @@ fn hiding(level: Level) -> BpfProgram {
         Level::Sandbox => libc::SYS_clone3 as u32,
     };
     let step = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
+    let [below, last] = OTHER_NUMBERS_BELOW;
     vec![
         // The number is the first field.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 2, 0, first),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, one),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 4, 0, first),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 3, 0, one),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, below),
+        step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 0, 1, last),
         step(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
         step(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
     ]
@@ -282,6 +300,7 @@ mod tests {
             libc::SYS_ioctl,
             libc::SYS_memfd_create,
             libc::SYS_sched_setaffinity,
+            libc::SYS_prlimit64,
         ];
         for level in [Level::Plain, Level::Sandbox] {
             for call in usual {
@@ -325,6 +344,24 @@ mod tests {
             }
         }
         assert_eq!(errno(Level::Plain, libc::SYS_socket, first(libc::AF_UNIX)), 0);
+        for kind in [SOCK_PACKET, SOCK_PACKET | libc::SOCK_CLOEXEC as u64] {
+            let packets = [libc::AF_INET as u64, kind, 0, 0, 0, 0];
+            assert_eq!(in_sandbox(libc::SYS_socket, packets), libc::EPERM);
+        }
+        for family in (0..50).filter(|family| *family != libc::AF_UNIX as u64) {
+            let pair = [family, libc::SOCK_STREAM as u64, 0, 0, 0, 0];
+            assert_eq!(in_sandbox(libc::SYS_socketpair, pair), libc::EPERM, "{family}");
+        }
+    }
+
+    #[test]
+    fn a_routine_limits_no_other_process() {
+        for level in [Level::Plain, Level::Sandbox] {
+            assert_eq!(errno(level, libc::SYS_prlimit64, first(0)), 0);
+            for pid in [1, 4711, -1] {
+                assert_eq!(errno(level, libc::SYS_prlimit64, first(pid)), libc::EPERM, "{pid}");
+            }
+        }
     }
 
     #[test]
@@ -346,6 +383,13 @@ mod tests {
         for level in [Level::Plain, Level::Sandbox] {
             assert_eq!(errno(level, ptrace, [0; 6]), libc::ENOSYS);
         }
+        for level in [Level::Plain, Level::Sandbox] {
+            for number in [512, 520, 547] {
+                assert_eq!(errno(level, number, [0; 6]), libc::ENOSYS, "{number}");
+            }
+        }
+        assert_eq!(errno(Level::Plain, 511, [0; 6]), 0);
+        assert_eq!(errno(Level::Plain, 548, [0; 6]), 0);
         let newer = c_long::from(NEWEST) + 1;
         assert_eq!(errno(Level::Sandbox, newer, [0; 6]), libc::ENOSYS);
         assert_eq!(errno(Level::Sandbox, newer - 1, [0; 6]), 0);

@@ -1,7 +1,6 @@
 //! How children end, and ends of this process that look the same.
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigHandler, SigSet, Signal, raise, signal};
 use nix::unistd::Pid;
 
 /// How a process has ended, as the kernel says. It may be by a signal that has no name.
@@ -12,7 +11,7 @@ pub(crate) struct Ended(pub(super) libc::c_int);
 ///
 /// # Errors
 /// `ECHILD`: there is none. `EINTR`: a signal came.
-pub(crate) fn reap() -> nix::Result<(Pid, Ended)> {
+pub(super) fn reap() -> nix::Result<(Pid, Ended)> {
     let (ended, status) = wait_for_any(0)?;
     Ok((Pid::from_raw(ended), Ended(status)))
 }
@@ -35,23 +34,27 @@ fn wait_for_any(flags: libc::c_int) -> nix::Result<(libc::pid_t, libc::c_int)> {
 
 /// Ends this process as another has ended.
 pub(crate) fn end_as(Ended(status): Ended) -> ! {
-    if libc::WIFSIGNALED(status)
-        && let Ok(by) = Signal::try_from(libc::WTERMSIG(status))
-    {
+    if libc::WIFSIGNALED(status) {
+        let by = libc::WTERMSIG(status);
         end_by(by);
+        // As a shell tells a signal.
+        exit(128 + by)
     }
     exit(libc::WEXITSTATUS(status))
 }
 
-/// Ends this process by a signal.
-fn end_by(by: Signal) {
-    // SAFETY: the default action is no function of this process.
-    let _kill_has_none = unsafe { signal(by, SigHandler::SigDfl) };
-    // No other: one that waits would come first.
-    let mut allowed = SigSet::empty();
-    allowed.add(by);
-    let _allowed = allowed.thread_unblock();
-    let _ended = raise(by);
+/// Ends this process by a signal. It may be one of the real-time signals, for which there are no names.
+fn end_by(by: libc::c_int) {
+    // No other is allowed: one that waits would come first. Those that the C library keeps for itself are never blocked.
+    // SAFETY: the default action is no function of this process, and the set is this function's own.
+    unsafe {
+        libc::signal(by, libc::SIG_DFL);
+        let mut allowed: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut allowed);
+        libc::sigaddset(&raw mut allowed, by);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const allowed, std::ptr::null_mut());
+        libc::raise(by);
+    }
 }
 
 /// Ends this process at once.

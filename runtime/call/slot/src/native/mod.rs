@@ -14,15 +14,16 @@ mod sandbox;
 
 pub use closure::KEPT;
 pub(crate) use closure::{open_callback_channel, routine_runs};
-pub(crate) use end::{Ended, end_as, reap, reap_ended};
+pub(crate) use end::{Ended, end_as, reap_ended};
 pub use hosted::{CallbackResult, ClientFunction};
 pub use library::{LoadError, Routine, check, run};
 pub(crate) use linked::Runner;
 pub use linked::{Hosted, Linked, LinkedRoutine, ended, main, main_with_jobs, table};
 pub use mailbox::{Mailbox, SpinPolicy};
 pub(crate) use output::{flush, print_by_lines};
-pub(crate) use pid_namespace::enter_pid_namespace;
+pub(crate) use pid_namespace::{enter_pid_namespace, one_thread};
 pub use process::{end_now, end_with_parent, exits_fail, leaves};
+pub(crate) use process::{signal_if, start_unblocked};
 pub(crate) use sandbox::{drop_capabilities, mount_read_only, mount_writable, mounts_read_only};
 
 use kumi_call_wire::native::{Arena, receive_with_descriptor, send_with_descriptor};

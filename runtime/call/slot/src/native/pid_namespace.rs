@@ -20,14 +20,29 @@ use nix::unistd::{ForkResult, Pid, fork, getppid, pipe};
 
 use super::end::{Ended, end_as, exit, reap};
 
+/// Checks that this process has one thread: a fork of others would find locks that nobody gives back.
+///
+/// # Errors
+/// It has more.
+pub(crate) fn one_thread() -> io::Result<()> {
+    match std::fs::read_dir("/proc/self/task")?.count() {
+        1 => Ok(()),
+        threads => Err(io::Error::other(format!(
+            "the process has {threads} threads before it can be confined: a library that its executable is linked with, or a \
+             module that Python loads at its start, has started them"
+        ))),
+    }
+}
+
 /// Goes on as a process of the PID namespace that `unshare` has made for children of this process. This process is the
 /// only thread. It stays behind as the guard and never returns.
 ///
 /// # Errors
 /// An error of the system.
 pub(crate) fn enter_pid_namespace() -> io::Result<()> {
+    one_thread()?;
     let (ends, end) = pipe()?;
-    // SAFETY: this process has one thread, so the copy finds no lock held by another.
+    // SAFETY: this process has one thread, as was looked at, so the copy finds no lock held by another.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
             drop(end);

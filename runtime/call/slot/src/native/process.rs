@@ -1,18 +1,54 @@
 //! Control of how processes end.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::ptr::{null_mut, without_provenance_mut};
+use std::ptr::{null, null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::unistd::Pid;
 
 /// Makes the system send this signal to a command when the thread that started it ends.
 pub fn end_with_parent(command: &mut Command, signal: Signal) {
     // SAFETY: between fork and exec only a system call is made, which allocates nothing and takes no lock.
     unsafe { command.pre_exec(move || Ok(set_pdeathsig(signal)?)) };
+}
+
+/// Starts a command with no signal blocked, whatever this process blocks.
+pub(crate) fn start_unblocked(command: &mut Command) {
+    let none = SigSet::empty();
+    // SAFETY: between fork and exec only a system call is made, which allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&none), None)?))
+    };
+}
+
+/// Sends a process a signal if a condition holds for its number. The signal goes to no other process, also when that one ends
+/// meanwhile and another gets its number.
+///
+/// # Errors
+/// `ESRCH`: it has ended. `ENOSYS`: the kernel is older than Linux 5.3.
+pub(crate) fn signal_if(pid: Pid, signal: Signal, holds: impl Fn() -> bool) -> nix::Result<()> {
+    // SAFETY: the call has only numbers, and a descriptor that it returns is nobody else's.
+    let file = unsafe {
+        let file = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0))?;
+        OwnedFd::from_raw_fd(i32::try_from(file).map_err(|_| Errno::EBADF)?)
+    };
+    // Looked at after the descriptor was made: if the number is another's by now, the descriptor's process has ended.
+    if !holds() {
+        return Ok(());
+    }
+    let no_details: *const libc::siginfo_t = null();
+    // SAFETY: without details the kernel reads only numbers.
+    let sent = unsafe {
+        let (file, signal) = (file.as_raw_fd(), signal as c_int);
+        libc::syscall(libc::SYS_pidfd_send_signal, file, signal, no_details, 0)
+    };
+    Errno::result(sent).map(drop)
 }
 
 /// Ends this process at once, whatever its other threads do.

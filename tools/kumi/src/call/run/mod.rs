@@ -9,8 +9,12 @@ use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
 use given::Arguments;
-use kumi_call::{Arg, Array, ArrayMut, CallError, FileArgument, Outcome, Remote, Shape, is_given};
+use kumi_call::{
+    Arg, Array, ArrayMut, CallError, CallOutput, FileArgument, Outcome, Printed, Remote, Shape,
+    is_given,
+};
 use kumi_idl::{ArgumentForm, Element, Interface, Mode, Order, Plan, PlanError, Type};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +44,9 @@ pub struct RunArgs {
     /// Through a metaserver: priority among the calls of the same user, from 0 to 9 (first)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub priority: u8,
+    /// Print what the routine prints to standard error, when the call is over
+    #[arg(long)]
+    pub printed: bool,
     /// Longest file in MiB that may come back
     #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(..=1 << 43))]
     pub call_files: u64,
@@ -80,7 +87,11 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         })?;
     let mut results = results(interface, &plan, &arguments.arrays)?;
     let list = list(interface, &arguments, &mut results, &files);
-    let outcome = client.call_within(&args.routine, list, args.timeout)?;
+    let printed = CallOutput::new();
+    let client = if args.printed { client.with_output(&printed) } else { client };
+    let outcome = client.call_within(&args.routine, list, args.timeout);
+    show_printed(&printed.take())?;
+    let outcome = outcome?;
     for (index, path) in &files {
         if let Some(numbers) = &results[*index] {
             let is_npy = path.extension().is_some_and(|extension| extension == "npy");
@@ -90,6 +101,13 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         }
     }
     output::text(&shown(interface, &outcome, &results, &files))
+}
+
+/// Prints what the routine has printed, also of a call that failed.
+fn show_printed(printed: &Printed) -> Result<(), Error> {
+    let mut out = std::io::stderr().lock();
+    let cut: &[u8] = if printed.is_cut { b"\nkumi: the routine has printed more\n" } else { b"" };
+    out.write_all(&printed.bytes).and_then(|()| out.write_all(cut)).map_err(Error::Output)
 }
 
 /// The parameters whose results go to files.

@@ -16,7 +16,7 @@ impl RoutedCall<'_> {
     pub(super) fn tell(&mut self, placed: &Placement, result: &Result<Outcome, CallError>) {
         let report = match result {
             Ok(outcome) => measured(placed, self, outcome),
-            Err(error) => match ended(error) {
+            Err(error) => match self.give_reason(placed, error) {
                 // The call must not be tried again.
                 AttemptOutcome::NotBegun
                 | AttemptOutcome::Broken
@@ -25,6 +25,15 @@ impl RoutedCall<'_> {
             },
         };
         self.conclude(&report);
+    }
+
+    /// Tells the metaserver why an attempt failed, for those who look on. How the attempt ended.
+    pub(super) fn give_reason(&self, placed: &Placement, error: &CallError) -> AttemptOutcome {
+        if let Some((meta, ticket)) = &self.place_request {
+            // The report that follows finds out whether the connection is lost.
+            let _lost = meta.link.reason(ticket.stream, placed.ticket, &error.to_string());
+        }
+        ended(error)
     }
 
     /// Reports the end of the last attempt when no other follows.

@@ -9,6 +9,9 @@ public sealed class CallException extends RuntimeException {
     /** A failure at the server without a class of its own. */
     private final int code;
 
+    /** Where the only attempt through a metaserver was, and why it ended; null: there was none. */
+    private String attempt;
+
     CallException(String message) {
         this(message, 0, null);
     }
@@ -16,6 +19,17 @@ public sealed class CallException extends RuntimeException {
     CallException(String message, int code, Throwable cause) {
         super(message, cause);
         this.code = code;
+    }
+
+    /** Names the server of the only attempt in the message. */
+    CallException at(String attempt) {
+        this.attempt = attempt;
+        return this;
+    }
+
+    @Override
+    public String getMessage() {
+        return attempt == null ? super.getMessage() : attempt;
     }
 
     /** Whether the routine has certainly not begun. Then a retry cannot run it twice. */

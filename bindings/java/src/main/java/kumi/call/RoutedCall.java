@@ -511,7 +511,7 @@ final class RoutedCall<T> {
         if (error instanceof CallException.TimedOut) {
             told = tooLate();
         } else if (last != null && tried.size() == 1 && error instanceof CallException.NoServer) {
-            told = last;
+            told = last.at("`" + name + "` failed on one server: " + tried.get(0));
         } else if (!tried.isEmpty()) {
             CallException why = last == null ? error : last;
             told = new CallException.NoServer("`" + name + "` failed: " + String.join("; ", tried)

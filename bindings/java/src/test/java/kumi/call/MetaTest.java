@@ -98,6 +98,8 @@ class MetaTest {
     void crashesAndStatus() {
         CallException.Crashed crashed = assertThrows(CallException.Crashed.class, () -> client.call("crash"));
         assertFalse(crashed.hasNotRun());
+        assertTrue(crashed.getMessage().startsWith("`crash` failed on one server: "), crashed.getMessage());
+        assertTrue(crashed.getMessage().contains("(127.0.0.1:"), crashed.getMessage());
         assertThrows(CallException.Argument.class, () -> client.call("nap", "a"));
         assertThrows(CallException.NotRunnable.class, () -> {
             try {

@@ -142,7 +142,7 @@ final class ServerProcess implements AutoCloseable {
 
     /** Whether this is a process of its. */
     boolean has(long pid) {
-        return process.children().anyMatch(one -> one.pid() == pid);
+        return process.descendants().anyMatch(one -> one.pid() == pid);
     }
 
     /** Kills it, as a power cut would. */
