@@ -23,7 +23,8 @@ use tokio::sync::mpsc;
 
 use super::backpressure::{Backpressure, WayUp};
 use super::keeping::{AdoptedTask, FormerDaemon};
-use super::{Shared, TreeEvent, clients, groups, memory, tree};
+use super::tree::{self, Tree};
+use super::{Shared, TreeEvent, clients, groups, memory};
 use crate::cgroup::NodeGroups;
 use crate::client::refusal;
 use crate::clock::SharedClock;
@@ -187,7 +188,7 @@ impl Started {
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let former = FormerDaemon::find(&config, dir, node).await?;
         let mut share = MachineShare::take(&config, &own, node, &shared.clock, &former)?;
-        let ((job_sender, job_events), tree_queue, (backpressure, way_up)) = queues();
+        let ((job_sender, job_events), (tell, tree_events), (backpressure, way_up)) = queues();
         let services = Rc::new(NodeServices {
             node,
             mpi: MpiHost::new(dir, node, &config),
@@ -218,8 +219,7 @@ impl Started {
             live: RefCell::default(),
             kept_traces: RefCell::default(),
         });
-        let events = (tree_queue.0, &backpressure);
-        let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
+        let tree = Tree::new(&config, (node, scope), &credentials, &shared, (tell, &backpressure));
         let description =
             describe(&config, &tree, (&own.name, share.memory.node), &services, share.limits);
         begin((&socket, &pid), listener, tree, (&services, &own, &description))?;
@@ -230,7 +230,7 @@ impl Started {
             description,
             backpressure,
             job_events,
-            tree_events: tree_queue.1,
+            tree_events,
             files: Files { socket, pid, groups: share.groups },
             slices: share.slices,
             samples: samples(&config),
@@ -320,7 +320,7 @@ fn start_switcher(
 
 fn describe(
     config: &ClusterConfig,
-    tree: &tree::Tree,
+    tree: &Tree,
     (name, memory): (&str, u64),
     services: &NodeServices,
     limits: Vec<String>,
@@ -362,7 +362,7 @@ fn programs(dir: &Path, node: NodeId, config: &ClusterConfig) -> Result<Programs
 fn begin(
     (socket, pid): (&Path, &Path),
     listener: TcpListener,
-    tree: tree::Tree,
+    tree: Tree,
     (services, own, said): (&NodeServices, &NodeConfig, &NodeDescription),
 ) -> Result<(), Failure> {
     let clients = listen_unix(socket)?;
