@@ -95,7 +95,7 @@ pub struct Joined {
 pub enum JoinRefusal {
     /// Another version of Kumi.
     #[error(
-        "the head speaks version {head} of the control protocol and the one before, and this machine {}; install the head's version here",
+        "the newest version of the control protocol that the head speaks is {head}, and this machine {}; install the head's version here",
         Versions::OURS
     )]
     Version {

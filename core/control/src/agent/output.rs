@@ -157,7 +157,7 @@ impl OutputWindows {
     }
 
     /// Reports of how far streams of a job had come that are acknowledged as a whole. A head that took over knows by them what
-    /// only the one before it had.
+    /// only the one before it had. They have no place behind `base`, by which they differ from the last report of a job.
     pub(super) fn acknowledged(&self, job: JobId, node: NodeId) -> Vec<Report> {
         let windows = self.jobs.get(&job).into_iter().flat_map(|window| &window.streams);
         let whole = windows.filter(|(_, window)| window.pieces.is_empty() && window.base > 0);
@@ -169,7 +169,7 @@ impl OutputWindows {
             node,
             stream,
             base,
-            at: base,
+            at: 0,
             data: Vec::new(),
         };
         whole.chain(over).map(report).collect()

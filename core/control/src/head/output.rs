@@ -136,8 +136,8 @@ impl Head {
     }
 
     /// Each link lets only output of nodes pass that are below it, so a node writes for its own ranks only. What nobody wants is
-    /// acknowledged, so that the node can drop it. A piece without bytes says how far a stream had come that was acknowledged as
-    /// a whole, or, behind what is not, that nothing more comes of the job there.
+    /// acknowledged, so that the node can drop it. A piece without bytes says that nothing more comes of the job there, or, before
+    /// `base`, how far a stream had come that was acknowledged as a whole.
     pub(super) fn take_output(&mut self, id: JobId, origin: Origin, data: Vec<u8>) {
         let end = origin.at.saturating_add(data.len() as u64);
         let job = self.jobs.get(id).filter(|job| !job.is_over());
@@ -146,11 +146,11 @@ impl Head {
         }
         let (rank, stream) = (origin.rank, origin.stream);
         if data.is_empty() {
-            self.output.release(id, origin.node);
-            if origin.at > origin.base {
-                return;
+            if origin.at >= origin.base {
+                return self.output.release(id, origin.node);
             }
-            // What an earlier head had, and this one has not: the spool marks it.
+            // What an earlier head had, and this one has not: the spool marks it. Output of other streams may be on its way there.
+            let origin = Origin { at: origin.base, ..origin };
             if let Some((at, data)) = self.output.take(id, origin, data) {
                 self.actions.push(HeadAction::Spool { job: id, rank, stream, at, data });
             }

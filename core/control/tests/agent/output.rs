@@ -43,7 +43,7 @@ fn ranks_wait_when_much_output_is_not_acknowledged() {
     assert_eq!(places, [(1, 1), (1, 2), (1, 3)]);
     assert_eq!(test.agent.blocked_jobs().count(), 0);
     assert_eq!(test.kept(4 << 20, false), []);
-    let whole = up(wrote(4 << 20, 4 << 20, b""));
+    let whole = up(wrote(4 << 20, 0, b""));
     assert_eq!(test.kept(0, true), [whole], "nothing is left to be sent");
 }
 
@@ -137,13 +137,13 @@ fn how_far_output_had_come_is_repeated_before_the_end_until_that_is_recorded() {
         test.event(AgentEvent::ParentDown);
         let mut actions = test.event(AgentEvent::ParentUp);
         actions.retain(|action| {
-            let kinds = [wrote(3, 3, b""), freed(0..4)];
+            let kinds = [wrote(3, 0, b""), freed(0..4)];
             kinds.into_iter().any(|report| *action == up(report))
         });
         actions
     };
-    assert_eq!(repeated(&mut test), [up(wrote(3, 3, b"")), up(freed(0..4))]);
-    assert_eq!(test.kept(0, true), [up(wrote(3, 3, b""))]);
+    assert_eq!(repeated(&mut test), [up(wrote(3, 0, b"")), up(freed(0..4))]);
+    assert_eq!(test.kept(0, true), [up(wrote(3, 0, b""))]);
     test.command(set(0..4), Command::Forget { job: JOB });
     assert_eq!(repeated(&mut test), []);
     assert_eq!(test.kept(0, true), []);

@@ -54,9 +54,9 @@ fn a_stream_that_had_come_further_is_told_once() {
     let mut test = Test::new(1);
     let job = test.running(1, 1);
     assert_eq!(test.output(wrote(job, (0, 0), b"abc")), taken(0, b"abc", 3));
-    assert_eq!(test.output(wrote(job, (3, 3), b"")), (None, None), "nothing is missing");
-    assert_eq!(test.output(wrote(job, (9, 9), b"")), (Some((9, Vec::new())), None));
-    assert_eq!(test.output(wrote(job, (9, 9), b"")), (None, None), "known");
+    assert_eq!(test.output(wrote(job, (3, 0), b"")), (None, None), "nothing is missing");
+    assert_eq!(test.output(wrote(job, (9, 0), b"")), (Some((9, Vec::new())), None));
+    assert_eq!(test.output(wrote(job, (9, 0), b"")), (None, None), "known");
     assert_eq!(test.output(wrote(job, (9, 9), b"de")), taken(9, b"de", 11));
 }
 
@@ -98,16 +98,23 @@ fn what_the_spool_has_not_taken_is_not_acknowledged() {
     assert!(!kept(&test.event(HeadEvent::Timeout)));
     assert!(!kept(&test.event(HeadEvent::Spooled { job: JobId(99) })));
     assert!(kept(&test.event(HeadEvent::Spooled { job })));
-    // Nothing more comes of the node: its end is not held up.
-    test.report(wrote(job, (3, 3), b"d"));
+    // How far another stream had come says nothing of this one.
+    test.report(wrote(job, (3, 3), b"c"));
+    let (rank, node, stream) = (0, NodeId(0), Stream::Err);
+    let far = Report::Output { job, rank, node, stream, base: 9, at: 0, data: Vec::new() };
     test.now += 100 * MS;
-    assert!(kept(&test.report(wrote(job, (3, 4), b""))));
+    assert!(!kept(&test.report(far)), "the spool has not taken it");
+    assert!(kept(&test.event(HeadEvent::Spooled { job })));
+    // Nothing more comes of the node: its end is not held up.
+    test.report(wrote(job, (4, 4), b"d"));
+    test.now += 100 * MS;
+    assert!(kept(&test.report(wrote(job, (4, 5), b""))));
     // Nor is that of a job that is killed.
-    test.report(wrote(job, (4, 4), b"e"));
+    test.report(wrote(job, (5, 5), b"e"));
     test.now += 100 * MS;
     assert!(kept(&test.ask(&ALICE, ClientRequest::Kill { job, grace_ns: 0 })));
     test.now += 100 * MS;
-    assert!(kept(&test.report(wrote(job, (5, 5), b"f"))));
+    assert!(kept(&test.report(wrote(job, (6, 6), b"f"))));
 }
 
 #[test]

@@ -78,6 +78,18 @@ impl DrainFile {
         Ok((Self(path), drains))
     }
 
+    /// The state of all heads has what counts: the file is not read any more. It stays, under another name.
+    pub(super) fn set_aside(&self) {
+        let mut aside = self.0.as_os_str().to_owned();
+        aside.push(".old");
+        match std::fs::rename(&self.0, &aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %self.0.display(), "an old list of drained nodes is left");
+            }
+            _ => {}
+        }
+    }
+
     /// Writes the list, and says what the client that changed it is answered.
     pub(super) fn keep(&self, drains: &[Drain]) -> ClientReply {
         let Err(error) = self.write(drains) else { return ClientReply::Done };
@@ -117,6 +129,17 @@ mod tests {
             assert_eq!(file.keep(&list), ClientReply::Done);
             assert_eq!(DrainFile::open(dir.path()).unwrap().1, list);
         }
+    }
+
+    #[test]
+    fn a_list_that_was_taken_over_is_not_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, _) = DrainFile::open(dir.path()).unwrap();
+        file.set_aside();
+        assert_eq!(file.keep(&[drain(1)]), ClientReply::Done);
+        file.set_aside();
+        assert_eq!(DrainFile::open(dir.path()).unwrap().1, []);
+        assert!(dir.path().join("head.drained.old").exists());
     }
 
     #[test]

@@ -23,6 +23,9 @@ use crate::exit::Failure;
 /// Most changes of nodes that wait for the state. More are refused: each is of a client that waits.
 const MOST_UNWRITTEN: usize = 64;
 
+/// Longest list of changes of nodes, in bytes as it is kept. etcd takes 1.5 MiB at once.
+const LONGEST_NODES: usize = 1 << 20;
+
 /// A change of nodes that the state does not have yet.
 #[derive(Debug)]
 struct UnwrittenNodes {
@@ -72,18 +75,33 @@ pub(super) fn take_over(
             tracing::error!(%error, "cluster.toml of this host does not have all nodes");
         }
     }
-    let has_own = known.drains.is_none() && !drained.is_empty();
-    let drained = known.drains.unwrap_or(drained);
-    if has_own {
-        // Of a time with one head.
-        records.change_settings(SharedSettings {
-            drains: Some(drained.clone()),
-            ..SharedSettings::default()
-        });
-    }
+    let drained = match known.drains {
+        Some(known) => {
+            // The state has what counts: this is of a time with one head, or was taken over.
+            drains.set_aside();
+            known
+        }
+        None => {
+            // Also if there are none: another host may have a file of a time with one head.
+            let first = SharedSettings { drains: Some(drained.clone()), ..Default::default() };
+            records.change_settings(first);
+            drained
+        }
+    };
     settings.are_shared = true;
     settings.nodes = known.nodes.unwrap_or_default();
     Ok(FirstSettings { config: Arc::new(now), drains, drained, settings })
+}
+
+/// Whether the state takes so many changes of nodes.
+fn fits(nodes: &NodeChanges) -> Result<(), ConfigError> {
+    let length = nodes.length().map_err(|error| ConfigError::Invalid(error.to_string()))?;
+    if length > LONGEST_NODES {
+        return Err(ConfigError::Invalid(format!(
+            "the nodes that were added and removed take {length} bytes, which etcd does not keep in one key: make a new cluster"
+        )));
+    }
+    Ok(())
 }
 
 impl SettingsOnTheWay {
@@ -159,7 +177,7 @@ impl HeadDaemon {
         let before =
             on_the_way.map_or_else(|| self.shared.config.get(), |last| Arc::clone(&last.config));
         let mut nodes = self.settings.nodes.clone();
-        match change(&before, &mut nodes) {
+        match change(&before, &mut nodes).and_then(|changed| fits(&nodes).map(|()| changed)) {
             Ok((config, reply)) => {
                 self.settings.nodes = nodes.clone();
                 let nodes = Some(nodes);

@@ -8,6 +8,7 @@ use kumi_control::message::JobSpec;
 use super::admission::{LaunchAborted, find_program};
 use super::hooks::JobHooks;
 use super::run::{JobCommands, JobTask};
+use super::starting::JobStart;
 use super::{JobEvent, NodeServices};
 
 /// The task of a job, from `Prepare` to `Freed`.
@@ -18,29 +19,37 @@ pub(super) async fn run(
 ) {
     let job = spec.job;
     let mut hooks = JobHooks::new(&spec);
-    let launched = launch(&services, &mut spec, (&mut orders, &mut hooks)).await;
-    if launched.is_err() {
-        hooks.epilog(&services).await;
-    }
+    let mut start = JobStart::new(job);
+    let launched = launch(&services, &mut spec, (&mut orders, &mut hooks, &mut start)).await;
     match launched {
         Ok(task) => task.run(orders, hooks).await,
-        Err(LaunchAborted::Killed) => services.tell(AgentEvent::Freed { job }).await,
+        Err(LaunchAborted::Killed) => {
+            end(&services, start, &hooks).await;
+            services.tell(AgentEvent::Freed { job }).await;
+        }
         Err(LaunchAborted::Refused(refused)) => {
             tracing::info!(%job, reason = refused.message, "refused");
             services.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
+            end(&services, start, &hooks).await;
             // Fails only when the daemon is about to end.
             let _ = services.events.send(JobEvent::Gone(job)).await;
         }
     }
 }
 
+/// The end of a job that does not run: first its start, so that the epilog finds nothing of it.
+async fn end(services: &NodeServices, start: JobStart, hooks: &JobHooks) {
+    start.ended(&services.starts).await;
+    hooks.epilog(services).await;
+}
+
 /// Makes the job's processes, once its program and the prolog are through.
 async fn launch(
     services: &Rc<NodeServices>,
     spec: &mut JobSpec,
-    (orders, hooks): (&mut JobCommands, &mut JobHooks),
+    (orders, hooks, start): (&mut JobCommands, &mut JobHooks, &mut JobStart),
 ) -> Result<JobTask, LaunchAborted> {
     let (part, program) = find_program(services, spec, orders).await?;
     hooks.prolog(services, spec, orders).await?;
-    JobTask::launch(services, spec, &part, program).await.map_err(LaunchAborted::from)
+    JobTask::launch(services, spec, &part, program, (orders, start)).await
 }

@@ -11,13 +11,17 @@ use super::run::JobTask;
 use super::{NodeServices, kill_descendants};
 use crate::cgroup::JobGroups;
 
-/// Ends what was started in the groups of a job that is refused, and removes them.
-pub(super) fn destroy(job: JobId, groups: Option<&JobGroups>) {
-    if let Some(groups) = groups
-        && let Err(error) = groups.destroy(Duration::from_secs(1))
-    {
-        tracing::error!(%job, %error, "a control group is left");
+/// Ends what was started in the groups of a job that does not run, and removes them once that has ended.
+pub(super) async fn destroy(services: &NodeServices, job: JobId, groups: Option<&JobGroups>) {
+    let Some(groups) = groups else { return };
+    let killed = groups.clone();
+    if let Err(error) = elsewhere(move || killed.kill()).await {
+        tracing::error!(%job, %error, "the control group could not be killed");
     }
+    if let Err(error) = groups.wait_empty().await {
+        tracing::error!(%job, %error, "cannot wait for the control group");
+    }
+    remove_groups(services, groups).await;
 }
 
 /// Kills every process in a job's groups, soon: that may have to wait for others who change groups.

@@ -22,7 +22,7 @@ use super::launch::{
 };
 use super::process::Process;
 use super::run::{JobTask, TaskEvent};
-use super::starting::{STEP, StartProgress};
+use super::starting::StartProgress;
 use super::streams::{CHUNK, Input};
 use super::terminal::Terminal;
 use super::{JobEvent, NodeServices};
@@ -166,7 +166,7 @@ impl JobResources {
             job: spec.job,
             patience: keep.patience,
             starter: &services.starter,
-            step: STEP,
+            step: services.starts.step(),
             progress,
             group: folder.map(AsFd::as_fd).zip(group.as_deref()),
             home,

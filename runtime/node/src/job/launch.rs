@@ -19,7 +19,6 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
 use super::adoption::group_name;
-use super::cleanup::destroy;
 use super::devices::JobDevices;
 use super::group_changes::elsewhere;
 use super::kept::{segment_sizes, segment_spec};
@@ -284,15 +283,15 @@ impl JobResources {
             let pipes = (go, status, progress);
             return self.spawn_kept(services, keep, (spec, part), shared, pipes).await;
         }
+        progress.goes_on().map_err(failed)?;
         let server = self.start_server(services, (spec.job, &shim), shared).await;
-        let mut server = server.map_err(failed)?;
+        let server = server.map_err(failed)?;
+        progress.step();
         let ranks = self.spawn_ranks(services, (spec, part), shared, &progress);
         match ranks.await {
             Ok(ranks) => Ok(ShimProcesses { ranks, go, status, server, kept: None }),
             Err(error) => {
-                if let Some(server) = &mut server {
-                    server.process.kill();
-                }
+                end_all(server.into_iter().map(|server| server.process).collect()).await;
                 Err(failed(error))
             }
         }
@@ -318,16 +317,18 @@ impl JobResources {
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
             let streams = (input, terminal.take());
-            match self.spawn_one(services, local, streams, shared).await {
+            let spawned = match progress.goes_on() {
+                Ok(()) => self.spawn_one(services, local, streams, shared).await,
+                Err(error) => Err(error),
+            };
+            match spawned {
                 Ok(rank) => {
                     ranks.push(rank);
                     progress.step();
                 }
                 Err(error) => {
-                    for rank in &mut ranks {
-                        // They have not become anything yet; their group is killed as well.
-                        rank.process.kill();
-                    }
+                    // They have not become anything yet; their group is killed as well.
+                    end_all(ranks.into_iter().map(|rank| rank.process).collect()).await;
                     return Err(error);
                 }
             }
@@ -410,6 +411,12 @@ impl JobResources {
     }
 }
 
+/// Why a job was not launched, and what there is of it. That is to be kept until none of its processes is left.
+pub(super) struct Unlaunched {
+    pub(super) refused: Refusal,
+    pub(super) resources: Option<Box<JobResources>>,
+}
+
 /// Makes what a job needs here and starts its ranks as shims.
 pub(super) async fn launch(
     services: &NodeServices,
@@ -417,12 +424,24 @@ pub(super) async fn launch(
     part: &NodeRanks,
     program: std::path::PathBuf,
     progress: StartProgress,
-) -> Result<(JobResources, ShimProcesses), Refusal> {
-    let resources = JobResources::make(services, spec, part).await?;
+) -> Result<(JobResources, ShimProcesses), Unlaunched> {
+    let made = JobResources::make(services, spec, part).await;
+    let resources = made.map_err(|refused| Unlaunched { refused, resources: None })?;
     progress.step();
-    let shims = resources.spawn(services, spec, part, (program, progress)).await;
-    let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
-    Ok((resources, shims))
+    match resources.spawn(services, spec, part, (program, progress)).await {
+        Ok(shims) => Ok((resources, shims)),
+        Err(refused) => Err(Unlaunched { refused, resources: Some(Box::new(resources)) }),
+    }
+}
+
+/// Kills processes of a job that does not run, and waits for them.
+pub(super) async fn end_all(mut processes: Vec<Process>) {
+    processes.iter_mut().for_each(Process::kill);
+    for process in processes {
+        if let Err(error) = process.wait().await {
+            tracing::warn!(%error, "a process that nobody wants could not be waited for");
+        }
+    }
 }
 
 /// Makes the job's control groups.

@@ -25,6 +25,7 @@ mod rank_looks;
 mod run;
 mod starter;
 mod starting;
+mod starts;
 mod streams;
 mod terminal;
 pub mod traces;
@@ -71,6 +72,8 @@ use traces::{JobTraces, KeptTraces};
 pub(crate) use process::{Process, SpawnRequest};
 pub use starter::Starter;
 pub(crate) use starting::StartProgress;
+pub use starts::NodeStarts;
+pub(crate) use starts::STEP;
 
 pub use orphans::{ProcessTable, kill_descendants};
 
@@ -220,6 +223,8 @@ pub struct NodeServices {
     pub groups: Option<NodeGroups>,
     /// Whose turn it is to start or remove processes.
     pub group_changes: GroupChanges,
+    /// Starts of jobs that stand still.
+    pub starts: NodeStarts,
     /// The thread that starts processes.
     pub starter: Starter,
     /// The node's devices.

@@ -1,12 +1,12 @@
 //! From which of their addresses the nodes of a job send.
 //!
-//! Each node of a job works that out by itself, from cluster.toml, while it prepares. All find the same family, since they look
-//! at the same lists in the same order.
+//! Each node of a job works that out by itself, while it prepares, from cluster.toml as it was when its daemon started. Nodes whose
+//! daemons have read the same lists find the same family. Otherwise the head sees two families, and refuses the job.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use kumi_control::message::NodeRanks;
+use kumi_control::message::{NodeRanks, RankAddress};
 use kumi_sched::NodeId;
 
 use kumi_net::sys::longest_payload;
@@ -30,8 +30,31 @@ pub struct RankAddresses {
 
 /// Whether ranks may use a further address of a node: one that means the same on every machine.
 fn is_usable(address: &IpAddr) -> bool {
-    let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    !(link_local || address.is_unspecified() || address.is_multicast() || address.is_loopback())
+    let is_elsewhere = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        // A mapped address is one of IPv4 that its socket would not take for one.
+        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.to_ipv4_mapped().is_some(),
+    };
+    !(is_elsewhere || address.is_unspecified() || address.is_multicast() || address.is_loopback())
+}
+
+fn is_broadcast(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V4(v4) if v4.is_broadcast())
+}
+
+/// Ranks of a job on one of its nodes.
+#[derive(Clone, Debug)]
+pub struct JobPart {
+    node: NodeId,
+    ranks: std::ops::Range<u32>,
+}
+
+impl JobPart {
+    /// All parts of a job.
+    pub fn of(layout: &[NodeRanks]) -> Vec<Self> {
+        let ranks = |part: &NodeRanks| part.first..part.first.saturating_add(part.count);
+        layout.iter().map(|part| Self { node: part.node, ranks: ranks(part) }).collect()
+    }
 }
 
 impl RankAddresses {
@@ -81,6 +104,42 @@ impl RankAddresses {
             // Any port: only the route counts.
             Some(on_link(SocketAddr::new(*same, 9), self.scope))
         })
+    }
+
+    /// Checks that ranks send to nodes of the job only: each address is one of its rank's node. Of nodes that are not known here
+    /// it is one that a node can have.
+    ///
+    /// # Errors
+    /// The first that is not, as a sentence.
+    pub fn check(&self, parts: &[JobPart], addresses: &[RankAddress]) -> Result<(), String> {
+        let mut checked = 0;
+        for JobPart { node, ranks } in parts {
+            for rank in ranks.clone() {
+                let address = usize::try_from(rank).ok().and_then(|at| addresses.get(at));
+                let address = address.ok_or_else(|| format!("rank {rank} has none"))?;
+                self.check_one(rank, *node, address.ip.to_canonical())?;
+                checked += 1;
+            }
+        }
+        if checked == addresses.len() {
+            Ok(())
+        } else {
+            Err(format!("{checked} ranks have {}", addresses.len()))
+        }
+    }
+
+    fn check_one(&self, rank: u32, node: NodeId, ip: IpAddr) -> Result<(), String> {
+        if ip.is_unspecified() || ip.is_multicast() || is_broadcast(&ip) {
+            return Err(format!("rank {rank} is at {ip}, where no node can be"));
+        }
+        let known = self.known.get(&node);
+        if known.is_none_or(|list| list.iter().any(|at| at.to_canonical() == ip)) {
+            return Ok(());
+        }
+        let own = self.own;
+        Err(format!(
+            "rank {rank} is at {ip}, which is not an address of node {node} in cluster.toml as node {own} has read it; if that has changed, start the daemon of node {own} again"
+        ))
     }
 
     fn lists<'a>(&'a self, layout: &'a [NodeRanks]) -> impl Iterator<Item = &'a [IpAddr]> + 'a {
@@ -168,6 +227,46 @@ mod tests {
     fn nodes_that_are_not_known_here_are_not_asked() {
         assert_eq!(addresses(1).of_job(&layout(&[9, 1, 2])).unwrap().ip().to_string(), "fd00::2");
         assert_eq!(addresses(9).of_job(&layout(&[9, 1])), None, "it does not know itself");
+    }
+
+    #[test]
+    fn ranks_are_at_addresses_of_their_nodes() {
+        let part =
+            |node, first| NodeRanks { node: NodeId(node), first, count: 1, processors: Vec::new() };
+        // Node 9 is not known here.
+        let parts = JobPart::of(&[part(0, 1), part(2, 0), part(9, 2)]);
+        let check = |list: [&str; 3]| {
+            let at = |ip: &str| RankAddress { ip: ip.parse().unwrap(), port: 7 };
+            addresses(0).check(&parts, &list.map(at))
+        };
+        assert_eq!(check(["10.1.0.3", "10.0.0.1", "192.0.2.9"]), Ok(()));
+        assert_eq!(check(["fd01::3", "fd00::1", "fd00::9"]), Ok(()));
+        let elsewhere = check(["10.0.0.1", "10.0.0.1", "192.0.2.9"]).unwrap_err();
+        assert!(elsewhere.contains("rank 0") && elsewhere.contains("node 2"), "{elsewhere}");
+        for nowhere in
+            ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:0.0.0.0"]
+        {
+            let error = check(["10.0.0.3", "10.0.0.1", nowhere]).unwrap_err();
+            assert!(error.contains("rank 2"), "{error}");
+        }
+        let one_more = [part(0, 0)];
+        let list =
+            ["10.0.0.1", "10.0.0.1"].map(|ip| RankAddress { ip: ip.parse().unwrap(), port: 7 });
+        assert!(addresses(0).check(&JobPart::of(&one_more), &list).is_err(), "of no rank");
+    }
+
+    #[test]
+    fn addresses_that_mean_something_else_elsewhere_are_not_used() {
+        for (address, usable) in [
+            ("10.0.0.1", true),
+            ("fd00::1", true),
+            ("169.254.0.1", false),
+            ("fe80::1", false),
+            ("::ffff:10.0.0.1", false),
+            ("127.0.0.1", false),
+        ] {
+            assert_eq!(is_usable(&address.parse().unwrap()), usable, "{address}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
+use super::admission::LaunchAborted;
 use super::cleanup::kill_groups;
 use super::devices::JobDevices;
 use super::hooks::JobHooks;
@@ -28,8 +29,9 @@ use super::limits::not_enforced;
 use super::memory_kills::{self, LOOK, MemoryKills};
 use super::mpi::{MpiLaunch, ServerProcess};
 use super::mpi_task::MpiTask;
+use super::rank_address::JobPart;
 use super::shim::{SERVER, ShimReport, read_reports};
-use super::starting::start;
+use super::starting::JobStart;
 use super::streams::{Input, pump};
 use super::terminal::Terminal;
 use super::unkillable::KillWatch;
@@ -70,6 +72,8 @@ pub(super) struct JobTask {
     pub(super) first: u32,
     /// Some of its ranks are on other nodes.
     has_other_nodes: bool,
+    /// Which ranks are where.
+    layout: Vec<JobPart>,
     /// Its control groups.
     pub(super) control: Option<JobGroups>,
     /// Free again once nothing of the job is left.
@@ -112,8 +116,9 @@ impl JobTask {
         spec: &JobSpec,
         part: &NodeRanks,
         program: std::path::PathBuf,
-    ) -> Result<Self, Refusal> {
-        let (resources, shims) = start(services, spec, part, program).await?;
+        (orders, start): (&mut JobCommands, &mut JobStart),
+    ) -> Result<Self, LaunchAborted> {
+        let (resources, shims) = start.run(services, spec, part, program, orders).await?;
         let JobResources { control, devices, segment, page, traces, prepared, wires, mpi, .. } =
             resources;
         let ShimProcesses { ranks, go, status, server, kept } = shims;
@@ -400,6 +405,10 @@ impl JobTask {
         }
         let Some(mut go) = self.go.take() else { return };
         self.started = true;
+        if let Err(why) = self.services.rank_addresses.check(&self.layout, addresses) {
+            let message = format!("the job's addresses cannot be used: {why}");
+            return self.fail(refusal(RefusalKind::Internal, message)).await;
+        }
         let scope = match self.services.address {
             SocketAddr::V4(_) => 0,
             SocketAddr::V6(own) => own.scope_id(),

@@ -141,12 +141,24 @@ fn stands_still(step: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
+/// Waits for a keeper, which uses what its job has until it has ended.
+async fn end(keeper: Process) {
+    if let Err(error) = keeper.wait().await {
+        tracing::warn!(%error, "a keeper could not be waited for");
+    }
+}
+
+fn given_up() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "the job's start was given up")
+}
+
 impl KeepRequest<'_> {
     /// Starts the keeper, which starts the processes: all or none.
     ///
     /// # Errors
     /// The system's error, or what the keeper says.
     pub(crate) async fn start(self) -> io::Result<(Rc<KeeperLink>, Vec<KeptProcess>)> {
+        self.progress.goes_on()?;
         let name = self.job.0.to_string();
         let mut made = fs::DirBuilder::new();
         made.recursive(true).mode(0o700).create(self.folder)?;
@@ -220,7 +232,7 @@ impl KeepRequest<'_> {
         if let Err(error) = started {
             // One that hangs takes what it has started with it. One that has failed is about to end.
             process.kill();
-            tokio::task::spawn_local(process.wait());
+            end(process).await;
             return Err(error);
         }
         Ok(link.attend(Some(process)))
@@ -260,7 +272,11 @@ impl Joined {
         progress: &StartProgress,
     ) -> io::Result<()> {
         while self.processes.len() < count {
-            let message = tokio::time::timeout(step, self.channel.receive()).await;
+            let message = tokio::select! {
+                biased;
+                () = progress.given_up() => return Err(given_up()),
+                message = tokio::time::timeout(step, self.channel.receive()) => message,
+            };
             match message.map_err(|_| stands_still(step))?? {
                 Some((FromKeeper::Started { index, pid }, _)) => self.has(index, pid),
                 Some((FromKeeper::Failed(reason), _)) => return Err(io::Error::other(reason)),
@@ -302,10 +318,8 @@ impl Joined {
             // Who waits for a process hears that nobody knows how it ended.
             drop(waiting);
             drop(channel);
-            if let Some(process) = process
-                && let Err(error) = process.wait().await
-            {
-                tracing::warn!(%error, "a keeper could not be waited for");
+            if let Some(process) = process {
+                end(process).await;
             }
             drop(inbox);
         });
@@ -432,7 +446,9 @@ mod tests {
             let hangs = format!("echo $$ >{}; exec /bin/sleep 1000", number.display());
             let hangs = program(folder.path(), &hangs);
             // It may not have got so far in the first time.
+            let end = tokio::time::Instant::now() + Duration::from_secs(300);
             let pid = loop {
+                assert!(tokio::time::Instant::now() < end, "it never begins");
                 let error =
                     request((&hangs, &keepers), &starter, &progress).start().await.unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
@@ -442,9 +458,7 @@ mod tests {
                     break pid;
                 }
             };
-            while fs::exists(format!("/proc/{pid}")).unwrap() {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
+            assert!(!fs::exists(format!("/proc/{pid}")).unwrap(), "it was not waited for");
             let ends = program(folder.path(), "exit 3");
             let patient = KeepRequest {
                 step: Duration::from_secs(600),

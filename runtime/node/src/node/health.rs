@@ -1,12 +1,12 @@
 //! Looks now and then whether this node is in order, by a program of the administrator.
 
-use kumi_control::agent::AgentEvent;
+use std::rc::Rc;
+
 use kumi_control::message::NodeCondition;
-use tokio::sync::mpsc;
 
 use crate::admin_program::AdminProgram;
 use crate::config::Health;
-use crate::job::JobEvent;
+use crate::job::NodeServices;
 
 /// Counts failures in a row, and says when the node's condition changes.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl HealthRecord {
 pub(super) async fn watch(
     health: Health,
     (cluster, node): (String, String),
-    events: mpsc::Sender<JobEvent>,
+    services: Rc<NodeServices>,
 ) {
     let Some(path) = health.program.clone() else { return };
     let program = AdminProgram { path, timeout: health.timeout() };
@@ -59,11 +59,10 @@ pub(super) async fn watch(
         if let Err(why) = &result {
             tracing::warn!(program = %program.path.display(), why, "the health check failed");
         }
-        if let Some(condition) = record.checked(result) {
-            let event = JobEvent::Agent(Box::new(AgentEvent::Condition(condition)));
-            if events.send(event).await.is_err() {
-                return;
-            }
+        if let Some(condition) = record.checked(result)
+            && !services.starts.checked(condition).await
+        {
+            return;
         }
         tokio::time::sleep(health.interval()).await;
     }

@@ -175,7 +175,7 @@ impl NodeDaemon {
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
         let names = (config.name.clone(), services.hooks.node().to_owned());
-        let check = health::watch(config.health.clone(), names, services.events.clone());
+        let check = health::watch(config.health.clone(), names, Rc::clone(&services));
         tokio::task::spawn_local(check);
         tokio::task::spawn_local(look_at_ranks(Rc::clone(&sampler), Rc::clone(&services)));
         let publisher = DisclosurePublisher::new(

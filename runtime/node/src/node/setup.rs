@@ -21,9 +21,10 @@ use nix::unistd::Pid;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
-use super::backpressure::Backpressure;
+use super::backpressure::{Backpressure, WayUp};
 use super::keeping::{AdoptedTask, FormerDaemon};
-use super::{Shared, TreeEvent, clients, groups, memory, tree};
+use super::tree::{self, Tree};
+use super::{Shared, TreeEvent, clients, groups, memory};
 use crate::cgroup::NodeGroups;
 use crate::client::refusal;
 use crate::clock::SharedClock;
@@ -36,7 +37,9 @@ use crate::job::mpi::MpiHost;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::rank_address::RankAddresses;
-use crate::job::{GroupChanges, JobEvent, JobHookPrograms, NodeServices, Starter};
+use crate::job::{
+    GroupChanges, JobEvent, JobHookPrograms, NodeServices, NodeStarts, STEP, Starter,
+};
 use crate::keep::life::NodeLife;
 use crate::limits;
 use crate::link_thread;
@@ -170,9 +173,9 @@ fn failure(code: ExitCode, what: &str) -> impl Fn(io::Error) -> Failure {
 
 type Queue<T> = (mpsc::Sender<T>, mpsc::Receiver<T>);
 
-/// The queues of events of jobs and of the tree.
-fn queues() -> (Queue<JobEvent>, Queue<TreeEvent>) {
-    (mpsc::channel(QUEUE), mpsc::channel(QUEUE))
+/// The queues of events of jobs and of the tree, and what must wait for the way up.
+fn queues() -> (Queue<JobEvent>, Queue<TreeEvent>, (Backpressure, WayUp)) {
+    (mpsc::channel(QUEUE), mpsc::channel(QUEUE), Backpressure::new())
 }
 
 impl Started {
@@ -185,8 +188,7 @@ impl Started {
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let former = FormerDaemon::find(&config, dir, node).await?;
         let mut share = MachineShare::take(&config, &own, node, &shared.clock, &former)?;
-        let ((job_sender, job_events), (tree_sender, tree_events)) = queues();
-        let (backpressure, way_up) = Backpressure::new();
+        let ((job_sender, job_events), (tell, tree_events), (backpressure, way_up)) = queues();
         let services = Rc::new(NodeServices {
             node,
             mpi: MpiHost::new(dir, node, &config),
@@ -197,6 +199,7 @@ impl Started {
             numa: NumaPlaces::read(),
             groups: share.groups.clone(),
             group_changes: GroupChanges::default(),
+            starts: NodeStarts::new(node, STEP, job_sender.clone()),
             starter: starter()?,
             devices: Rc::new(RefCell::new(share.devices)),
             job_defaults: config.job.clone(),
@@ -216,8 +219,7 @@ impl Started {
             live: RefCell::default(),
             kept_traces: RefCell::default(),
         });
-        let events = (tree_sender, &backpressure);
-        let tree = tree::Tree::new(&config, (node, scope), &credentials, &shared, events);
+        let tree = Tree::new(&config, (node, scope), &credentials, &shared, (tell, &backpressure));
         let description =
             describe(&config, &tree, (&own.name, share.memory.node), &services, share.limits);
         begin((&socket, &pid), listener, tree, (&services, &own, &description))?;
@@ -318,7 +320,7 @@ fn start_switcher(
 
 fn describe(
     config: &ClusterConfig,
-    tree: &tree::Tree,
+    tree: &Tree,
     (name, memory): (&str, u64),
     services: &NodeServices,
     limits: Vec<String>,
@@ -360,7 +362,7 @@ fn programs(dir: &Path, node: NodeId, config: &ClusterConfig) -> Result<Programs
 fn begin(
     (socket, pid): (&Path, &Path),
     listener: TcpListener,
-    tree: tree::Tree,
+    tree: Tree,
     (services, own, said): (&NodeServices, &NodeConfig, &NodeDescription),
 ) -> Result<(), Failure> {
     let clients = listen_unix(socket)?;

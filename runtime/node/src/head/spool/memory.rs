@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most of it, in bytes. If more waits, each job has but [`LEAST`].
+/// From so many bytes on, no job whose output comes may have more than [`LEAST`].
 const MOST: usize = 256 << 20;
-/// What each job has at least: with as many jobs as there can be no more than [`MOST`] in all.
+/// What each job has at least. With as many jobs as there can be that is [`MOST`] once more: no more than twice as much waits.
 pub(super) const LEAST: usize = 16 << 10;
 
 /// What waits of all jobs together. All copies are the same.

@@ -31,8 +31,8 @@ use crate::head::spool::WrittenOutput;
 mod accounts;
 mod elsewhere;
 
-use accounts::AccountsWriter;
 pub(in crate::head) use accounts::WaitingAccounts;
+use accounts::{AccountsWriter, Removals};
 
 /// The leader's key, and the revision that created it.
 pub(in crate::head) type Guard = (String, i64);
@@ -59,6 +59,7 @@ pub(in crate::head) struct EtcdTable {
     accounts: JobTable,
     accounts_path: PathBuf,
     writer: AccountsWriter,
+    removals: Removals,
 }
 
 /// The keys of one cluster.
@@ -370,7 +371,8 @@ impl EtcdTable {
         let records = Records { gateway, prefix, writes: OrderedWrites::new(guard), refusal };
         let (accounts, accounts_path) = (JobTable::open(accounts)?, accounts.to_owned());
         let writer = AccountsWriter::start(&accounts_path, waiting)?;
-        Ok(Self { runtime, tasks: LocalSet::new(), records, accounts, accounts_path, writer })
+        let (tasks, removals) = (LocalSet::new(), Removals::default());
+        Ok(Self { runtime, tasks, records, accounts, accounts_path, writer, removals })
     }
 }
 
@@ -415,6 +417,7 @@ impl StateStore for EtcdTable {
     }
 
     fn remove(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), TableError> {
+        let jobs = self.removals.take(jobs, &self.writer);
         let records = &mut self.records;
         let keys = jobs.iter().flat_map(|&job| [records.job_key(job), records.written_key(job)]);
         let removals: Vec<Change> = keys.map(|key| (key, None)).collect();

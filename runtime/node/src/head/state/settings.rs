@@ -172,14 +172,28 @@ impl SharedSettings {
 }
 
 impl NodeChanges {
+    /// The length of what is kept of them, in bytes.
+    ///
+    /// # Errors
+    /// They cannot be written as text.
+    pub(in crate::head) fn length(&self) -> std::io::Result<usize> {
+        packed(self).map(|bytes| bytes.len())
+    }
+
     /// One more node, which has this number.
     pub(in crate::head) fn add(&mut self, number: NodeId, node: NodeConfig) {
         self.added.push(AddedNode { number: number.0, node });
     }
 
-    /// The node is removed.
+    /// The node is removed. Its place stays taken; what it had is forgotten.
     pub(in crate::head) fn remove(&mut self, number: NodeId) {
         self.removed.insert(number.0);
+        if let Some(added) = self.added.iter_mut().find(|added| added.number == number.0) {
+            let node = &mut added.node;
+            (node.addresses, node.cpus) = (Vec::new(), Vec::new());
+            (node.users, node.memory, node.wire) = (None, None, None);
+            node.devices.clear();
+        }
     }
 
     fn apply(&self, config: &mut ClusterConfig) -> Result<(), ConfigError> {
@@ -187,8 +201,8 @@ impl NodeChanges {
             let place = usize::try_from(*number).unwrap_or(usize::MAX);
             let known = config.nodes.len();
             match config.nodes.get_mut(place) {
-                // What an administrator has changed of it counts.
-                Some(here) if here.name == node.name => {}
+                // What an administrator has changed of it counts, also a name.
+                Some(here) if is_same(here, node) => {}
                 Some(here) => {
                     tracing::warn!(
                         number,
@@ -216,7 +230,13 @@ impl NodeChanges {
     }
 }
 
-/// Writes the nodes of a configuration to cluster.toml in `dir`, as far as the file does not have them.
+/// Whether two entries of one number are of one node, of which an administrator may have changed something.
+fn is_same(here: &NodeConfig, node: &NodeConfig) -> bool {
+    here.name == node.name || (here.address, here.port) == (node.address, node.port)
+}
+
+/// Adds nodes of a configuration to cluster.toml in `dir` that the file lacks, and marks those that are removed. What an
+/// administrator has changed there stays: if the file has other nodes than the head, the log says so.
 ///
 /// # Errors
 /// The file cannot be read or written.
@@ -231,10 +251,12 @@ pub(in crate::head) fn write_nodes(config: &ClusterConfig, dir: &Path) -> Result
             file = file.remove_node(dir, node)?;
         }
     }
-    if file.nodes == config.nodes {
-        return Ok(());
+    if file.nodes != config.nodes {
+        tracing::error!(
+            "cluster.toml has other nodes than this head, and is left as it is: if somebody has changed it, start the head again, otherwise copy it from another head's host"
+        );
     }
-    ClusterConfig { nodes: config.nodes.clone(), ..file }.save(dir)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -318,8 +340,45 @@ mod tests {
         other.nodes.push(node("x", 8));
         let after = changed().applied(&other).unwrap();
         assert_eq!(after.nodes[2].name, "c");
+        // One that was only given another name stays.
+        other.nodes[2] = node("renamed", 3);
+        assert_eq!(changed().applied(&other).unwrap().nodes[2].name, "renamed");
+    }
+
+    #[test]
+    fn what_was_changed_by_hand_stays_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, real) = (paths::config(dir.path()), dir.path().join("kept.toml"));
+        let text = FILE.replace("name = \"b\"", "# the new one\nname = \"bee\"\ncpus = [1]");
+        std::fs::write(&real, &text).unwrap();
+        std::os::unix::fs::symlink(&real, &path).unwrap();
+        // The head has read it before that change.
+        let after = changed().applied(&config()).unwrap();
         write_nodes(&after, dir.path()).unwrap();
-        assert_eq!(ClusterConfig::load(dir.path()).unwrap().nodes, after.nodes);
+        let written = std::fs::read_to_string(&real).unwrap();
+        for line in ["# ours", "# the new one", "name = \"bee\"", "cpus = [1]"] {
+            assert!(written.contains(line), "{written}");
+        }
+        let file = ClusterConfig::load(dir.path()).unwrap();
+        assert_eq!((&*file.nodes[1].name, &*file.nodes[2].name), ("bee", "c"));
+        assert_eq!(file.removed(), [NodeId(0)]);
+        assert!(path.is_symlink());
+        write_nodes(&after, dir.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(&real).unwrap(), written, "nothing is to be done");
+    }
+
+    #[test]
+    fn what_a_removed_node_had_is_forgotten_and_its_place_is_not() {
+        let mut nodes = NodeChanges::default();
+        let mut added = node("c", 3);
+        added.cpus = (0..100).collect();
+        nodes.add(NodeId(2), added);
+        let before = nodes.length().unwrap();
+        nodes.remove(NodeId(2));
+        assert!(nodes.length().unwrap() < before);
+        let settings = SharedSettings { nodes: Some(nodes), ..SharedSettings::default() };
+        let after = settings.applied(&config()).unwrap();
+        assert_eq!((after.nodes.len(), after.removed()), (3, vec![NodeId(2)]));
     }
 
     #[test]

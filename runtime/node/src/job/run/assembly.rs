@@ -13,6 +13,7 @@ use super::super::devices::JobDevices;
 use super::super::launch::RankProcess;
 use super::super::limits::share_of;
 use super::super::memory_kills::MemoryKills;
+use super::super::rank_address::JobPart;
 use super::super::streams::Input;
 use super::super::traces::JobTraces;
 use super::super::unkillable::KillWatch;
@@ -60,6 +61,7 @@ impl JobTask {
             job: spec.job,
             first: part.first,
             has_other_nodes: spec.layout.len() > 1,
+            layout: JobPart::of(&spec.layout),
             control,
             devices: Some(devices),
             memory_kills: MemoryKills::default(),

@@ -3,7 +3,7 @@
 //! A thread of its own writes them. So a disk that hangs holds up no record. What waits is in memory, where questions find it.
 //! If the head ends before it is on the disk, the next one finds the jobs among the records and accounts for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,6 +45,11 @@ impl WaitingAccounts {
         self.lock().accounts.values().cloned().collect()
     }
 
+    /// Whether that of this job waits.
+    fn has(&self, job: JobId) -> bool {
+        self.lock().accounts.contains_key(&job)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Waiting)) {
         change(&mut self.lock());
         self.0.1.notify_one();
@@ -73,6 +78,24 @@ impl WaitingAccounts {
 
 /// The thread that writes accounts. It ends with this.
 pub(super) struct AccountsWriter(WaitingAccounts);
+
+/// Jobs whose records are to be removed. Those whose accounts still wait stay: a later head accounts for them by their records.
+#[derive(Debug, Default)]
+pub(super) struct Removals(BTreeSet<JobId>);
+
+impl Removals {
+    /// Adds jobs. Returns all that may be removed now.
+    pub(super) fn take(
+        &mut self,
+        jobs: &BTreeSet<JobId>,
+        writer: &AccountsWriter,
+    ) -> BTreeSet<JobId> {
+        self.0.extend(jobs);
+        let (waiting, now) = self.0.iter().partition(|&&job| writer.0.has(job));
+        self.0 = waiting;
+        now
+    }
+}
 
 impl AccountsWriter {
     /// Starts the thread, which opens the table at `path`.
@@ -191,12 +214,18 @@ mod tests {
             waiting.all().iter().map(|usage| usage.job.0).collect()
         };
         assert_eq!(jobs(&waiting), [1, 3]);
+        // Nor is a record removed without which it would be.
+        let set = |jobs: &[u64]| jobs.iter().copied().map(JobId).collect::<BTreeSet<_>>();
+        let mut removals = Removals::default();
+        assert_eq!(removals.take(&set(&[1, 3, 5]), &writer), set(&[5]));
+        assert_eq!(removals.take(&set(&[6]), &writer), set(&[6]));
         // The disk answers: whoever waits to open the pipe goes on, and later ones find no pipe.
         std::fs::rename(&path, dir.path().join("hung")).unwrap();
         let mut options = std::fs::OpenOptions::new();
         options.read(true).custom_flags(nix::libc::O_NONBLOCK);
         drop(options.open(dir.path().join("hung")).unwrap());
         until("they are written", || waiting.all().is_empty());
+        assert_eq!(removals.take(&set(&[]), &writer), set(&[1, 3]));
         writer.add(&[over(4)]);
         until("so is the next", || waiting.all().is_empty());
         drop(writer);

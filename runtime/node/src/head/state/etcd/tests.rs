@@ -320,12 +320,12 @@ fn a_refusal_is_told_and_the_write_is_made_when_it_is_mended() {
     };
     let (last, reason) = std::thread::scope(|scope| {
         let mender = scope.spawn(mend);
-        let mut number = 0;
+        let mut number = 0_u64;
         // Earlier versions of records take space, too.
         while !mender.is_finished() {
             number += 1;
             let mut bytes = vec![0; 200_000];
-            blake3::Hasher::new().update(&[number]).finalize_xof().fill(&mut bytes);
+            blake3::Hasher::new().update(&number.to_le_bytes()).finalize_xof().fill(&mut bytes);
             let mut record = record(1, JobState::Queued);
             record.spec.request.args = vec![crate::paths::hex(&bytes), number.to_string()];
             table.persist(&batch([record])).unwrap();
