@@ -3,6 +3,7 @@ where the commands were not built."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
 import os
@@ -132,7 +133,12 @@ class Counting:
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         host, port = server.rsplit(":", 1)
         self.server = socket.create_connection((host, int(port)))
-        threading.Thread(target=self._run, daemon=True).start()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def join(self) -> None:
+        """Waits until both ends have closed."""
+        self.thread.join()
 
     def _run(self) -> None:
         client, _ = self.listener.accept()
@@ -147,7 +153,9 @@ class Counting:
         while piece := source.recv(1 << 16):
             self.bytes += len(piece) if counts else 0
             sink.sendall(piece)
-        sink.shutdown(socket.SHUT_WR)
+        # An end that has closed is no longer connected.
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
 
 
 def test_declined_results_do_not_travel(folder: Path) -> None:
@@ -163,6 +171,7 @@ def test_declined_results_do_not_travel(folder: Path) -> None:
             assert 8 * n <= one < 8 * n * n, one
             assert server.call("solve", a, b, out={"a": None, "b": None}) is None
             assert between.bytes - before - one < 8 * n
+        between.join()
 
 
 TALKS = """
