@@ -205,14 +205,16 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>, room: u64) -> Result<(), St
 /// Mounts the folder with the owner's calls writable at its path, and hides everything beside it.
 fn show_files(folder: &Path, opened: &std::fs::File) -> io::Result<()> {
     let beside = folder.parent().unwrap_or(Path::new("/"));
-    if beside.is_dir() {
+    // Below /tmp it has gone: the folder's parents are made anew there.
+    let covers = beside.is_dir();
+    if covers {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(Some("tmpfs"), beside, Some("tmpfs"), flags, Some(HIDDEN_ROOM))?;
     }
     make_open(folder)?;
     bind(opened, folder)?;
     mount_writable(folder)?;
-    if beside.is_dir() {
+    if covers {
         mount_read_only(beside)?;
     }
     Ok(())
