@@ -372,6 +372,25 @@ impl Element {
         }
     }
 
+    /// How C spells it.
+    #[must_use]
+    pub fn c_name(self) -> &'static str {
+        match self {
+            Element::I8 => "int8_t",
+            Element::I16 => "int16_t",
+            Element::I32 => "int32_t",
+            Element::I64 => "int64_t",
+            Element::U8 => "uint8_t",
+            Element::U16 => "uint16_t",
+            Element::U32 => "uint32_t",
+            Element::U64 => "uint64_t",
+            Element::F32 => "float",
+            Element::F64 => "double",
+            Element::C64 => "float _Complex",
+            Element::C128 => "double _Complex",
+        }
+    }
+
     /// Whether sizes may use it.
     #[must_use]
     pub fn is_integer(self) -> bool {

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Names, StubFile, Stubs, documentation, is_value, made, parts, passed};
-use crate::model::{Class, Element, Interface, Mode, Module, Param, Type};
+use crate::model::{Class, Interface, Mode, Module, Param, Type};
 
 /// Words of C and C++, and names that `grpc.h` and the functions use.
 const WORDS: &[&str] = &[
@@ -178,29 +178,12 @@ fn calls(interface: &Interface, names: &mut Names, name: &str) -> String {
     text
 }
 
-fn element(element: Element) -> &'static str {
-    match element {
-        Element::I8 => "int8_t",
-        Element::I16 => "int16_t",
-        Element::I32 => "int32_t",
-        Element::I64 => "int64_t",
-        Element::U8 => "uint8_t",
-        Element::U16 => "uint16_t",
-        Element::U32 => "uint32_t",
-        Element::U64 => "uint64_t",
-        Element::F32 => "float",
-        Element::F64 => "double",
-        Element::C64 => "float _Complex",
-        Element::C128 => "double _Complex",
-    }
-}
-
 /// A parameter as C declares it.
 fn declaration(param: &Param, name: &str) -> String {
     let read_only = if param.mode == Mode::In { "const " } else { "" };
     match &param.ty {
-        Type::Number(it) if is_value(param) => format!("{} {name}", element(*it)),
-        Type::Number(it) => format!("{read_only}{} *{name}", element(*it)),
+        Type::Number(it) if is_value(param) => format!("{} {name}", it.c_name()),
+        Type::Number(it) => format!("{read_only}{} *{name}", it.c_name()),
         Type::String => format!("{read_only}char *{name}"),
         // Of the path.
         Type::File => format!("const char *{name}"),

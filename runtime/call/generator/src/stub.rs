@@ -125,7 +125,9 @@ impl Source<'_> {
         ));
         let result = match target.result {
             None => String::new(),
-            Some(result) => format!("*({} *)at[{result}] = ", c(returned(interface, result)?)),
+            Some(result) => {
+                format!("*({} *)at[{result}] = ", returned(interface, result)?.c_name())
+            }
         };
         self.line(&format!("    {result}{called}({});\n}}", values.join(", ")));
         Ok(())
@@ -136,7 +138,7 @@ impl Source<'_> {
         let (types, _) = arguments(interface)?;
         let returned = match interface.target.result {
             None => "void",
-            Some(result) => c(returned(interface, result)?),
+            Some(result) => returned(interface, result)?.c_name(),
         };
         let types = if types.is_empty() { "void".to_owned() } else { types.join(", ") };
         let symbol = quoted(&interface.target.linked());
@@ -190,32 +192,14 @@ fn pieces(text: &str) -> String {
     lines.map(|line| format!("     {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// The C type of a number.
-fn c(element: Element) -> &'static str {
-    match element {
-        Element::I8 => "int8_t",
-        Element::I16 => "int16_t",
-        Element::I32 => "int32_t",
-        Element::I64 => "int64_t",
-        Element::U8 => "uint8_t",
-        Element::U16 => "uint16_t",
-        Element::U32 => "uint32_t",
-        Element::U64 => "uint64_t",
-        Element::F32 => "float",
-        Element::F64 => "double",
-        Element::C64 => "float _Complex",
-        Element::C128 => "double _Complex",
-    }
-}
-
 /// The C declaration of a parameter; without a name, its type.
 fn own(param: &Param, name: &str) -> Result<String, String> {
     let spaced = |ty: &str| if name.is_empty() { ty.to_owned() } else { format!("{ty} {name}") };
     Ok(match &param.ty {
         Type::Number(element) if param.dims.is_empty() && param.mode == Mode::In => {
-            spaced(c(*element))
+            spaced(element.c_name())
         }
-        Type::Number(element) => format!("{} *{name}", c(*element)),
+        Type::Number(element) => format!("{} *{name}", element.c_name()),
         Type::String if param.mode == Mode::In => format!("const char *{name}"),
         Type::String => format!("char *{name}"),
         Type::File => format!("const char *{name}"),
@@ -256,7 +240,7 @@ fn arguments(interface: &Interface) -> Result<(Vec<String>, Vec<String>), String
                     lengths.push(format!("text[{index}]"));
                 }
                 match param.scalar().filter(|_| !fortran && param.mode == Mode::In) {
-                    Some(element) => add(by_value(c(element), index)),
+                    Some(element) => add(by_value(element.c_name(), index)),
                     None if target.body.is_empty() => add(by_address(index)),
                     None => {
                         let ty = own(param, "")?;
@@ -274,7 +258,7 @@ fn arguments(interface: &Interface) -> Result<(Vec<String>, Vec<String>), String
             other => {
                 let place = expressions.next().unwrap_or(usize::MAX);
                 match interface.passed_as(other) {
-                    Some(element) if !fortran => add(by_value(c(element), place)),
+                    Some(element) if !fortran => add(by_value(element.c_name(), place)),
                     _ => add(by_address(place)),
                 }
             }
