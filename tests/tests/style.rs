@@ -125,6 +125,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("kumi-tests", &["kumi-skip"]),
+    ("kumi-small-disk", &["kumi-skip"]),
     ("kumi-skip", &[]),
 ];
 

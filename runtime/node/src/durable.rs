@@ -48,7 +48,7 @@ pub(crate) fn write(path: &Path, mode: u32, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::{fill, on_a_small_disk};
+    use kumi_small_disk::{fill, on_a_small_disk};
 
     #[test]
     fn a_full_disk_keeps_the_old_file_and_no_draft() {

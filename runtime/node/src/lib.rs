@@ -38,8 +38,6 @@ mod process_table;
 mod random;
 mod service;
 pub mod sizes;
-#[cfg(test)]
-mod small_disk;
 pub mod switch;
 mod tcp;
 pub mod tls;

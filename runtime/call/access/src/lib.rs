@@ -6,9 +6,6 @@ mod handshake_limit;
 pub mod listener;
 pub mod pass;
 mod signed;
-#[cfg(test)]
-#[path = "../../meta/src/small_disk.rs"]
-mod small_disk;
 pub mod users;
 pub mod voucher;
 

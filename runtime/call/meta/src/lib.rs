@@ -10,8 +10,6 @@ mod http;
 mod network;
 mod peer;
 mod servers;
-#[cfg(test)]
-mod small_disk;
 mod state;
 mod view;
 

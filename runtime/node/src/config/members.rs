@@ -157,7 +157,7 @@ impl ClusterConfig {
 mod tests {
     use super::super::tests::{GOOD, parse};
     use super::*;
-    use crate::small_disk::{fill, on_a_small_disk};
+    use kumi_small_disk::{fill, on_a_small_disk};
 
     #[test]
     fn a_full_disk_changes_no_nodes_and_is_told() {

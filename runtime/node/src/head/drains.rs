@@ -112,7 +112,7 @@ impl DrainFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::{fill, on_a_small_disk};
+    use kumi_small_disk::{fill, on_a_small_disk};
     use std::fs;
 
     fn drain(node: u32) -> Drain {

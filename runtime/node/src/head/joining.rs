@@ -318,7 +318,7 @@ async fn tell(stream: &mut AcceptedStream, answer: &JoinAnswer) -> Result<(), Li
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::{fill, on_a_small_disk};
+    use kumi_small_disk::{fill, on_a_small_disk};
 
     const DAY: u64 = 86_400_000;
 

@@ -191,7 +191,7 @@ impl DiskReserve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::on_a_small_disk;
+    use kumi_small_disk::on_a_small_disk;
 
     fn free(folder: &Path) -> u64 {
         let disk = statvfs(folder).unwrap();

@@ -408,7 +408,7 @@ fn hash_file(path: &Path, size: u64) -> io::Result<(Version, ContentHash)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::on_a_small_disk;
+    use kumi_small_disk::on_a_small_disk;
 
     const LIMITS: CacheLimits =
         CacheLimits { bytes: MAX_PROGRAM, age: std::time::Duration::from_secs(3_600) };

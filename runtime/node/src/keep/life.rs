@@ -173,7 +173,7 @@ fn write(path: &Path, content: &Content) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::{fill, on_a_small_disk};
+    use kumi_small_disk::{fill, on_a_small_disk};
     use std::time::Instant;
 
     /// Waits until the file says this lease.

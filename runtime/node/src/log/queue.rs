@@ -187,7 +187,7 @@ impl<W: Write> Log<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::{fill, on_a_small_disk};
+    use kumi_small_disk::{fill, on_a_small_disk};
     use std::fs::{self, File, OpenOptions};
 
     /// A queue whose lines are written to this file, as long as the process lives.

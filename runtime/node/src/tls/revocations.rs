@@ -122,7 +122,7 @@ fn write(path: &Path, list: &BTreeMap<NodeId, u64>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::{fill, on_a_small_disk};
+    use kumi_small_disk::{fill, on_a_small_disk};
     use std::fs;
 
     const NODE: NodeId = NodeId(3);

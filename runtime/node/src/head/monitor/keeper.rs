@@ -74,8 +74,8 @@ impl HistoryKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small_disk::{fill, on_a_small_disk};
     use kumi_monitor::JobRow;
+    use kumi_small_disk::{fill, on_a_small_disk};
     use kumi_web::history::HistoryReader;
 
     fn row(at_s: u64, load: u8) -> Row {

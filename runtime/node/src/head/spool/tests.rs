@@ -561,7 +561,7 @@ fn no_file_stays_open_of_a_job_that_is_over() {
 /// Output leaves so much free that the reserve comes back when others have freed the disk, also with the next head.
 #[test]
 fn a_disk_full_of_output_has_room_for_the_reserve() {
-    crate::small_disk::on_a_small_disk(64 << 20, |disk| {
+    kumi_small_disk::on_a_small_disk(64 << 20, |disk| {
         let path = disk.join("reserve");
         let owner = reserve::DiskReserve::open(path.clone());
         let owners = (Rc::default(), Rc::clone(owner.held()));

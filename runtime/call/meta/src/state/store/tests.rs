@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{PlacedCall, SqliteStore, Store, WINDOW};
 use crate::paths::Estimate;
-use crate::small_disk::{fill, on_a_small_disk};
+use kumi_small_disk::{fill, on_a_small_disk};
 
 /// One step of a history. Names are numbered.
 #[derive(Debug, Clone)]

@@ -1,4 +1,5 @@
 //! Small disks for tests: file systems in memory that are soon full.
+#![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::io;
@@ -8,8 +9,11 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 /// Runs this on a thread with a disk of its own, of so many bytes. Skipped, visibly, where that is not permitted.
-pub(crate) fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
-    let dir = tempfile::tempdir().expect("a small disk");
+///
+/// # Panics
+/// If the test does, or where skips are forbidden.
+pub fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
+    let dir = tempfile::tempdir().expect("a folder");
     let own = || {
         unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
         let none = None::<&str>;
@@ -26,7 +30,10 @@ pub(crate) fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
 }
 
 /// Another program takes all that is left of the disk, with a file `others`.
-pub(crate) fn fill(disk: &Path) {
+///
+/// # Panics
+/// If the disk does not become full.
+pub fn fill(disk: &Path) {
     let mut others = File::create(disk.join("others")).expect("a small disk");
     let full = io::copy(&mut io::repeat(0), &mut others).expect_err("it is small");
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
