@@ -276,6 +276,48 @@ fn a_metaserver_that_has_forgotten_what_ran_is_asked_again() {
     drop(server);
 }
 
+/// The call has an attempt when the metaserver goes, and none when another comes.
+#[test]
+fn a_call_whose_server_dies_while_no_metaserver_is_there_is_asked_for_again() {
+    let first = meta(config("round-robin"));
+    let doomed = RefCell::new(joined(&first, first.member("one", 1), 1));
+    let (address, grid) = (first.address, first.grid());
+    let (first, others) = (RefCell::new(first), RefCell::new(None));
+    let mut all = vec![0.0; N];
+    let mut tx = Transaction::new();
+    let all_data = tx.array(&mut all);
+    let gate = Gate::new();
+    tx.call("flood", flood(&gate, 1.0, all_data));
+    // The transaction asks from time to time. It hears of each loss before the next.
+    let (step, since) = (Cell::new(0), Cell::new(Instant::now()));
+    let next = || {
+        let due = match step.get() {
+            0 => gate.begun() == 1 && first_runs(&first.borrow().state()),
+            1 | 2 => since.get().elapsed() > Duration::from_millis(500),
+            _ => return since.get().elapsed() > Duration::from_secs(120),
+        };
+        if due {
+            match step.get() {
+                0 => first.borrow_mut().stop(),
+                1 => doomed.borrow_mut().stop(),
+                _ => {
+                    let second = meta_at(config("round-robin"), address);
+                    let two = joined(&second, second.member("two", 1), 1);
+                    gate.open();
+                    *others.borrow_mut() = Some((two, second));
+                }
+            }
+            step.set(step.get() + 1);
+            since.set(Instant::now());
+        }
+        false
+    };
+    let report = tx.run_on_with(&grid, &RunOptions::default(), &next);
+    let report = report.expect("the other server runs it");
+    assert_eq!(report.steps[0].attempts, 2);
+    assert!(all.iter().all(|all| *all == 1.0), "{}", all[0]);
+}
+
 #[test]
 fn a_cancelled_transaction_leaves_nothing_behind() {
     let meta = meta(config("round-robin"));

@@ -18,8 +18,11 @@ use super::super::grid::Inner;
 use super::super::link::Link;
 use super::super::{Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome};
 pub(crate) use place::Place;
-pub(crate) use reports::{nanoseconds, over};
+pub(crate) use reports::{nanoseconds, over, reported};
 
+/// Why a call got no further attempt: its time for that is over.
+pub(crate) const NO_MORE_TIME: &str =
+    "the time for further attempts is over (KUMI_CALL_RETRY_TIME)";
 /// How often a running call checks whether it was cancelled or moved.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -229,12 +232,13 @@ impl RoutedCall<'_> {
         let has_not_run = !self.routing.may_have_run();
         let error = match end {
             End::Failed(error) => return error,
+            // The program wanted it.
+            End::GivenUp(GivenUp::Because(
+                error @ (CallError::Cancelled(_) | CallError::Interrupted),
+            )) => return error,
             End::GivenUp(GivenUp::Because(error)) => error,
             End::GivenUp(GivenUp::RetryTime) => {
-                let text = "no further server was tried: the time for that is over \
-                            (KUMI_CALL_RETRY_TIME)"
-                    .to_owned();
-                CallError::NoServer { text, has_not_run }
+                CallError::NoServer { text: NO_MORE_TIME.to_owned(), has_not_run }
             }
             End::Done | End::GivenUp(GivenUp::Unknown) => {
                 CallError::NoServer { text: String::new(), has_not_run: false }
@@ -250,6 +254,14 @@ impl RoutedCall<'_> {
                 }
                 Why::Superseded => tried.push(format!("{place}: the metaserver lost it")),
             }
+        }
+        // Why no other server follows the last one.
+        let after = error.to_string();
+        if let Some(at_last) = tried.last_mut().filter(|_| !after.is_empty()) {
+            at_last.push_str(&format!("; then {after}"));
+        }
+        if matches!(error, CallError::TimedOut(_)) {
+            last = None;
         }
         match (last, tried.len()) {
             (None, 0) => error,

@@ -14,7 +14,7 @@ use super::chooser::{
     ChooserEvent, CompletedCall, DriverMessage, PlacementDecision, ServerChooser, SubmittedCall,
 };
 use super::drive::Server;
-use crate::routed_call::{Place, nanoseconds, over};
+use crate::routed_call::{NO_MORE_TIME, Place, nanoseconds, over, reported};
 use crate::{CallError, Client, Grid, PlacementAnswer, PlacementEvent, PlacementHandle};
 
 /// Most calls that wait at the metaserver; the others wait here.
@@ -48,8 +48,10 @@ pub struct MetaserverChooser {
     streams: HashMap<u32, CallId>,
     /// Requests of finished calls whose ends the metaserver has not confirmed.
     closing: HashMap<u32, (PlacementHandle, AttemptReport)>,
-    /// Calls to request.
+    /// Calls without an attempt to request, as far as the limit allows.
     backlog: VecDeque<CallId>,
+    /// Calls with an attempt to request: a metaserver that does not know of it would count it as lost.
+    rejoining: VecDeque<CallId>,
     /// Number of calls that wait at the metaserver, and its limit.
     waiting: usize,
     window: usize,
@@ -81,6 +83,7 @@ impl MetaserverChooser {
             streams: HashMap::new(),
             closing: HashMap::new(),
             backlog: VecDeque::new(),
+            rejoining: VecDeque::new(),
             waiting: 0,
             window: WINDOW,
             rest: None,
@@ -105,22 +108,40 @@ impl MetaserverChooser {
         locations
     }
 
-    /// Requests waiting calls, as far as the limit allows.
+    /// Requests calls with an attempt, then others as far as the limit allows.
     fn pump(&mut self) {
         if self.rest.is_some_and(|rest| Instant::now() < rest) {
             return;
         }
         self.rest = None;
-        while self.waiting < self.window
-            && self.meta.is_some()
+        while self.may_ask()
+            && let Some(id) = self.rejoining.pop_front()
+        {
+            match self.calls.get(&id).map(|call| &call.routing) {
+                Some(call) if call.wants_metaserver() && call.has_attempt() => self.ask(id),
+                // The attempt has failed meanwhile.
+                Some(call) if call.wants_metaserver() => self.backlog.push_front(id),
+                _ => {}
+            }
+        }
+        while self.may_ask()
+            && self.waiting < self.window
             && let Some(id) = self.backlog.pop_front()
         {
-            let is_waiting =
-                |call: &Call| call.routing.wants_metaserver() && !call.routing.has_attempt();
-            if self.calls.get(&id).is_some_and(is_waiting) {
+            if self.calls.get(&id).is_some_and(|call| call.routing.wants_metaserver()) {
                 self.ask(id);
             }
         }
+    }
+
+    fn may_ask(&self) -> bool {
+        self.meta.is_some() && self.rest.is_none()
+    }
+
+    /// Has a call requested when that may be.
+    fn enqueue(&mut self, id: CallId) {
+        let has_attempt = self.calls.get(&id).is_some_and(|call| call.routing.has_attempt());
+        if has_attempt { &mut self.rejoining } else { &mut self.backlog }.push_back(id);
     }
 
     /// Requests a call.
@@ -135,10 +156,13 @@ impl MetaserverChooser {
             // The listener notices the lost connection too.
             Err(CallError::Lost(_)) => {
                 self.meta = None;
-                self.backlog.push_front(id);
+                self.enqueue(id);
             }
-            // An attempt goes on without a metaserver.
-            Err(_) if call.routing.has_attempt() => {}
+            // An attempt goes on without a metaserver, until one takes the request.
+            Err(_) if call.routing.has_attempt() => {
+                self.rest = Some(Instant::now() + REST);
+                self.enqueue(id);
+            }
             Err(error) => self.tell(id, Event::Stopped(error.to_string())),
         }
     }
@@ -163,20 +187,12 @@ impl MetaserverChooser {
     fn carry_out(&mut self, id: CallId, action: Action<Place, String>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         match action {
-            // So that it does not count as lost.
-            Action::Ask if call.routing.has_attempt() => self.ask(id),
-            Action::Ask => self.backlog.push_back(id),
+            Action::Ask => self.enqueue(id),
             Action::Start(place) => self.connect(id, &place),
             Action::Leave => self.choices.push_back(PlacementDecision::Abandon(id, call.number)),
             Action::Report(place, outcome) => {
-                let ended = match outcome {
-                    kumi_routing::Outcome::Done => AttemptOutcome::Done,
-                    kumi_routing::Outcome::NotBegun => AttemptOutcome::NotBegun,
-                    kumi_routing::Outcome::Broken => AttemptOutcome::Broken,
-                    kumi_routing::Outcome::Failed => AttemptOutcome::Failed,
-                };
-                let measured = call.over.filter(|_| ended == AttemptOutcome::Done);
-                let over = measured.unwrap_or_else(|| over(&place, ended));
+                let measured = call.over.filter(|_| outcome == kumi_routing::Outcome::Done);
+                let over = measured.unwrap_or_else(|| over(&place, reported(outcome)));
                 call.over = Some(over);
                 if call.asked.as_ref().is_none_or(|asked| !asked.tell(&over)) {
                     self.grid.report(self.meta.as_ref(), &over);
@@ -194,9 +210,7 @@ impl MetaserverChooser {
                 let why = match why {
                     GivenUp::Because(why) => why,
                     GivenUp::Unknown => "it may have run, and no metaserver knows it".to_owned(),
-                    GivenUp::RetryTime => {
-                        "the time for further attempts is over (KUMI_CALL_RETRY_TIME)".to_owned()
-                    }
+                    GivenUp::RetryTime => NO_MORE_TIME.to_owned(),
                 };
                 let before = match call.routing.tried().last() {
                     Some((_, Why::Failed(before))) if !before.is_empty() => format!("{before}; "),
@@ -339,13 +353,6 @@ impl MetaserverChooser {
         }
     }
 
-    /// A metaserver is connected again. Running calls are requested at once, so that they do not count as lost.
-    fn back(&mut self, meta: Client) {
-        self.meta = Some(meta);
-        let runs = |call: &Call| call.routing.has_attempt() && call.routing.wants_metaserver();
-        self.those(runs).into_iter().for_each(|id| self.ask(id));
-    }
-
     /// No metaserver can be found: waiting calls get no place.
     fn unreachable(&mut self, why: &str) {
         for id in self.those(|call| call.routing.wants_metaserver()) {
@@ -431,7 +438,7 @@ impl ServerChooser for MetaserverChooser {
         match news {
             ChooserEvent::Meta(PlacementEvent::Answered(stream)) => self.answered(stream),
             ChooserEvent::Meta(PlacementEvent::Disconnected) => self.away(),
-            ChooserEvent::Meta(PlacementEvent::Reconnected(meta)) => self.back(meta),
+            ChooserEvent::Meta(PlacementEvent::Reconnected(meta)) => self.meta = Some(meta),
             ChooserEvent::Meta(PlacementEvent::Unreachable(why)) => self.unreachable(&why),
             ChooserEvent::Server(placed, client) => self.connected(&placed, client),
         }

@@ -23,12 +23,8 @@ impl RoutedCall<'_> {
 
     /// Reports how an attempt ended.
     pub(super) fn report(&mut self, place: &Placement, outcome: Outcome) {
-        let report = match outcome {
-            Outcome::Done => self.done.unwrap_or_else(|| over(place, AttemptOutcome::Done)),
-            Outcome::NotBegun => over(place, AttemptOutcome::NotBegun),
-            Outcome::Broken => over(place, AttemptOutcome::Broken),
-            Outcome::Failed => over(place, AttemptOutcome::Failed),
-        };
+        let measured = self.done.filter(|_| outcome == Outcome::Done);
+        let report = measured.unwrap_or_else(|| over(place, reported(outcome)));
         // Checked again: bytes written to a closed connection are lost silently.
         let closed = |(meta, ticket): &(Client, AnswerHandle<Arc<Link>>)| {
             ticket.is_answered() && meta.link.is_broken()
@@ -53,6 +49,16 @@ pub(crate) fn over(placed: &Placement, ended: AttemptOutcome) -> AttemptReport {
         back: nothing,
         ran_ns: 0,
         waited_ns: 0,
+    }
+}
+
+/// How a metaserver is told of an outcome.
+pub(crate) fn reported(outcome: Outcome) -> AttemptOutcome {
+    match outcome {
+        Outcome::Done => AttemptOutcome::Done,
+        Outcome::NotBegun => AttemptOutcome::NotBegun,
+        Outcome::Broken => AttemptOutcome::Broken,
+        Outcome::Failed => AttemptOutcome::Failed,
     }
 }
 
