@@ -128,6 +128,7 @@ fn a_call_without_time_for_further_attempts_ends_after_the_first() {
     let failed = grid.call("noop", vec![]).expect_err("nobody is there");
     let CallError::Attempts { tried, last, .. } = &failed else { panic!("{failed:?}") };
     assert!(tried.len() == 1 && matches!(**last, CallError::Connect { .. }), "{failed:?}");
+    assert!(failed.to_string().contains("KUMI_CALL_RETRY_TIME"), "{failed}");
     let state = meta.until("no calls", |state| state.running == 0 && state.waiting == 0);
     assert_eq!((state.counters.placed, state.counters.done), (1, 0), "{:?}", state.counters);
     drop(servers);
