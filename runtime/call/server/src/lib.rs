@@ -19,7 +19,6 @@ use slots::{callback_requests, process, slot_channel};
 
 use std::cell::{Cell, RefCell};
 use std::io;
-
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};

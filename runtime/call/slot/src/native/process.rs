@@ -1,12 +1,14 @@
 //! Control of how processes end.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::{null, null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kumi_call_wire::native::open_process;
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
@@ -33,11 +35,8 @@ pub(crate) fn start_unblocked(command: &mut Command) {
 /// # Errors
 /// `ESRCH`: it has ended. `ENOSYS`: the kernel is older than Linux 5.3.
 pub(crate) fn signal_if(pid: Pid, signal: Signal, holds: impl Fn() -> bool) -> nix::Result<()> {
-    // SAFETY: the call has only numbers, and a descriptor that it returns is nobody else's.
-    let file = unsafe {
-        let file = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0))?;
-        OwnedFd::from_raw_fd(i32::try_from(file).map_err(|_| Errno::EBADF)?)
-    };
+    let of_errno = |error: io::Error| error.raw_os_error().map_or(Errno::EBADF, Errno::from_raw);
+    let file = open_process(pid.as_raw()).map_err(of_errno)?;
     // Looked at after the descriptor was made: if the number is another's by now, the descriptor's process has ended.
     if !holds() {
         return Ok(());
