@@ -1,4 +1,4 @@
-//! Calls as `bindings/testvectors/routing.json` has them, by which implementations in other languages are held to this one.
+//! Calls as `bindings/testvectors/routing.json` has them, by which implementations in other languages can be held to this one.
 //! `KUMI_WRITE_VECTORS=1 cargo test -p kumi-routing vectors` writes the file anew.
 //!
 //! A case is a call's rules and its steps: the time, an event, the actions that follow it. Places and errors are numbers. Many

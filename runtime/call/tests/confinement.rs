@@ -184,8 +184,8 @@ impl Sockets {
         let streams = UnixListener::bind(&stream).expect("a socket");
         let packets = UnixDatagram::bind(&packet).expect("a socket");
         [&stream, &packet].into_iter().for_each(|path| open(path, 0o777));
-        let name = format!("kumi-confinement-{}", text(&stream).len());
-        let name = format!("{name}-{}", std::process::id());
+        // As unique as the folder.
+        let name = format!("kumi-confinement-{}", text(&stream).replace('/', "-"));
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let listener = UnixListener::bind_addr(&address).expect("a socket");
         Sockets {

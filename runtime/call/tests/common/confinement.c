@@ -168,7 +168,7 @@ static int pair_works(void) {
     return error;
 }
 
-static int thread_works(void) {
+static int fork_works(void) {
     pid_t child = fork();
     if (child == 0) _exit(3);
     int status;
@@ -219,6 +219,6 @@ int attempt(const char *what) {
     if (!strcmp(what, "netlink")) return error_of(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0));
     if (!strcmp(what, "clone3")) return error_of(syscall(SYS_clone3, NULL, 0));
     if (!strcmp(what, "pair")) return pair_works();
-    if (!strcmp(what, "fork")) return thread_works();
+    if (!strcmp(what, "fork")) return fork_works();
     return -1;
 }

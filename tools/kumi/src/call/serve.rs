@@ -46,7 +46,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub guard: GuardArgs,
     /// Run routines in a sandbox: without network and capabilities, and with read-only files except for empty
-    /// private folders at /tmp, /var/tmp and /dev/shm
+    /// private folders at /tmp, /var/tmp and /dev/shm; /run, /dev/pts and /dev/mqueue are empty
     #[arg(long)]
     pub sandbox: bool,
     /// Share no memory with clients on this machine, so that all arrays go through sockets

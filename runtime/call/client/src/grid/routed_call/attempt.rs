@@ -192,6 +192,7 @@ impl RoutedCall<'_> {
         completion.ask(PendingCallback { link: Arc::clone(link), stream, called, deadline });
         Ok(())
     }
+
     /// Whether the call may leave this attempt for another. It may not after a callback has run, unless the
     /// routine may run twice.
     fn may_leave(&self, control: &Control) -> bool {
