@@ -401,7 +401,14 @@ impl ArgumentReader<'_> {
             // SAFETY: the caller promises that it is valid and does not change; not null unless empty.
             let mut lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
             if self.keeps && given.is_short_lived() {
-                let copy: Box<[u8]> = lent.bytes().into();
+                let mut copy: Box<[u8]> = Box::default();
+                if bytes > 0 {
+                    // SAFETY: as above: `bytes` bytes that can be read and do not change.
+                    copy = unsafe {
+                        std::slice::from_raw_parts(data.cast_const().cast::<u8>(), bytes)
+                    }
+                    .into();
+                }
                 // SAFETY: the copy moves with its box and is not written to; it lives as long as the call.
                 lent = unsafe { LentBytes::new(copy.as_ptr(), bytes) };
                 copies.push(copy);

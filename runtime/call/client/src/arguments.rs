@@ -15,7 +15,7 @@ use kumi_idl::{
 use super::files::{CallFiles, FileArgument};
 use super::{CallError, Callback, RemoteArray};
 use crate::held::Gaps;
-use crate::lent::{LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
+use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
 use crate::values::GivenValues;
 use kumi_rpc::{HeldArrays, HeldResult, SharedDirections};
 

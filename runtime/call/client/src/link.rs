@@ -40,7 +40,7 @@ use super::read_buffer::ReadBuffer;
 use super::wake_event::WakeEvents;
 use super::wire::Wire;
 use super::{CallError, CallOutput};
-use crate::lent::{LentBytes, LentBytesMut};
+use crate::lent::{LendMut, LentBytes, LentBytesMut};
 use crate::native::{Source, Target};
 
 /// Most pieces in one write.

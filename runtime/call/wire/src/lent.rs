@@ -33,12 +33,6 @@ impl LentBytes {
         LentBytes { address, length }
     }
 
-    /// Lends a slice that is borrowed for longer than the call.
-    #[must_use]
-    pub fn slice(bytes: &[u8]) -> LentBytes {
-        LentBytes { address: bytes.as_ptr(), length: bytes.len() }
-    }
-
     /// Length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
@@ -55,22 +49,6 @@ impl LentBytes {
         assert!(end.is_some_and(|end| end <= self.length), "a range outside of the array");
         self.address.wrapping_add(offset)
     }
-
-    /// A part of it.
-    #[must_use]
-    pub fn part(&self, offset: usize, length: usize) -> LentBytes {
-        LentBytes { address: self.at(offset, length), length }
-    }
-
-    /// All of it.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        if self.length == 0 {
-            return &[];
-        }
-        // SAFETY: the lender has promised that it can be read and does not change.
-        unsafe { std::slice::from_raw_parts(self.address, self.length) }
-    }
 }
 
 impl LentBytesMut {
@@ -81,12 +59,6 @@ impl LentBytesMut {
     #[must_use]
     pub unsafe fn new(address: *mut u8, length: usize) -> LentBytesMut {
         LentBytesMut { address, length }
-    }
-
-    /// Lends a slice that is borrowed for longer than the call.
-    #[must_use]
-    pub fn slice(bytes: &mut [u8]) -> LentBytesMut {
-        LentBytesMut { address: bytes.as_mut_ptr(), length: bytes.len() }
     }
 
     /// Length in bytes.
@@ -101,27 +73,6 @@ impl LentBytesMut {
         self.address.wrapping_add(offset)
     }
 
-    /// A part of it. The two values must not be used at the same time.
-    pub fn part(&self, offset: usize, length: usize) -> LentBytesMut {
-        LentBytesMut { address: self.at(offset, length), length }
-    }
-
-    /// Copies bytes into it.
-    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
-        let to = self.at(offset, bytes.len());
-        // SAFETY: the range is inside of what was lent, and nobody else uses it.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    }
-
-    /// All of it, for writing.
-    pub fn bytes(&mut self) -> &mut [u8] {
-        if self.length == 0 {
-            return &mut [];
-        }
-        // SAFETY: the lender has promised that it can be written and that nobody else uses it; it held values before.
-        unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
-    }
-
     /// Whether the two overlap.
     pub fn overlaps(&self, other: &LentBytes) -> bool {
         let (mine, theirs) = (self.address.addr(), other.address.addr());
@@ -131,6 +82,81 @@ impl LentBytesMut {
     /// The same memory, for reading.
     pub fn as_lent(&self) -> LentBytes {
         LentBytes { address: self.address, length: self.length }
+    }
+}
+
+/// Memory to read, as its lender handles it. Nothing but the lender's care keeps it alive, so only the crates of calls have
+/// this trait: programs that have such a value do not.
+pub trait Lend {
+    /// Lends a slice that is borrowed for longer than the call.
+    #[must_use]
+    fn slice(bytes: &[u8]) -> Self;
+
+    /// A part of it.
+    #[must_use]
+    fn part(&self, offset: usize, length: usize) -> Self;
+
+    /// All of it.
+    #[must_use]
+    fn bytes(&self) -> &[u8];
+}
+
+impl Lend for LentBytes {
+    fn slice(bytes: &[u8]) -> LentBytes {
+        LentBytes { address: bytes.as_ptr(), length: bytes.len() }
+    }
+
+    fn part(&self, offset: usize, length: usize) -> LentBytes {
+        LentBytes { address: self.at(offset, length), length }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.length == 0 {
+            return &[];
+        }
+        // SAFETY: the lender has promised that it can be read and does not change.
+        unsafe { std::slice::from_raw_parts(self.address, self.length) }
+    }
+}
+
+/// Memory to write, as [`Lend`] has memory to read.
+pub trait LendMut {
+    /// Lends a slice that is borrowed for longer than the call.
+    #[must_use]
+    fn slice(bytes: &mut [u8]) -> Self;
+
+    /// A part of it. The two values must not be used at the same time.
+    #[must_use]
+    fn part(&self, offset: usize, length: usize) -> Self;
+
+    /// Copies bytes into it.
+    fn write(&mut self, offset: usize, bytes: &[u8]);
+
+    /// All of it, for writing.
+    fn bytes(&mut self) -> &mut [u8];
+}
+
+impl LendMut for LentBytesMut {
+    fn slice(bytes: &mut [u8]) -> LentBytesMut {
+        LentBytesMut { address: bytes.as_mut_ptr(), length: bytes.len() }
+    }
+
+    fn part(&self, offset: usize, length: usize) -> LentBytesMut {
+        LentBytesMut { address: self.at(offset, length), length }
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: the range is inside of what was lent, and nobody else uses it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        if self.length == 0 {
+            return &mut [];
+        }
+        // SAFETY: the lender has promised that it can be written and that nobody else uses it; it held values before.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::HeldNames;
 use super::super::answer_handle::AnswerHandle;
 use super::super::link::{Answer, Link};
 use super::super::{Array, ArrayMut, CallError, Client, Number};
-use crate::lent::{LentBytesMut, bytes_of_mut};
+use crate::lent::{LendMut, LentBytesMut, bytes_of_mut};
 
 /// An array of which servers hold parts, or whose result stays at the server.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use kumi_rpc::{ArraySize, CallbackHead, CallbackReturn, Value};
 use super::{Answer, AnswerHandle, Link, State};
 use crate::CallError;
 use crate::callback::Function;
-use crate::lent::{LentBytes, LentBytesMut, bytes_of, bytes_of_mut};
+use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, bytes_of, bytes_of_mut};
 use crate::values::GivenValues;
 
 /// The functions of a call, and the most bytes of one call of them.

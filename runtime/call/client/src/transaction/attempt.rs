@@ -10,7 +10,7 @@ use kumi_idl::{Argument, ArgumentForm, Order};
 use kumi_rpc::{HeldArrayName, HeldArrayPart, Placement};
 
 use super::place::buffer;
-use crate::lent::{LentBytes, LentBytesMut};
+use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut};
 use crate::{Arg, CallError, Client, KnownRoutine, Outcome};
 
 /// How often an attempt checks whether it was cancelled.

@@ -37,7 +37,7 @@ use thiserror::Error;
 
 pub use report::{MovedBytes, Report, StepReport};
 
-use crate::lent::{LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
+use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
 use crate::{CallError, Grid, Options, Shape};
 use chooser::Target;
 

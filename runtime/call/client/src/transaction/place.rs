@@ -13,7 +13,7 @@ use super::drive::{Driver, RunningCall};
 use super::prepare::{self, ArgumentUse, PreparedCall, memory, memory_mut, overlap};
 use super::report::MovedBytes;
 use super::sources::ByteSource;
-use crate::lent::LentBytesMut;
+use crate::lent::{Lend, LendMut, LentBytesMut};
 use crate::{Arg, Array, ArrayMut, Client, RemoteArray, Shape};
 
 /// Most vouchers of a call; many more would not fit into its head.

@@ -9,7 +9,7 @@ use kumi_idl::{Argument, ArgumentForm, Element, Mode, Plan, Type};
 use kumi_rpc::{HeldArrayName, HeldArrayPart};
 
 use super::{Data, Memory, Transaction, TransactionError, TxArg};
-use crate::lent::{LentBytes, LentBytesMut};
+use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut};
 use crate::values::{self, GivenValues};
 use crate::{Arg, Array, ArrayMut, KnownRoutine, RemoteArray, Shape, check, is_given};
 
