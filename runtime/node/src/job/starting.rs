@@ -115,6 +115,8 @@ impl JobStart {
             Ok(Some(made)) => made.map_err(LaunchAborted::from),
             Ok(None) => {
                 progress.give_up();
+                // What comes while others are told is the task's to remove.
+                drop(made);
                 starts.stands_still(self.job).await;
                 Err(starts.refusal().into())
             }
@@ -291,6 +293,38 @@ mod tests {
             assert_eq!(condition(&mut told).await, NodeCondition::Healthy);
             assert!(told.try_recv().is_err() && !starts.stand_still());
             assert_eq!(further.get(), 0, "a start that was given up went on");
+        };
+        tokio::task::LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_comes_while_the_node_tells_that_a_start_stands_still_stays_with_its_task() {
+        let test = async {
+            let (events, mut told) = mpsc::channel(1);
+            let full = AgentEvent::Condition(NodeCondition::Healthy);
+            events.try_send(JobEvent::Agent(Box::new(full))).unwrap();
+            let starts = Rc::new(NodeStarts::new(NodeId(3), Duration::from_millis(1), events));
+            let (kernel, answer) = oneshot::channel();
+            let (given_back, unwanted) = oneshot::channel();
+            let same = Rc::clone(&starts);
+            let started = tokio::task::spawn_local(async move {
+                let (_orders, mut inbox) = mpsc::unbounded_channel();
+                let task = |_, wanted: oneshot::Sender<_>| async move {
+                    answer.await.unwrap();
+                    given_back.send(wanted.send(Ok(1))).unwrap();
+                };
+                JobStart::new(JOB).attend(&same, &mut inbox, task).await
+            });
+            while !starts.stand_still() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // Nobody has heard of it yet when the kernel answers.
+            kernel.send(()).unwrap();
+            assert_eq!(unwanted.await.unwrap(), Err(Ok(1)), "its processes would be lost");
+            assert!(!started.is_finished());
+            assert_eq!(condition(&mut told).await, NodeCondition::Healthy);
+            assert!(matches!(condition(&mut told).await, NodeCondition::Unhealthy { .. }));
+            assert!(matches!(started.await.unwrap(), Err(LaunchAborted::Refused(_))));
         };
         tokio::task::LocalSet::new().run_until(test).await;
     }
