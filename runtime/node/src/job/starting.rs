@@ -63,18 +63,29 @@ impl StartProgress {
     }
 }
 
-/// Waits until there is a value, or no step was done for so long; then there is none.
+/// What became of a value that a task makes.
+#[derive(Debug, PartialEq, Eq)]
+enum Awaited<T> {
+    Made(T),
+    /// No step was done for too long.
+    StandsStill,
+    /// The task has panicked.
+    Lost,
+}
+
+/// Waits until there is a value, no step was done for so long, or nobody makes it any more.
 async fn while_it_goes_on<T>(
     value: &mut oneshot::Receiver<T>,
     progress: &StartProgress,
     step: Duration,
-) -> Option<T> {
+) -> Awaited<T> {
     loop {
         let before = progress.0.steps.get();
         match tokio::time::timeout(step, &mut *value).await {
-            Ok(value) => return value.ok(),
+            Ok(Ok(value)) => return Awaited::Made(value),
+            Ok(Err(_)) => return Awaited::Lost,
             Err(_) if progress.0.steps.get() != before => {}
-            Err(_) => return None,
+            Err(_) => return Awaited::StandsStill,
         }
     }
 }
@@ -112,8 +123,9 @@ impl JobStart {
         let step = starts.step();
         let waited = unless_killed(while_it_goes_on(&mut made, &progress, step), orders).await;
         match waited {
-            Ok(Some(made)) => made.map_err(LaunchAborted::from),
-            Ok(None) => {
+            Ok(Awaited::Made(made)) => made.map_err(LaunchAborted::from),
+            Ok(Awaited::Lost) => Err(starts.fault().into()),
+            Ok(Awaited::StandsStill) => {
                 progress.give_up();
                 // What comes while others are told is the task's to remove.
                 drop(made);
@@ -228,9 +240,9 @@ mod tests {
             sender.send(7).unwrap();
         });
         let seen = local.run_until(while_it_goes_on(&mut value, &progress, step)).await;
-        assert_eq!(seen, Some(7));
+        assert_eq!(seen, Awaited::Made(7));
         let (_sender, mut never) = oneshot::channel::<u8>();
-        assert_eq!(while_it_goes_on(&mut never, &progress, step).await, None);
+        assert_eq!(while_it_goes_on(&mut never, &progress, step).await, Awaited::StandsStill);
     }
 
     const JOB: JobId = JobId(7);
@@ -325,6 +337,23 @@ mod tests {
             assert_eq!(condition(&mut told).await, NodeCondition::Healthy);
             assert!(matches!(condition(&mut told).await, NodeCondition::Unhealthy { .. }));
             assert!(matches!(started.await.unwrap(), Err(LaunchAborted::Refused(_))));
+        };
+        tokio::task::LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_start_that_panics_is_an_internal_fault_and_says_nothing_of_the_kernel() {
+        let test = async {
+            let (starts, mut told) = starts(Duration::from_secs(600));
+            let (_orders, mut inbox) = mpsc::unbounded_channel();
+            let mut start = JobStart::new(JOB);
+            let task =
+                |_, _wanted: oneshot::Sender<Result<u8, Refusal>>| async { panic!("a test") };
+            let refused = start.attend(&starts, &mut inbox, task).await;
+            let Err(LaunchAborted::Refused(refused)) = refused else { panic!("not refused") };
+            assert_eq!(refused.kind, RefusalKind::Internal, "{}", refused.message);
+            start.ended(&starts).await;
+            assert!(told.try_recv().is_err() && !starts.stand_still(), "the node is in order");
         };
         tokio::task::LocalSet::new().run_until(test).await;
     }

@@ -55,6 +55,15 @@ impl NodeStarts {
         refusal(RefusalKind::NoResources, message)
     }
 
+    /// Why a job is not started whose start has panicked.
+    pub(super) fn fault(&self) -> Refusal {
+        let node = self.node;
+        let message = format!(
+            "node {node} could not start the job's processes, by a fault of its daemon; see the node's log, and report it"
+        );
+        refusal(RefusalKind::Internal, message)
+    }
+
     /// The start of this job stands still.
     pub(super) async fn stands_still(&self, job: JobId) {
         let is_first = !self.stand_still();
