@@ -55,10 +55,13 @@ impl StartProgress {
         Ok(())
     }
 
-    /// Waits until nobody wants more.
-    pub(crate) async fn given_up(&self) {
-        while !self.0.given_up.get() {
-            self.0.told.notified().await;
+    /// Waits until nobody wants more. Returns the error of [`Self::goes_on`].
+    pub(crate) async fn given_up(&self) -> std::io::Error {
+        loop {
+            match self.goes_on() {
+                Ok(()) => self.0.told.notified().await,
+                Err(error) => return error,
+            }
         }
     }
 }

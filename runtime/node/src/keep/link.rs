@@ -148,10 +148,6 @@ async fn end(keeper: Process) {
     }
 }
 
-fn given_up() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "the job's start was given up")
-}
-
 impl KeepRequest<'_> {
     /// Starts the keeper, which starts the processes: all or none.
     ///
@@ -274,7 +270,7 @@ impl Joined {
         while self.processes.len() < count {
             let message = tokio::select! {
                 biased;
-                () = progress.given_up() => return Err(given_up()),
+                error = progress.given_up() => return Err(error),
                 message = tokio::time::timeout(step, self.channel.receive()) => message,
             };
             match message.map_err(|_| stands_still(step))?? {
