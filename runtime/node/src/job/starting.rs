@@ -16,9 +16,9 @@ use tokio::sync::{Notify, oneshot};
 use super::NodeServices;
 use super::admission::{LaunchAborted, unless_killed};
 use super::cleanup::destroy;
-use super::launch::{JobResources, ShimProcesses, Unlaunched, end_all, launch};
+use super::launch::{JobResources, LaunchFailure, ShimProcesses, end_all, launch};
 use super::run::JobCommands;
-use super::starts::NodeStarts;
+use super::starts::StalledStarts;
 
 /// How many steps of a start are done, and whether anybody wants more of them.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +109,7 @@ impl JobStart {
     /// discarded by the task.
     async fn attend<T: 'static, Task: Future<Output = ()> + 'static>(
         &mut self,
-        starts: &NodeStarts,
+        starts: &StalledStarts,
         orders: &mut JobCommands,
         task: impl FnOnce(StartProgress, oneshot::Sender<Result<T, Refusal>>) -> Task,
     ) -> Result<T, LaunchAborted> {
@@ -143,7 +143,7 @@ impl JobStart {
     }
 
     /// Waits until nothing of it is under way any more.
-    pub(super) async fn ended(self, starts: &NodeStarts) {
+    pub(super) async fn ended(self, starts: &StalledStarts) {
         let Some(mut ended) = self.ended else { return };
         // An error: the task is gone, as when the daemon ends.
         if tokio::time::timeout(starts.step(), &mut ended).await.is_err() {
@@ -191,7 +191,7 @@ async fn run_task(
                 discard(&services, job, &resources, shims).await;
             }
         }
-        Err(Unlaunched { refused, resources }) => {
+        Err(LaunchFailure { refused, resources }) => {
             // The job hears of it at once; it waits for the rest before it is gone.
             let _ = wanted.send(Err(refused));
             if let Some(resources) = resources {
@@ -250,9 +250,9 @@ mod tests {
 
     const JOB: JobId = JobId(7);
 
-    fn starts(step: Duration) -> (Rc<NodeStarts>, mpsc::Receiver<JobEvent>) {
+    fn starts(step: Duration) -> (Rc<StalledStarts>, mpsc::Receiver<JobEvent>) {
         let (events, told) = mpsc::channel(8);
-        (Rc::new(NodeStarts::new(NodeId(3), step, events)), told)
+        (Rc::new(StalledStarts::new(NodeId(3), step, events)), told)
     }
 
     async fn condition(told: &mut mpsc::Receiver<JobEvent>) -> NodeCondition {
@@ -318,7 +318,7 @@ mod tests {
             let (events, mut told) = mpsc::channel(1);
             let full = AgentEvent::Condition(NodeCondition::Healthy);
             events.try_send(JobEvent::Agent(Box::new(full))).unwrap();
-            let starts = Rc::new(NodeStarts::new(NodeId(3), Duration::from_millis(1), events));
+            let starts = Rc::new(StalledStarts::new(NodeId(3), Duration::from_millis(1), events));
             let (kernel, answer) = oneshot::channel();
             let (given_back, unwanted) = oneshot::channel();
             let same = Rc::clone(&starts);

@@ -21,7 +21,7 @@ pub(crate) const STEP: Duration = Duration::from_secs(60);
 
 /// Starts that stand still, and what else is known of the node's condition.
 #[derive(Debug)]
-pub struct NodeStarts {
+pub struct StalledStarts {
     node: NodeId,
     step: Duration,
     standing: RefCell<BTreeSet<JobId>>,
@@ -30,7 +30,7 @@ pub struct NodeStarts {
     events: mpsc::Sender<JobEvent>,
 }
 
-impl NodeStarts {
+impl StalledStarts {
     /// None so far. One step of each may take so long.
     pub fn new(node: NodeId, step: Duration, events: mpsc::Sender<JobEvent>) -> Self {
         Self { node, step, standing: RefCell::default(), check: RefCell::default(), events }
@@ -109,7 +109,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn the_health_check_counts_when_no_start_stands_still() {
         let (events, mut inbox) = mpsc::channel(8);
-        let starts = NodeStarts::new(NodeId(3), Duration::from_secs(60), events);
+        let starts = StalledStarts::new(NodeId(3), Duration::from_secs(60), events);
         let mut told = move || match inbox.try_recv() {
             Ok(JobEvent::Agent(event)) => match *event {
                 AgentEvent::Condition(condition) => Some(condition),

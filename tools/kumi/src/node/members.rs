@@ -117,14 +117,14 @@ fn certificate(context: &Context, node: &NodeConfig, number: NodeId) -> Result<S
             "{name} needs a certificate: run `kumi cluster rotate {name}` where the cluster was made, with the head's cluster.toml\n"
         ));
     }
-    know(context, node, number)?;
+    add_if_missing(context, node, number)?;
     tls::renew(context.dir(), &context.name, &[Identity::Node(number)], DAEMON_DAYS)
         .map_err(|error| Error::Failure(Failure::from(error)))?;
     Ok(host_instructions::after_add(context, (number, node), &remote_hosts::own_addresses()?))
 }
 
 /// Puts the node into cluster.toml here, if the head that leads has it in the file of another host only.
-fn know(context: &Context, node: &NodeConfig, number: NodeId) -> Result<(), Error> {
+fn add_if_missing(context: &Context, node: &NodeConfig, number: NodeId) -> Result<(), Error> {
     let config = context.config()?;
     if config.state.is_some() && config.node_count() == number.0 {
         config.add_node(context.dir(), node.clone())?;
