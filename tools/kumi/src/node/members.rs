@@ -1,6 +1,6 @@
 //! `kumi node add` and `kumi node remove`.
 
-use super::{find, status};
+use super::find;
 use crate::cluster::{configuration, host_instructions, joining, remote_hosts};
 use crate::context::Context;
 use crate::error::Error;
@@ -135,7 +135,7 @@ fn add_if_missing(context: &Context, node: &NodeConfig, number: NodeId) -> Resul
 /// Removes a node from the running cluster.
 pub async fn remove(context: &Context, args: &RemoveArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let before = status(&mut client).await?;
+    let before = client.status(0).await?;
     let node = find(&before, &args.node)?;
     match client.ask(&ClientRequest::RemoveNode { node, force: args.force }).await? {
         ClientReply::Done => {}
