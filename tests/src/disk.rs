@@ -36,17 +36,13 @@ impl SmallDisk {
         &self.path
     }
 
-    /// Another program takes all that is left of it, with a file `filler`.
+    /// Another program takes all that is left of it.
     ///
     /// # Panics
     /// When it is not full then.
     #[track_caller]
     pub fn fill(&self) {
-        let mut options = std::fs::OpenOptions::new();
-        let filler = options.create(true).append(true).open(self.path.join("filler"));
-        let mut filler = filler.expect("our file");
-        let full = std::io::copy(&mut std::io::repeat(0), &mut filler).expect_err("it is small");
-        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+        kumi_small_disk::fill(&self.path);
     }
 
     /// Gives back what [`Self::fill`] took.
@@ -55,7 +51,7 @@ impl SmallDisk {
     /// When nothing took it.
     #[track_caller]
     pub fn give_room(&self) {
-        std::fs::remove_file(self.path.join("filler")).expect("our file");
+        std::fs::remove_file(self.path.join("others")).expect("our file");
     }
 
     /// Gives it another size.
@@ -88,14 +84,21 @@ pub struct FailingWrites {
 
 impl FailingWrites {
     /// Of the files below this folder. `None` and a visible skip where there is no compiler.
+    ///
+    /// # Panics
+    /// When the compiler fails.
+    #[track_caller]
     pub fn below(test: &str, folder: &Path) -> Option<Self> {
         let library = folder.with_extension("eio.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/failing_writes.c");
-        let mut compiler = Command::new("cc");
+        let mut compiler = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
         compiler.args(["-shared", "-fPIC", "-O", "-o"]).arg(&library).arg(source).arg("-ldl");
-        if !compiler.status().is_ok_and(|status| status.success()) {
-            kumi_skip::skip(test, "there is no C compiler");
-            return None;
+        match compiler.status() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                kumi_skip::skip(test, "there is no C compiler");
+                return None;
+            }
+            compiled => assert!(compiled.expect("a compiler").success(), "{compiler:?} failed"),
         }
         Some(Self { library, folder: folder.to_owned() })
     }

@@ -124,7 +124,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-sim",
         ],
     ),
-    ("kumi-tests", &["kumi-skip"]),
+    ("kumi-tests", &["kumi-skip", "kumi-small-disk"]),
     ("kumi-small-disk", &["kumi-skip"]),
     ("kumi-skip", &[]),
 ];

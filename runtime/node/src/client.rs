@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kumi_control::compat::{OLDEST_VERSION, Versions, for_version};
 use kumi_control::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, JobList, JobsPage, JobsQuery, Refusal,
-    RefusalKind, UsagePage, UsageQuery, UsageRow,
+    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, JobList, JobsPage, JobsQuery,
+    Refusal, RefusalKind, UsagePage, UsageQuery, UsageRow,
 };
 use kumi_control::shares::SharesReport;
 use kumi_sched::{JobId, NodeId};
@@ -268,6 +268,17 @@ impl Client {
             Some(ClientReply::Refused(refusal)) => Err(ClientError::Refused(refusal)),
             Some(reply) => Ok(reply),
             None => Err(ClientError::Lost),
+        }
+    }
+
+    /// The cluster as its head sees it, with the timetables of so many nodes.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn status(&mut self, columns: u32) -> Result<ClusterStatus, ClientError> {
+        match self.ask(&ClientRequest::Overview { columns }).await? {
+            ClientReply::Cluster(status) => Ok(status),
+            other => Err(ClientError::Protocol(format!("{other:?} instead of a status"))),
         }
     }
 

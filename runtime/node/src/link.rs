@@ -15,8 +15,7 @@ use std::time::Duration;
 use kumi_control::compat::{for_version, note_version};
 use kumi_control::join::JoinRefusal;
 use kumi_control::message::{
-    CONTROL_VERSION, ControlMessage, Down, MessageCounts, MessageKind, NodeSet, Refusal,
-    RefusalKind, Up,
+    ControlMessage, Down, MessageCounts, MessageKind, NodeSet, Refusal, RefusalKind, Up,
 };
 use kumi_control::stall_tolerant_clock::StallTolerantClock;
 use kumi_sched::ClusterTime;
@@ -172,12 +171,6 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// The same for a link on which this version is spoken.
-    #[must_use]
-    pub fn speaking(self, version: u32) -> Self {
-        Self { version, ..self }
-    }
-
     /// Queues a frame; counted in `traffic` of [`Outbox::start`]. Returns whether the link takes it. What the other side's
     /// version does not know is not sent.
     pub fn send<T: ControlMessage>(&self, value: &T) -> bool {
@@ -215,9 +208,13 @@ impl Outbox {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// An outbox and the future that writes its frames to `stream`; it ends when every clone of
-    /// the outbox is gone or the stream fails. Frames sent are counted in `traffic`.
-    pub fn start<W>(mut stream: W, traffic: Traffic) -> (Self, impl Future<Output = io::Result<()>>)
+    /// An outbox and the future that writes its frames to `stream`; it ends when every clone of the outbox is gone or the
+    /// stream fails. The other side speaks `version`. Frames sent are counted in `traffic`.
+    pub fn start<W>(
+        mut stream: W,
+        version: u32,
+        traffic: Traffic,
+    ) -> (Self, impl Future<Output = io::Result<()>>)
     where
         W: AsyncWrite + Unpin,
     {
@@ -235,7 +232,7 @@ impl Outbox {
             }
             stream.shutdown().await
         };
-        (Self { frames, queued, traffic, version: CONTROL_VERSION }, write)
+        (Self { frames, queued, traffic, version }, write)
     }
 }
 
@@ -453,22 +450,23 @@ fn check(
 mod tests {
     use super::*;
     use kumi_control::compat::OLDEST_VERSION;
+    use kumi_control::message::CONTROL_VERSION;
     use kumi_control::tree::subtree;
     use kumi_sched::NodeId;
     use std::cell::Cell;
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_link_does_not_carry_what_the_other_side_does_not_know() {
-        let (near, mut far) = tokio::io::duplex(1 << 10);
-        let (outbox, writing) = Outbox::start(near, Traffic::default());
         let probe = Up::ClockProbe { stamp: 7 };
-        assert!(outbox.clone().speaking(OLDEST_VERSION - 1).send(&probe), "the link is well");
-        assert_eq!(outbox.queued(), 0);
-        assert!(outbox.clone().speaking(OLDEST_VERSION).send(&probe));
-        drop(outbox);
-        writing.await.unwrap();
-        assert_eq!(frame::read::<Up>(&mut far, LINK_LIMIT).await.unwrap(), Some(probe));
-        assert_eq!(frame::read::<Up>(&mut far, LINK_LIMIT).await.unwrap(), None);
+        for (version, carried) in [(OLDEST_VERSION - 1, None), (OLDEST_VERSION, Some(&probe))] {
+            let (near, mut far) = tokio::io::duplex(1 << 10);
+            let (outbox, writing) = Outbox::start(near, version, Traffic::default());
+            assert!(outbox.send(&probe), "the link is well");
+            assert_eq!(outbox.queued() > 0, carried.is_some());
+            drop(outbox);
+            writing.await.unwrap();
+            assert_eq!(frame::read::<Up>(&mut far, LINK_LIMIT).await.unwrap().as_ref(), carried);
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -487,7 +485,7 @@ mod tests {
     async fn a_child_whose_reports_wait_is_kept() {
         let ((parent, child), below) = (tokio::io::duplex(1 << 20), subtree(NodeId(0), 1, 2));
         let (read, write) = tokio::io::split(parent);
-        let (outbox, writing) = Outbox::start(write, Traffic::default());
+        let (outbox, writing) = Outbox::start(write, CONTROL_VERSION, Traffic::default());
         let (delivered, traffic) = (Cell::new(0), Traffic::default());
         let deliver = async |_| {
             delivered.set(delivered.get() + 1);

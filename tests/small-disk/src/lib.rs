@@ -1,7 +1,7 @@
 //! Small disks for tests: file systems in memory that are soon full.
 #![forbid(unsafe_code)]
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
@@ -29,12 +29,13 @@ pub fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send) {
     });
 }
 
-/// Another program takes all that is left of the disk, with a file `others`.
+/// Another program takes all that is left of the disk, with a file `others`, which grows if it is there.
 ///
 /// # Panics
 /// If the disk does not become full.
 pub fn fill(disk: &Path) {
-    let mut others = File::create(disk.join("others")).expect("a small disk");
+    let others = OpenOptions::new().create(true).append(true).open(disk.join("others"));
+    let mut others = others.expect("a small disk");
     let full = io::copy(&mut io::repeat(0), &mut others).expect_err("it is small");
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
 }

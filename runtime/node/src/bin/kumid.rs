@@ -22,8 +22,9 @@ kumid: daemon of a Kumi cluster; started by `kumi cluster up`, or by hand on rea
                                            to Prometheus there, whatever cluster.toml says
 
 DIR holds cluster.toml and tls/, made by `kumi cluster init`. Logs go to standard error;
-KUMI_LOG sets how much (error, warn, info, debug). SIGTERM stops it: a node kills its jobs unless
-cluster.toml has keep_ms, the head leaves them running.
+KUMI_LOG sets how much (error, warn, info, debug). SIGTERM stops it, and jobs run on: without their
+head, and on real hosts for a minute without their node's daemon. keep_ms in cluster.toml gives
+another time; at 0 a node kills its jobs, and those of MPI programs or with AF_XDP always.
 
     kumid rank, kumid keep, kumid watch    used by the daemon itself
 ";

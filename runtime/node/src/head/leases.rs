@@ -105,6 +105,7 @@ mod tests {
     use super::*;
     use crate::frame::{self, LINK_LIMIT};
     use crate::link::Traffic;
+    use kumi_control::message::CONTROL_VERSION;
 
     fn set(nodes: &[u32]) -> NodeSet {
         NodeSet::from_nodes(nodes.iter().copied().map(NodeId))
@@ -113,7 +114,7 @@ mod tests {
     /// What a link carries until its outbox is gone.
     async fn carried(leases: &Leases, act: impl FnOnce(&Leases, &Outbox)) -> Vec<Down> {
         let (near, mut far) = tokio::io::duplex(1 << 16);
-        let (outbox, writing) = Outbox::start(near, Traffic::default());
+        let (outbox, writing) = Outbox::start(near, CONTROL_VERSION, Traffic::default());
         act(leases, &outbox);
         leases.ended(LinkId(1));
         drop(outbox);

@@ -285,8 +285,7 @@ async fn attend_link(hello: &LinkHello, stream: AcceptedStream, thread: &LinkThr
     tracing::info!(node = %hello.node, version = hello.version, "attached");
     let revoked = thread.credentials.watch_peer(hello.node, stream.get_ref().1);
     let (read, write) = tokio::io::split(stream);
-    let (outbox, writing) = Outbox::start(write, thread.traffic.clone());
-    let outbox = outbox.speaking(hello.version);
+    let (outbox, writing) = Outbox::start(write, hello.version, thread.traffic.clone());
     if thread.events.send(LinkEvent::Up(id, outbox.clone())).await.is_err() {
         return;
     }

@@ -18,7 +18,8 @@ use tokio::sync::mpsc;
 
 use super::group_changes::elsewhere;
 use super::launch::{
-    JobResources, RankEnds, RankProcess, RankStreams, Shared, ShimProcesses, resources, terminal_of,
+    InheritedByShims, JobResources, RankEnds, RankProcess, RankStreams, ShimProcesses, resources,
+    terminal_of,
 };
 use super::process::Process;
 use super::run::{JobTask, TaskEvent};
@@ -112,7 +113,7 @@ impl JobResources {
         services: &NodeServices,
         keep: &KeepSetting,
         job: (&JobSpec, &NodeRanks),
-        shared: Shared<'_>,
+        shared: InheritedByShims<'_>,
         (go, status, progress): (pipe::Sender, pipe::Receiver, StartProgress),
     ) -> Result<ShimProcesses, Refusal> {
         let kept = self.spawn_by_keeper(services, keep, job, shared, (&status, progress)).await;
@@ -125,7 +126,7 @@ impl JobResources {
         services: &NodeServices,
         keep: &KeepSetting,
         (spec, part): (&JobSpec, &NodeRanks),
-        (shims, null, folder): Shared<'_>,
+        (shims, null, folder): InheritedByShims<'_>,
         (status, progress): (&pipe::Receiver, StartProgress),
     ) -> io::Result<(Vec<RankProcess>, Rc<KeptJob>)> {
         let mut terminal =

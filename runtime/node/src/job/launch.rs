@@ -81,7 +81,7 @@ pub(super) enum RankStreams {
 }
 
 /// What the shims of a job inherit together, the spec's file first; nothing to read; the folder of their control group.
-pub(super) type Shared<'a> = (&'a [BorrowedFd<'a>; 3], BorrowedFd<'a>, Option<&'a File>);
+pub(super) type InheritedByShims<'a> = (&'a [BorrowedFd<'a>; 3], BorrowedFd<'a>, Option<&'a File>);
 
 /// The rank's ends of its pipes: input, if it has some, output and errors. None of a terminal, which has them itself.
 pub(super) type RankEnds = Option<(Option<OwnedFd>, [OwnedFd; 2])>;
@@ -308,7 +308,7 @@ impl JobResources {
         &self,
         services: &NodeServices,
         (spec, part): (&JobSpec, &NodeRanks),
-        shared: Shared<'_>,
+        shared: InheritedByShims<'_>,
         progress: &StartProgress,
     ) -> io::Result<Vec<RankProcess>> {
         let mut terminal =
@@ -341,7 +341,7 @@ impl JobResources {
         &self,
         services: &NodeServices,
         shim: (kumi_sched::JobId, &ShimSpec),
-        (shared, null, group): Shared<'_>,
+        (shared, null, group): InheritedByShims<'_>,
     ) -> io::Result<Option<ServerProcess>> {
         let Some(mpi) = &self.mpi else { return Ok(None) };
         mpi.start_server(services, shim, (shared[2], null), group).await.map(Some)
@@ -365,7 +365,7 @@ impl JobResources {
         services: &NodeServices,
         local: usize,
         (input, terminal): (bool, Option<Terminal>),
-        (shared, null, group): Shared<'_>,
+        (shared, null, group): InheritedByShims<'_>,
     ) -> io::Result<RankProcess> {
         let (streams, ends) = RankStreams::make(input, terminal)?;
         let inherited = self.inherited_by(services, local, shared);
@@ -412,7 +412,7 @@ impl JobResources {
 }
 
 /// Why a job was not launched, and what there is of it. That is to be kept until none of its processes is left.
-pub(super) struct Unlaunched {
+pub(super) struct LaunchFailure {
     pub(super) refused: Refusal,
     pub(super) resources: Option<Box<JobResources>>,
 }
@@ -424,13 +424,13 @@ pub(super) async fn launch(
     part: &NodeRanks,
     program: std::path::PathBuf,
     progress: StartProgress,
-) -> Result<(JobResources, ShimProcesses), Unlaunched> {
+) -> Result<(JobResources, ShimProcesses), LaunchFailure> {
     let made = JobResources::make(services, spec, part).await;
-    let resources = made.map_err(|refused| Unlaunched { refused, resources: None })?;
+    let resources = made.map_err(|refused| LaunchFailure { refused, resources: None })?;
     progress.step();
     match resources.spawn(services, spec, part, (program, progress)).await {
         Ok(shims) => Ok((resources, shims)),
-        Err(refused) => Err(Unlaunched { refused, resources: Some(Box::new(resources)) }),
+        Err(refused) => Err(LaunchFailure { refused, resources: Some(Box::new(resources)) }),
     }
 }
 

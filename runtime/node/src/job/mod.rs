@@ -70,10 +70,10 @@ pub use rank_looks::RankLooks;
 use traces::{JobTraces, KeptTraces};
 
 pub(crate) use process::{Process, SpawnRequest};
-pub use starter::Starter;
+pub use starter::ProcessStarter;
 pub(crate) use starting::StartProgress;
-pub use starts::NodeStarts;
 pub(crate) use starts::STEP;
+pub use starts::StalledStarts;
 
 pub use orphans::{ProcessTable, kill_descendants};
 
@@ -224,9 +224,9 @@ pub struct NodeServices {
     /// Whose turn it is to start or remove processes.
     pub group_changes: GroupChanges,
     /// Starts of jobs that stand still.
-    pub starts: NodeStarts,
+    pub starts: StalledStarts,
     /// The thread that starts processes.
-    pub starter: Starter,
+    pub starter: ProcessStarter,
     /// The node's devices.
     pub devices: Rc<RefCell<DeviceLedger>>,
     /// Defaults of jobs.

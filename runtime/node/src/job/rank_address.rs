@@ -15,7 +15,7 @@ use super::NodeServices;
 use crate::config::{ClusterConfig, NodeConfig, Place, on_link};
 
 /// Largest UDP payload there is over IPv4, in bytes; IPv6 carries a little more.
-const MAX_PAYLOAD: usize = 65_507;
+const MAX_PAYLOAD: u16 = 65_507;
 
 /// The addresses of all nodes that are known here.
 #[derive(Clone, Debug)]
@@ -66,12 +66,18 @@ impl RankAddresses {
             let further = further.filter(|at| is_usable(at) && *at != it.address);
             (node, [it.address].into_iter().chain(further).collect())
         };
-        let known = config.members().map(of_node).collect();
-        Self { own, scope, known, max_datagram: max_datagram(config, own, scope) }
+        let known: BTreeMap<NodeId, Vec<IpAddr>> = config.members().map(of_node).collect();
+        let first = known.get(&own).and_then(|list| list.first());
+        let max_datagram = first.map_or(MAX_PAYLOAD, |first| {
+            let first = on_link(SocketAddr::new(*first, 0), scope);
+            let others = known.iter().filter(|(node, _)| **node != own).map(|(_, list)| list);
+            largest_datagram(first, in_family_of(first, others, scope))
+        });
+        Self { own, scope, known, max_datagram }
     }
 
-    /// Largest UDP payload that goes unfragmented from the first address of this node to that of every other one of its
-    /// family, in bytes, by the routes of this machine.
+    /// Largest UDP payload that goes unfragmented from the first address of this node to every other one, at that node's first
+    /// address of the same family, in bytes, by the routes of this machine.
     pub fn max_datagram(&self) -> u16 {
         self.max_datagram
     }
@@ -98,12 +104,7 @@ impl RankAddresses {
         address: SocketAddr,
     ) -> impl Iterator<Item = SocketAddr> + 'a {
         let others = layout.iter().filter(|part| part.node != self.own);
-        let lists = others.filter_map(|part| self.known.get(&part.node));
-        lists.filter_map(move |list| {
-            let same = list.iter().find(|at| at.is_ipv4() == address.is_ipv4())?;
-            // Any port: only the route counts.
-            Some(on_link(SocketAddr::new(*same, 9), self.scope))
-        })
+        in_family_of(address, others.filter_map(|part| self.known.get(&part.node)), self.scope)
     }
 
     /// Checks that ranks send to nodes of the job only: each address is one of its rank's node. Of nodes that are not known here
@@ -156,26 +157,29 @@ impl NodeServices {
         else {
             return (self.address, addresses.max_datagram);
         };
-        // No route: no datagrams either.
-        let others = addresses.others(layout, address);
-        let payloads = others.filter_map(|other| longest_payload(address, other).ok());
-        (address, largest_datagram(payloads))
+        (address, largest_datagram(address, addresses.others(layout, address)))
     }
 }
 
-fn max_datagram(config: &ClusterConfig, node: NodeId, scope: u32) -> u16 {
-    let own = usize::try_from(node.0).unwrap_or(usize::MAX);
-    let others = config.nodes.iter().enumerate().filter(|&(index, _)| index != own);
-    largest_datagram(others.filter_map(|(_, other)| {
-        // No route, or another family: no datagrams either.
-        let own = on_link(config.nodes.get(own)?.endpoint(), scope);
-        longest_payload(own, on_link(other.endpoint(), scope)).ok()
-    }))
+/// Where packets from `address` go to nodes with these addresses. Those that have none of its family are left out.
+fn in_family_of<'a>(
+    address: SocketAddr,
+    nodes: impl Iterator<Item = &'a Vec<IpAddr>>,
+    scope: u32,
+) -> impl Iterator<Item = SocketAddr> {
+    nodes.filter_map(move |list| {
+        let same = list.iter().find(|at| at.is_ipv4() == address.is_ipv4())?;
+        // Any port: only the route counts.
+        Some(on_link(SocketAddr::new(*same, 9), scope))
+    })
 }
 
-/// The largest datagram for all of these ways, each of which has its longest payload.
-fn largest_datagram(payloads: impl Iterator<Item = usize>) -> u16 {
-    u16::try_from(payloads.min().unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD)).unwrap_or(u16::MAX)
+/// The largest UDP payload that goes unfragmented to all of these, in bytes.
+fn largest_datagram(from: SocketAddr, others: impl Iterator<Item = SocketAddr>) -> u16 {
+    // No route: no datagrams either.
+    let payloads = others.filter_map(|other| longest_payload(from, other).ok());
+    let payload = payloads.min().and_then(|payload| u16::try_from(payload).ok());
+    payload.map_or(MAX_PAYLOAD, |payload| payload.min(MAX_PAYLOAD))
 }
 
 #[cfg(test)]

@@ -21,13 +21,13 @@ struct Order {
 
 /// The daemon's handle on the thread, which ends with it.
 #[derive(Debug)]
-pub struct Starter(Sender<Order>);
+pub struct ProcessStarter(Sender<Order>);
 
 fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the thread that starts processes is gone")
 }
 
-impl Starter {
+impl ProcessStarter {
     /// Starts the thread, from the event loop that is to wait for the processes.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn processes_are_started_by_one_thread_that_goes_on() {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
-        let starter = Starter::new().unwrap();
+        let starter = ProcessStarter::new().unwrap();
         let mut started = Vec::new();
         for code in 3..6 {
             started.push(starter.start(shell(&null, &format!("exit {code}"))).await.unwrap());
@@ -100,7 +100,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn what_nobody_waits_for_any_more_is_killed() {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
-        let starter = Starter::new().unwrap();
+        let starter = ProcessStarter::new().unwrap();
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut sleeper = shell(&null, "exec sleep 1000");
         sleeper.inherited = vec![writer.as_raw_fd()];

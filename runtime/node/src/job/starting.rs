@@ -16,9 +16,9 @@ use tokio::sync::{Notify, oneshot};
 use super::NodeServices;
 use super::admission::{LaunchAborted, unless_killed};
 use super::cleanup::destroy;
-use super::launch::{JobResources, ShimProcesses, Unlaunched, end_all, launch};
+use super::launch::{JobResources, LaunchFailure, ShimProcesses, end_all, launch};
 use super::run::JobCommands;
-use super::starts::NodeStarts;
+use super::starts::StalledStarts;
 
 /// How many steps of a start are done, and whether anybody wants more of them.
 #[derive(Clone, Debug, Default)]
@@ -55,26 +55,40 @@ impl StartProgress {
         Ok(())
     }
 
-    /// Waits until nobody wants more.
-    pub(crate) async fn given_up(&self) {
-        while !self.0.given_up.get() {
-            self.0.told.notified().await;
+    /// Waits until nobody wants more. Returns the error of [`Self::goes_on`].
+    pub(crate) async fn given_up(&self) -> std::io::Error {
+        loop {
+            match self.goes_on() {
+                Ok(()) => self.0.told.notified().await,
+                Err(error) => return error,
+            }
         }
     }
 }
 
-/// Waits until there is a value, or no step was done for so long; then there is none.
+/// What became of a value that a task makes.
+#[derive(Debug, PartialEq, Eq)]
+enum Awaited<T> {
+    Made(T),
+    /// No step was done for too long.
+    StandsStill,
+    /// The task has panicked.
+    Lost,
+}
+
+/// Waits until there is a value, no step was done for so long, or nobody makes it any more.
 async fn while_it_goes_on<T>(
     value: &mut oneshot::Receiver<T>,
     progress: &StartProgress,
     step: Duration,
-) -> Option<T> {
+) -> Awaited<T> {
     loop {
         let before = progress.0.steps.get();
         match tokio::time::timeout(step, &mut *value).await {
-            Ok(value) => return value.ok(),
+            Ok(Ok(value)) => return Awaited::Made(value),
+            Ok(Err(_)) => return Awaited::Lost,
             Err(_) if progress.0.steps.get() != before => {}
-            Err(_) => return None,
+            Err(_) => return Awaited::StandsStill,
         }
     }
 }
@@ -95,7 +109,7 @@ impl JobStart {
     /// discarded by the task.
     async fn attend<T: 'static, Task: Future<Output = ()> + 'static>(
         &mut self,
-        starts: &NodeStarts,
+        starts: &StalledStarts,
         orders: &mut JobCommands,
         task: impl FnOnce(StartProgress, oneshot::Sender<Result<T, Refusal>>) -> Task,
     ) -> Result<T, LaunchAborted> {
@@ -112,9 +126,12 @@ impl JobStart {
         let step = starts.step();
         let waited = unless_killed(while_it_goes_on(&mut made, &progress, step), orders).await;
         match waited {
-            Ok(Some(made)) => made.map_err(LaunchAborted::from),
-            Ok(None) => {
+            Ok(Awaited::Made(made)) => made.map_err(LaunchAborted::from),
+            Ok(Awaited::Lost) => Err(starts.fault().into()),
+            Ok(Awaited::StandsStill) => {
                 progress.give_up();
+                // What comes while others are told is the task's to remove.
+                drop(made);
                 starts.stands_still(self.job).await;
                 Err(starts.refusal().into())
             }
@@ -126,7 +143,7 @@ impl JobStart {
     }
 
     /// Waits until nothing of it is under way any more.
-    pub(super) async fn ended(self, starts: &NodeStarts) {
+    pub(super) async fn ended(self, starts: &StalledStarts) {
         let Some(mut ended) = self.ended else { return };
         // An error: the task is gone, as when the daemon ends.
         if tokio::time::timeout(starts.step(), &mut ended).await.is_err() {
@@ -174,7 +191,7 @@ async fn run_task(
                 discard(&services, job, &resources, shims).await;
             }
         }
-        Err(Unlaunched { refused, resources }) => {
+        Err(LaunchFailure { refused, resources }) => {
             // The job hears of it at once; it waits for the rest before it is gone.
             let _ = wanted.send(Err(refused));
             if let Some(resources) = resources {
@@ -226,16 +243,16 @@ mod tests {
             sender.send(7).unwrap();
         });
         let seen = local.run_until(while_it_goes_on(&mut value, &progress, step)).await;
-        assert_eq!(seen, Some(7));
+        assert_eq!(seen, Awaited::Made(7));
         let (_sender, mut never) = oneshot::channel::<u8>();
-        assert_eq!(while_it_goes_on(&mut never, &progress, step).await, None);
+        assert_eq!(while_it_goes_on(&mut never, &progress, step).await, Awaited::StandsStill);
     }
 
     const JOB: JobId = JobId(7);
 
-    fn starts(step: Duration) -> (Rc<NodeStarts>, mpsc::Receiver<JobEvent>) {
+    fn starts(step: Duration) -> (Rc<StalledStarts>, mpsc::Receiver<JobEvent>) {
         let (events, told) = mpsc::channel(8);
-        (Rc::new(NodeStarts::new(NodeId(3), step, events)), told)
+        (Rc::new(StalledStarts::new(NodeId(3), step, events)), told)
     }
 
     async fn condition(told: &mut mpsc::Receiver<JobEvent>) -> NodeCondition {
@@ -291,6 +308,55 @@ mod tests {
             assert_eq!(condition(&mut told).await, NodeCondition::Healthy);
             assert!(told.try_recv().is_err() && !starts.stand_still());
             assert_eq!(further.get(), 0, "a start that was given up went on");
+        };
+        tokio::task::LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_comes_while_the_node_tells_that_a_start_stands_still_stays_with_its_task() {
+        let test = async {
+            let (events, mut told) = mpsc::channel(1);
+            let full = AgentEvent::Condition(NodeCondition::Healthy);
+            events.try_send(JobEvent::Agent(Box::new(full))).unwrap();
+            let starts = Rc::new(StalledStarts::new(NodeId(3), Duration::from_millis(1), events));
+            let (kernel, answer) = oneshot::channel();
+            let (given_back, unwanted) = oneshot::channel();
+            let same = Rc::clone(&starts);
+            let started = tokio::task::spawn_local(async move {
+                let (_orders, mut inbox) = mpsc::unbounded_channel();
+                let task = |_, wanted: oneshot::Sender<_>| async move {
+                    answer.await.unwrap();
+                    given_back.send(wanted.send(Ok(1))).unwrap();
+                };
+                JobStart::new(JOB).attend(&same, &mut inbox, task).await
+            });
+            while !starts.stand_still() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // Nobody has heard of it yet when the kernel answers.
+            kernel.send(()).unwrap();
+            assert_eq!(unwanted.await.unwrap(), Err(Ok(1)), "its processes would be lost");
+            assert!(!started.is_finished());
+            assert_eq!(condition(&mut told).await, NodeCondition::Healthy);
+            assert!(matches!(condition(&mut told).await, NodeCondition::Unhealthy { .. }));
+            assert!(matches!(started.await.unwrap(), Err(LaunchAborted::Refused(_))));
+        };
+        tokio::task::LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_start_that_panics_is_an_internal_fault_and_says_nothing_of_the_kernel() {
+        let test = async {
+            let (starts, mut told) = starts(Duration::from_secs(600));
+            let (_orders, mut inbox) = mpsc::unbounded_channel();
+            let mut start = JobStart::new(JOB);
+            let task =
+                |_, _wanted: oneshot::Sender<Result<u8, Refusal>>| async { panic!("a test") };
+            let refused = start.attend(&starts, &mut inbox, task).await;
+            let Err(LaunchAborted::Refused(refused)) = refused else { panic!("not refused") };
+            assert_eq!(refused.kind, RefusalKind::Internal, "{}", refused.message);
+            start.ended(&starts).await;
+            assert!(told.try_recv().is_err() && !starts.stand_still(), "the node is in order");
         };
         tokio::task::LocalSet::new().run_until(test).await;
     }

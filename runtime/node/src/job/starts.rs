@@ -21,7 +21,7 @@ pub(crate) const STEP: Duration = Duration::from_secs(60);
 
 /// Starts that stand still, and what else is known of the node's condition.
 #[derive(Debug)]
-pub struct NodeStarts {
+pub struct StalledStarts {
     node: NodeId,
     step: Duration,
     standing: RefCell<BTreeSet<JobId>>,
@@ -30,7 +30,7 @@ pub struct NodeStarts {
     events: mpsc::Sender<JobEvent>,
 }
 
-impl NodeStarts {
+impl StalledStarts {
     /// None so far. One step of each may take so long.
     pub fn new(node: NodeId, step: Duration, events: mpsc::Sender<JobEvent>) -> Self {
         Self { node, step, standing: RefCell::default(), check: RefCell::default(), events }
@@ -53,6 +53,15 @@ impl NodeStarts {
             "node {node} could not start the job's processes: its kernel did not answer for {seconds} s; see what else the machine does, and submit the job again"
         );
         refusal(RefusalKind::NoResources, message)
+    }
+
+    /// Why a job is not started whose start has panicked.
+    pub(super) fn fault(&self) -> Refusal {
+        let node = self.node;
+        let message = format!(
+            "node {node} could not start the job's processes, by a fault of its daemon; see the node's log, and report it"
+        );
+        refusal(RefusalKind::Internal, message)
     }
 
     /// The start of this job stands still.
@@ -100,7 +109,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn the_health_check_counts_when_no_start_stands_still() {
         let (events, mut inbox) = mpsc::channel(8);
-        let starts = NodeStarts::new(NodeId(3), Duration::from_secs(60), events);
+        let starts = StalledStarts::new(NodeId(3), Duration::from_secs(60), events);
         let mut told = move || match inbox.try_recv() {
             Ok(JobEvent::Agent(event)) => match *event {
                 AgentEvent::Condition(condition) => Some(condition),

@@ -203,14 +203,16 @@ mod tests {
         // The disk answers. What was under way is written, and after it the last one.
         let first = fs::read_to_string(&draft).unwrap();
         assert!(first.contains("lease = 1\n"), "{first}");
+        let disk = Arc::clone(&life.disk);
         drop(life);
-        // The pipe has the file's name until the last lease is there.
+        // The pipe has the file's name until the last lease is there, and nobody is to read it once more.
         let end = Instant::now() + Duration::from_secs(60);
-        while !fs::metadata(&path).unwrap().is_file() {
-            assert!(Instant::now() < end, "it is still the pipe");
+        while !disk.lock().over {
+            assert!(Instant::now() < end, "the last lease is still being written");
             std::thread::sleep(Duration::from_millis(2));
         }
-        await_lease(&path, 100);
+        assert!(fs::metadata(&path).unwrap().is_file(), "it is still the pipe");
+        assert_eq!(read(&path).unwrap().lease, Some(100));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use rustix::net::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::message::{Channel, FromKeeper, Held, KeepOrder, KeptCommand, ToKeeper, VERSION};
-use crate::job::{Process, SpawnRequest, StartProgress, Starter};
+use crate::job::{Process, ProcessStarter, SpawnRequest, StartProgress};
 
 /// How long a keeper that is found may take to say what it has.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -108,7 +108,7 @@ pub(crate) struct KeepRequest<'a> {
     /// How long it waits for a daemon.
     pub(crate) patience: Duration,
     /// Who starts it.
-    pub(crate) starter: &'a Starter,
+    pub(crate) starter: &'a ProcessStarter,
     /// How long it may take to start one process.
     pub(crate) step: Duration,
     /// Where each process counts that has started.
@@ -146,10 +146,6 @@ async fn end(keeper: Process) {
     if let Err(error) = keeper.wait().await {
         tracing::warn!(%error, "a keeper could not be waited for");
     }
-}
-
-fn given_up() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "the job's start was given up")
 }
 
 impl KeepRequest<'_> {
@@ -274,7 +270,7 @@ impl Joined {
         while self.processes.len() < count {
             let message = tokio::select! {
                 biased;
-                () = progress.given_up() => return Err(given_up()),
+                error = progress.given_up() => return Err(error),
                 message = tokio::time::timeout(step, self.channel.receive()) => message,
             };
             match message.map_err(|_| stands_still(step))?? {
@@ -400,7 +396,7 @@ mod tests {
 
     fn request<'a>(
         (executable, folder): (&'a Path, &'a Path),
-        starter: &'a Starter,
+        starter: &'a ProcessStarter,
         progress: &StartProgress,
     ) -> KeepRequest<'a> {
         KeepRequest {
@@ -441,7 +437,7 @@ mod tests {
         let test = async {
             let folder = tempfile::tempdir().unwrap();
             let keepers = folder.path().join("keep");
-            let (starter, progress) = (Starter::new().unwrap(), StartProgress::default());
+            let (starter, progress) = (ProcessStarter::new().unwrap(), StartProgress::default());
             let number = folder.path().join("pid");
             let hangs = format!("echo $$ >{}; exec /bin/sleep 1000", number.display());
             let hangs = program(folder.path(), &hangs);

@@ -111,7 +111,7 @@ impl Backpressure {
 mod tests {
     use super::*;
     use crate::link::Traffic;
-    use kumi_control::message::Up;
+    use kumi_control::message::{CONTROL_VERSION, Up};
     use std::time::Duration;
     use tokio::io::AsyncReadExt;
 
@@ -123,9 +123,9 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn what_waits_for_a_link_holds_up_the_other_side() {
         let (near, far) = tokio::io::duplex(1 << 10);
-        let (slow, writing) = Outbox::start(near, Traffic::default());
+        let (slow, writing) = Outbox::start(near, CONTROL_VERSION, Traffic::default());
         let writing = tokio::spawn(writing);
-        let (idle, _) = Outbox::start(tokio::io::sink(), Traffic::default());
+        let (idle, _) = Outbox::start(tokio::io::sink(), CONTROL_VERSION, Traffic::default());
         let (pressure, way) = Backpressure::new();
         let none = BlockedOutput::default;
         let (mut up, mut down) = (pressure.gate_of_children(), pressure.gate_of_parent());

@@ -38,7 +38,7 @@ use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::rank_address::RankAddresses;
 use crate::job::{
-    GroupChanges, JobEvent, JobHookPrograms, NodeServices, NodeStarts, STEP, Starter,
+    GroupChanges, JobEvent, JobHookPrograms, NodeServices, ProcessStarter, STEP, StalledStarts,
 };
 use crate::keep::life::NodeLife;
 use crate::limits;
@@ -199,7 +199,7 @@ impl Started {
             numa: NumaPlaces::read(),
             groups: share.groups.clone(),
             group_changes: GroupChanges::default(),
-            starts: NodeStarts::new(node, STEP, job_sender.clone()),
+            starts: StalledStarts::new(node, STEP, job_sender.clone()),
             starter: starter()?,
             devices: Rc::new(RefCell::new(share.devices)),
             job_defaults: config.job.clone(),
@@ -242,8 +242,8 @@ impl Started {
 }
 
 /// The thread that starts processes.
-fn starter() -> Result<Starter, Failure> {
-    Starter::new().map_err(failure(ExitCode::MachineLimits, "no thread can start processes"))
+fn starter() -> Result<ProcessStarter, Failure> {
+    ProcessStarter::new().map_err(failure(ExitCode::MachineLimits, "no thread can start processes"))
 }
 
 /// This node's share of what samples of all nodes may have.

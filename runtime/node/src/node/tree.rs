@@ -8,7 +8,6 @@ use kumi_control::clock::ClockFilter;
 use kumi_control::message::{CONTROL_VERSION, ControlMessage, Down, RefusalKind, Up};
 use kumi_control::tree::{LinkId, Parent, parent_candidates, subtree};
 use kumi_sched::NodeId;
-use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -218,16 +217,6 @@ async fn find_parent(
     }
 }
 
-/// The sending side of a link on which this version is spoken.
-fn start_outbox(
-    tree: &Tree,
-    stream: impl AsyncWrite + Unpin,
-    version: u32,
-) -> (Outbox, impl Future<Output = std::io::Result<()>>) {
-    let (outbox, writing) = Outbox::start(stream, tree.shared.traffic.clone());
-    (outbox.speaking(version), writing)
-}
-
 /// Carries the link to the parent until it ends, and keeps the clock by it.
 async fn attend_parent(
     tree: &Tree,
@@ -236,7 +225,7 @@ async fn attend_parent(
     filter: &mut ClockFilter,
 ) -> LinkError {
     let (mut read, write) = tokio::io::split(stream);
-    let (outbox, writing) = start_outbox(tree, write, version);
+    let (outbox, writing) = Outbox::start(write, version, tree.shared.traffic.clone());
     if tree.events.send(TreeEvent::ParentUp(outbox.clone())).await.is_err() {
         return LinkError::Closed;
     }
@@ -342,7 +331,7 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
     tracing::info!(node = %hello.node, version = hello.version, "child attached");
     let revoked = tree.credentials.watch_peer(hello.node, stream.get_ref().1);
     let (read, write) = tokio::io::split(stream);
-    let (outbox, writing) = start_outbox(&tree, write, hello.version);
+    let (outbox, writing) = Outbox::start(write, hello.version, tree.shared.traffic.clone());
     if tree.events.send(TreeEvent::ChildUp(id, outbox.clone())).await.is_err() {
         return;
     }

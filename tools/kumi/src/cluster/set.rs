@@ -7,14 +7,13 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::output;
 use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus};
-use kumi_node::client::Client;
 use kumi_node::config::OS;
 use kumi_sched::Mode;
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &SetArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let before = ask(&mut client).await?;
+    let before = client.status(0).await?;
     let fill = context.config().map_or(true, |config| config.fill);
     let mode = wanted(before.mode, fill, args)?;
     let policy = match &args.policy {
@@ -26,16 +25,9 @@ pub async fn run(context: &Context, args: &SetArgs) -> Result<(), Error> {
         ClientReply::Done => {}
         other => return Err(Error::unexpected(&other)),
     }
-    let after = ask(&mut client).await?;
+    let after = client.status(0).await?;
     remember(context, &after)?;
     output::text(&format!("cluster {}: {}\n", after.name, status::sharing(&after)))
-}
-
-async fn ask(client: &mut Client) -> Result<ClusterStatus, Error> {
-    match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
-        ClientReply::Cluster(status) => Ok(status),
-        other => Err(Error::unexpected(&other)),
-    }
 }
 
 /// The settings in force, with the changes of the arguments. `fill` counts where the mode in force does not say.

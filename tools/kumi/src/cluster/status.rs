@@ -7,7 +7,7 @@ use crate::context::{Context, NodeAddress};
 use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
-use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus, DeviceCount, NodeStatus};
+use kumi_control::message::{ClusterStatus, DeviceCount, NodeStatus};
 use kumi_node::config::ClusterKind;
 use kumi_sched::{Mode, SliceLength};
 use serde::Serialize;
@@ -88,12 +88,7 @@ fn devices(node: &NodeStatus) -> impl Iterator<Item = (&DeviceCount, u32)> {
 pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     // The text shows no timetables.
-    let overview = ClientRequest::Overview { columns: 0 };
-    let request = if args.json { ClientRequest::Cluster } else { overview };
-    let status = match client.ask(&request).await? {
-        ClientReply::Cluster(status) => status,
-        other => return Err(Error::unexpected(&other)),
-    };
+    let status = client.status(if args.json { u32::MAX } else { 0 }).await?;
     let places = context.places();
     if args.json {
         output::json(&view(&status, &places))

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
-use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus};
+use kumi_control::message::ClusterStatus;
 use kumi_node::client::{Client, ClientError};
 use kumi_node::config::{ClusterConfig, ClusterKind};
 use std::path::Path;
@@ -127,11 +127,7 @@ async fn up_here(context: &Context, config: &ClusterConfig) -> Error {
 
 /// The head's view of the cluster, by way of any daemon of this machine.
 async fn status_of_anywhere(context: &Context) -> Result<ClusterStatus, Error> {
-    let mut client = context.connect().await?;
-    match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
-        ClientReply::Cluster(status) => Ok(status),
-        other => Err(Error::unexpected(&other)),
-    }
+    Ok(context.connect().await?.status(0).await?)
 }
 
 /// An existing cluster keeps its jobs and keys, so it must be the same cluster.
@@ -244,10 +240,7 @@ async fn ask_status(context: &Context) -> Result<Option<ClusterStatus>, Error> {
         Err(ClientError::NotRunning(_) | ClientError::Lost) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
-        ClientReply::Cluster(status) => Ok(Some(status)),
-        other => Err(Error::unexpected(&other)),
-    }
+    Ok(Some(client.status(0).await?))
 }
 
 fn not_attached(

@@ -1,6 +1,6 @@
 //! `kumi node drain` and `kumi node resume`.
 
-use super::{named, status};
+use super::named;
 use crate::context::Context;
 use crate::error::Error;
 use crate::{output, table};
@@ -44,16 +44,16 @@ fn reason(text: &str) -> Result<String, String> {
 /// Gives nodes no new jobs.
 pub async fn drain(context: &Context, args: &DrainArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let nodes = named(&status(&mut client).await?, &args.nodes)?;
+    let nodes = named(&client.status(0).await?, &args.nodes)?;
     let request = ClientRequest::Drain { nodes: nodes.clone(), reason: args.reason.clone() };
     change(&mut client, &request).await?;
     let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
-    let after = status(&mut client).await?;
+    let after = client.status(0).await?;
     output::text(&format!("{}{}\n", titles(&after, &nodes), still_has(&after, &nodes)))?;
     if !args.wait {
         return Ok(());
     }
-    while jobs(&status(&mut client).await?, &nodes) > 0 {
+    while jobs(&client.status(0).await?, &nodes) > 0 {
         tokio::time::sleep(LOOK).await;
     }
     output::text("no job is left on them\n")
@@ -62,7 +62,7 @@ pub async fn drain(context: &Context, args: &DrainArgs) -> Result<(), Error> {
 /// Gives nodes jobs again.
 pub async fn resume(context: &Context, args: &ResumeArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let before = status(&mut client).await?;
+    let before = client.status(0).await?;
     let nodes = named(&before, &args.nodes)?;
     change(&mut client, &ClientRequest::Resume { nodes: nodes.clone() }).await?;
     let nodes = nodes.into_iter().collect();

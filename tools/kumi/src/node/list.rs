@@ -1,6 +1,6 @@
 //! `kumi node list`.
 
-use super::{state, status};
+use super::state;
 use crate::context::{Context, NodeAddress};
 use crate::error::Error;
 use crate::output;
@@ -44,7 +44,7 @@ struct DrainView<'a> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &ListArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let (nodes, places) = (status(&mut client).await?.nodes, context.places());
+    let (nodes, places) = (client.status(0).await?.nodes, context.places());
     if args.json {
         let views: Vec<NodeView<'_>> = nodes.iter().map(|node| view(node, &places)).collect();
         return output::json(&views);

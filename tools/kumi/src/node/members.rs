@@ -1,6 +1,6 @@
 //! `kumi node add` and `kumi node remove`.
 
-use super::{find, status};
+use super::find;
 use crate::cluster::{configuration, host_instructions, joining, remote_hosts};
 use crate::context::Context;
 use crate::error::Error;
@@ -117,14 +117,14 @@ fn certificate(context: &Context, node: &NodeConfig, number: NodeId) -> Result<S
             "{name} needs a certificate: run `kumi cluster rotate {name}` where the cluster was made, with the head's cluster.toml\n"
         ));
     }
-    know(context, node, number)?;
+    add_if_missing(context, node, number)?;
     tls::renew(context.dir(), &context.name, &[Identity::Node(number)], DAEMON_DAYS)
         .map_err(|error| Error::Failure(Failure::from(error)))?;
     Ok(host_instructions::after_add(context, (number, node), &remote_hosts::own_addresses()?))
 }
 
 /// Puts the node into cluster.toml here, if the head that leads has it in the file of another host only.
-fn know(context: &Context, node: &NodeConfig, number: NodeId) -> Result<(), Error> {
+fn add_if_missing(context: &Context, node: &NodeConfig, number: NodeId) -> Result<(), Error> {
     let config = context.config()?;
     if config.state.is_some() && config.node_count() == number.0 {
         config.add_node(context.dir(), node.clone())?;
@@ -135,7 +135,7 @@ fn know(context: &Context, node: &NodeConfig, number: NodeId) -> Result<(), Erro
 /// Removes a node from the running cluster.
 pub async fn remove(context: &Context, args: &RemoveArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let before = status(&mut client).await?;
+    let before = client.status(0).await?;
     let node = find(&before, &args.node)?;
     match client.ask(&ClientRequest::RemoveNode { node, force: args.force }).await? {
         ClientReply::Done => {}

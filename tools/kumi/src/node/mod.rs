@@ -7,7 +7,7 @@ mod members;
 use crate::context::Context;
 use crate::error::Error;
 use clap::Subcommand;
-use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus, NodeStatus};
+use kumi_control::message::{ClusterStatus, NodeStatus};
 use kumi_node::client::Client;
 use kumi_sched::NodeId;
 
@@ -37,14 +37,6 @@ pub async fn run(context: &Context, command: NodeCommand) -> Result<(), Error> {
     }
 }
 
-/// The cluster as its head sees it.
-async fn status(client: &mut Client) -> Result<ClusterStatus, Error> {
-    match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
-        ClientReply::Cluster(status) => Ok(status),
-        other => Err(Error::unexpected(&other)),
-    }
-}
-
 /// The nodes that somebody means by their names or numbers, in that order.
 ///
 /// # Errors
@@ -58,7 +50,7 @@ fn named(status: &ClusterStatus, words: &[String]) -> Result<Vec<NodeId>, Error>
 /// # Errors
 /// There is no such node, or the head does not say.
 pub async fn find_node(client: &mut Client, word: &str) -> Result<(NodeId, String), Error> {
-    let status = status(client).await?;
+    let status = client.status(0).await?;
     let node = find(&status, word)?;
     let named = status.nodes.into_iter().find(|one| one.node == node);
     Ok((node, named.map(|one| crate::table::printable(&one.name)).unwrap_or_default()))

@@ -8,8 +8,7 @@ use crate::error::Error;
 use crate::job_descriptions;
 pub use args::PsArgs;
 use kumi_control::message::{
-    Binding, ClientReply, ClientRequest, JobList, JobRecord, JobState, NodeRanks, NodeStatus,
-    Outcome, RankStatus, WaitReason,
+    Binding, JobList, JobRecord, JobState, NodeRanks, NodeStatus, Outcome, RankStatus, WaitReason,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -114,10 +113,7 @@ pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     let jobs = client.jobs(args.query(context)?).await?;
     if args.json {
-        let nodes = match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
-            ClientReply::Cluster(cluster) => cluster.nodes,
-            other => return Err(Error::unexpected(&other)),
-        };
+        let nodes = client.status(0).await?.nodes;
         crate::output::json(&views(&jobs, &nodes))
     } else {
         let columns = args.columns().unwrap_or_else(|| columns::usual(&jobs));

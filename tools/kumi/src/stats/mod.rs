@@ -88,10 +88,7 @@ struct RankView<'a> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let status = match client.ask(&ClientRequest::Overview { columns: 0 }).await? {
-        ClientReply::Cluster(status) => status,
-        other => return Err(Error::unexpected(&other)),
-    };
+    let status = client.status(0).await?;
     let mut samples = match client.ask(&ClientRequest::Sample).await? {
         ClientReply::Samples(samples) => samples,
         other => return Err(Error::unexpected(&other)),

@@ -55,8 +55,7 @@ pub struct Load {
 impl Snapshot {
     /// For the screen: with rates of the nodes, and with the timetables of as many nodes as a screen shows.
     pub async fn take_rates(client: &mut Client, meter: &mut RateMeter) -> Result<Self, Error> {
-        let overview = ClientRequest::Overview { columns: SHOWN_NODES };
-        let mut taken = Self::taken(client, &overview).await?;
+        let mut taken = Self::taken(client, SHOWN_NODES).await?;
         taken.rates = match client.ask(&ClientRequest::SampleLoad { slices: false }).await? {
             ClientReply::Samples(samples) => meter.take(&samples, Instant::now()),
             other => return Err(Error::unexpected(&other)),
@@ -66,14 +65,11 @@ impl Snapshot {
 
     /// Requests a snapshot with all timetables from the head.
     pub async fn take(client: &mut Client) -> Result<Self, Error> {
-        Self::taken(client, &ClientRequest::Cluster).await
+        Self::taken(client, u32::MAX).await
     }
 
-    async fn taken(client: &mut Client, cluster: &ClientRequest) -> Result<Self, Error> {
-        let cluster = match client.ask(cluster).await? {
-            ClientReply::Cluster(cluster) => cluster,
-            other => return Err(Error::unexpected(&other)),
-        };
+    async fn taken(client: &mut Client, columns: u32) -> Result<Self, Error> {
+        let cluster = client.status(columns).await?;
         let jobs = client.jobs(JobsQuery::first_page(false)).await?;
         let samples = match client.ask(&ClientRequest::Sample).await? {
             ClientReply::Samples(samples) => samples,
