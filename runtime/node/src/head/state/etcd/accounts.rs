@@ -182,7 +182,7 @@ fn write(
 mod tests {
     use super::*;
     use crate::head::job_table::tests::record;
-    use kumi_control::message::Outcome;
+    use kumi_control::message::{JobState, Outcome};
     use std::os::unix::fs::OpenOptionsExt;
     use std::time::Instant;
 
@@ -219,11 +219,11 @@ mod tests {
         let mut removals = Removals::default();
         assert_eq!(removals.take(&set(&[1, 3, 5]), &writer), set(&[5]));
         assert_eq!(removals.take(&set(&[6]), &writer), set(&[6]));
-        // The disk answers: whoever waits to open the pipe goes on, and later ones find no pipe.
+        // The disk answers: whoever waits to open the pipe goes on, however late it comes to that, and later ones find no pipe.
         std::fs::rename(&path, dir.path().join("hung")).unwrap();
         let mut options = std::fs::OpenOptions::new();
         options.read(true).custom_flags(nix::libc::O_NONBLOCK);
-        drop(options.open(dir.path().join("hung")).unwrap());
+        let other_end = options.open(dir.path().join("hung")).unwrap();
         until("they are written", || waiting.all().is_empty());
         assert_eq!(removals.take(&set(&[]), &writer), set(&[1, 3]));
         writer.add(&[over(4)]);
@@ -231,5 +231,6 @@ mod tests {
         drop(writer);
         let table = JobTable::open(&path).unwrap();
         assert_eq!(table.count_accounts(), 3);
+        drop(other_end);
     }
 }
