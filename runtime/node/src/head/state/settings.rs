@@ -5,21 +5,16 @@
 //! to its own cluster.toml, too.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::Path;
 
-use flate2::Compression;
-use flate2::read::{DeflateDecoder, DeflateEncoder};
 use kumi_control::drain::{Drain, check_drainer, check_reason};
 use kumi_control::head::ProcessorSharing;
 use kumi_sched::{Mode, NodeId, SliceLength};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::deflate;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig, OS};
-
-/// The longest text that is read.
-const LONGEST: u64 = 32 << 20;
 
 /// Nodes that came and went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,15 +76,11 @@ impl SharingKeys {
 /// What is kept under a key: text, compressed, since lists of nodes repeat themselves.
 fn packed(content: &impl Serialize) -> std::io::Result<Vec<u8>> {
     let text = toml::to_string(content).map_err(std::io::Error::other)?;
-    let mut bytes = Vec::new();
-    DeflateEncoder::new(text.as_bytes(), Compression::fast()).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    deflate::compress(Vec::new(), text.as_bytes())
 }
 
 fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> std::io::Result<T> {
-    let mut text = String::new();
-    DeflateDecoder::new(bytes).take(LONGEST).read_to_string(&mut text)?;
-    toml::from_str(&text).map_err(std::io::Error::other)
+    toml::from_slice(&deflate::expand(bytes)?).map_err(std::io::Error::other)
 }
 
 /// Names of the keys.

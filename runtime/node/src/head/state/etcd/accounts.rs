@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kumi_control::message::{JobRecord, JobState, JobUsage};
+use kumi_control::message::{JobRecord, JobUsage};
 use kumi_sched::JobId;
 
-use crate::head::job_table::{JobTable, TableError, UsageRetention};
+use crate::head::job_table::{JobTable, TableError, UsageRetention, account_of};
 
 /// Most accounts that wait for the disk. A head keeps fewer records of jobs that are over.
 const MOST_WAITING: usize = 1 << 16;
@@ -57,14 +57,12 @@ impl WaitingAccounts {
 
     /// Accounts for those of the jobs that are over.
     fn add<'a>(&self, records: impl IntoIterator<Item = &'a JobRecord>) {
-        let is_over = |record: &&JobRecord| matches!(record.state, JobState::Ended(_));
-        let mut over = records.into_iter().filter(is_over).peekable();
-        if over.peek().is_none() {
+        let mut accounts = records.into_iter().filter_map(account_of).peekable();
+        if accounts.peek().is_none() {
             return;
         }
         self.change(|waiting| {
-            for record in over {
-                let usage = JobUsage::of(record, record.used);
+            for usage in accounts {
                 let has_room = waiting.accounts.len() < MOST_WAITING;
                 if has_room || waiting.accounts.contains_key(&usage.job) {
                     waiting.accounts.insert(usage.job, usage);
@@ -172,9 +170,7 @@ fn write(
         Some(table) => table,
         None => table.insert(JobTable::open(path)?),
     };
-    if !accounts.is_empty() {
-        table.add_accounts(accounts.values())?;
-    }
+    table.add_accounts(accounts.values())?;
     trim.map_or(Ok(()), |(keep, now_ms)| table.trim_usage(keep, now_ms))
 }
 
