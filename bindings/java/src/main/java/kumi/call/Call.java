@@ -18,9 +18,10 @@ public final class Call {
     private final Arguments arguments = new Arguments();
     private Duration time;
     private int priority;
+    private CallOutput output;
 
-    /** Time limit or null, priority, and object of a method call or null. */
-    record CallSettings(Duration time, int priority, RemoteObject object) {}
+    /** Time limit or null, priority, object of a method call or null, and receiver of the routine's output or null. */
+    record CallSettings(Duration time, int priority, RemoteObject object, CallOutput output) {}
 
     Call(KumiClient client, String routine, RemoteObject object) {
         this.client = client;
@@ -82,6 +83,15 @@ public final class Call {
         return this;
     }
 
+    /**
+     * Sets where the output of the routine goes: what it prints, also if the call fails. A server that does not know of this sends
+     * none. Of a call that runs again elsewhere, the output of each attempt comes.
+     */
+    public Call output(CallOutput output) {
+        this.output = output;
+        return this;
+    }
+
     static Duration checked(Duration time) {
         if (time.isNegative() || time.isZero()) {
             throw new IllegalArgumentException("a call takes more time than " + time);
@@ -97,7 +107,7 @@ public final class Call {
     }
 
     private CallSettings settings() {
-        return new CallSettings(time, priority, object);
+        return new CallSettings(time, priority, object, output);
     }
 
     /**

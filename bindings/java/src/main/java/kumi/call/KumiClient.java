@@ -345,6 +345,7 @@ public final class KumiClient implements AutoCloseable {
         int kind = settings.object() == null ? Protocol.CALL : Protocol.INVOKE;
         Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
                 prepared.functions(options.callbackBytes(), turns));
+        exchange.output = settings.output();
         connection.submit(exchange);
         Future<?> limit = time == null ? null : Timer.after(time.plus(GRACE), () -> late(exchange));
         return new StartedCall(exchange, prepared, limit);
@@ -368,7 +369,7 @@ public final class KumiClient implements AutoCloseable {
         try {
             head(of, 0, prepared, null);
             RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), settings.time(),
-                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns)));
+                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns, settings.output())));
             grid.begin(routedCall);
             done = true;
             return routedCall;

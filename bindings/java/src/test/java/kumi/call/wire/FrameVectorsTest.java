@@ -224,6 +224,11 @@ class FrameVectorsTest {
         }
 
         @Override
+        public void output(int stream, byte[] bytes, boolean isCut) {
+            throw new AssertionError("nothing has asked for output");
+        }
+
+        @Override
         public void done(int stream) {
             events.add(List.of("done", number(stream)));
         }
