@@ -63,6 +63,21 @@ public final class Call {
         return this;
     }
 
+    /**
+     * Leaves a result at the server, as long as the server allows (an hour by default). It does not come back:
+     * {@link Result#held} is a reference to it, which later calls of this client take as an argument. Not through a metaserver, and
+     * not for methods of objects.
+     */
+    public Call keep(String param) {
+        return keep(param, Duration.ofMillis(0xffff_ffffL));
+    }
+
+    /** Leaves a result at the server for this time after the end of the call; see {@link #keep(String)}. */
+    public Call keep(String param, Duration time) {
+        arguments.keep(param, checked(time));
+        return this;
+    }
+
     /** Sets an array, or the path of a file, that is sent and then replaced by the result. */
     public Call inout(String param, Object place) {
         return set(param, place).into(param, place);

@@ -403,6 +403,11 @@ final class Connection {
             }
             while (mayBegin() && queue.peek().body.length + SMALL <= out.remaining()) {
                 Exchange exchange = queue.poll();
+                if (exchange.kind == Protocol.DROP) {
+                    // In its turn: calls that read the array are before it.
+                    out.put(Protocol.frame(exchange.kind, 0, exchange.body));
+                    continue;
+                }
                 begin(exchange);
                 if (exchange.output != null) {
                     out.put(Protocol.listen(exchange.stream));

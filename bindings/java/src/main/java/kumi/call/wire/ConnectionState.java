@@ -60,6 +60,11 @@ public final class ConnectionState {
             return isCall() && !begun && back == CallbackState.NONE;
         }
 
+        /** Whether a result may come. */
+        boolean awaitsResult() {
+            return isRunning() || kind == Protocol.FETCH && !begun;
+        }
+
         boolean isCall() {
             return kind == Protocol.CALL || kind == Protocol.INVOKE;
         }
@@ -323,7 +328,8 @@ public final class ConnectionState {
         boolean fits = open != null && switch (kind) {
             case Protocol.DESCRIPTION -> open.kind == Protocol.INTERFACE;
             case Protocol.NAMES -> open.kind == Protocol.LIST;
-            case Protocol.RESULT, Protocol.CALLBACK -> open.isRunning();
+            case Protocol.RESULT -> open.awaitsResult();
+            case Protocol.CALLBACK -> open.isRunning();
             // A second answer for an existing object answers nothing.
             case Protocol.CREATED -> open.kind == Protocol.CREATE && !open.begun;
             case Protocol.PLACED, Protocol.CLOSED -> open.kind == Protocol.PLACE;
@@ -340,6 +346,9 @@ public final class ConnectionState {
 
     private void result(int stream, Stream asked, Values.ResultHead head) throws ProtocolException {
         asked.begun = true;
+        if (asked.kind == Protocol.FETCH && !head.values().isEmpty()) {
+            throw new ProtocolException("a held array comes with values");
+        }
         for (Values.Value value : head.values()) {
             if (value.file() != null) {
                 if (!asked.files.remove((Integer) value.param())) {

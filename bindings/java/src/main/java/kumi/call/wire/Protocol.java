@@ -43,6 +43,10 @@ public final class Protocol {
     static final int ERROR = 11;
     static final int CALLBACK = 12;
     static final int CALLBACK_RETURN = 13;
+    /** Requests bytes of a held array. */
+    public static final int FETCH = 14;
+    /** Has the server drop held arrays. */
+    public static final int DROP = 15;
     /** Requests an object of a class; the stream stands for the object. */
     public static final int CREATE = 16;
     static final int CREATED = 17;
