@@ -119,12 +119,12 @@ class Object(Caller, Block):
 
         If the task is cancelled while the method runs, the object ends.
         """
+        begin = partial(self.call_async, name, *args, timeout=timeout, out=out, **named)
         with self._lock:
             if self._sender is None:
                 self._sender = Sender(self)
-            sender = self._sender
-        begin = partial(self.call_async, name, *args, timeout=timeout, out=out, **named)
-        return await asyncio.wrap_future(sender.put_awaited(begin))
+            future = self._sender.put_awaited(begin)
+        return await asyncio.wrap_future(future)
 
     def end(self) -> None:
         """Ends the object and its running call. Ending it again has no effect."""
