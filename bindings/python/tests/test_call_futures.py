@@ -128,7 +128,7 @@ def test_hundreds_of_calls_have_no_threads_of_their_own(pool: call.Executor) -> 
     pool.submit("plain", 0).result(LIMIT)
     threads = threading.active_count()
     futures = [pool.submit("plain", x) for x in range(MANY)]
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     done = concurrent.futures.wait(futures, LIMIT)
     assert not done.not_done
     assert [future.result() for future in futures] == list(range(1, MANY + 1))
