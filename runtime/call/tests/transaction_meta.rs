@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Gate, TestServer, eventually, interfaces, library, served, served_by};
 use grid::{Meta, config, kept, meta, meta_at};
-use kumi_call::meta::State;
+use kumi_call::meta::{ServerCondition, State};
 use kumi_call::server::{self, Membership, Registry};
 use kumi_call::transaction::{
     MovedBytes, Report, RunOptions, StepReport, Transaction, TransactionError, TxArg,
@@ -428,7 +428,9 @@ impl MetaWithUsers {
         });
         let traffic = Arc::clone(&config.traffic);
         let server = served(config);
-        let up = || self.state().servers.iter().filter(|server| server.state == "up").count();
+        let up = || {
+            self.state().servers.iter().filter(|server| server.state == ServerCondition::Up).count()
+        };
         eventually("a server", || up() == count);
         (server, traffic)
     }
