@@ -65,6 +65,7 @@ impl Connection {
         sizes.retain(|size| !shared_memory::is_sent(&granted, size.argument));
         sizes.extend(coming(&given));
         let lent = Rc::clone(&block);
+        let time_limit = self.time_limit(head.timeout_ms);
         let job = ReadyCall {
             id,
             stream,
@@ -74,7 +75,8 @@ impl Connection {
             block,
             files,
             foreign,
-            deadline: self.deadline(head.timeout_ms),
+            deadline: time_limit.and_then(|limit| Instant::now().checked_add(limit)),
+            time_limit,
             ready: Instant::now(),
             retained,
             finished: self.finished.clone(),
