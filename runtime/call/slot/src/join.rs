@@ -76,7 +76,8 @@ mod tests {
     fn what_a_server_says_of_groups_is_read_and_checked() {
         let folder = std::env::temp_dir().join(format!("kumi-join-{}", std::process::id()));
         std::fs::write(&folder, "").expect("a file");
-        let mut said = words(&[folder.clone(), folder.clone()]).into_iter().chain(["program".into()]);
+        let mut said =
+            words(&[folder.clone(), folder.clone()]).into_iter().chain(["program".into()]);
         assert_eq!(files(&mut said).expect("they are there").len(), 2);
         assert_eq!(said.next(), Some("program".into()));
         std::fs::remove_file(&folder).expect("it is ours");

@@ -2,10 +2,14 @@
 //!
 //! `kumi-rpc` defines the protocol, and `kumi-idl` the descriptions of routines. This crate has sockets and memory. It
 //! is made for the other crates of calls; programs use `kumi-call-client`.
+//!
+//! - Feature `tls`: sessions of TLS, with rustls.
+//! - Feature `server`: sockets under a runtime, and hashes of descriptions; what servers and metaservers need.
 #![deny(unsafe_code)]
 
 pub mod address;
 pub mod callback;
+#[cfg(feature = "server")]
 pub mod description;
 pub mod gaps;
 pub mod layout;
@@ -15,6 +19,7 @@ pub mod lent;
 pub mod native;
 pub mod nearby;
 pub mod random;
+#[cfg(feature = "server")]
 pub mod socket;
 pub mod state;
 pub mod tcp;

@@ -18,7 +18,9 @@ use super::super::grid::Inner;
 use super::super::link::Link;
 use super::super::{Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome};
 pub(crate) use place::Place;
-pub(crate) use reports::{nanoseconds, over, reported};
+#[cfg(feature = "transactions")]
+pub(crate) use reports::reported;
+pub(crate) use reports::{nanoseconds, over};
 
 /// Why a call got no further attempt: its time for that is over.
 pub(crate) const NO_MORE_TIME: &str =

@@ -153,7 +153,8 @@ mod tests {
             failure.text
         };
         let out_of_memory = ReachedLimits { memory: Some(memory), processes: None };
-        let killed = "the kernel has killed 1 process of it, which had 64 MiB together and may have 64 MiB";
+        let killed =
+            "the kernel has killed 1 process of it, which had 64 MiB together and may have 64 MiB";
         assert_eq!(told(out_of_memory, 9), format!("`hog` ran out of memory: {killed}"));
         assert_eq!(told(out_of_memory, 6), format!("`hog` crashed; {killed}"));
         let refused = "it may have 20 processes and threads, and was refused more";
