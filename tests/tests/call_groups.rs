@@ -34,8 +34,11 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended if the test went well.
-        let _ended = self.child.kill();
+        // So that it removes its groups. It may have ended, and then has no number any more.
+        if let (Ok(None), Ok(pid)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
+            let pid = nix::unistd::Pid::from_raw(pid);
+            let _ended = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        }
         let _waited = self.child.wait();
     }
 }
