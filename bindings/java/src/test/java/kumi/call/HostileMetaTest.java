@@ -55,8 +55,7 @@ class HostileMetaTest {
     private static FakeServer meta(Script script) throws IOException {
         return new FakeServer(peer -> {
             peer.greetAsMetaserver();
-            byte[] json = ROUTINE.getBytes(StandardCharsets.UTF_8);
-            peer.frame(8, peer.next().stream(), 0, ByteBuffer.allocate(8 + json.length).put(8, json).array());
+            peer.describe(ROUTINE);
             script.run(peer, peer.next().stream());
             peer.drain();
         });
@@ -223,7 +222,7 @@ class HostileMetaTest {
         }); FakeServer second = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             peer.next();
-            peer.frame(10, peer.next().stream(), 0, new byte[18]);
+            peer.result(peer.next().stream());
             peer.drain();
         }); FakeServer fake = meta((peer, stream) -> {
             peer.frame(33, stream, 0, placed(1, silent.address()));
@@ -235,6 +234,49 @@ class HostileMetaTest {
             assertEquals(5, first.take().kind(), "the first server is told to end it");
             FakeServer.Frame over = reports.take();
             assertTrue(over.kind() == 34 && over.body()[8] == 2 && over.body()[12] == 0, "the second attempt has run");
+        }
+    }
+
+    /** A metaserver that does not know the running call: the call goes on, gives the new place back, and reports beside it. */
+    @Test
+    void aMetaserverThatHasForgotten() throws Exception {
+        BlockingQueue<FakeServer.Frame> second = new LinkedBlockingQueue<>();
+        AtomicInteger connections = new AtomicInteger();
+        CountDownLatch runs = new CountDownLatch(1);
+        CountDownLatch mayEnd = new CountDownLatch(1);
+        try (FakeServer server = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.next();
+            int stream = peer.next().stream();
+            runs.countDown();
+            await(mayEnd);
+            peer.result(stream);
+            peer.drain();
+        }); FakeServer fake = new FakeServer(peer -> {
+            peer.greetAsMetaserver();
+            if (connections.incrementAndGet() == 1) {
+                peer.describe(ROUTINE);
+                peer.frame(33, peer.next().stream(), 0, placed(1, server.address()));
+                await(runs);
+                return;
+            }
+            FakeServer.Frame place = peer.next();
+            second.add(place);
+            peer.frame(33, place.stream(), 0, placed(2, "127.0.0.1:1"));
+            second.add(peer.next());
+            mayEnd.countDown();
+            second.add(peer.next());
+            peer.drain();
+        }); KumiClient client = fake.client()) {
+            assertEquals(List.of(), client.call("f").names());
+            FakeServer.Frame place = second.take();
+            assertEquals(32, place.kind());
+            assertEquals(1, place.body()[52], "attempts so far");
+            FakeServer.Frame cancel = second.take();
+            assertTrue(cancel.kind() == 5 && cancel.stream() == place.stream(), "the place goes back");
+            FakeServer.Frame over = second.take();
+            assertTrue(over.kind() == 34 && over.stream() == 0, "the request is gone");
+            assertTrue(over.body()[8] == 1 && over.body()[12] == 0, "the first attempt has run");
         }
     }
 
