@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod context;
 mod environment;
 mod error;
 mod grid;
@@ -44,6 +45,7 @@ use kumi_rpc::{
 pub use answer_handle::Canceller;
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
+pub use context::remaining;
 pub use error::CallError;
 pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
@@ -312,6 +314,7 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
+        let time = context::limit(time, &known.name)?;
         let route = CallRoute { time, ..CallRoute::default() };
         self.send(known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
@@ -402,6 +405,11 @@ impl std::ops::Deref for KnownRoutine {
 }
 
 impl Call<'_> {
+    /// When its time is over, for functions that the routine calls. The client itself waits somewhat longer.
+    fn time_over(&self) -> Option<Instant> {
+        self.deadline.and_then(|deadline| deadline.checked_sub(GRACE))
+    }
+
     /// Waits for the end of the call. `interrupted` is asked when a signal arrives, and from time to time.
     ///
     /// # Errors

@@ -8,7 +8,9 @@ use kumi_rpc::Placement;
 
 use super::answer_handle::AnswerHandle;
 use super::link::{Answer, Link};
-use super::{Arg, Call, CallError, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments};
+use super::{
+    Arg, Call, CallError, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments, context,
+};
 
 /// An object of a class: a process of the server that keeps the state of the class between calls.
 ///
@@ -53,6 +55,7 @@ impl Client {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
+        let time = context::limit(time, class)?;
         let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
         self.create(class, None, deadline, interrupted)
     }
@@ -186,7 +189,7 @@ impl Object {
             let text = format!("it is no method of `{}`, of which the object is", self.class);
             return Err(CallError::Argument { routine: known.name.clone(), text });
         }
-        let client = &self.client;
+        let (client, time) = (&self.client, context::limit(time, &known.name)?);
         let (checked, functions) = arguments::check_any(&known, args, client.server.bytes)?;
         let route = CallRoute { time, object: Some(&self.ticket), ..CallRoute::default() };
         client.send(&known, checked, functions, route, interrupted).map_err(|(error, _)| error)

@@ -33,6 +33,8 @@ use super::slot_channel::PollingBudget;
 use super::tickets::TicketGuard;
 use super::{Config, Shared};
 use crate::layout::Layout;
+use crate::slot_protocol::CallContext;
+use kumi_call_wire::context::monotonic_ns;
 use objects::Object;
 pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
 use output::{Printed, Printer};
@@ -84,6 +86,16 @@ impl ReadyCall {
         self.files.as_ref().is_some_and(|files| files.takes(parameter))
     }
 
+    /// What its routine may know of it.
+    fn context(&self) -> CallContext {
+        let deadline_ns = self.deadline.and_then(|deadline| {
+            let left = nanoseconds(deadline.saturating_duration_since(Instant::now()));
+            // Every Linux has the clock; tokio's instants are of it, too.
+            monotonic_ns().ok().map(|now| now.saturating_add(left))
+        });
+        CallContext { deadline_ns }
+    }
+
     /// The folder of its files, and of the other calls of its process.
     pub fn scratch(&self) -> Option<&Path> {
         self.files.as_ref().map(CallFiles::place)
@@ -126,6 +138,8 @@ struct Worker {
     job: RefCell<Option<(Box<ReadyCall>, Instant)>>,
     /// Whether it is set up and can run calls.
     set_up: Cell<bool>,
+    /// Whether it shows routines what they may know of their calls. Executables of earlier versions do not.
+    takes_context: Cell<bool>,
     /// Why it is being killed.
     ending: Cell<Option<Code>>,
     /// It has given its call back.
@@ -166,6 +180,7 @@ impl Worker {
             process: RefCell::new(process),
             job: RefCell::new(None),
             set_up: Cell::new(false),
+            takes_context: Cell::new(false),
             ending: Cell::new(None),
             outdated: Cell::new(false),
             failing: RefCell::new(None),
@@ -514,7 +529,9 @@ fn not_started(shared: &Shared, offered: &OfferedRoutine, error: &io::Error) -> 
 /// Orders a process to run a call. Returns the call if the process is gone.
 fn give(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<ReadyCall>> {
     let routine = job.object.map_or(0, |on| on.method);
-    let run = worker.process.borrow_mut().run(routine, &job.block, &job.layout.slots, room);
+    let context = if worker.takes_context.get() { job.context() } else { CallContext::default() };
+    let slots = &job.layout.slots;
+    let run = worker.process.borrow_mut().run(routine, &job.block, slots, context, room);
     let Ok(looked_for) = run else { return Err(job) };
     if looked_for || job.deadline.is_some() {
         worker.changed.notify_one();

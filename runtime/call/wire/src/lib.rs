@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod callback;
+pub mod context;
 pub mod description;
 pub mod gaps;
 pub mod layout;

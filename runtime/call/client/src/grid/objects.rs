@@ -11,7 +11,7 @@ use kumi_rpc::{AttemptOutcome, AttemptReport};
 
 use super::super::object::Object;
 use super::super::routed_call::{Control, Place, RoutedCall, Turn, nanoseconds, over};
-use super::super::{CallError, GRACE};
+use super::super::{CallError, GRACE, context};
 use super::Grid;
 
 impl Grid {
@@ -34,6 +34,7 @@ impl Grid {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
+        let time = context::limit(time, class)?;
         let known = self.interface(class)?;
         if !known.is_constructor() {
             return Err(CallError::RoutineNotFound(format!(

@@ -16,6 +16,8 @@ pub struct PendingCallback {
     pub stream: u32,
     pub called: Result<Box<CallbackInvocation>, String>,
     pub deadline: Option<Instant>,
+    /// When the time of the call is over, for the function.
+    pub time_over: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -150,8 +152,8 @@ impl Completion {
 
     /// Runs a function in this thread, and sends its result to the server.
     pub fn serve(&self, asked: PendingCallback) {
-        let PendingCallback { link, stream, called, deadline } = asked;
-        let (called, ended) = answer(&mut locked(&self.functions), called);
+        let PendingCallback { link, stream, called, deadline, time_over } = asked;
+        let (called, ended) = answer(&mut locked(&self.functions), called, time_over);
         // If the result cannot be sent, the running thread finds the connection lost or the time over.
         let _lost = link.return_from(stream, called, ended, deadline);
     }

@@ -186,10 +186,11 @@ impl RoutedCall<'_> {
         let (link, stream, deadline) = (&call.ticket.link, call.ticket.stream, call.deadline);
         let Some(completion) = &control.completion else {
             self.called = true;
-            let (called, ended) = answer(&mut self.functions, called);
+            let (called, ended) = answer(&mut self.functions, called, call.time_over());
             return link.return_from(stream, called, ended, deadline);
         };
-        completion.ask(PendingCallback { link: Arc::clone(link), stream, called, deadline });
+        let (link, time_over) = (Arc::clone(link), call.time_over());
+        completion.ask(PendingCallback { link, stream, called, deadline, time_over });
         Ok(())
     }
 
