@@ -11,6 +11,7 @@ use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::placement::{self, Ticket};
 use crate::send_queue::SendQueue;
 use crate::shared_memory::MemoryGrant;
+use crate::trace_context::{self, TraceContext};
 use crate::{MOST_ANSWER, MOST_UNREAD, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,6 +54,8 @@ pub enum ServerEvent {
     Vouch(u32, HeldArrayName, u32),
     /// The client wants what the routine of the call that follows prints: [`Server::printed`].
     Listen(u32),
+    /// The place in a trace of the call that follows directly.
+    Trace(u32, TraceContext),
 }
 
 /// The state of a stream.
@@ -316,6 +319,9 @@ impl Server {
             }
             FrameKind::Pong => None,
             FrameKind::Listen => Some(ServerEvent::Listen(stream)),
+            FrameKind::Trace => {
+                Some(ServerEvent::Trace(stream, trace_context::decode(body).map_err(malformed)?))
+            }
             FrameKind::Ticket => {
                 let (ticket, pass) = placement::shown(body).map_err(malformed)?;
                 Some(ServerEvent::Ticket(stream, ticket, pass))

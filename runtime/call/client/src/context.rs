@@ -5,13 +5,16 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use kumi_call_wire::context::{DEADLINE, monotonic_ns};
+use kumi_call_wire::context::{DEADLINE, TRACE_PARENT, monotonic_ns};
+use kumi_rpc::TraceContext;
 
 use super::CallError;
 
 thread_local! {
     /// The deadline of the call for which this thread runs a function.
     static FUNCTION_DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// The place in a trace of the calls that this thread begins.
+    static TRACE: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
 /// The time that is left of the call for which this thread runs a routine or a function. Zero: it is over. `None`: there is
@@ -49,6 +52,24 @@ fn remaining_of(variable: Option<OsString>) -> Result<Option<Duration>, CallErro
     Ok(Some(Duration::from_nanos(deadline.saturating_sub(now))))
 }
 
+/// The place in a trace of the calls that this thread begins: what [`trace_calls`] has set, or else the environment's
+/// `TRACEPARENT`, where a routine has that of its call. A variable that is no `traceparent` counts as none, as W3C Trace Context
+/// wants it: who set it may not know of calls.
+#[must_use]
+pub fn trace_context() -> Option<TraceContext> {
+    let of_environment = || {
+        let text = std::env::var_os(name(TRACE_PARENT))?;
+        TraceContext::parse(text.as_encoded_bytes()).ok()
+    };
+    TRACE.get().or_else(of_environment)
+}
+
+/// Sets the place in a trace of the calls that this thread begins from now on. `None`: that of the environment. Returns what was
+/// set before.
+pub fn trace_calls(context: Option<TraceContext>) -> Option<TraceContext> {
+    TRACE.replace(context)
+}
+
 /// The time limit of a call that this thread makes: the given one, or what is left of the call around it if that is less.
 ///
 /// # Errors
@@ -60,6 +81,31 @@ pub(crate) fn limit(time: Option<Duration>, name: &str) -> Result<Option<Duratio
         return Err(CallError::TimedOut(text));
     }
     Ok(time.into_iter().chain(left).min())
+}
+
+/// What the calls of a thread inherit, for another thread that makes calls for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InheritedContext {
+    deadline: Option<Instant>,
+    trace: Option<TraceContext>,
+}
+
+impl InheritedContext {
+    /// That of this thread.
+    pub fn of_this_thread() -> InheritedContext {
+        InheritedContext { deadline: FUNCTION_DEADLINE.get(), trace: TRACE.get() }
+    }
+
+    /// Makes it that of this thread.
+    pub fn enter(self) {
+        FUNCTION_DEADLINE.set(self.deadline);
+        TRACE.set(self.trace);
+    }
+}
+
+/// Whether the time of a call is over. Then nobody waits for the end of its function, and the server ends the call.
+pub(crate) fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now())
 }
 
 /// Runs a function for a call with this deadline.

@@ -191,7 +191,7 @@ impl Object {
         }
         let (client, time) = (&self.client, context::limit(time, &known.name)?);
         let (checked, functions) = arguments::check_any(&known, args, client.server.bytes)?;
-        let route = CallRoute { time, object: Some(&self.ticket), ..CallRoute::default() };
+        let route = CallRoute { object: Some(&self.ticket), ..CallRoute::within(time) };
         client.send(&known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 }

@@ -175,6 +175,7 @@ impl RunningJob {
         let context = CallContext {
             // The ranks' machines have other clocks.
             deadline_ns: context.deadline_ns.map(|deadline| deadline.saturating_sub(now)),
+            ..*context
         };
         order.extend(Order::RunWithin(0, 0, slots.to_vec(), context).encode());
         self.link.send(&order)?;

@@ -160,7 +160,7 @@ fn show(context: &CallContext) -> Result<(), String> {
 fn of_this_machine(context: CallContext) -> Result<CallContext, String> {
     let now = monotonic_ns().map_err(|error| error.to_string())?;
     let deadline_ns = context.deadline_ns.map(|left| now.saturating_add(left));
-    Ok(CallContext { deadline_ns })
+    Ok(CallContext { deadline_ns, ..context })
 }
 
 /// Decodes an order to run: the bytes of memory, the places inside it, and the call's context.

@@ -15,7 +15,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_rpc::{Failure, MOST_UNREAD, ResultHead, SendPiece, Server, ServerEvent, Step, Ticket};
+use kumi_rpc::{
+    Failure, MOST_UNREAD, ResultHead, SendPiece, Server, ServerEvent, Step, Ticket, TraceContext,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -125,6 +127,8 @@ struct Connection {
     ticket: Option<(u32, Ticket, String)>,
     /// The stream of the next call, if its client wants what the routine prints.
     listens: Option<u32>,
+    /// The stream of the next call, with its place in a trace.
+    traced: Option<(u32, TraceContext)>,
     /// The client is being told why, and nothing more is read.
     closing: bool,
 }
@@ -180,6 +184,7 @@ pub async fn run(
         counted: false,
         ticket: None,
         listens: None,
+        traced: None,
         closing: false,
     };
     let inputs = ConnectionInputs {
@@ -372,12 +377,13 @@ impl Connection {
         if !matches!(
             event,
             ServerEvent::Listen(_)
+                | ServerEvent::Trace(..)
                 | ServerEvent::Ticket(..)
                 | ServerEvent::Call(..)
                 | ServerEvent::Create(..)
         ) {
-            // A ticket is for a call or an object that follows directly, as is a wish to listen for a call.
-            (self.ticket, self.listens) = (None, None);
+            // A ticket is for a call or an object that follows directly; so are a wish to listen, and a trace, for a call.
+            (self.ticket, self.listens, self.traced) = (None, None, None);
         }
         match event {
             // Handled by `greet`.
@@ -395,6 +401,7 @@ impl Connection {
                 self.refuse(stream, done);
             }
             ServerEvent::Listen(stream) => self.listens = Some(stream),
+            ServerEvent::Trace(stream, context) => self.traced = Some((stream, context)),
             ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => {
                 if let Some(incoming) = self.incoming.get_mut(&stream)

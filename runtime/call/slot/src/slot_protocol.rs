@@ -2,6 +2,7 @@
 
 use crate::confine::RunAs;
 use crate::layout::Slot;
+use kumi_rpc::{TRACE_PARENT, TraceContext};
 use serde::{Deserialize, Serialize};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -69,25 +70,36 @@ pub struct CallContext {
     /// The call's deadline in nanoseconds of the machine's monotonic clock. For ranks of a job, which may run on other
     /// machines, the nanoseconds that are left. `None`: there is no deadline.
     pub deadline_ns: Option<u64>,
+    /// Its place in a trace. `None`: it is in none.
+    pub trace: Option<TraceContext>,
 }
 
 impl CallContext {
     /// Whether there is nothing to know.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.deadline_ns.is_none()
+        self.deadline_ns.is_none() && self.trace.is_none()
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         // No deadline is so late.
         out.extend_from_slice(&self.deadline_ns.unwrap_or(u64::MAX).to_le_bytes());
+        match self.trace {
+            Some(trace) => out.extend_from_slice(trace.to_string().as_bytes()),
+            None => out.extend_from_slice(&[0; TRACE_PARENT]),
+        }
     }
 
     /// Decodes a context. Returns the bytes behind it, too.
     fn decode(bytes: &[u8]) -> Option<(CallContext, &[u8])> {
         let (deadline, rest) = bytes.split_first_chunk()?;
         let deadline_ns = Some(u64::from_le_bytes(*deadline)).filter(|ns| *ns != u64::MAX);
-        Some((CallContext { deadline_ns }, rest))
+        let (trace, rest) = rest.split_at_checked(TRACE_PARENT)?;
+        let trace = match trace.iter().all(|byte| *byte == 0) {
+            true => None,
+            false => Some(TraceContext::parse(trace).ok()?),
+        };
+        Some((CallContext { deadline_ns, trace }, rest))
     }
 }
 
@@ -248,13 +260,16 @@ mod tests {
     #[test]
     fn messages_come_back_as_they_were() {
         let slot = Slot { offset: 1, bytes: 2, text: 3 };
+        let text = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let trace = Some(TraceContext::parse(text).expect("a traceparent"));
         let orders = [
             Order::Map(1, 2),
             Order::Unmap(3),
             Order::SetUp(4, 5),
             Order::Run(5, 6, vec![slot; 256]),
             Order::Return(7),
-            Order::RunWithin(5, 6, vec![slot; 256], CallContext { deadline_ns: Some(7) }),
+            Order::RunWithin(5, 6, vec![slot; 256], CallContext { deadline_ns: Some(7), trace }),
+            Order::RunWithin(5, 6, vec![slot], CallContext { deadline_ns: None, trace }),
             Order::RunWithin(5, 6, vec![slot], CallContext::default()),
         ];
         for order in orders {
@@ -273,6 +288,8 @@ mod tests {
         assert_eq!(Order::decode(&[9; 16]), None);
         let run = Order::RunWithin(0, 0, vec![], CallContext::default()).encode();
         assert_eq!(Order::decode(&run[..run.len() - 1]), None);
+        let odd = [&run[..run.len() - 1], b"?"].concat();
+        assert_eq!(Order::decode(&odd), None);
         assert_eq!(Reply::decode(&[1; 3]), None);
     }
 }

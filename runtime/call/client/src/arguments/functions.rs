@@ -1,16 +1,19 @@
 //! Functions of the program as arguments of calls.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kumi_idl::{ArgumentForm, Interface, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
 use super::super::link::CallbackInvocation;
 use super::super::{Answer, Call, CallError, GRACE};
-use crate::context::within;
+use crate::context::{is_over, within};
 use crate::lent::{Number, numbers_of, numbers_of_mut};
 use crate::values;
+
+/// How long a client waits for the server's answer if a function has ended after the call's time.
+const LATE: Duration = Duration::from_secs(30);
 
 /// The body of a callback.
 type Body<'a> = dyn FnMut(&mut CallbackArgs<'_>) -> Result<(), String> + Send + 'a;
@@ -231,6 +234,9 @@ impl Call<'_> {
             self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (called, ended) = answer(&mut functions, called, self.time_over());
         drop(functions);
+        if is_over(self.time_over()) {
+            return Ok(());
+        }
         self.ticket.link.return_from(self.ticket.stream, called, ended, self.deadline)
     }
 
@@ -246,8 +252,10 @@ impl Call<'_> {
                 Ok(Answer::Callback(called)) => {
                     self.serve(called)?;
                     if deadline == self.deadline {
-                        // A function that took too long has kept this thread from reading the server's answer.
-                        let soon = Instant::now().checked_add(GRACE);
+                        // A function that took too long has kept this thread from reading the server's answer, or gets one
+                        // as soon as the server's clock says so.
+                        let wait = if is_over(self.time_over()) { LATE } else { GRACE };
+                        let soon = Instant::now().checked_add(wait);
                         deadline = deadline.and_then(|deadline| Some(deadline.max(soon?)));
                     }
                 }

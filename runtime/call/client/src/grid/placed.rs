@@ -18,7 +18,7 @@ impl Client {
     ) -> Result<Call<'static>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
         let time = context::limit(time, &known.name)?;
-        let route = CallRoute { time, placed: Some(placed), ..CallRoute::default() };
+        let route = CallRoute { placed: Some(placed), ..CallRoute::within(time) };
         let begun = self.send(known, checked, functions, route, &|| false);
         begun.map_err(|(error, _)| error)
     }

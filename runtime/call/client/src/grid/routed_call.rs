@@ -16,7 +16,10 @@ use super::super::arguments::CheckedCall;
 use super::super::completion::Completion;
 use super::super::grid::Inner;
 use super::super::link::Link;
-use super::super::{Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome};
+use super::super::{
+    Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome, TraceContext,
+    trace_context,
+};
 pub(crate) use place::Place;
 pub(crate) use reports::{nanoseconds, over, reported};
 
@@ -88,6 +91,8 @@ pub struct RoutedCall<'a> {
     pub done: Option<AttemptReport>,
     /// Where the output of the routine goes.
     pub output: Option<CallOutput>,
+    /// Its place in a trace.
+    pub trace: Option<TraceContext>,
 }
 
 /// What the routing wants done with attempts.
@@ -136,6 +141,7 @@ impl<'a> RoutedCall<'a> {
             outcome: None,
             done: None,
             output: None,
+            trace: trace_context(),
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::super::context::is_over;
 use super::super::functions::answer;
 use super::super::link::{CallbackInvocation, Link};
 use super::super::wake_event::WakeEvents;
@@ -154,6 +155,9 @@ impl Completion {
     pub fn serve(&self, asked: PendingCallback) {
         let PendingCallback { link, stream, called, deadline, time_over } = asked;
         let (called, ended) = answer(&mut locked(&self.functions), called, time_over);
+        if is_over(time_over) {
+            return;
+        }
         // If the result cannot be sent, the running thread finds the connection lost or the time over.
         let _lost = link.return_from(stream, called, ended, deadline);
     }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use kumi_call_wire::context::Span;
 use kumi_rpc::{CallHead, Code, Failure, Ticket};
 use tokio::time::Instant;
 
@@ -33,9 +34,19 @@ pub(super) fn ticket_refused(routine: &str) -> Failure {
 }
 
 impl Connection {
+    /// A span for a call, if its client has said in which trace it is.
+    fn span_for(&mut self, stream: u32) -> Result<Option<Span>, Failure> {
+        let traced = self.traced.take().filter(|(of, _)| *of == stream);
+        let span = traced.map(|(_, context)| Span::new(context)).transpose();
+        span.map_err(|error| {
+            Failure::new(Code::Busy, 0, format!("there is no number for a span: {error}"))
+        })
+    }
+
     /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
     pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         let (shown, listens) = (self.shown_for(stream), self.listens.take() == Some(stream));
+        let span = self.span_for(stream)?;
         let shared = Rc::clone(&self.shared);
         let offered = self.find_for(head)?;
         let object = self.object_of(head, &offered)?;
@@ -82,6 +93,7 @@ impl Connection {
             printed: listens.then(RefCell::default),
             ticket,
             object,
+            span,
             given_back: false,
             untaken: 0,
         };

@@ -7,9 +7,11 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use kumi_call_wire::context::Span;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 use tokio::net::unix::pipe::Receiver;
+use tracing::field::display;
 
 /// Most bytes of one line of the log; longer lines are broken.
 const LINE: usize = 8 << 10;
@@ -46,6 +48,8 @@ pub struct Printer<'a> {
     pub user: &'a str,
     /// What its client gets. `None`: the client does not listen.
     pub passed_on: Option<&'a RefCell<Printed>>,
+    /// The span of its call, if that is in a trace.
+    pub span: Option<&'a Span>,
 }
 
 /// The output of a process.
@@ -108,10 +112,14 @@ fn shown(line: &[u8]) -> String {
 }
 
 fn log(printer: Printer<'_>, line: &[u8]) {
-    let Printer { routine, call, user, .. } = printer;
+    let Printer { routine, call, user, span, .. } = printer;
     let text = shown(line);
+    let trace = span.map(|span| display(span.trace()));
+    let span = span.map(|span| display(span.span()));
     match call {
-        Some(call) => tracing::warn!(target: "kumi_call::routine", call, routine, user, "{text}"),
+        Some(call) => {
+            tracing::warn!(target: "kumi_call::routine", call, routine, user, trace, span, "{text}");
+        }
         None => tracing::warn!(target: "kumi_call::routine", routine, user, "{text}"),
     }
 }

@@ -87,7 +87,7 @@ fn set_environment(command: &mut Command, config: &Config, is_another_user: bool
         command.env(name, &threads);
     }
     // These are of the call, if any, from which the server was started.
-    command.env_remove("KUMI_CALL_DEADLINE");
+    command.env_remove("KUMI_CALL_DEADLINE").env_remove("TRACEPARENT");
     if is_another_user {
         // The secret is the server's.
         command.env_remove("KUMI_CALL_TOKEN");

@@ -18,8 +18,9 @@ fn failure_of_place() -> Failure {
     Failure::new(Code::NoTicket, 0, "the metaserver has withdrawn the place of an object")
 }
 
-/// A process is set up: gives it the call that waits for it.
-fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>) {
+/// A process is set up: gives it the call that waits for it. `takes`: what else than an order it takes.
+fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>, takes: u64) {
+    worker.takes_context.set(takes >= TAKES_CONTEXT);
     worker.set_up.set(true);
     if let Some(object) = &worker.object {
         if !object.is_made() {
@@ -91,10 +92,7 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             Some(Reply::Done(_) | Reply::Raised(_)) if worker.callback_requests.borrow().open => {
                 worker.fail(failed(0, "the routine's process ended a call out of turn"));
             }
-            Some(Reply::Done(takes)) if !worker.set_up.get() => {
-                worker.takes_context.set(takes >= TAKES_CONTEXT);
-                set_up(&shared, &worker);
-            }
+            Some(Reply::Done(takes)) if !worker.set_up.get() => set_up(&shared, &worker, takes),
             Some(Reply::Done(ran)) => done(&shared, &worker, Ok(ran)),
             Some(Reply::Raised(why)) if worker.set_up.get() => {
                 done(&shared, &worker, Err(Failure::new(Code::Raised, 0, why)));

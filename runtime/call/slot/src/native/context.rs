@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use kumi_call_wire::context::DEADLINE;
+use kumi_call_wire::context::{DEADLINE, TRACE_PARENT};
 
 use crate::slot_protocol::CallContext;
 
@@ -26,6 +26,7 @@ struct Variable {
 }
 
 static DEADLINE_VARIABLE: Variable = Variable::new(DEADLINE);
+static TRACE_VARIABLE: Variable = Variable::new(TRACE_PARENT);
 
 impl Variable {
     const fn new(name: &'static CStr) -> Variable {
@@ -74,7 +75,8 @@ impl Variable {
 /// # Errors
 /// The environment has no memory.
 pub fn show_context(context: &CallContext) -> io::Result<()> {
-    DEADLINE_VARIABLE.set(&context.deadline_ns.map_or_else(String::new, |ns| ns.to_string()))
+    DEADLINE_VARIABLE.set(&context.deadline_ns.map_or_else(String::new, |ns| ns.to_string()))?;
+    TRACE_VARIABLE.set(&context.trace.map_or_else(String::new, |trace| trace.to_string()))
 }
 
 #[cfg(test)]
