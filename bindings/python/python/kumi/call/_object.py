@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from .._native import NativeClient, NativeObject
 from .._scope import Block
 from . import _waits
+from ._context import in_trace
 from ._errors import RoutineNotFound
 from ._futures import Sender
 from ._handle import Handle
@@ -102,15 +103,15 @@ class Object(Caller, Block):
         call = self._prepared(name, args, named, out)
         # This call may wait for a slot that a call with functions has.
         if call.functions or _waits.under_way():
-            return call.begun(self._native.start(name, call.native, timeout)).result()
-        return call.ran(lambda: self._native.call(name, call.native, timeout))
+            return call.begun(in_trace(lambda: self._native.start(name, call.native, timeout))).result()
+        return call.ran(lambda: in_trace(lambda: self._native.call(name, call.native, timeout)))
 
     def call_async(
         self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
     ) -> Handle:
         """Begins a call and returns when the arguments are sent. The handle keeps the object alive."""
         call = self._prepared(name, args, named, out)
-        return call.begun(self._native.start(name, call.native, timeout))
+        return call.begun(in_trace(lambda: self._native.start(name, call.native, timeout)))
 
     async def acall(
         self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
