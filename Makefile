@@ -157,6 +157,7 @@ test: lint
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target languages PROFILE=debug BUILT=yes
 	@scripts/prose --check
 	$(CARGO) test --workspace --locked --no-fail-fast --doc
+	$(CARGO) test --package kumi-call-client --locked --no-default-features --lib
 	@KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python scripts/run-tests
 
 # Two virtual machines with the packages, and what the guide says an administrator types. Needs root and qemu; takes an

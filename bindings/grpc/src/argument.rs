@@ -401,14 +401,8 @@ impl ArgumentReader<'_> {
             // SAFETY: the caller promises that it is valid and does not change; not null unless empty.
             let mut lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
             if self.keeps && given.is_short_lived() {
-                let mut copy: Box<[u8]> = Box::default();
-                if bytes > 0 {
-                    // SAFETY: as above: `bytes` bytes that can be read and do not change.
-                    copy = unsafe {
-                        std::slice::from_raw_parts(data.cast_const().cast::<u8>(), bytes)
-                    }
-                    .into();
-                }
+                // SAFETY: as above.
+                let copy = unsafe { copied(data.cast_const().cast(), bytes) };
                 // SAFETY: the copy moves with its box and is not written to; it lives as long as the call.
                 lent = unsafe { LentBytes::new(copy.as_ptr(), bytes) };
                 copies.push(copy);
@@ -422,6 +416,18 @@ impl ArgumentReader<'_> {
         let lent = unsafe { LentBytesMut::new(data.cast(), bytes) };
         Ok(Arg::Out(ArrayMut::lent(lent, shape)))
     }
+}
+
+/// A copy of an array; `from` may be null if it is empty.
+///
+/// # Safety
+/// That many bytes can be read, and nobody writes to them meanwhile.
+unsafe fn copied(from: *const u8, bytes: usize) -> Box<[u8]> {
+    if bytes == 0 {
+        return Box::default();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { std::slice::from_raw_parts(from, bytes) }.into()
 }
 
 /// They are equal on 64-bit machines, the only supported ones.

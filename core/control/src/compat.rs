@@ -4,21 +4,31 @@
 //! sends, and needs care only with what it sends itself. That is decided here, and nowhere else:
 //!
 //! - [`agree`] finds the version that two ranges have in common.
-//! - [`Versioned::since`] says for each message with which version its kind came. A new variant is a hole in these matches,
-//!   so nobody adds one without saying so.
+//! - [`Versioned::since`] says for each message with which version its kind came, and what it carries. A new variant is a
+//!   hole in these matches, so nobody adds one without saying so.
 //! - [`for_version`] gives what a peer gets: the message, one that says the same in its version, or nothing.
 //!
 //! Each link has a version of its own. A daemon between two others reads all that both send, and sends each what that one
 //! can read. So a daemon of an earlier version between two later ones sees nothing that it does not know.
+//!
+//! These inner enums have no such match. So whoever adds a variant to one of them adds that match, too:
+//!
+//! - `Stream`, of which output is.
+//! - What nodes say of ranks and channels, and what the verdict on a job says: `ChannelReading`, `TraceKind`, `Standing`,
+//!   `WaitKind`, `Verdict` and `Cause`.
+//! - What the status says of the timetable: `Mode` and `SliceLength` there, and `DqtState`.
+//! - What joins: `JoinRefusal` goes with `JOIN_VERSION`.
 
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 
+use kumi_sched::{Mode, SliceLength};
+
 use crate::message::{
     AbandonCause, Binding, CONTROL_VERSION, ClientReply, ClientRequest, Command, Down, JobRecord,
-    JobRequest, JobState, NodeCondition, Outcome, RankStatus, Refusal, RefusalKind, Report, Up,
-    WaitLimit, WaitReason,
+    JobRequest, JobState, NodeCondition, Outcome, RankStatus, Refusal, RefusalKind, Report,
+    StateKind, Up, UsageBy, WaitLimit, WaitReason,
 };
 
 /// The earliest version of the control protocol that is understood.
@@ -41,6 +51,12 @@ impl Versions {
     #[must_use]
     pub fn only(version: u32) -> Self {
         Self { oldest: version, newest: version }
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn include(self, version: u32) -> bool {
+        (self.oldest..=self.newest).contains(&version)
     }
 }
 
@@ -201,6 +217,11 @@ impl Versioned for ClientRequest {
     fn since(&self) -> u32 {
         match self {
             Self::Submit(request) | Self::SubmitBatch { request, .. } => request.since(),
+            Self::Jobs(query) => latest(&query.states, StateKind::since),
+            Self::Configure { mode, slice, .. } => {
+                latest(mode, since_of_mode).max(latest(slice, since_of_slice))
+            }
+            Self::Usage(query) => query.by.since(),
             Self::Hello { .. }
             | Self::Follow { .. }
             | Self::ProgramChunk { .. }
@@ -208,10 +229,8 @@ impl Versioned for ClientRequest {
             | Self::Resize { .. }
             | Self::Signal { .. }
             | Self::Kill { .. }
-            | Self::Jobs(_)
             | Self::Cluster
             | Self::Sample
-            | Self::Configure { .. }
             | Self::Shutdown
             | Self::Revoke { .. }
             | Self::SamplePeers { .. }
@@ -223,7 +242,6 @@ impl Versioned for ClientRequest {
             | Self::Wait { .. }
             | Self::Drain { .. }
             | Self::Resume { .. }
-            | Self::Usage(_)
             | Self::AddNode { .. }
             | Self::RemoveNode { .. }
             | Self::JoinToken { .. }
@@ -301,6 +319,34 @@ impl JobRequest {
             Binding::None | Binding::Core | Binding::Numa | Binding::Cpuset => 15,
         });
         wait.max(binding)
+    }
+}
+
+impl StateKind {
+    fn since(&self) -> u32 {
+        match self {
+            Self::Queued | Self::Starting | Self::Running | Self::Ending | Self::Ended => 15,
+        }
+    }
+}
+
+impl UsageBy {
+    fn since(self) -> u32 {
+        match self {
+            Self::User | Self::Job | Self::Day => 15,
+        }
+    }
+}
+
+fn since_of_mode(mode: &Mode) -> u32 {
+    match mode {
+        Mode::Gang { .. } | Mode::OperatingSystem => 15,
+    }
+}
+
+fn since_of_slice(slice: &SliceLength) -> u32 {
+    match slice {
+        SliceLength::Auto | SliceLength::Fixed(_) => 15,
     }
 }
 

@@ -11,6 +11,7 @@ mod election;
 mod http;
 mod leadership;
 mod ordered;
+mod random;
 mod session;
 mod tls;
 
@@ -105,6 +106,9 @@ pub enum EtcdError {
     /// The files cannot be used for TLS.
     #[error("{0}")]
     Tls(String),
+    /// The system has no random number.
+    #[error("the system has no random number for a name in etcd: {0}")]
+    Random(String),
 }
 
 /// gRPC codes, as the gateway reports them.
@@ -115,17 +119,24 @@ mod code {
     pub const NOBODY: u64 = 16;
 }
 
+/// Part of what etcd says when its space is used up.
+const NO_SPACE: &str = "space exceeded";
+/// Part of what gRPC says of a request that is longer than etcd lets it take.
+const TOO_LONG: &str = "larger than max";
+
 fn advice(code: u64, text: &str) -> &'static str {
     let has = |part: &str| text.contains(part);
     match code {
-        code::EXHAUSTED if has("space exceeded") => {
+        code::EXHAUSTED if has(NO_SPACE) => {
             "; its space is used up: compact and defragment it, then disarm its alarm (`etcdctl compact`, `defrag`, `alarm disarm`)"
+        }
+        code::EXHAUSTED | code::INVALID
+            if has(TOO_LONG) || has("too large") || has("too many operations") =>
+        {
+            "; leave its --max-request-bytes and --max-txn-ops as they are by default, or raise them"
         }
         code::EXHAUSTED => "; it has more to do than it takes",
         code::DENIED => "; grant its user reading and writing of the prefix",
-        code::INVALID if has("too large") || has("too many operations") => {
-            "; leave its --max-request-bytes and --max-txn-ops as they are by default, or raise them"
-        }
         code::NOBODY | code::INVALID => "; check the user of etcd and its password",
         _ => "",
     }
@@ -136,7 +147,14 @@ impl EtcdError {
     /// etcd. The request that it refused has changed nothing.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused { .. })
+        match self {
+            // Most of this code say that it has much to do, which passes by itself.
+            Self::Refused { code: code::EXHAUSTED, text } => {
+                text.contains(NO_SPACE) || text.contains(TOO_LONG)
+            }
+            Self::Refused { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -167,6 +185,7 @@ mod tests {
         for (code, text, says) in [
             (8, "etcdserver: mvcc: database space exceeded", "alarm disarm"),
             (8, "etcdserver: too many requests", "more to do"),
+            (8, "grpc: received message larger than max (3 vs. 2)", "max-request-bytes"),
             (7, "etcdserver: permission denied", "grant"),
             (3, "etcdserver: request is too large", "max-request-bytes"),
             (3, "etcdserver: authentication failed, invalid user ID or password", "password"),
@@ -174,7 +193,7 @@ mod tests {
         ] {
             let error = EtcdError::Refused { code, text: text.to_owned() };
             assert!(error.to_string().contains(says), "{error}");
-            assert!(error.is_refusal());
+            assert_eq!(error.is_refusal(), says != "more to do", "{error}");
         }
         assert!(!EtcdError::Deposed.is_refusal());
     }

@@ -51,10 +51,7 @@ pub fn spawn(birth: &ProcessSpec<'_>) -> io::Result<SpawnedProcess> {
         birth.arguments.iter().map(|argument| argument.as_ptr()).collect();
     arguments.push(ptr::null());
     let environment = [ptr::null::<libc::c_char>()];
-    let low = |fd: &RawFd| *fd <= 2;
-    if birth.streams.iter().any(low) || birth.inherited.iter().any(low) {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
+    refuse_low(&birth.streams, birth.inherited)?;
     let mut pidfd: libc::c_int = -1;
     // SAFETY: all zeroes is a valid value of this plain structure, and means "not used".
     let mut clone: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -74,6 +71,14 @@ pub fn spawn(birth: &ProcessSpec<'_>) -> io::Result<SpawnedProcess> {
             // SAFETY: the kernel has just made this descriptor for us.
             pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
         }),
+    }
+}
+
+/// Refuses descriptors 0 to 2: those become the new process's own streams, one after the other.
+fn refuse_low(streams: &[RawFd], inherited: &[RawFd]) -> io::Result<()> {
+    match streams.iter().chain(inherited).any(|fd| *fd <= 2) {
+        true => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        false => Ok(()),
     }
 }
 
@@ -106,7 +111,11 @@ fn child(
 
 /// Has the process of a command get these descriptors: standard input, output and errors, and others under their numbers. They
 /// are given in the new process. So no other process that this one starts at that moment gets them.
-pub fn give(command: &mut Command, streams: [RawFd; 3], inherited: Vec<RawFd>) {
+///
+/// # Errors
+/// `EINVAL`: one of them is 0, 1 or 2.
+pub fn give(command: &mut Command, streams: [RawFd; 3], inherited: Vec<RawFd>) -> io::Result<()> {
+    refuse_low(&streams, &inherited)?;
     let done = |result: libc::c_int| match result {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -124,6 +133,7 @@ pub fn give(command: &mut Command, streams: [RawFd; 3], inherited: Vec<RawFd>) {
     };
     // SAFETY: after the fork it makes system calls only, and allocates nothing.
     unsafe { command.pre_exec(take) };
+    Ok(())
 }
 
 /// Takes over all descriptors above 2 that this process was born with, by number, to be closed on exec from now on. The
@@ -242,7 +252,7 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &format!("{look} && echo well")]);
         let streams = [null.as_raw_fd(), writer.as_raw_fd(), null.as_raw_fd()];
-        give(&mut command, streams, vec![numbers.0]);
+        give(&mut command, streams, vec![numbers.0]).unwrap();
         // SAFETY: a plain system call.
         let flags = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) };
         assert!(command.status().unwrap().success());
@@ -252,7 +262,11 @@ mod tests {
         reader.read_to_string(&mut said).unwrap();
         assert_eq!(said, "well\n");
         let mut nothing = Command::new("/bin/true");
-        give(&mut nothing, streams, vec![1_000_000]);
+        give(&mut nothing, streams, vec![1_000_000]).unwrap();
         assert!(nothing.status().is_err(), "a descriptor that is not there");
+        for (stream, inherited) in [(2, numbers.0), (streams[1], 2)] {
+            let given = give(&mut nothing, [streams[0], stream, streams[2]], vec![inherited]);
+            assert_eq!(given.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        }
     }
 }

@@ -204,9 +204,7 @@ impl Client {
             }
         }
         match answer? {
-            ClientReply::Welcome { version }
-                if (OLDEST_VERSION..=CONTROL_VERSION).contains(&version) =>
-            {
+            ClientReply::Welcome { version } if Versions::OURS.include(version) => {
                 client.requests.version = version;
                 Ok(client)
             }

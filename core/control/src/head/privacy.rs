@@ -94,10 +94,11 @@ impl Head {
         let now = self.time.now();
         for (scope, clients, samples) in self.samples.take_finished(now) {
             self.shared_samples.keep(scope, &samples, clients.keys().copied(), now);
-            let all = |(_, user): &(&ClientId, &User)| self.viewer(user).sees_all();
-            let seeing_all: Vec<ClientId> = clients.iter().filter(all).map(|(id, _)| *id).collect();
+            let mut seeing_all = Vec::new();
             for (client, user) in clients {
-                if !seeing_all.contains(&client) {
+                if self.viewer(&user).sees_all() {
+                    seeing_all.push(client);
+                } else {
                     self.give_samples(client, &user, samples.clone());
                 }
             }

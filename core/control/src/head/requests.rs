@@ -16,9 +16,9 @@ use super::{ClientId, Head, HeadAction, refusal};
 use crate::batch::ArrayRange;
 use crate::compat::{OLDEST_VERSION, Versions};
 use crate::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRequest, JobState,
-    JobsQuery, LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal,
-    RefusalKind, User, WindowSize,
+    ClientReply, ClientRequest, ClusterStatus, Command, JobRequest, JobState, JobsQuery,
+    LONGEST_GRACE, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind,
+    User, WindowSize,
 };
 
 /// Shortest and longest slice, in nanoseconds.
@@ -88,7 +88,7 @@ impl Head {
     }
 
     fn hello(&mut self, client: ClientId, version: u32) -> Result<(), Refusal> {
-        if !(OLDEST_VERSION..=CONTROL_VERSION).contains(&version) {
+        if !Versions::OURS.include(version) {
             let advice = if version < OLDEST_VERSION {
                 "install the head's version of Kumi where you are"
             } else {

@@ -9,9 +9,7 @@ mod vectors;
 use std::fmt::Debug;
 
 use kumi_control::compat::{OLDEST_VERSION, Versioned, for_version};
-use kumi_control::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, Command, Down, Report, Up,
-};
+use kumi_control::message::{ClientReply, ClientRequest, Command, Down, Report, Up};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use vectors::{Visit, visit_all};
@@ -101,7 +99,7 @@ fn a_peer_of_version_15_gets_every_message_of_its_version() {
     sent_as_it_was::<ClientReply>("ClientReply");
 }
 
-/// The number of kinds that version 15 had. A peer of that version cannot read any other.
+/// A kind without a line would be checked by none of these tests.
 #[test]
 fn kinds_of_version_15_are_all_in_its_file() {
     let kinds = |name: &str| {
@@ -115,18 +113,12 @@ fn kinds_of_version_15_are_all_in_its_file() {
     assert_eq!(found, KINDS_15);
 }
 
+/// The number of kinds that version 15 had. A peer of that version cannot read any other.
 const KINDS_15: [usize; 6] = [3, 3, 23, 15, 29, 25];
-
-/// A head of version 15 is asked for the whole timetable, since it knows no less.
-#[test]
-fn a_head_of_version_15_is_asked_for_all() {
-    let overview = ClientRequest::Overview { columns: 0 };
-    assert_eq!(for_version(&overview, OLDEST_VERSION).as_deref(), Some(&ClientRequest::Cluster));
-    assert_eq!(for_version(&overview, CONTROL_VERSION).as_deref(), Some(&overview));
-}
 
 /// What is new has samples too, so that the next version's file has all of it.
 #[test]
 fn every_kind_of_this_version_has_a_sample() {
-    assert!(vectors::vectors().lines().count() >= VERSION_15.lines().count());
+    // It panics and names those of which a variant does not occur.
+    vectors::vectors();
 }

@@ -88,18 +88,7 @@ impl Profile {
     /// The first time, not before `from`, at which `nodes` become free for `length` nanoseconds;
     /// `None` if they never do.
     pub(crate) fn earliest(&self, from: u64, length: u64, nodes: u32) -> Option<u64> {
-        let mut start = Some(from);
-        for step in &self.0[self.at(from)..] {
-            if start.is_some_and(|start| step.from > start.saturating_add(length.max(1) - 1)) {
-                break;
-            }
-            if step.free < nodes {
-                start = None;
-            } else if start.is_none() {
-                start = Some(step.from);
-            }
-        }
-        start
+        Self::room(&self.0[self.at(from)..], from, length, nodes)
     }
 
     /// The first time, not before `from`, to which a reservation of so many nodes that begins at `start` can move. The
@@ -108,9 +97,21 @@ impl Profile {
         if start <= from {
             return None;
         }
-        let mut begin: Option<u64> = None;
         // From `start` on it has its own nodes.
-        for step in self.0[self.at(from)..].iter().take_while(|step| step.from < start) {
+        let before = self.0[self.at(from)..].iter().take_while(|step| step.from < start);
+        Self::room(before, from, length, nodes)
+    }
+
+    /// The first time, not before `from`, at which `nodes` become free in these steps. They stay free for `length` nanoseconds
+    /// or to the last of the steps.
+    fn room<'a>(
+        steps: impl IntoIterator<Item = &'a Step>,
+        from: u64,
+        length: u64,
+        nodes: u32,
+    ) -> Option<u64> {
+        let mut begin: Option<u64> = None;
+        for step in steps {
             if begin.is_some_and(|begin| step.from > begin.saturating_add(length.max(1) - 1)) {
                 break;
             }

@@ -10,10 +10,13 @@
 //! ```
 
 mod objects;
+#[cfg(feature = "transactions")]
 pub(super) mod placed;
+#[cfg(feature = "transactions")]
 pub(crate) mod placement;
 mod placement_queue;
 pub(super) mod routed_call;
+mod servers;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

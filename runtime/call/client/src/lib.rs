@@ -22,6 +22,7 @@ mod object;
 mod output;
 mod queries;
 mod remote;
+#[cfg(feature = "transactions")]
 pub mod transaction;
 mod wait;
 
@@ -53,7 +54,9 @@ pub use grid::{Grid, GridCall, GridCanceller};
 pub use held::HeldNames;
 pub use kumi_call_wire::lent::{LentBytes, LentBytesMut, Number};
 pub use kumi_call_wire::state;
-pub use kumi_call_wire::tls::{Authorities, TlsError};
+#[cfg(feature = "tls")]
+pub use kumi_call_wire::tls::Authorities;
+pub use kumi_call_wire::tls::TlsError;
 pub use kumi_call_wire::values::GivenValues;
 pub use kumi_rpc::{TraceContext, TraceContextError, Value};
 pub use object::Object;
@@ -67,7 +70,9 @@ use kumi_call_wire::{address, callback, layout, lent, native, nearby, random, tc
 use crate::callback::Function;
 use answer_handle::AnswerHandle;
 use arguments::CheckedCall;
+#[cfg(feature = "transactions")]
 pub(crate) use arguments::check;
+#[cfg(feature = "transactions")]
 pub(crate) use grid::placement::{PlacementAnswer, PlacementEvent, PlacementHandle};
 use link::{Answer, CallParts, FileParts, Functions, Link};
 use wire::Wire;

@@ -9,7 +9,8 @@ use kumi_rpc::Placement;
 use super::answer_handle::AnswerHandle;
 use super::link::{Answer, Link};
 use super::{
-    Arg, Call, CallError, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments, context,
+    Arg, Call, CallError, CallOutput, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments,
+    context,
 };
 
 /// An object of a class: a process of the server that keeps the state of the class between calls.
@@ -99,6 +100,13 @@ impl Object {
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.client.limits()
+    }
+
+    /// The same object, whose calls send what their methods print to this receiver. Nothing comes from servers of earlier
+    /// versions. Made by a client with a receiver, an object has that of the client.
+    #[must_use]
+    pub fn with_output(&self, output: &CallOutput) -> Object {
+        Object { client: self.client.with_output(output), ..self.clone() }
     }
 
     /// The server's name of a method.

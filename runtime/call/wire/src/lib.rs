@@ -2,11 +2,15 @@
 //!
 //! `kumi-rpc` defines the protocol, and `kumi-idl` the descriptions of routines. This crate has sockets and memory. It
 //! is made for the other crates of calls; programs use `kumi-call-client`.
+//!
+//! - Feature `tls`: sessions of TLS, with rustls.
+//! - Feature `server`: sockets under a runtime, and hashes of descriptions; what servers and metaservers need.
 #![deny(unsafe_code)]
 
 pub mod address;
 pub mod callback;
 pub mod context;
+#[cfg(feature = "server")]
 pub mod description;
 pub mod gaps;
 pub mod layout;
@@ -16,6 +20,7 @@ pub mod lent;
 pub mod native;
 pub mod nearby;
 pub mod random;
+#[cfg(feature = "server")]
 pub mod socket;
 pub mod state;
 pub mod tcp;

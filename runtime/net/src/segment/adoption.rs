@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use super::files::{failed, is_memory_of, length, seals};
-use super::header::HeaderCopy;
-use super::layout::{MAGIC, PAGE, RankContext, SegmentPart, VERSION};
+use super::files::{failed, is_memory_of};
+use super::layout::{MAGIC, RankContext, SegmentPart, VERSION};
+use super::range::header_of;
 use super::{RankView, Segment, SegmentError, SegmentSpec};
 use crate::shm::mapping::Mapping;
 
@@ -20,13 +20,7 @@ fn other_file(what: &'static str) -> SegmentError {
 
 /// The version of a segment of another version. None of anything else, also if this cannot be told.
 fn other_version(job: &OwnedFd) -> Option<u32> {
-    let bytes = length(job).ok()?;
-    if bytes < PAGE as u64 || seals(job.as_fd()) & libc::F_SEAL_SHRINK == 0 {
-        return None;
-    }
-    let start = Mapping::read_only(job.as_fd(), PAGE).ok()?;
-    // SAFETY: Header consists of atomics only.
-    HeaderCopy::of(unsafe { start.view(0) }).other_version()
+    header_of(job).ok()?.0.other_version()
 }
 
 impl Segment {
@@ -71,6 +65,7 @@ impl Segment {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{files::memory_file, layout::PAGE};
     use super::*;
     use std::os::unix::fs::FileExt;
 
@@ -97,7 +92,7 @@ mod tests {
         assert!(second.publish_peers(&[address; 3], 1_400).is_err(), "it would end the daemon");
         // Of a version whose files have other lengths.
         let job = given().next().unwrap();
-        let copy = crate::segment::files::memory_file(c"other", 3 * PAGE).unwrap();
+        let copy = memory_file(c"other", 3 * PAGE).unwrap();
         let other = std::fs::File::from(copy.try_clone().unwrap());
         let mut header = [0; 128];
         std::fs::File::from(job).read_exact_at(&mut header, 0).unwrap();

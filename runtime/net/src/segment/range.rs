@@ -76,7 +76,8 @@ pub(crate) fn map_segment(
     Ok((map, numbers))
 }
 
-fn read_header(job: &OwnedFd) -> Result<SegmentNumbers, AttachError> {
+/// A copy of the header of a job file, and the file's length. The file cannot become shorter, so its header can be read.
+pub(crate) fn header_of(job: &OwnedFd) -> Result<(HeaderCopy, usize), AttachError> {
     let bad = AttachError::BadSegment;
     let bytes = length(job).map_err(io_error("fstat"))?;
     let bytes = usize::try_from(bytes).map_err(|_| bad("bad length"))?;
@@ -85,10 +86,14 @@ fn read_header(job: &OwnedFd) -> Result<SegmentNumbers, AttachError> {
     }
     let start = Mapping::read_only(job.as_fd(), PAGE).map_err(io_error("mmap"))?;
     // SAFETY: Header consists of atomics only.
-    let header = HeaderCopy::of(unsafe { start.view(0) });
+    Ok((HeaderCopy::of(unsafe { start.view(0) }), bytes))
+}
+
+fn read_header(job: &OwnedFd) -> Result<SegmentNumbers, AttachError> {
+    let (header, bytes) = header_of(job)?;
     match header.other_version() {
         Some(segment) => Err(AttachError::OtherVersion { segment }),
-        None => header.check(bytes).map_err(bad),
+        None => header.check(bytes).map_err(AttachError::BadSegment),
     }
 }
 

@@ -22,6 +22,19 @@ struct Nodes<'a> {
     nodes: [&'a NodeConfig; 1],
 }
 
+/// The text of a file in which these nodes are marked as removed.
+fn marked(text: &str, removed: &[NodeId]) -> String {
+    let mut numbers = (0..).map(NodeId);
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        lines.push(line);
+        if line.trim() == HEADING && numbers.next().is_some_and(|it| removed.contains(&it)) {
+            lines.push("removed = true");
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 impl ClusterConfig {
     /// The nodes that are not removed, ascending.
     pub fn members(&self) -> impl Iterator<Item = (NodeId, &NodeConfig)> + '_ {
@@ -41,11 +54,7 @@ impl ClusterConfig {
     /// The node does not fit into the cluster, or the file has been changed or cannot be written.
     pub fn add_node(&self, dir: &Path, node: NodeConfig) -> Result<Self, ConfigError> {
         self.check_addition(&node)?;
-        let (text, mut config) = self.same_on_disk(dir)?;
-        let block = toml::to_string(&Nodes { nodes: [&node] })?;
-        config.nodes.push(node);
-        config.write_change(dir, &format!("{}\n\n{block}", text.trim_end()))?;
-        Ok(Self { nodes: config.nodes, ..self.clone() })
+        self.change_nodes(dir, &[node], &[])
     }
 
     /// The configuration with one more node. No file changes.
@@ -89,22 +98,34 @@ impl ClusterConfig {
     /// There is no such node, the others do not make a cluster, or the file has been changed or cannot be written.
     pub fn remove_node(&self, dir: &Path, node: NodeId) -> Result<Self, ConfigError> {
         self.node(node)?;
-        let (text, mut config) = self.same_on_disk(dir)?;
-        let mut headings = 0;
-        let mut lines = Vec::new();
-        for line in text.lines() {
-            lines.push(line);
-            if line.trim() == HEADING {
-                headings += 1;
-                if headings == u64::from(node.0) + 1 {
-                    lines.push("removed = true");
-                }
-            }
+        self.change_nodes(dir, &[], &[node])
+    }
+
+    /// Adds nodes to the file in `dir`, and marks some of the others as removed, in one step: the cluster need not make sense
+    /// in between. So a node that is added can have the name of one that goes, and all others can go. Returns the configuration
+    /// with these nodes, and this one's settings.
+    ///
+    /// # Errors
+    /// What comes of it is no cluster, or the file has been changed or cannot be written.
+    pub(crate) fn change_nodes(
+        &self,
+        dir: &Path,
+        added: &[NodeConfig],
+        removed: &[NodeId],
+    ) -> Result<Self, ConfigError> {
+        let (before, mut config) = self.same_on_disk(dir)?;
+        let mut text = marked(&before, removed);
+        for node in added {
+            // It may have come and gone already.
+            self.check_addition(&NodeConfig { removed: false, ..node.clone() })?;
+            let block = toml::to_string(&Nodes { nodes: [node] })?;
+            text = format!("{}\n\n{block}", text.trim_end());
         }
-        if let Some(entry) = usize::try_from(node.0).ok().and_then(|at| config.nodes.get_mut(at)) {
-            entry.removed = true;
+        for (number, node) in (0..).map(NodeId).zip(&mut config.nodes) {
+            node.removed |= removed.contains(&number);
         }
-        config.write_change(dir, &(lines.join("\n") + "\n"))?;
+        config.nodes.extend_from_slice(added);
+        config.write_change(dir, &text)?;
         Ok(Self { nodes: config.nodes, ..self.clone() })
     }
 

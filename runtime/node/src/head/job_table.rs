@@ -20,6 +20,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use crate::exit::{ExitCode, Failure};
 use earlier::{READERS, RecordReader};
 use usage::UsageTrim;
+pub(in crate::head) use usage::account_of;
 pub(crate) use usage::{UsageRetention, read as read_usage};
 
 /// Layout of the table. Rows hold records as postcard, of the `CONTROL_VERSION` that the table has.
@@ -217,7 +218,9 @@ impl JobTable {
                     state_name(&record.state),
                     postcard::to_allocvec(record)?,
                 ])?;
-                usage::add(&transaction, record)?;
+                if let Some(account) = account_of(record) {
+                    usage::insert(&transaction, &account)?;
+                }
             }
         }
         transaction.commit()?;
@@ -240,27 +243,6 @@ impl JobTable {
             for &job in jobs {
                 statement.execute(params![number(job)])?;
             }
-        }
-        Ok(transaction.commit()?)
-    }
-
-    /// Makes durable what jobs have used that are over, of records that are kept elsewhere.
-    ///
-    /// # Errors
-    /// When that cannot be written; then nothing is.
-    pub(super) fn account_for<'a>(
-        &mut self,
-        records: impl IntoIterator<Item = &'a JobRecord>,
-    ) -> Result<(), TableError> {
-        let is_over = |record: &&JobRecord| matches!(record.state, JobState::Ended(_));
-        let mut over = records.into_iter().filter(is_over).peekable();
-        if over.peek().is_none() {
-            return Ok(());
-        }
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for record in over {
-            usage::add(&transaction, record)?;
         }
         Ok(transaction.commit()?)
     }

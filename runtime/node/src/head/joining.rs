@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kumi_control::compat::OLDEST_VERSION;
+use kumi_control::compat::Versions;
 use kumi_control::join::{
     HELLO_LIMIT, IssuedToken, JOIN_VERSION, JoinAnswer, JoinHello, JoinRefusal, JoinSecret,
     JoinToken, JoinTokens, Joined,
@@ -241,7 +241,7 @@ impl Joining {
             return Err(other.into());
         }
         let hello: JoinHello = frame::decode(content)?;
-        if !(OLDEST_VERSION..=CONTROL_VERSION).contains(&hello.control) {
+        if !Versions::OURS.include(hello.control) {
             return Err(other.into());
         }
         self.tokens().check(&hello.secret, &hello.public_key, wall_ms())?;

@@ -92,7 +92,7 @@ impl SpawnRequest {
     fn spawn(&self) -> io::Result<Child> {
         let mut command = std::process::Command::new(&self.executable);
         command.args(&self.arguments).env_clear();
-        give(&mut command, self.streams, self.inherited.clone());
+        give(&mut command, self.streams, self.inherited.clone())?;
         let mut command = Command::from(command);
         if !self.session {
             // Who leads a group cannot begin a session.

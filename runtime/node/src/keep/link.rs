@@ -206,7 +206,8 @@ impl KeepRequest<'_> {
         inherited.extend(self.group.map(|(folder, _)| folder));
         inherited.extend([listener.as_fd(), other.as_fd(), file.as_fd()]);
         let null = File::open("/dev/null")?;
-        let errors = io::stderr();
+        // As a new one: 0 to 2 are given to no process.
+        let errors = io::stderr().as_fd().try_clone_to_owned()?;
         let request = SpawnRequest {
             executable: self.executable.to_owned(),
             arguments: vec![

@@ -146,5 +146,6 @@ pub fn tls_exit_code(error: &TlsError) -> ExitCode {
     match error {
         TlsError::File { source, .. } => unreadable(source),
         TlsError::Content { .. } => ExitCode::BadConfig,
+        TlsError::NotBuilt => ExitCode::Usage,
     }
 }

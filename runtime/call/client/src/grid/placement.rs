@@ -6,20 +6,15 @@ use std::time::{Duration, Instant};
 use kumi_routing::Rules;
 use kumi_rpc::{AttemptReport, Code, Placement, PlacementRequest};
 
-use super::{Grid, Inner, Ordering, locked};
+use super::{Grid, Inner, locked};
 use crate::answer_handle::AnswerHandle;
 use crate::link::{Answer, Link};
-use crate::routed_call::nanoseconds;
-use crate::{CallError, Client, KnownRoutine, trace_context};
+use crate::{CallError, Client, trace_context};
 
 /// How long the listener waits at a time.
 const WATCH: Duration = Duration::from_millis(250);
 /// Pause between two connection attempts, so that a metaserver that is not the leader is asked rarely.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// Why a server without TLS gets nothing.
-const DOWNGRADE: &str = "the metaserver was given as tls://, and the server that it names is not; have the server encrypt \
-                         (--tls-cert and --tls-key, or --tls-cluster)";
 
 /// An event for the listener.
 #[derive(Debug)]
@@ -110,28 +105,6 @@ impl Grid {
         });
     }
 
-    /// The request for a call of this routine.
-    pub(crate) fn placing(
-        &self,
-        known: &KnownRoutine,
-        bytes: (u64, u64),
-        operations: f64,
-    ) -> PlacementRequest {
-        PlacementRequest {
-            key: (self.inner.key, self.inner.calls.fetch_add(1, Ordering::Relaxed)),
-            hash: known.hash,
-            bytes_out: bytes.0,
-            bytes_back: bytes.1,
-            operations,
-            time_ms: 0,
-            attempts: 0,
-            priority: self.priority,
-            idempotent: known.interface.idempotent,
-            routine: known.interface.name.clone(),
-            input_locations: Vec::new(),
-        }
-    }
-
     /// What calls may do.
     pub(crate) fn rules(&self, idempotent: bool) -> Rules {
         self.inner.rules(idempotent)
@@ -188,29 +161,5 @@ fn find(inner: &Arc<Inner>, tell: &impl Fn(PlacementEvent) -> bool) -> Option<Cl
             // A metaserver that refuses answers at once, so this pauses.
             Err(_) => std::thread::sleep(super::AGAIN),
         }
-    }
-}
-
-impl Inner {
-    /// What calls may do.
-    pub(super) fn rules(&self, idempotent: bool) -> Rules {
-        Rules { idempotent, retry_time: self.options.retry_time.map(nanoseconds) }
-    }
-
-    /// A new connection to the server of a place. The server sees the metaserver's pass, never the token.
-    ///
-    /// # Errors
-    /// [`CallError`]; [`CallError::Tls`] without any connection if a metaserver is given by `tls://` and the server is
-    /// not: arrays and pass would leave the encrypted way because a metaserver says so.
-    pub(super) fn connect_server(&self, placed: &Placement) -> Result<Client, CallError> {
-        let is_encrypted = |address: &String| crate::address::is_encrypted(address);
-        if self.addresses.iter().any(is_encrypted) && !is_encrypted(&placed.address) {
-            return Err(CallError::Tls {
-                address: placed.address.clone(),
-                text: DOWNGRADE.to_owned(),
-            });
-        }
-        let options = super::Options { token: placed.pass.clone(), ..self.options.clone() };
-        Client::connect(&placed.address, &options)
     }
 }

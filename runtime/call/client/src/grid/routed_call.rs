@@ -21,7 +21,9 @@ use super::super::{
     trace_context,
 };
 pub(crate) use place::Place;
-pub(crate) use reports::{nanoseconds, over, reported};
+#[cfg(feature = "transactions")]
+pub(crate) use reports::reported;
+pub(crate) use reports::{nanoseconds, over};
 
 /// Why a call got no further attempt: its time for that is over.
 pub(crate) const NO_MORE_TIME: &str =

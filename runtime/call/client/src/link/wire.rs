@@ -259,3 +259,20 @@ impl Drop for Wire {
         }
     }
 }
+
+#[cfg(all(test, not(feature = "tls")))]
+mod tests {
+    use super::Wire;
+    use crate::{CallError, Options};
+
+    #[test]
+    fn without_the_feature_an_address_of_tls_is_refused_and_nothing_is_sent() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = format!("tls://{}", listener.local_addr().unwrap());
+        let refused = Wire::open(&address, &Options::default(), None).unwrap_err();
+        assert!(matches!(&refused, CallError::Tls { .. }), "{refused}");
+        assert!(refused.to_string().contains("built without TLS"), "{refused}");
+        assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
+}

@@ -9,7 +9,9 @@ mod socket;
 
 pub use arena::Arena;
 pub use copy::{append, length_of, put, room_of};
+#[cfg(feature = "server")]
+pub use socket::watch;
 pub use socket::{
     Source, Target, begins_with, open_process, peer_process, read, read_with,
-    receive_with_descriptor, send_with_descriptor, watch, write, write_with,
+    receive_with_descriptor, send_with_descriptor, write, write_with,
 };

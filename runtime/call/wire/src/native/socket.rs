@@ -7,6 +7,7 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, RecvMsg, UnixAddr, recvmsg, sendmsg,
 };
 use std::io::{IoSlice, IoSliceMut};
+#[cfg(feature = "server")]
 use tokio::io::unix::AsyncFd;
 
 use super::Arena;
@@ -39,6 +40,7 @@ pub enum Target<'a> {
 }
 
 /// Registers a socket with the runtime.
+#[cfg(feature = "server")]
 pub fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor stays open, and the same, until its owner drops it.
     unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)

@@ -3,6 +3,7 @@
 //! The row is written in the same step as the record that says that the job is over. So each job is accounted for once, however
 //! often the head is restarted. Rows stay when records go.
 
+use std::borrow::Borrow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -75,7 +76,9 @@ pub(super) fn open(connection: &mut Connection) -> Result<(), TableError> {
         for row in rows {
             let (job, bytes) = row?;
             let record = postcard::from_bytes(&bytes).map_err(|error| damaged(job, &error))?;
-            add(&transaction, &record)?;
+            if let Some(account) = account_of(&record) {
+                insert(&transaction, &account)?;
+            }
         }
     }
     Ok(transaction.commit()?)
@@ -120,12 +123,10 @@ pub(super) fn spent(
     Ok(all)
 }
 
-/// Writes the account of a job, if it is over.
-pub(super) fn add(transaction: &Transaction<'_>, record: &JobRecord) -> Result<(), TableError> {
-    match &record.state {
-        JobState::Ended(_) => insert(transaction, &JobUsage::of(record, record.used)),
-        _ => Ok(()),
-    }
+/// The account of a job, if it is over.
+pub(in crate::head) fn account_of(record: &JobRecord) -> Option<JobUsage> {
+    let is_over = matches!(record.state, JobState::Ended(_));
+    is_over.then(|| JobUsage::of(record, record.used))
 }
 
 /// Writes an account, if the time is known when its job ended.
@@ -162,14 +163,18 @@ impl JobTable {
     ///
     /// # Errors
     /// When they cannot be written; then none of them is.
-    pub(in crate::head) fn add_accounts<'a>(
+    pub(in crate::head) fn add_accounts(
         &mut self,
-        accounts: impl IntoIterator<Item = &'a JobUsage>,
+        accounts: impl IntoIterator<Item = impl Borrow<JobUsage>>,
     ) -> Result<(), TableError> {
+        let mut accounts = accounts.into_iter().peekable();
+        if accounts.peek().is_none() {
+            return Ok(());
+        }
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for account in accounts {
-            insert(&transaction, account)?;
+            insert(&transaction, account.borrow())?;
         }
         Ok(transaction.commit()?)
     }

@@ -7,13 +7,9 @@
 //! While etcd does not answer, a write waits, as for a disk that hangs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
 use kumi_control::message::{CONTROL_VERSION, JobRecord, Revocation};
 use kumi_control::shares::SpentBefore;
 use kumi_etcd::api::{self, Change, Pair};
@@ -23,9 +19,10 @@ use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
+use super::deflate;
 use super::{Batch, KnownState, SharedSettings, StateNews, StateRefusal, StateStore, TermOutput};
 use crate::event_loop;
-use crate::head::job_table::{JobTable, TableError, UsageRetention, damaged, earlier};
+use crate::head::job_table::{JobTable, TableError, UsageRetention, account_of, damaged, earlier};
 use crate::head::spool::WrittenOutput;
 
 mod accounts;
@@ -43,8 +40,6 @@ const MOST_CHANGES: usize = 100;
 const MOST_BYTES: usize = 1 << 20;
 /// Longer records are compressed: environments and places of ranks repeat themselves.
 const LONG: usize = 16 << 10;
-/// The longest record that is read.
-const LONGEST: u64 = 32 << 20;
 /// Pause before a failed request is made again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The same after one that etcd refuses. That lasts until somebody has changed etcd.
@@ -80,9 +75,7 @@ fn encode(record: &JobRecord) -> Result<Vec<u8>, TableError> {
     let is_long = bytes.len() > LONG;
     let mut value = postcard::to_allocvec(&(record.since(), is_long))?;
     if is_long {
-        let mut encoder = DeflateEncoder::new(value, Compression::fast());
-        encoder.write_all(&bytes)?;
-        return Ok(encoder.finish()?);
+        return Ok(deflate::compress(value, &bytes)?);
     }
     value.extend(bytes);
     Ok(value)
@@ -93,10 +86,9 @@ fn decode(pair: &Pair, job: JobId) -> Result<JobRecord, TableError> {
     let wrong = |error: &dyn std::fmt::Display| damaged(number, error);
     let ((version, is_long), mut rest): ((u32, bool), &[u8]) =
         postcard::take_from_bytes(&pair.value).map_err(|error| wrong(&error))?;
-    let mut whole = Vec::new();
+    let whole;
     if is_long {
-        let read = DeflateDecoder::new(rest).take(LONGEST).read_to_end(&mut whole);
-        read.map_err(|error| wrong(&error))?;
+        whole = deflate::expand(rest).map_err(|error| wrong(&error))?;
         rest = &whole;
     }
     let record: JobRecord = if version == CONTROL_VERSION {
@@ -368,7 +360,7 @@ impl EtcdTable {
         let prefix = settings.prefix.clone();
         let gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
         let StateNews { refusal, accounts: waiting } = news;
-        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard), refusal };
+        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard)?, refusal };
         let (accounts, accounts_path) = (JobTable::open(accounts)?, accounts.to_owned());
         let writer = AccountsWriter::start(&accounts_path, waiting)?;
         let (tasks, removals) = (LocalSet::new(), Removals::default());
@@ -386,7 +378,7 @@ impl StateStore for EtcdTable {
         }
         let known = self.tasks.block_on(&self.runtime, self.records.load())?;
         // Jobs that ended while another head led.
-        self.accounts.account_for(&known.records)?;
+        self.accounts.add_accounts(known.records.iter().filter_map(account_of))?;
         Ok(known)
     }
 

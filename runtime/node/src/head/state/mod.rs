@@ -3,6 +3,7 @@
 //! A [`StateStore`] keeps records of jobs. SQLite keeps them in a file (`job_table`), etcd for several heads ([`etcd`]). Which
 //! head may write, and act, is the matter of [`term`].
 
+mod deflate;
 mod etcd;
 mod own_address;
 mod settings;

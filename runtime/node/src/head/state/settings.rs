@@ -5,21 +5,16 @@
 //! to its own cluster.toml, too.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::Path;
 
-use flate2::Compression;
-use flate2::read::{DeflateDecoder, DeflateEncoder};
 use kumi_control::drain::{Drain, check_drainer, check_reason};
 use kumi_control::head::ProcessorSharing;
 use kumi_sched::{Mode, NodeId, SliceLength};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::deflate;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig, OS};
-
-/// The longest text that is read.
-const LONGEST: u64 = 32 << 20;
 
 /// Nodes that came and went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,15 +76,11 @@ impl SharingKeys {
 /// What is kept under a key: text, compressed, since lists of nodes repeat themselves.
 fn packed(content: &impl Serialize) -> std::io::Result<Vec<u8>> {
     let text = toml::to_string(content).map_err(std::io::Error::other)?;
-    let mut bytes = Vec::new();
-    DeflateEncoder::new(text.as_bytes(), Compression::fast()).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    deflate::compress(Vec::new(), text.as_bytes())
 }
 
 fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> std::io::Result<T> {
-    let mut text = String::new();
-    DeflateDecoder::new(bytes).take(LONGEST).read_to_string(&mut text)?;
-    toml::from_str(&text).map_err(std::io::Error::other)
+    toml::from_slice(&deflate::expand(bytes)?).map_err(std::io::Error::other)
 }
 
 /// Names of the keys.
@@ -243,13 +234,13 @@ fn is_same(here: &NodeConfig, node: &NodeConfig) -> bool {
 pub(in crate::head) fn write_nodes(config: &ClusterConfig, dir: &Path) -> Result<(), ConfigError> {
     let mut file = ClusterConfig::load(dir)?;
     let known = file.nodes.len();
-    for node in config.nodes.iter().skip(known) {
-        file = file.add_node(dir, NodeConfig { removed: false, ..node.clone() })?;
-    }
-    for node in config.removed() {
-        if !file.removed().contains(&node) {
-            file = file.remove_node(dir, node)?;
-        }
+    let added = config.nodes.get(known..).unwrap_or_default();
+    let goes = |&(here, now): &(&NodeConfig, &NodeConfig)| now.removed && !here.removed;
+    let numbered = (0..).map(NodeId).zip(file.nodes.iter().zip(&config.nodes));
+    let removed: Vec<NodeId> =
+        numbered.filter(|(_, both)| goes(both)).map(|(number, _)| number).collect();
+    if !added.is_empty() || !removed.is_empty() {
+        file = file.change_nodes(dir, added, &removed)?;
     }
     if file.nodes != config.nodes {
         tracing::error!(
@@ -343,6 +334,39 @@ mod tests {
         // One that was only given another name stays.
         other.nodes[2] = node("renamed", 3);
         assert_eq!(changed().applied(&other).unwrap().nodes[2].name, "renamed");
+    }
+
+    /// A standby has missed that nodes came and went, and that others have their names and addresses now.
+    #[test]
+    fn names_and_addresses_of_removed_nodes_are_free_in_a_file_that_missed_it() {
+        let again = |last: u8, times: u32| {
+            let mut nodes = NodeChanges::default();
+            nodes.remove(NodeId(0));
+            nodes.remove(NodeId(1));
+            for number in 2..2 + times {
+                nodes.add(NodeId(number), node("a", last));
+                if number + 1 < 2 + times {
+                    nodes.remove(NodeId(number));
+                }
+            }
+            SharedSettings { nodes: Some(nodes), ..SharedSettings::default() }
+        };
+        for (last, times) in [(1, 1), (1, 3), (9, 2)] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(paths::config(dir.path()), FILE).unwrap();
+            let after = again(last, times).applied(&config()).unwrap();
+            assert_eq!(after.members().count(), 1);
+            write_nodes(&after, dir.path()).unwrap();
+            assert_eq!(ClusterConfig::load(dir.path()).unwrap(), after);
+            let text = std::fs::read_to_string(paths::config(dir.path())).unwrap();
+            assert!(text.contains("# ours"), "{text}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(paths::config(dir.path()), FILE).unwrap();
+        let mut after = again(1, 1).applied(&config()).unwrap();
+        after.nodes[2].netns = Some("kumi-lab-2".to_owned());
+        let error = write_nodes(&after, dir.path()).unwrap_err();
+        assert!(error.to_string().contains("--local"), "{error}");
     }
 
     #[test]

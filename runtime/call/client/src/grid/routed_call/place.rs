@@ -22,6 +22,7 @@ impl Place {
         Place(Arc::new(placed))
     }
 
+    #[cfg(feature = "transactions")]
     pub fn shared(&self) -> Arc<Placement> {
         Arc::clone(&self.0)
     }

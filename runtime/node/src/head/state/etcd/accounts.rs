@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kumi_control::message::{JobRecord, JobState, JobUsage};
+use kumi_control::message::{JobRecord, JobUsage};
 use kumi_sched::JobId;
 
-use crate::head::job_table::{JobTable, TableError, UsageRetention};
+use crate::head::job_table::{JobTable, TableError, UsageRetention, account_of};
 
 /// Most accounts that wait for the disk. A head keeps fewer records of jobs that are over.
 const MOST_WAITING: usize = 1 << 16;
@@ -57,14 +57,12 @@ impl WaitingAccounts {
 
     /// Accounts for those of the jobs that are over.
     fn add<'a>(&self, records: impl IntoIterator<Item = &'a JobRecord>) {
-        let is_over = |record: &&JobRecord| matches!(record.state, JobState::Ended(_));
-        let mut over = records.into_iter().filter(is_over).peekable();
-        if over.peek().is_none() {
+        let mut accounts = records.into_iter().filter_map(account_of).peekable();
+        if accounts.peek().is_none() {
             return;
         }
         self.change(|waiting| {
-            for record in over {
-                let usage = JobUsage::of(record, record.used);
+            for usage in accounts {
                 let has_room = waiting.accounts.len() < MOST_WAITING;
                 if has_room || waiting.accounts.contains_key(&usage.job) {
                     waiting.accounts.insert(usage.job, usage);
@@ -172,9 +170,7 @@ fn write(
         Some(table) => table,
         None => table.insert(JobTable::open(path)?),
     };
-    if !accounts.is_empty() {
-        table.add_accounts(accounts.values())?;
-    }
+    table.add_accounts(accounts.values())?;
     trim.map_or(Ok(()), |(keep, now_ms)| table.trim_usage(keep, now_ms))
 }
 
@@ -182,7 +178,7 @@ fn write(
 mod tests {
     use super::*;
     use crate::head::job_table::tests::record;
-    use kumi_control::message::Outcome;
+    use kumi_control::message::{JobState, Outcome};
     use std::os::unix::fs::OpenOptionsExt;
     use std::time::Instant;
 
@@ -219,11 +215,11 @@ mod tests {
         let mut removals = Removals::default();
         assert_eq!(removals.take(&set(&[1, 3, 5]), &writer), set(&[5]));
         assert_eq!(removals.take(&set(&[6]), &writer), set(&[6]));
-        // The disk answers: whoever waits to open the pipe goes on, and later ones find no pipe.
+        // The disk answers: whoever waits to open the pipe goes on, however late it comes to that, and later ones find no pipe.
         std::fs::rename(&path, dir.path().join("hung")).unwrap();
         let mut options = std::fs::OpenOptions::new();
         options.read(true).custom_flags(nix::libc::O_NONBLOCK);
-        drop(options.open(dir.path().join("hung")).unwrap());
+        let other_end = options.open(dir.path().join("hung")).unwrap();
         until("they are written", || waiting.all().is_empty());
         assert_eq!(removals.take(&set(&[]), &writer), set(&[1, 3]));
         writer.add(&[over(4)]);
@@ -231,5 +227,6 @@ mod tests {
         drop(writer);
         let table = JobTable::open(&path).unwrap();
         assert_eq!(table.count_accounts(), 3);
+        drop(other_end);
     }
 }
