@@ -104,6 +104,18 @@ fn in_body(header: Header, why: DecodeError) -> ProtocolError {
     ProtocolError::Body { kind: header.kind.map_or(0, |kind| kind as u8), why }
 }
 
+/// A frame that goes before a call.
+fn before_call(kind: FrameKind, stream: u32, body: &[u8]) -> Result<ServerEvent, DecodeError> {
+    Ok(match kind {
+        FrameKind::Trace => ServerEvent::Trace(stream, trace_context::decode(body)?),
+        FrameKind::Ticket => {
+            let (ticket, pass) = placement::shown(body)?;
+            ServerEvent::Ticket(stream, ticket, pass)
+        }
+        _ => ServerEvent::Listen(stream),
+    })
+}
+
 impl Server {
     /// A connection on which nothing has arrived, with a limit of open streams.
     #[must_use]
@@ -318,13 +330,8 @@ impl Server {
                 None
             }
             FrameKind::Pong => None,
-            FrameKind::Listen => Some(ServerEvent::Listen(stream)),
-            FrameKind::Trace => {
-                Some(ServerEvent::Trace(stream, trace_context::decode(body).map_err(malformed)?))
-            }
-            FrameKind::Ticket => {
-                let (ticket, pass) = placement::shown(body).map_err(malformed)?;
-                Some(ServerEvent::Ticket(stream, ticket, pass))
+            FrameKind::Listen | FrameKind::Trace | FrameKind::Ticket => {
+                Some(before_call(kind, stream, body).map_err(malformed)?)
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })

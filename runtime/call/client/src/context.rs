@@ -84,12 +84,14 @@ pub(crate) fn limit(time: Option<Duration>, name: &str) -> Result<Option<Duratio
 }
 
 /// What the calls of a thread inherit, for another thread that makes calls for it.
+#[cfg(feature = "transactions")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InheritedContext {
     deadline: Option<Instant>,
     trace: Option<TraceContext>,
 }
 
+#[cfg(feature = "transactions")]
 impl InheritedContext {
     /// That of this thread.
     pub fn of_this_thread() -> InheritedContext {

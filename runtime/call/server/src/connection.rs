@@ -125,12 +125,19 @@ struct Connection {
     counted: bool,
     /// The stream of the next call, with its ticket and pass from a metaserver.
     ticket: Option<(u32, Ticket, String)>,
-    /// The stream of the next call, if its client wants what the routine prints.
-    listens: Option<u32>,
-    /// The stream of the next call, with its place in a trace.
-    traced: Option<(u32, TraceContext)>,
+    /// What the client has said of the next call.
+    announced: AnnouncedCall,
     /// The client is being told why, and nothing more is read.
     closing: bool,
+}
+
+/// What a client says directly before a call, each for a stream.
+#[derive(Debug, Default)]
+struct AnnouncedCall {
+    /// It wants what the routine prints.
+    listens: Option<u32>,
+    /// The call's place in a trace.
+    traced: Option<(u32, TraceContext)>,
 }
 
 /// Receivers of a connection for events from the rest of the server.
@@ -183,8 +190,7 @@ pub async fn run(
         handshake_permit: Some(handshake_permit),
         counted: false,
         ticket: None,
-        listens: None,
-        traced: None,
+        announced: AnnouncedCall::default(),
         closing: false,
     };
     let inputs = ConnectionInputs {
@@ -383,7 +389,7 @@ impl Connection {
                 | ServerEvent::Create(..)
         ) {
             // A ticket is for a call or an object that follows directly; so are a wish to listen, and a trace, for a call.
-            (self.ticket, self.listens, self.traced) = (None, None, None);
+            (self.ticket, self.announced) = (None, AnnouncedCall::default());
         }
         match event {
             // Handled by `greet`.
@@ -400,8 +406,8 @@ impl Connection {
                 let done = self.begin_call(stream, &head);
                 self.refuse(stream, done);
             }
-            ServerEvent::Listen(stream) => self.listens = Some(stream),
-            ServerEvent::Trace(stream, context) => self.traced = Some((stream, context)),
+            ServerEvent::Listen(stream) => self.announced.listens = Some(stream),
+            ServerEvent::Trace(stream, context) => self.announced.traced = Some((stream, context)),
             ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => {
                 if let Some(incoming) = self.incoming.get_mut(&stream)
