@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "kumi-node",
         &[
+            "kumi-cgroup",
             "kumi-control",
             "kumi-etcd",
             "kumi-monitor",
@@ -46,6 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("kumi-etcd", &["kumi-leadership"]),
+    ("kumi-cgroup", &[]),
     ("kumi-call-wire", &["kumi-idl", "kumi-rpc"]),
     ("kumi-call-ffi", &["kumi-idl"]),
     ("kumi-call-access", &["kumi-call-wire", "kumi-rpc"]),
@@ -64,6 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-call-generator",
             "kumi-call-slot",
             "kumi-call-wire",
+            "kumi-cgroup",
             "kumi-idl",
             "kumi-rpc",
         ],

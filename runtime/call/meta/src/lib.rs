@@ -40,7 +40,8 @@ use kumi_call_wire::{socket, tcp};
 use store::SqliteStore;
 pub use store::StoreError;
 pub use view::{
-    CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
+    CallState, CounterState, LeaderState, PathState, RoutineState, ServerCondition, ServerState,
+    State, UserState,
 };
 
 /// Configuration of a metaserver.
