@@ -16,9 +16,9 @@ use kumi_call_wire::native::Arena;
 
 /// Starts jobs by proxies.
 #[derive(Debug)]
-pub(crate) struct Proxies;
+pub(crate) struct ProxyJobStarter;
 
-impl JobStarter for Proxies {
+impl JobStarter for ProxyJobStarter {
     /// Opens the port for rank 0: another user may not enter the network namespace of the nodes. If it cannot be opened
     /// now, or the proxy can open its own, there is none.
     fn prepare(&self, setup: &mut crate::slot_protocol::Setup) {

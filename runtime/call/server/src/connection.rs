@@ -30,7 +30,7 @@ use super::callback_requests::CallbackRequest;
 use super::held_results;
 use super::local_peer::LocalPeer;
 use super::owner::Caller;
-use super::slots::output::Printed;
+use super::slots::output::CapturedOutput;
 use super::slots::{FinishedCall, ObjectEvent, ReadyCall};
 use crate::held::Gaps;
 use crate::layout::Layout;
@@ -452,7 +452,7 @@ impl Connection {
         let FinishedCall { job, outcome } = ended;
         let ReadyCall { stream, offered, layout, block, files, retained, printed, .. } = *job;
         if let Some(printed) = printed {
-            let Printed { bytes, is_cut } = printed.into_inner();
+            let CapturedOutput { bytes, is_cut } = printed.into_inner();
             self.rpc.printed(stream, &bytes, is_cut);
         }
         let most = self.shared.config.file_bytes;

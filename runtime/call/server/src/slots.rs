@@ -39,7 +39,7 @@ use crate::slot_protocol::CallContext;
 use kumi_call_wire::context::{Span, monotonic_ns};
 use objects::Object;
 pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
-use output::{Printed, Printer};
+use output::{CapturedOutput, Printer};
 
 /// A call whose arguments are in place.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub struct ReadyCall {
     /// The object on which it runs. `None`: any process will do.
     pub object: Option<ObjectTarget>,
     /// What it prints, if its client wants that.
-    pub printed: Option<RefCell<Printed>>,
+    pub printed: Option<RefCell<CapturedOutput>>,
     /// Its span, if it is in a trace.
     pub span: Option<Span>,
     /// Whether a process gave it back for another process that is set up anew.

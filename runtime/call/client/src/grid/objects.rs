@@ -10,7 +10,7 @@ use kumi_routing::Event;
 use kumi_rpc::{AttemptOutcome, AttemptReport};
 
 use super::super::object::Object;
-use super::super::routed_call::{Control, Place, RoutedCall, Turn, nanoseconds, over};
+use super::super::routed_call::{Control, Place, RoutedCall, RoutedStep, nanoseconds, over};
 use super::super::{CallError, GRACE, context};
 use super::Grid;
 
@@ -65,12 +65,12 @@ impl RoutedCall<'_> {
         let (control, mut made) = (Control::default(), None);
         loop {
             match self.turn() {
-                Some(Turn::Start(place)) => {
+                Some(RoutedStep::Start(place)) => {
                     made = self.make_at(&place, class, deadline, interrupted);
                 }
                 // The server does not answer before the object is there or has failed.
-                Some(Turn::Leave) => self.tell(Event::Stays),
-                Some(Turn::Over(end)) => return made.ok_or_else(|| self.error(end)),
+                Some(RoutedStep::Leave) => self.tell(Event::Stays),
+                Some(RoutedStep::Over(end)) => return made.ok_or_else(|| self.error(end)),
                 None => self.await_place(&control, interrupted),
             }
         }

@@ -11,7 +11,7 @@ use super::super::Shared;
 use super::super::gather::GatherPlan;
 use super::super::held_results::RetainedResults;
 use super::super::slots::ReadyCall;
-use super::super::slots::output::Printed;
+use super::super::slots::output::CapturedOutput;
 use super::super::tickets::TicketGuard;
 use super::files::coming;
 use super::{AnnouncedCall, CallStage, Connection, held, shared_memory};
@@ -50,7 +50,7 @@ impl Connection {
     fn announced(
         &mut self,
         stream: u32,
-    ) -> Result<(Option<RefCell<Printed>>, Option<Span>), Failure> {
+    ) -> Result<(Option<RefCell<CapturedOutput>>, Option<Span>), Failure> {
         let AnnouncedCall { listens, traced } = std::mem::take(&mut self.announced);
         let traced = traced.filter(|(of, _)| *of == stream);
         let span = traced.map(|(_, context)| Span::new(context)).transpose().map_err(|error| {

@@ -23,13 +23,13 @@ const MOST_PASSED_ON: usize = 1 << 20;
 
 /// What a call has printed, for its client.
 #[derive(Debug, Default)]
-pub struct Printed {
+pub struct CapturedOutput {
     pub bytes: Vec<u8>,
     /// It has printed more.
     pub is_cut: bool,
 }
 
-impl Printed {
+impl CapturedOutput {
     fn add(&mut self, bytes: &[u8]) {
         let fits = bytes.len().min(MOST_PASSED_ON - self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..fits]);
@@ -47,7 +47,7 @@ pub struct Printer<'a> {
     /// The user; empty if users are not distinguished.
     pub user: &'a str,
     /// What its client gets. `None`: the client does not listen.
-    pub passed_on: Option<&'a RefCell<Printed>>,
+    pub passed_on: Option<&'a RefCell<CapturedOutput>>,
     /// The span of its call, if that is in a trace.
     pub span: Option<&'a Span>,
 }
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_client_gets_a_bounded_part_and_is_told_that_there_is_more() {
-        let mut printed = Printed::default();
+        let mut printed = CapturedOutput::default();
         printed.add(&vec![b'a'; MOST_PASSED_ON - 1]);
         printed.add(b"b");
         assert!(!printed.is_cut && printed.bytes.ends_with(b"ab"));
