@@ -11,6 +11,7 @@ use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::placement::{self, Ticket};
 use crate::send_queue::SendQueue;
 use crate::shared_memory::MemoryGrant;
+use crate::trace_context::{self, TraceContext};
 use crate::{MOST_ANSWER, MOST_UNREAD, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,6 +54,8 @@ pub enum ServerEvent {
     Vouch(u32, HeldArrayName, u32),
     /// The client wants what the routine of the call that follows prints: [`Server::printed`].
     Listen(u32),
+    /// The place in a trace of the call that follows directly.
+    Trace(u32, TraceContext),
 }
 
 /// The state of a stream.
@@ -99,6 +102,18 @@ pub struct Server {
 /// The error of a malformed body.
 fn in_body(header: Header, why: DecodeError) -> ProtocolError {
     ProtocolError::Body { kind: header.kind.map_or(0, |kind| kind as u8), why }
+}
+
+/// A frame that goes before a call.
+fn before_call(kind: FrameKind, stream: u32, body: &[u8]) -> Result<ServerEvent, DecodeError> {
+    Ok(match kind {
+        FrameKind::Trace => ServerEvent::Trace(stream, trace_context::decode(body)?),
+        FrameKind::Ticket => {
+            let (ticket, pass) = placement::shown(body)?;
+            ServerEvent::Ticket(stream, ticket, pass)
+        }
+        _ => ServerEvent::Listen(stream),
+    })
 }
 
 impl Server {
@@ -315,10 +330,8 @@ impl Server {
                 None
             }
             FrameKind::Pong => None,
-            FrameKind::Listen => Some(ServerEvent::Listen(stream)),
-            FrameKind::Ticket => {
-                let (ticket, pass) = placement::shown(body).map_err(malformed)?;
-                Some(ServerEvent::Ticket(stream, ticket, pass))
+            FrameKind::Listen | FrameKind::Trace | FrameKind::Ticket => {
+                Some(before_call(kind, stream, body).map_err(malformed)?)
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
