@@ -191,7 +191,7 @@ grpc_error_t grpc_callback_failed_np(const char *why);
 grpc_error_t grpc_remaining_np(double *seconds);
 
 /* Sets in which trace the calls are that this thread begins from now on: `traceparent` of W3C Trace Context, which OpenTelemetry
- * gives. NULL: that of the environment (TRACEPARENT), where a routine has that of its call. Errors: INVALID_ARGUMENT_NP. */
+ * gives. NULL: the TRACEPARENT with which the program was started; a routine has that of its call there. Errors: INVALID_ARGUMENT_NP. */
 grpc_error_t grpc_traceparent_set_np(const char *traceparent);
 
 /* ---- Sessions ---- */
