@@ -8,7 +8,9 @@ use kumi_rpc::Placement;
 
 use super::answer_handle::AnswerHandle;
 use super::link::{Answer, Link};
-use super::{Arg, Call, CallError, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments};
+use super::{
+    Arg, Call, CallError, CallOutput, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments,
+};
 
 /// An object of a class: a process of the server that keeps the state of the class between calls.
 ///
@@ -84,6 +86,13 @@ impl Object {
     #[must_use]
     pub fn class(&self) -> &str {
         &self.class
+    }
+
+    /// The same object, whose calls send what their methods print to this receiver. Nothing comes from servers of
+    /// earlier versions.
+    #[must_use]
+    pub fn with_output(&self, output: &CallOutput) -> Object {
+        Object { client: self.client.with_output(output), ..self.clone() }
     }
 
     /// The name of its server.
