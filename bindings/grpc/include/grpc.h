@@ -403,6 +403,13 @@ grpc_error_t grpc_held_array_create_np(grpc_held_array_t_np **array);
 /* Gives its length in bytes. */
 grpc_error_t grpc_held_array_bytes_np(const grpc_held_array_t_np *array, size_t *bytes);
 
+/* Sends an array to the server of a handle, which then holds it, instead of what was held. Later calls with handles of that server
+ * have it as an input, in the memory order in which it was sent. The library compares its length only. At most the time limit of
+ * the handle. Errors: also INVALID_FUNCTION_HANDLE, SERVER_NOT_FOUND, RPC_REFUSED, COMMUNICATION_FAILED, TIMEOUT_NP;
+ * OTHER_ERROR_CODE: the server is of an earlier version. */
+grpc_error_t grpc_held_array_put_np(const grpc_held_array_t_np *array, const grpc_function_handle_t *handle, const void *from,
+                                    size_t bytes);
+
 /* Copies the array to memory of its length, in the memory order of the routine that made it. At most the timeout of the
  * configuration. Errors: also COMMUNICATION_FAILED, TIMEOUT_NP; INVALID_ARGUMENT_NP: it has another length. */
 grpc_error_t grpc_held_array_fetch_np(const grpc_held_array_t_np *array, void *to, size_t bytes);

@@ -4,12 +4,15 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kumi_call_client::{Arg, Array, CallError, Client, LentBytesMut, Remote, RemoteArray, Shape};
+use kumi_call_client::{
+    Arg, Array, CallError, Client, LentBytes, LentBytesMut, Remote, RemoteArray, Shape,
+};
 use kumi_idl::{Argument, ArgumentForm, Element, Order};
 use kumi_rpc::HeldArrayName;
 
 use crate::attribute::place;
 use crate::code::{Code, Failure, guard};
+use crate::handle::{GrpcFunctionHandle, handle_at};
 use crate::runtime::{Connection, Runtime, current, lock};
 
 /// The server may have a lower limit.
@@ -34,13 +37,19 @@ pub struct StoredArray {
     name: HeldArrayName,
     /// Its length.
     bytes: u64,
-    /// As the routine had it that made it.
+    /// As the routine had it that made it; `None`: the program sent it, and C tells no types.
+    form: Option<Form>,
+    /// The number of its connection.
+    connection: u64,
+}
+
+/// What is known of an array's elements.
+#[derive(Clone, Copy)]
+struct Form {
     element: Element,
     order: Order,
     /// Whether more than one of its dimensions is larger than 1, so that the order matters.
     has_order: bool,
-    /// The number of its connection.
-    connection: u64,
 }
 
 impl std::fmt::Debug for StoredArray {
@@ -109,43 +118,59 @@ impl StoredArray {
             let text = "is an array at the server of another connection: fetch it, or call there";
             return Err(Failure::argument(text));
         }
-        let (element, order) = form(argument)?;
-        if element != self.element {
-            let text = format!("has elements of {}, the routine wants {element}", self.element);
-            return Err(Failure::argument(text));
-        }
         if self.bytes != argument.bytes {
             let text = format!("has {} bytes, the routine wants {}", self.bytes, argument.bytes);
-            return Err(Failure::argument(text));
-        }
-        if self.has_order && order != self.order {
-            let text = "is in another memory order than the routine wants: fetch it";
             return Err(Failure::argument(text));
         }
         Ok(())
     }
 
-    fn argument(&self) -> RemoteArray<'static> {
+    fn argument(&self, wanted: Form) -> RemoteArray<'static> {
         if self.bytes > 0 {
             return RemoteArray::held(self.name, self.bytes, "");
         }
         // An array without elements has no parts.
-        let shape = Shape { element: self.element, dims: None, order: self.order };
+        let shape = Shape { element: wanted.element, dims: None, order: wanted.order };
         RemoteArray { from: Some(Array::bytes(&[], shape)), ..RemoteArray::default() }
     }
 }
 
-/// Type and memory order of an array.
-fn form(argument: &Argument) -> Result<(Element, Order), Failure> {
-    match argument.form {
-        ArgumentForm::Array(element, order) => Ok((element, order)),
-        _ => Err(Failure::argument("is no array")),
+impl Form {
+    fn of(argument: &Argument) -> Result<Form, Failure> {
+        let ArgumentForm::Array(element, order) = argument.form else {
+            return Err(Failure::argument("is no array"));
+        };
+        let has_order = argument.axes.iter().filter(|axis| axis.size > 1).count() > 1;
+        Ok(Form { element, order, has_order })
+    }
+
+    /// Whether an array can be an argument of this form.
+    fn check(&self, wanted: Form) -> Result<(), Failure> {
+        if wanted.element != self.element {
+            let text =
+                format!("has elements of {}, the routine wants {}", self.element, wanted.element);
+            return Err(Failure::argument(text));
+        }
+        if self.has_order && wanted.order != self.order {
+            let text = "is in another memory order than the routine wants: fetch it";
+            return Err(Failure::argument(text));
+        }
+        Ok(())
     }
 }
 
-/// Whether the memory order of an argument matters.
-fn has_order(argument: &Argument) -> bool {
-    argument.axes.iter().filter(|axis| axis.size > 1).count() > 1
+/// The server of a connection.
+///
+/// # Errors
+/// It is a metaserver.
+fn server(connection: &Connection) -> Result<&Client, Failure> {
+    match &connection.client {
+        Remote::Server(client) => Ok(client),
+        Remote::Grid(_) => {
+            let text = "is an array at a server, and a metaserver chooses the server of each call: use a handle of one server";
+            Err(Failure::argument(text))
+        }
+    }
 }
 
 impl GrpcHeldArray {
@@ -159,10 +184,8 @@ impl GrpcHeldArray {
         connection: &Connection,
         argument: &Argument,
     ) -> Result<HeldArgument, Failure> {
-        let Remote::Server(client) = &connection.client else {
-            let text = "is an array at a server, and a metaserver chooses the server of each call: use a handle of one server";
-            return Err(Failure::argument(text));
-        };
+        let client = server(connection)?;
+        let form = Form::of(argument)?;
         let whole = |travels: u64| travels == argument.bytes;
         let mode = argument.mode;
         if !(mode.is_sent() && whole(argument.sent)
@@ -174,19 +197,18 @@ impl GrpcHeldArray {
         let read = mode.is_sent().then(|| self.stored()).transpose()?;
         if let Some(stored) = &read {
             stored.check(connection, argument)?;
+            stored.form.map_or(Ok(()), |own| own.check(form))?;
         }
-        let mut remote = read.as_ref().map_or_else(RemoteArray::default, |read| read.argument());
+        let mut remote =
+            read.as_ref().map_or_else(RemoteArray::default, |read| read.argument(form));
         let mut made = None;
         if mode.is_returned() {
-            let (element, order) = form(argument)?;
             let name = runtime.held_name()?;
             let stored = StoredArray {
                 client: client.clone(),
                 name,
                 bytes: argument.bytes,
-                element,
-                order,
-                has_order: has_order(argument),
+                form: Some(form),
                 connection: connection.number,
             };
             made = Some(self.claim(stored)?);
@@ -257,8 +279,51 @@ pub unsafe extern "C" fn grpc_held_array_bytes_np(
 }
 
 /// A failure that begins with what it is about.
-fn named(failure: Failure) -> Failure {
-    Failure::new(failure.code, format!("the held array {}", failure.detail))
+fn named(mut failure: Failure) -> Failure {
+    failure.detail.insert_str(0, "the held array ");
+    failure
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_held_array_put_np(
+    array: *const GrpcHeldArray,
+    handle: *const GrpcFunctionHandle,
+    from: *const c_void,
+    bytes: usize,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        let array = held_at(&runtime, array)?;
+        // SAFETY: null or readable, as `grpc.h` asks.
+        let handle = unsafe { handle_at(&runtime, handle) }?;
+        if from.is_null() && bytes > 0 {
+            return Err(Failure::null("the memory of the array"));
+        }
+        let connection = runtime.connection(&handle.address)?;
+        let stored = StoredArray {
+            client: server(&connection).map_err(named)?.clone(),
+            name: runtime.held_name()?,
+            bytes: bytes as u64,
+            form: None,
+            connection: connection.number,
+        };
+        let claimed = array.claim(stored).map_err(named)?;
+        if let Some(stored) = &claimed.stored {
+            // SAFETY: not null unless it is empty; nobody writes there until this returns, as `grpc.h` asks.
+            let from = unsafe { LentBytes::new(from.cast(), bytes) };
+            let sent = stored.client.hold_bytes(stored.name, from, LIFETIME, handle.timeout);
+            if matches!(sent, Err(CallError::Lost(_))) {
+                runtime.lost(&handle.address, &connection);
+            }
+            sent?;
+        }
+        claimed.settle();
+        Ok(Code::NoError)
+    })
 }
 
 /// See `grpc.h`.

@@ -50,7 +50,7 @@ pub use handle::{
 };
 pub use held::{
     GrpcHeldArray, grpc_held_array_bytes_np, grpc_held_array_create_np, grpc_held_array_fetch_np,
-    grpc_held_array_release_np,
+    grpc_held_array_put_np, grpc_held_array_release_np,
 };
 pub use object::{
     GrpcObjectHandle, grpc_object_handle_array_default_np, grpc_object_handle_array_destruct_np,

@@ -71,6 +71,28 @@ static void results_stay(void)
     GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(empty));
 }
 
+static void arrays_are_sent(void)
+{
+    grpc_held_array_t_np *a = created();
+    double c[4] = {0};
+    GIVES(GRPC_NO_ERROR, grpc_held_array_put_np(a, &dmmul, A, sizeof A));
+    holds(a, A);
+    for (int i = 0; i < 2; i++) {
+        GIVES(GRPC_NO_ERROR, grpc_call(&dmmul, 2, a, B, c));
+        EXPECT(memcmp(c, AB, sizeof c) == 0);
+    }
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&dmmul, 3, a, a, c));
+    said(GRPC_INVALID_ARGUMENT_NP, "`A` has 32 bytes, the routine wants 72");
+    GIVES(GRPC_NO_ERROR, grpc_held_array_put_np(a, &dmmul, B, sizeof B));
+    holds(a, B);
+    GIVES(GRPC_NO_ERROR, grpc_held_array_put_np(a, &dmmul, NULL, 0));
+    GIVES(GRPC_NO_ERROR, grpc_held_array_fetch_np(a, NULL, 0));
+    GIVES(GRPC_OTHER_ERROR_CODE, grpc_held_array_put_np(a, &dmmul, NULL, 1));
+    GIVES(GRPC_INVALID_FUNCTION_HANDLE, grpc_held_array_put_np(a, NULL, A, sizeof A));
+    GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(a));
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_held_array_put_np(a, &dmmul, A, sizeof A));
+}
+
 static void sessions(void)
 {
     grpc_held_array_t_np *x = created();
@@ -193,6 +215,8 @@ static void metaservers(void)
     GIVES(GRPC_NO_ERROR, found);
     GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&placed, 2, A, B, x));
     said(GRPC_INVALID_ARGUMENT_NP, "a metaserver chooses the server");
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_held_array_put_np(x, &placed, A, sizeof A));
+    said(GRPC_INVALID_ARGUMENT_NP, "the held array is an array at a server, and a metaserver");
     GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(x));
     GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&placed));
     server_end(&server, SIGTERM);
@@ -227,6 +251,7 @@ int main(void)
     GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&dmmul, "dmmul"));
     GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&fill, "fill"));
     results_stay();
+    arrays_are_sent();
     sessions();
     what_does_not_fit();
     by_status();

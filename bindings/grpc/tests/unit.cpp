@@ -349,6 +349,9 @@ void held()
     EXPECT(ab.bytes() == 32 && (ab.fetch<double>() == std::vector<double>{19, 22, 43, 50}));
     dmmul.async(2, ab, a, c).get();
     EXPECT((c == std::vector<double>{85, 126, 193, 286}));
+    ab.put(dmmul, a);
+    dmmul.call(2, ab, b, ab);
+    EXPECT((ab.fetch<double>() == std::vector<double>{19, 22, 43, 50}));
     grpc::held_array moved = std::move(ab);
     const grpc::held_array &only_read = moved;
     throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "comes back", [&] { dmmul.call(2, a, b, only_read); });

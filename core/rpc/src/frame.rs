@@ -102,11 +102,13 @@ pub enum FrameKind {
     Listen = 131,
     /// What the routine has printed.
     Output = 132,
+    /// An array of the client is to be held. Its bytes follow as chunks.
+    Hold = 215,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 44] = [
+        const ALL: [FrameKind; 45] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -151,6 +153,7 @@ impl FrameKind {
             FrameKind::AttemptReason,
             FrameKind::Listen,
             FrameKind::Output,
+            FrameKind::Hold,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -89,6 +89,17 @@ pub struct FetchRequest {
     pub length: u64,
 }
 
+/// A request to hold an array, whose bytes follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldRequest {
+    /// Its name.
+    pub name: HeldArrayName,
+    /// How long it stays, in milliseconds; the server may have a shorter limit.
+    pub lifetime_ms: u32,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
 /// Tag of an array of which parts are held.
 pub(crate) const FROM: u8 = 7;
 /// Tag of a result that stays at the server.
@@ -317,6 +328,27 @@ impl FetchRequest {
         let (offset, length) = (cursor.u64()?, cursor.u64()?);
         cursor.end()?;
         Ok(FetchRequest { name, offset, length })
+    }
+}
+
+impl HoldRequest {
+    /// Appends the encoded bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.name.encode(out);
+        out.extend_from_slice(&self.lifetime_ms.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+    }
+
+    /// Decodes `bytes`, all of them.
+    ///
+    /// # Errors
+    /// The bytes are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<HoldRequest, DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let name = HeldArrayName::decode(&mut cursor)?;
+        let (lifetime_ms, bytes) = (cursor.u32()?, cursor.u64()?);
+        cursor.end()?;
+        Ok(HoldRequest { name, lifetime_ms, bytes })
     }
 }
 

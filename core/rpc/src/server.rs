@@ -4,7 +4,7 @@ use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, DecodeError};
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
-use crate::held_array::{self, FetchRequest, HeldArrayName};
+use crate::held_array::{self, FetchRequest, HeldArrayName, HoldRequest};
 use crate::hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, VoucherSupport};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
@@ -41,6 +41,9 @@ pub enum ServerEvent {
     Ticket(u32, Ticket, String),
     /// A request for bytes of a held array. Answer with [`Server::finish`] and one array, of parameter 0, or [`Server::fail`].
     Fetch(u32, FetchRequest),
+    /// A request to hold an array. Answer with [`Server::accept`] and one array, of parameter 0, or [`Server::fail`]. When
+    /// it is ready, answer with [`Server::finish`] without arrays.
+    Hold(u32, HoldRequest),
     /// The client releases these held arrays.
     Drop(Vec<HeldArrayName>),
     /// The client no longer uses a granted memory.
@@ -205,6 +208,7 @@ impl Server {
             } else {
                 VoucherSupport::Known
             },
+            holds_arrays: true,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
         true
@@ -222,6 +226,7 @@ impl Server {
             shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
+            holds_arrays: false,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
     }
@@ -284,6 +289,10 @@ impl Server {
             FrameKind::Fetch => {
                 let head = FetchRequest::decode(body).map_err(malformed)?;
                 self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
+            }
+            FrameKind::Hold => {
+                let head = HoldRequest::decode(body).map_err(malformed)?;
+                self.begin(stream)?.then_some(ServerEvent::Hold(stream, head))
             }
             FrameKind::Vouch => {
                 let (name, lifetime_ms) = held_array::take_wish(body).map_err(malformed)?;

@@ -43,6 +43,16 @@ public:
     // Holds nothing.
     held_array() : array_(detail::created<grpc_held_array_t_np, grpc_held_array_create_np>()) {}
 
+    // Sends an array, anything with data() and size(), to the server of a handle, which then holds it in this order. Later calls
+    // compare its length only.
+    template <class Handle, class Array>
+    void put(const Handle &at, const Array &array)
+    {
+        using element = std::remove_cv_t<std::remove_pointer_t<decltype(array.data())>>;
+        static_assert(detail::is_number<element>, "kumi: no routine takes arrays of this type");
+        check(grpc_held_array_put_np(array_.get(), at.get(), array.data(), array.size() * sizeof(element)));
+    }
+
     // Its length in bytes.
     std::size_t bytes() const
     {
