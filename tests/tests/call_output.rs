@@ -236,6 +236,20 @@ fn who_asks_gets_what_a_routine_prints() {
 }
 
 #[test]
+fn that_a_call_failed_counts_for_more_than_that_its_output_has_no_place() {
+    let server = Server::start(&["--slots", "1"]);
+    let crashed = server.call(&["--printed", "crash", "2"]).status.code();
+    let unwritten = |words: &[&str]| {
+        let full = File::options().write(true).open("/dev/full").expect("a full disk");
+        let mut command = command(server.folder.path(), &server.address, words);
+        command.stdin(Stdio::null()).stderr(full).status().expect("kumi runs").code()
+    };
+    assert_ne!(crashed, Some(74));
+    assert_eq!(unwritten(&["--printed", "crash", "2"]), crashed);
+    assert_eq!(unwritten(&["--printed", "talk", "2", "3"]), Some(74));
+}
+
+#[test]
 fn a_metaserver_is_no_hindrance() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut meta = Command::new(binaries::path("kumi"));

@@ -359,6 +359,47 @@ fn of_a_call_that_is_too_large_nothing_is_sent() {
     );
 }
 
+const SMALL: &str = "Define one(mode_out int n) { n = 1; }\n";
+
+#[test]
+fn a_folder_that_cannot_be_made_is_a_fault_of_the_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let described = folder.path().join("own.idl");
+    std::fs::write(&described, SMALL).expect("written");
+    let described = described.to_str().expect("a name");
+    let below = format!("{described}/out");
+    for words in [&["build"][..], &["stubs", "--language", "c"]] {
+        let arguments = [&["call"], words, &["-o", &below, described]].concat();
+        let (_, said, code) = run(&arguments);
+        assert_eq!(code, Some(74), "{said}");
+        assert!(said.contains(&format!("cannot make {below}")), "{said}");
+    }
+}
+
+#[test]
+fn stubs_are_replaced_in_one_step() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("own.idl"), SMALL).expect("written");
+    std::fs::write(at("own_stubs.py"), "# Older.\n").expect("written");
+    // Who has opened the older one reads that to its end.
+    std::fs::hard_link(at("own_stubs.py"), at("opened")).expect("another name");
+    let name = |path: &Path| path.to_str().expect("a name").to_owned();
+    let (out, described) = (name(folder.path()), name(&at("own.idl")));
+    let stubs = ["call", "stubs", "--language", "python", "-o", &out, &described];
+    let (printed, said, code) = run(&stubs);
+    assert_eq!((code, said.as_str()), (Some(0), ""), "{printed}");
+    let text = |name: &str| std::fs::read_to_string(at(name)).expect("a text");
+    assert!(text("own_stubs.py").contains("def one("), "{}", text("own_stubs.py"));
+    assert_eq!(text("opened"), "# Older.\n");
+    // What is no file in its place is told as the disk's fault.
+    std::fs::remove_file(at("own_stubs.py")).expect("removed");
+    std::fs::create_dir(at("own_stubs.py")).expect("a folder");
+    let (_, said, code) = run(&stubs);
+    assert_eq!(code, Some(74), "{said}");
+    assert!(said.contains("own_stubs.py"), "{said}");
+}
+
 #[test]
 fn compilers_name_the_description() {
     let wrong = "Define f(mode_in int n)\n{\n    int m = n;\n    return k;\n}\nDefine g(mode_in int n) Calls g(n);\n";

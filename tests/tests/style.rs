@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "kumi-node",
         &[
+            "kumi-cgroup",
             "kumi-control",
             "kumi-etcd",
             "kumi-monitor",
@@ -46,6 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("kumi-etcd", &["kumi-leadership"]),
+    ("kumi-cgroup", &[]),
     ("kumi-call-wire", &["kumi-idl", "kumi-rpc"]),
     ("kumi-call-ffi", &["kumi-idl"]),
     ("kumi-call-access", &["kumi-call-wire", "kumi-rpc"]),
@@ -64,6 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-call-generator",
             "kumi-call-slot",
             "kumi-call-wire",
+            "kumi-cgroup",
             "kumi-idl",
             "kumi-rpc",
         ],
@@ -249,24 +252,24 @@ fn unsafe_code_is_explained_and_only_where_it_may_be() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Keys, tokens and secret names of calls come from the kernel's generator, not from a file that a container may lack,
-/// nor from the seed of hash tables, which promises nothing.
+/// Keys, tokens and secret names of calls, and names in etcd, come from the kernel's generator, not from a file that a
+/// container may lack, nor from the seed of hash tables, which promises nothing.
 #[test]
-fn secrets_of_calls_are_random() {
+fn secrets_of_calls_and_names_in_etcd_are_random() {
     let sources = ["/dev/urandom", "/dev/random", "RandomState", "DefaultHasher"];
     let mut wrong = Vec::new();
-    let mut count = 0;
+    let folders = ["runtime/call/", "runtime/etcd/"];
+    let mut counts = [0; 2];
     for file in source::files(&["rs"]) {
-        if !(file.path.starts_with("runtime/call/") && file.path.contains("/src/")) {
-            continue;
-        }
-        count += 1;
+        let at = folders.iter().position(|folder| file.path.starts_with(folder));
+        let Some(at) = at.filter(|_| file.path.contains("/src/")) else { continue };
+        counts[at] += 1;
         let found = sources.iter().filter(|source| file.text.contains(**source));
         wrong.extend(found.map(|source| format!("{}: {source}", file.path)));
     }
     assert!(
-        wrong.is_empty() && count > 0,
-        "use kumi_call_wire::random instead:\n{}",
+        wrong.is_empty() && counts.iter().all(|count| *count > 0),
+        "use kumi_call_wire::random or getrandom instead:\n{}",
         wrong.join("\n")
     );
 }

@@ -30,7 +30,7 @@ pub struct NativeClient {
 /// Receives what routines print.
 #[pyclass(frozen)]
 pub struct NativeOutput {
-    output: CallOutput,
+    pub output: CallOutput,
 }
 
 #[pymethods]

@@ -4,7 +4,7 @@ use kumi_call_client::{CallError, Object};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::call::{NativeCall, failure};
+use crate::call::{NativeCall, NativeOutput, failure};
 use crate::target::{self, InferredSizes};
 
 /// An object of a class; calls on it keep it.
@@ -54,6 +54,11 @@ impl NativeObject {
             Ok(()) | Err(CallError::Lost(_)) => Ok(()),
             Err(error) => Err(failure(&error).into()),
         }
+    }
+
+    /// The same object, whose calls send what their methods print to this receiver.
+    fn printing(&self, output: &NativeOutput) -> PyResult<NativeObject> {
+        Ok(NativeObject::new(self.object()?.with_output(&output.output)))
     }
 
     /// [`target::describe`], of a method.

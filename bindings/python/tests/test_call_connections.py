@@ -3,6 +3,7 @@ where the commands were not built."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import io
@@ -192,6 +193,14 @@ def talk(lines: int) -> int:
 def fail() -> int:
     print("before")
     raise ValueError("no")
+
+
+@call.routine
+class Talker:
+    def talk(self, lines: int, output: int = 0) -> int:
+        for line in range(lines):
+            print("line", line)
+        return output
 """
 
 
@@ -217,6 +226,24 @@ def test_what_a_routine_prints_comes_to_who_asks(tmp_path: Path) -> None:
             assert much.getvalue().endswith("[the routine has printed more]\n") and len(much.getvalue()) < (1 << 20) + 100
             with pytest.raises(call.ArgumentError, match="output="):
                 server.call("talk", 1, output=3)  # type: ignore[arg-type]
+
+
+def test_what_a_method_prints_comes_to_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "talks.py").write_text(TALKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUMI_BIN", str(call_command()))
+        with call.Server(tmp_path / "talks.py") as served, call.connect(served.address) as server:
+            with server.object("Talker") as talker:
+                printed = [io.StringIO() for _ in range(4)]
+                # A parameter of the name has an underscore.
+                assert talker.talk(1, output=printed[0], output_=7) == 7
+                talker.call("talk", 2, output=printed[1])
+                talker.call_async("talk", 3, output=printed[2]).result(60)
+                asyncio.run(talker.acall("talk", 4, output=printed[3]))
+                # Nobody asks here.
+                talker.talk(5)
+                assert [text.getvalue().count("line ") for text in printed] == [1, 2, 3, 4]
+                assert not talker.lost
 
 
 def test_names_that_are_taken_get_an_underscore(tmp_path: Path) -> None:

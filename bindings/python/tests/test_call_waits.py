@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -59,6 +60,12 @@ def routines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def one_slot(routines: Path) -> Iterator[call.Connection]:
+    with call.Server(routines, slots=1) as server:
+        yield call.connect(server.address)
+
+
+@pytest.fixture
+def own_slot(routines: Path) -> Iterator[call.Connection]:
     with call.Server(routines, slots=1) as server:
         yield call.connect(server.address)
 
@@ -139,3 +146,30 @@ def test_workers_that_fetch_their_work_run_at_once(routines: Path) -> None:
         rounds = call.wait_all(workers)
     assert time.monotonic() < end
     assert rounds == asked
+
+
+def test_a_coroutine_is_not_held_up_by_a_call_that_nobody_waits_for(own_slot: call.Connection) -> None:
+    asked: list[int] = []
+
+    def point(i: int) -> int:
+        asked.append(i)
+        return i
+
+    ahead = own_slot.call_async("points", POINTS, point, timeout=LIMIT)
+    # It runs: the call behind it has no slot.
+    assert asyncio.run(asyncio.wait_for(own_slot.acall("plain", 41, timeout=LIMIT), LIMIT)) == 42
+    assert asked == list(range(POINTS))
+    assert ahead.result(LIMIT) == 10
+
+
+def test_the_thread_that_waits_outlives_what_a_function_raises(own_slot: call.Connection) -> None:
+    def leave(i: int) -> int:
+        raise SystemExit(3)
+
+    ahead = own_slot.call_async("points", POINTS, leave, timeout=LIMIT)
+    # Each waits in the same thread.
+    for x in range(2):
+        assert asyncio.run(asyncio.wait_for(own_slot.acall("plain", x, timeout=LIMIT), LIMIT)) == x + 1
+    with pytest.raises(call.CallbackError) as failed:
+        ahead.result(LIMIT)
+    assert isinstance(failed.value.__cause__, SystemExit)

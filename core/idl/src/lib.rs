@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod callers;
 mod copy;
 mod defaults;
 mod excerpt;

@@ -87,18 +87,45 @@ fn fortran_copies_what_is_sent_and_lends_what_comes_back() {
 
 #[test]
 fn names_that_a_language_has_get_an_underscore() {
-    let description = "Define while(mode_in int handle, mode_in int register, mode_in int timeout = 1, mode_out int lambda) \
-        Calls \"C\" lambda = f(handle, register, timeout);";
+    let description = "Define while(mode_in int handle, mode_in int register, mode_in int timeout = 1, mode_in int output = 1, mode_out int lambda) \
+        Calls \"C\" lambda = f(handle, register, timeout, output);";
     let c = text(description, StubLanguage::C);
-    assert!(c.contains("(grpc_function_handle_t *handle, int32_t handle_, int32_t register_, int32_t timeout, int32_t *lambda)"), "{c}");
+    assert!(c.contains("(grpc_function_handle_t *handle, int32_t handle_, int32_t register_, int32_t timeout, int32_t output, int32_t *lambda)"), "{c}");
     let python = text(description, StubLanguage::Python);
-    assert!(python.contains("def while_(server: _call.Connection, /, handle: int, register: int, *, timeout_: int | None = None, timeout: "), "{python}");
-    assert!(python.contains("**_given({\"timeout_\": timeout_})"), "{python}");
+    assert!(python.contains("def while_(server: _call.Connection, /, handle: int, register: int, *, timeout_: int | None = None, output: int | None = None, timeout: "), "{python}");
+    assert!(python.contains("**_given({\"timeout_\": timeout_, \"output_\": output})"), "{python}");
     let java = text(description, StubLanguage::Java);
     assert!(
-        java.contains("public int while_(int handle, int register, Integer timeout)"),
+        java.contains(
+            "public int while_(int handle, int register, Integer timeout, Integer output)"
+        ),
         "{java}"
     );
+}
+
+#[test]
+fn parameters_do_not_hide_fields_of_classes_for_java() {
+    let description = "Define f(mode_in int client, mode_in int object) Calls \"C\" f(client, object);\n\
+        DefClass c { DefState { int s; } DefMethod m(mode_in int client, mode_in int object) { s = client; } }";
+    let java = text(description, StubLanguage::Java);
+    let routine = "return client.prepare(\"f\")\n            .set(\"client\", client_)\n            .set(\"object\", object)";
+    let method = "return object.prepare(\"m\")\n                .set(\"client\", client)\n                .set(\"object\", object_)";
+    let tight = |text: &str| text.split_whitespace().collect::<String>();
+    for wanted in [routine, method] {
+        assert!(tight(&java).contains(&tight(wanted)), "{java}");
+    }
+}
+
+#[test]
+fn words_of_either_language_are_no_names_of_the_header() {
+    let words = ["static_assert", "thread_local", "bitand", "char16_t", "co_await", "requires"];
+    let declared: Vec<String> = words.iter().map(|word| format!("mode_in int {word}")).collect();
+    let (declared, given) = (declared.join(", "), words.join(", "));
+    let description = format!("Define f({declared}) Calls \"C\" f({given});");
+    let c = text(&description, StubLanguage::C);
+    for word in words {
+        assert!(c.contains(&format!("int32_t {word}_")), "{word}: {c}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::{TestServer, param, served_by};
 use grid::{Meta, config, meta_at};
-use kumi_call::meta::{Config, Etcd, LeaderState, State};
+use kumi_call::meta::{Config, Etcd, LeaderState, ServerCondition, State};
 use kumi_call::server::{Membership, Registry};
 use kumi_call::{Arg, CallError, Grid, GridCall, Options};
 use kumi_idl::{Element, Mode, Param, Type};
@@ -132,7 +132,8 @@ impl Set {
 
     fn until_servers(&self, count: usize) -> State {
         self.until("a server", |state, _| {
-            state.servers.iter().filter(|server| server.state == "up").count() == count
+            state.servers.iter().filter(|server| server.state == ServerCondition::Up).count()
+                == count
         })
     }
 
@@ -205,7 +206,8 @@ fn take_over(set: &Set, stop: impl FnOnce()) {
     set.until_leads(1);
     // The running call is known and keeps its slot, so the other goes on waiting.
     set.until("both calls", |state, _| {
-        let runs = state.servers.iter().any(|it| it.state == "up" && it.in_flight == 1);
+        let runs =
+            state.servers.iter().any(|it| it.state == ServerCondition::Up && it.in_flight == 1);
         runs && (state.running, state.waiting) == (1, 1)
     });
     assert!(!runs.is_over() && !waits.is_over());

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use common::{Gate, TestServer, eventually, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
+use kumi_call::meta::ServerCondition;
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{AttemptState, ClientHello, RegisteredServer, ServerRegistration, Ticket};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -40,7 +41,7 @@ fn a_call_whose_server_is_gone_runs_elsewhere_if_it_may() {
     let second = state.servers.iter().find(|server| server.name == "second").expect("it is there");
     assert_eq!(second.done, 1);
     assert_eq!((state.recent[0].attempts, state.recent[0].server.as_str()), (2, "second"));
-    meta.until("the first has ended", |state| state.servers[0].state == "ended");
+    meta.until("the first has ended", |state| state.servers[0].state == ServerCondition::Ended);
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn a_metaserver_comes_back_with_what_it_knew() {
     first.stop();
     let mut second = meta_at(kept.clone(), first.address);
     let state = second.until("the server is back", |state| {
-        state.servers.iter().any(|server| server.state == "up")
+        state.servers.iter().any(|server| server.state == ServerCondition::Up)
     });
     assert_eq!((state.paths.len(), paths), (1, 1));
     // The running call goes on and keeps its slot.
@@ -304,7 +305,7 @@ fn a_routine_whose_servers_are_gone_is_not_unknown() {
     let grid = meta.grid();
     grid.call("noop", vec![]).expect("it runs");
     server.stop();
-    meta.until("it has ended", |state| state.servers[0].state == "ended");
+    meta.until("it has ended", |state| state.servers[0].state == ServerCondition::Ended);
     // A client that knows the description, and one that asks for it.
     for grid in [&grid, &meta.grid()] {
         let gone = grid.call("noop", vec![]).expect_err("nobody is there");

@@ -107,12 +107,16 @@ fn the_page_in_a_browser() {
     let mut other = served(meta.member("ends", 1));
     meta.until_servers(2);
     other.stop();
-    meta.until("a clean end", |state| state.servers.iter().any(|one| one.state == "ended"));
+    meta.until("a clean end", |state| {
+        state.servers.iter().any(|one| one.state == kumi_call::meta::ServerCondition::Ended)
+    });
     let grid = meta.grid();
     grid.call("crash", vec![]).expect_err("it crashes");
     grid.call("noop", vec![]).expect("it runs");
     vanished(&meta);
-    meta.until("a loss", |state| state.servers.iter().any(|one| one.state == "lost"));
+    meta.until("a loss", |state| {
+        state.servers.iter().any(|one| one.state == kumi_call::meta::ServerCondition::Lost)
+    });
     meta.until("both ends", |state| state.recent.len() == 2);
     // The browser gets what the page's own address gives.
     assert!(get(page, "/status.json").contains("\"lost\""));

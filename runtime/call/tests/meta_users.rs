@@ -15,6 +15,7 @@ use std::time::Duration;
 use authority::Authority;
 use common::{Gate, TestServer, served};
 use grid::{Meta, config, meta, meta_at, shown_state};
+use kumi_call::meta::ServerCondition;
 use kumi_call::server::{self, Listener, Membership, Registry, ServeError};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Grid, GridCall, Options};
@@ -68,7 +69,7 @@ impl MetaWithUsers {
 
     fn servers(&self) -> usize {
         let state = self.state();
-        state.servers.iter().filter(|server| server.state == "up").count()
+        state.servers.iter().filter(|server| server.state == ServerCondition::Up).count()
     }
 
     fn state(&self) -> kumi_call::meta::State {
@@ -217,7 +218,7 @@ fn who_is_revoked_waits_no_longer() {
     revoke(&fixture.file, "srv", None).expect("revoked");
     fixture.until("no server", || {
         let state = bob.status().expect("the state");
-        state.servers.iter().all(|server| server.state != "up")
+        state.servers.iter().all(|server| server.state != ServerCondition::Up)
     });
 }
 
@@ -309,7 +310,8 @@ fn who_calls_by_tls_is_not_led_to_a_server_without() {
         let server = served(liar);
         let up = |count: usize| {
             let state = grid.status().expect("the state");
-            state.servers.iter().filter(|server| server.state == "up").count() == count
+            state.servers.iter().filter(|server| server.state == ServerCondition::Up).count()
+                == count
         };
         fixture.until("a server", || up(1));
         let error = grid.call("noop", vec![]).expect_err("it is led astray");

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::{Gate, read_some, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
+use kumi_call::meta::ServerCondition;
 use kumi_call::{CallError, GridCall};
 use kumi_rpc::{
     AttemptOutcome, AttemptReport, ClientEvent, ClientHello, Code, PlacementRequest, Step, Ticket,
@@ -31,7 +32,7 @@ fn a_call_whose_server_is_gone_waits_as_any_does() {
     meta.until("a call that runs", |state| state.servers.iter().any(|server| server.running == 1));
     first.stop();
     let state = meta.until("a call that waits", |state| {
-        (state.waiting, state.running) == (1, 0) && state.servers[0].state == "ended"
+        (state.waiting, state.running) == (1, 0) && state.servers[0].state == ServerCondition::Ended
     });
     assert_eq!(state.users[0].waiting, 1);
     // Waiting calls are not stored, so nobody is sent to the lost server.

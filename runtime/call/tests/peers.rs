@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::{TestServer, config, served};
 use grid::{Meta, config as meta_config, meta};
+use kumi_call::meta::ServerCondition;
 use kumi_call::server::{Config, Peers};
 use kumi_call::{Arg, CallError, Client, HeldNames, Options, RemoteArray};
 use kumi_rpc::HeldArrayName;
@@ -119,7 +120,7 @@ fn servers_of_a_metaserver_fetch_from_each_other_and_from_nobody_else() {
     inner.was_left_alone();
     drop((known, own));
     meta.until("a server that leaves", |state| {
-        state.servers.iter().filter(|server| server.state == "up").count() == 1
+        state.servers.iter().filter(|server| server.state == ServerCondition::Up).count() == 1
     });
     meta.stop();
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Gate, TestServer, eventually, interfaces, library, served, served_by};
 use grid::{Meta, config, kept, meta, meta_at};
-use kumi_call::meta::State;
+use kumi_call::meta::{ServerCondition, State};
 use kumi_call::server::{self, Membership, Registry};
 use kumi_call::transaction::{
     MovedBytes, Report, RunOptions, StepReport, Transaction, TransactionError, TxArg,
@@ -236,6 +236,20 @@ fn with_a_restart(
 }
 
 #[test]
+fn the_metaserver_shows_why_a_call_of_a_transaction_failed() {
+    let meta = meta(config("round-robin"));
+    let _server = joined(&meta, meta.member("a", 1), 1);
+    let mut tx = Transaction::new();
+    tx.call("crash", vec![]);
+    let failed = tx.run_on(&meta.grid());
+    assert!(matches!(failed, Err(TransactionError::Failed(_))), "{failed:?}");
+    let state = meta.until("its end", |state| state.recent.len() == 1);
+    let shown = &state.recent[0];
+    let begin = format!("a ({}): ", state.servers[0].address);
+    assert!(shown.reason.starts_with(&begin) && shown.reason.contains("crash"), "{shown:?}");
+}
+
+#[test]
 fn a_metaserver_that_comes_back_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = kept(config("round-robin"), &folder);
@@ -428,7 +442,9 @@ impl MetaWithUsers {
         });
         let traffic = Arc::clone(&config.traffic);
         let server = served(config);
-        let up = || self.state().servers.iter().filter(|server| server.state == "up").count();
+        let up = || {
+            self.state().servers.iter().filter(|server| server.state == ServerCondition::Up).count()
+        };
         eventually("a server", || up() == count);
         (server, traffic)
     }

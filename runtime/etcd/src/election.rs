@@ -1,6 +1,5 @@
 //! Election of the leader.
 
-use std::hash::{BuildHasher, Hasher};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,7 +11,7 @@ use super::api::Pair;
 use super::http::Gateway;
 use super::leadership::Leadership;
 use super::session::Session;
-use super::{Etcd, EtcdError, api, clock};
+use super::{Etcd, EtcdError, api, clock, random};
 
 /// How often a follower checks whether there is a leader.
 const LOOK: Duration = Duration::from_millis(500);
@@ -44,12 +43,12 @@ impl Candidate {
     /// A candidate that has not asked etcd yet.
     ///
     /// # Errors
-    /// The settings are invalid.
+    /// The settings are invalid, or the system has no random number.
     pub fn new(settings: &Etcd, name: &str) -> Result<Candidate, EtcdError> {
         let settings = Rc::new(settings.clone());
         let leadership = Rc::new(Leadership::default());
         let gateway = Gateway::new(&settings, &leadership)?;
-        let id = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let id = random::identity()?;
         Ok(Candidate {
             settings,
             leadership,

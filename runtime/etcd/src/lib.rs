@@ -11,6 +11,7 @@ mod election;
 mod http;
 mod leadership;
 mod ordered;
+mod random;
 mod session;
 mod tls;
 
@@ -105,6 +106,9 @@ pub enum EtcdError {
     /// The files cannot be used for TLS.
     #[error("{0}")]
     Tls(String),
+    /// The system has no random number.
+    #[error("the system has no random number for a name in etcd: {0}")]
+    Random(String),
 }
 
 /// gRPC codes, as the gateway reports them.

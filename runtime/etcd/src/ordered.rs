@@ -4,11 +4,10 @@
 //! the leader's key says nothing against it: the same process leads. Therefore each write goes on the condition, too, that no
 //! other has come since the one before it. A key beside the leader's has the name of the last write.
 
-use std::hash::{BuildHasher, Hasher};
-
 use super::EtcdError;
 use super::api::{self, Change, OrderCheck, Outcome};
 use super::http::Gateway;
+use super::random;
 
 /// Makes writes on the condition that its leader leads, one after the other.
 #[derive(Debug)]
@@ -26,11 +25,13 @@ pub struct OrderedWrites {
 
 impl OrderedWrites {
     /// Those of the leader with this key, which was created by this revision.
-    #[must_use]
-    pub fn new(guard: (String, i64)) -> Self {
-        let writer = std::hash::RandomState::new().build_hasher().finish();
+    ///
+    /// # Errors
+    /// [`EtcdError::Random`].
+    pub fn new(guard: (String, i64)) -> Result<Self, EtcdError> {
+        let writer = random::identity()?;
         let key = format!("{}-last-write", guard.0);
-        Self { guard, key, writer, number: 1, last: None }
+        Ok(Self { guard, key, writer, number: 1, last: None })
     }
 
     /// Makes the changes. If this fails, the same changes may be tried again: they are made once. Others must wait.

@@ -11,7 +11,8 @@ pub mod exit;
 pub mod frame;
 pub mod paths;
 
-pub mod cgroup;
+pub use kumi_cgroup as cgroup;
+
 pub mod clock;
 mod durable;
 pub mod durations;

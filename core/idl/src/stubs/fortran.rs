@@ -4,9 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{
-    Names, NoStub, StubFile, Stubs, documentation, is_unsigned, is_value, made, parts, passed,
-};
+use super::{Names, NoStub, StubFile, Stubs, documentation, is_value, made, parts, passed};
 use crate::model::{Element, Interface, Mode, Module, Param, Type};
 
 /// Most letters of a name.
@@ -41,7 +39,7 @@ const WORDS: &[&str] = &[
 ];
 
 pub fn stubs(module: &Module, unit: &str) -> Stubs {
-    let mut made_of = Source { names: Names::folding(WORDS), ..Source::new() };
+    let mut made_of = Source::new();
     let unit_name = made_of.names.take(unit);
     let mut left_out = Vec::new();
     let (routines, classes) = parts(module);
@@ -94,7 +92,7 @@ fn checked(name: String) -> Result<String, String> {
 impl Source {
     fn new() -> Source {
         Source {
-            names: Names::folding(&[]),
+            names: Names::folding(WORDS),
             public: Vec::new(),
             functions: String::new(),
             procedures: String::new(),
@@ -242,21 +240,19 @@ impl Call {
 }
 
 fn number(element: Element, parameter: &str) -> Result<&'static str, String> {
-    if is_unsigned(element) {
-        return Err(format!(
-            "`{parameter}` is {element}, and Fortran has no integers without a sign"
-        ));
+    match element {
+        Element::I8 => Ok("integer(c_int8_t)"),
+        Element::I16 => Ok("integer(c_int16_t)"),
+        Element::I32 => Ok("integer(c_int32_t)"),
+        Element::I64 => Ok("integer(c_int64_t)"),
+        Element::F32 => Ok("real(c_float)"),
+        Element::F64 => Ok("real(c_double)"),
+        Element::C64 => Ok("complex(c_float_complex)"),
+        Element::C128 => Ok("complex(c_double_complex)"),
+        Element::U8 | Element::U16 | Element::U32 | Element::U64 => {
+            Err(format!("`{parameter}` is {element}, and Fortran has no integers without a sign"))
+        }
     }
-    Ok(match element {
-        Element::I8 => "integer(c_int8_t)",
-        Element::I16 => "integer(c_int16_t)",
-        Element::I64 => "integer(c_int64_t)",
-        Element::F32 => "real(c_float)",
-        Element::F64 => "real(c_double)",
-        Element::C64 => "complex(c_float_complex)",
-        Element::C128 => "complex(c_double_complex)",
-        _ => "integer(c_int32_t)",
-    })
 }
 
 /// The interface of a function that a routine calls.

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Names, StubFile, Stubs, documentation, is_optional, made, parts, results};
+use super::{Names, StubFile, Stubs, documentation, made, parts};
 use crate::model::{Class, Element, Interface, Module, Param, Type};
 
 /// Words of Java.
@@ -172,7 +172,7 @@ fn object(class: &Class, types: &mut Names) -> String {
 /// The documentation of a routine, with the use of arguments that may be left out.
 fn explained(interface: &Interface) -> Vec<String> {
     let mut lines = documentation(interface);
-    if interface.params.iter().any(|param| is_optional(interface, param)) {
+    if interface.params.iter().any(|param| interface.is_optional(param)) {
         lines.push(
             "null stands for a default, or for a size that follows from the shape of an array."
                 .to_string(),
@@ -196,17 +196,19 @@ fn routine(
     let name = names.take(called);
     let prepare = names.take(&format!("{name}Call"));
     let mut own = Names::new(WORDS);
+    // The field, which a parameter of its name would hide, and the variable.
+    own.take(owner);
     own.take("result");
     let (mut declared, mut given, mut sets) = (Vec::new(), Vec::new(), String::new());
     for param in interface.params.iter().filter(|param| param.mode.is_sent()) {
         let name = own.take(&param.name);
-        declared.push(format!("{} {name}", argument_type(param, is_optional(interface, param))));
+        declared.push(format!("{} {name}", argument_type(param, interface.is_optional(param))));
         sets += &format!("\n{indent}            .set(\"{}\", {name})", param.name);
         given.push(name);
     }
     let (declared, given) = (declared.join(", "), given.join(", "));
     let lines = javadoc(&explained(interface), indent);
-    let back: Vec<&Param> = results(interface).collect();
+    let back: Vec<&Param> = interface.results().collect();
     let (ty, class, body) = match back[..] {
         [] => ("void".to_string(), String::new(), format!("{prepare}({given}).call();")),
         [one] => {

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use thiserror::Error;
 
-use crate::model::{Class, Element, Expr, Interface, Mode, Module, Param, Type};
+use crate::model::{Class, Interface, Mode, Module, Param, Type};
 use names::{Names, identifier};
 
 /// A language that stubs are written in.
@@ -144,35 +144,8 @@ fn is_value(param: &Param) -> bool {
     param.scalar().is_some() && param.mode == Mode::In
 }
 
-/// Whether callers in Python and Java may leave a parameter out: it has a default, or is the size of an array that is sent.
-fn is_optional(interface: &Interface, param: &Param) -> bool {
-    if param.is_array()
-        || !param.mode.is_sent()
-        || matches!(param.ty, Type::File | Type::Callback(_))
-    {
-        return false;
-    }
-    let arrays = interface.params.iter().filter(|it| it.is_array() && it.mode.is_sent());
-    let mut sizes = arrays.flat_map(|it| &it.dims).flat_map(|it| [Some(&it.size), it.end.as_ref()]);
-    let is_it = |expr: Option<&Expr>| matches!(expr, Some(Expr::Param(at)) if interface.params.get(*at as usize).is_some_and(|it| it.name == param.name));
-    param.default.is_some() || sizes.any(is_it)
-}
-
-/// The parameters that come back, without the status, which is an exception where it is a failure.
-fn results(interface: &Interface) -> impl Iterator<Item = &Param> {
-    let is_status = |at: usize| interface.status.is_some_and(|status| status as usize == at);
-    let all = interface.params.iter().enumerate();
-    all.filter(move |(at, param)| param.mode.is_returned() && !is_status(*at))
-        .map(|(_, param)| param)
-}
-
 /// All routines that are not methods, then the classes. A class without methods has nothing to call.
 fn parts(module: &Module) -> (Vec<&Interface>, Vec<&Class>) {
     let classes = module.classes.iter().filter(|class| !class.methods.is_empty());
     (module.interfaces.iter().collect(), classes.collect())
-}
-
-/// Whether it is an integer without a sign.
-fn is_unsigned(element: Element) -> bool {
-    matches!(element, Element::U8 | Element::U16 | Element::U32 | Element::U64)
 }

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Names, StubFile, Stubs, documentation, is_optional, made, parts, results};
+use super::{Names, StubFile, Stubs, documentation, made, parts};
 use crate::model::{Class, Element, Interface, Module, Param, Type};
 
 /// Words of Python, types that annotations name, and soft words.
@@ -16,7 +16,7 @@ const WORDS: &[&str] = &[
 ];
 
 /// Parameters of `Connection.call` itself; arguments of these names get an underscore there.
-const OPTIONS: &[&str] = &["timeout", "out", "priority"];
+const OPTIONS: &[&str] = &["timeout", "out", "priority", "output"];
 
 /// The imports of both files. Names begin with an underscore, which no routine's does.
 const IMPORTS: &str = "from __future__ import annotations\n\nimport os as _os\nfrom collections.abc import Callable as _Callable\n\
@@ -96,7 +96,7 @@ impl Source {
 
     /// The type of the results; several have a class of their own.
     fn result(&mut self, interface: &Interface, name: &str) -> ResultType {
-        let back: Vec<&Param> = results(interface).collect();
+        let back: Vec<&Param> = interface.results().collect();
         match back[..] {
             [] => ResultType { annotation: "None".to_string(), class: None },
             [one] => ResultType { annotation: result_type(one), class: None },
@@ -183,7 +183,7 @@ impl Signature {
         for param in interface.params.iter().filter(|param| param.mode.is_sent()) {
             let name = own.take(&param.name);
             let ty = argument_type(param);
-            if is_optional(interface, param) {
+            if interface.is_optional(param) {
                 let called = match OPTIONS.contains(&param.name.as_str()) {
                     true => format!("{}_", param.name),
                     false => param.name.clone(),

@@ -107,6 +107,13 @@ impl Object {
         self.client.limits()
     }
 
+    /// The same object, whose calls send what their methods print to this receiver. Nothing comes from servers of earlier
+    /// versions. Made by a client with a receiver, an object has that of the client.
+    #[must_use]
+    pub fn with_output(&self, output: &CallOutput) -> Object {
+        Object { client: self.client.with_output(output), ..self.clone() }
+    }
+
     /// The server's name of a method.
     #[must_use]
     pub fn routine(&self, method: &str) -> String {

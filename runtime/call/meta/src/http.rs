@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::dispatcher::Dispatcher;
-use super::view::{self, ServerState, State};
+use super::view::{self, ServerCondition, State};
 
 /// How long an answer is reused.
 const FRESH: Duration = Duration::from_millis(250);
@@ -137,11 +137,6 @@ fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Whether a server has a connection, so that its reports are of now.
-fn is_there(server: &ServerState) -> bool {
-    matches!(server.state.as_str(), "up" | "leaving")
-}
-
 /// The metrics of each server.
 fn of_servers(state: &State, text: &mut String) {
     for (name, help, of) in [
@@ -152,9 +147,9 @@ fn of_servers(state: &State, text: &mut String) {
         let _written =
             write!(text, "# HELP kumi_call_{name} {help}\n# TYPE kumi_call_{name} gauge\n");
         // A server that is gone has no load.
-        for server in state.servers.iter().filter(|server| of != 2 || is_there(server)) {
+        for server in state.servers.iter().filter(|server| of != 2 || server.state.is_there()) {
             let value = match of {
-                0 => f64::from(u8::from(server.state == "up")),
+                0 => f64::from(u8::from(server.state == ServerCondition::Up)),
                 1 => f64::from(server.in_flight),
                 _ => server.load,
             };

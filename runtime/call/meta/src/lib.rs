@@ -40,7 +40,8 @@ use kumi_call_wire::{socket, tcp};
 use store::SqliteStore;
 pub use store::StoreError;
 pub use view::{
-    CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
+    CallState, CounterState, LeaderState, PathState, RoutineState, ServerCondition, ServerState,
+    State, UserState,
 };
 
 /// Configuration of a metaserver.
@@ -135,10 +136,13 @@ impl From<io::Error> for MetaError {
     }
 }
 
-/// The first call number of this process. It is unique for a state if each process lives at least a second.
-fn first_call() -> u64 {
+/// The first call number of this process. The second in which it begins is its upper half. A random number stands below, so
+/// that a process of the same second, or after a clock that was set back, does not take numbers that servers still know.
+fn first_call() -> io::Result<u64> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs()) << 32
+    let second = since.map_or(0, |since| since.as_secs());
+    let below = u32::from_ne_bytes(kumi_call_wire::random::bytes()?) >> 1;
+    Ok(second << 32 | u64::from(below))
 }
 
 /// Serves until `stop` is ready.
@@ -156,7 +160,7 @@ pub fn serve(
     if let Some(etcd) = config.etcd.clone() {
         return term::serve(&runtime, &config, &etcd, &listener, stop);
     }
-    let mut dispatcher = Dispatcher::new(config, broker, first_call());
+    let mut dispatcher = Dispatcher::new(config, broker, first_call()?);
     if let Some(path) = dispatcher.config.state.clone() {
         let restored =
             SqliteStore::open(&path).and_then(|store| dispatcher.restore(Box::new(store)));
@@ -298,4 +302,24 @@ fn take(
             Err(error) => tracing::debug!(%error, "a connection failed"),
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::first_call;
+
+    /// Two processes of one second would otherwise give different calls one number, and a server would take the second
+    /// for the first.
+    #[test]
+    fn processes_of_one_second_do_not_share_call_numbers() {
+        let firsts: Vec<u64> = (0..8).map(|_| first_call().expect("random bytes")).collect();
+        let apart = firsts.iter().map(|first| first & u64::from(u32::MAX)).collect::<BTreeSet<_>>();
+        assert_eq!(apart.len(), 8, "{firsts:?}");
+        assert!(
+            apart.iter().all(|below| *below < 1 << 31),
+            "there is room for the calls of a process"
+        );
+    }
 }

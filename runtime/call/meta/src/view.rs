@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use kumi_broker::Time;
 use kumi_call_access::users::User;
 pub use kumi_call_wire::state::{
-    CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
+    CallState, CounterState, LeaderState, PathState, RoutineState, ServerCondition, ServerState,
+    State, UserState,
 };
 
 use super::dispatcher::{Dispatcher, RecentCall};
@@ -110,7 +111,7 @@ fn server(member: &Member, site: &str, in_flight: u32) -> ServerState {
         address: member.address.clone(),
         site: site.to_owned(),
         version: member.register.version.clone(),
-        state: member.state().to_owned(),
+        state: member.state(),
         slots: member.register.slots,
         limit: member.limit,
         in_flight,

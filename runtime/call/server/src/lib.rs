@@ -40,6 +40,7 @@ use kumi_call_wire::{address, callback, layout, native, nearby, random, socket, 
 pub use held::Traffic;
 pub use kumi_call_access::{Listener, RefusalCounters, ServeError};
 pub use kumi_call_slot::slot_protocol::Jobs;
+pub use kumi_cgroup::{ServerGroups, SlotLimits};
 pub use loadable::{LibraryCheck, Unloadable};
 pub use member::Membership;
 pub use peers::Peers;
@@ -112,6 +113,8 @@ pub struct Config {
     pub traffic: Arc<Traffic>,
     /// Whether only clients with a metaserver's pass may call.
     pub only_sent: bool,
+    /// Control groups of its processes, removed when the server ends. `None`: each process has limits of its own only.
+    pub groups: Option<Arc<ServerGroups>>,
     /// Whether clients on this machine may map the memory of their calls, where that gives them no new power.
     pub share_memory: bool,
 }
@@ -155,6 +158,7 @@ impl Config {
             peer_ca: None,
             traffic: Arc::default(),
             only_sent: false,
+            groups: None,
             share_memory: true,
         }
     }
@@ -301,8 +305,21 @@ pub fn serve(
     });
     shared.pool.borrow_mut().end();
     drop(local);
+    remove_groups(&shared.config);
     path.iter().for_each(|path| remove_socket(path));
     Ok(result?)
+}
+
+/// How long processes may take to leave the server's control groups.
+const EMPTYING: Duration = Duration::from_secs(5);
+
+/// Ends what is left in the server's control groups, and removes these.
+fn remove_groups(config: &Config) {
+    if let Some(groups) = &config.groups
+        && let Err(error) = groups.destroy(EMPTYING)
+    {
+        tracing::error!(%error, "the server's control groups stay; the next server here removes them");
+    }
 }
 
 fn remove_socket(path: &Path) {

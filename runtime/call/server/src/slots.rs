@@ -1,6 +1,7 @@
 //! Pool of slot processes, and the queue of calls that wait for one.
 
 pub(super) mod callback_requests;
+mod group;
 mod objects;
 pub(super) mod output;
 pub(super) mod process;
@@ -58,6 +59,8 @@ pub struct ReadyCall {
     pub foreign: bool,
     /// Its deadline.
     pub deadline: Option<Instant>,
+    /// The limit of its time, waiting included, by which its deadline is.
+    pub time_limit: Option<Duration>,
     /// When it became ready to run.
     pub ready: Instant,
     /// The results that the server is to hold.
@@ -253,7 +256,10 @@ fn log_end(job: &ReadyCall, failure: &Failure) {
 fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
     let name = &job.offered.interface.name;
     let text = match code {
-        Code::TimedOut => format!("`{name}` took longer than it may and was stopped"),
+        Code::TimedOut => {
+            let limit = job.time_limit.unwrap_or_default().as_millis();
+            format!("`{name}` took longer than it may and was stopped: its limit is {limit} ms")
+        }
         Code::Cancelled => format!("the call of `{name}` was cancelled"),
         Code::NoTicket => {
             format!(

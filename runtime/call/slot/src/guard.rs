@@ -24,11 +24,11 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::socket::{MsgFlags, send};
 use nix::unistd::{Pid, dup2_stdin, getppid};
 
-use crate::native::{Ended, end_as, reap_ended, start_unblocked};
+use crate::native::{Ended, end_as, join_before_start, reap_ended, start_unblocked};
 use crate::slot_protocol::Reply;
 
-/// The word that makes an executable of slots a guard. The server's process number, the seconds that children have to end by
-/// themselves, a program and its arguments follow.
+/// The word that makes an executable of slots a guard. The [words](crate::join::words) of the slot's control groups, the
+/// server's process number, the seconds that children have to end by themselves, a program and its arguments follow.
 pub const GUARD: &str = "--guard";
 
 /// Seconds that the children of a proxy of parallel routines have: it starts `kumi run`, which gets SIGTERM when the proxy
@@ -45,6 +45,8 @@ pub const MOST: Duration = Duration::from_secs(10);
 /// started.
 pub fn guard(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     let mut arguments = arguments.into_iter();
+    // The guard itself stays outside: what ends the groups leaves it to say how the slot's process ended.
+    let groups = crate::join::files(&mut arguments);
     let server = arguments.next().and_then(|number| number.to_str()?.parse().ok());
     let seconds = arguments.next().and_then(|number| number.to_str()?.parse().ok());
     let (Some(server), Some(seconds), Some(program)) = (server, seconds, arguments.next()) else {
@@ -67,7 +69,10 @@ pub fn guard(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     command.args(arguments).process_group(0);
     // What the guard waits for, the routine and its children are to get.
     start_unblocked(&mut command);
+    join_before_start(&mut command, groups.map_err(|error| tell(&program, error))?);
     let child = command.spawn().map_err(|error| tell(&program, error))?;
+    // It holds the files of groups.
+    drop(command);
     let slot = Pid::from_raw(child.id().cast_signed());
     // The server is to hear when the slot's process closes its end.
     dup2_stdin(std::fs::File::open("/dev/null")?)?;
@@ -82,7 +87,7 @@ pub fn guard(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
 }
 
 /// Tells the server why the program cannot be started. Returns the error.
-fn tell(program: &OsString, error: io::Error) -> io::Error {
+pub(crate) fn tell(program: &OsString, error: io::Error) -> io::Error {
     let text = format!("the process of a slot ({}) cannot be started: {error}", program.display());
     let reply = Reply::Failed(text).encode();
     match send(io::stdin().as_fd().as_raw_fd(), &reply, MsgFlags::MSG_NOSIGNAL) {

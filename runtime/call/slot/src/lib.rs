@@ -7,6 +7,7 @@ pub mod check;
 pub mod confine;
 pub mod guard;
 pub mod job;
+pub mod join;
 #[allow(unsafe_code)]
 pub mod native;
 mod server_channel;
@@ -40,6 +41,7 @@ use crate::slot_protocol::{Order, Reply, Setup};
 pub use crate::native::{CallbackResult, ClientFunction, Hosted, Linked, main, run};
 pub use check::check;
 pub use guard::guard;
+pub use join::join;
 pub use kumi_call_wire::layout::Slot;
 pub use kumi_call_wire::native::Arena;
 

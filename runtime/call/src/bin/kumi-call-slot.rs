@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     let ended = match words.next() {
         Some(word) if word == "--check" => kumi_call_slot::check(),
         Some(word) if word == kumi_call_slot::guard::GUARD => kumi_call_slot::guard(words),
+        Some(word) if word == kumi_call_slot::join::JOIN => kumi_call_slot::join(words),
         _ => run(),
     };
     match ended {

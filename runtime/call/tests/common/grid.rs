@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kumi_call::meta::{self, ServerState, State};
+use kumi_call::meta::{self, ServerCondition, ServerState, State};
 use kumi_call::server::{Config, Listener, Membership, Peers, Registry};
 use kumi_call::{Client, Grid, Options};
 use tokio::sync::oneshot;
@@ -84,7 +84,7 @@ impl Meta {
 
     /// Waits until this many servers are registered.
     pub fn until_servers(&self, count: usize) {
-        let up = |server: &&ServerState| server.state == "up";
+        let up = |server: &&ServerState| server.state == ServerCondition::Up;
         self.until("a server", |state| state.servers.iter().filter(up).count() == count);
     }
 

@@ -1,5 +1,7 @@
 //! State of a metaserver as JSON, for `kumi call status`, the dashboard and other readers.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// A metaserver's state.
@@ -57,6 +59,39 @@ pub struct LeaderState {
     pub trouble: String,
 }
 
+/// Whether a server is there. Its name in lower case stands in the JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerCondition {
+    /// It takes calls.
+    Up,
+    /// It takes no new calls.
+    Leaving,
+    /// It left in order.
+    Ended,
+    /// Its connection was just lost.
+    Away,
+    /// It did not come back.
+    Lost,
+    /// A later metaserver says something else.
+    #[serde(other)]
+    Unknown,
+}
+
+impl ServerCondition {
+    /// Whether it has a connection, so that its reports are of now.
+    #[must_use]
+    pub fn is_there(self) -> bool {
+        matches!(self, ServerCondition::Up | ServerCondition::Leaving)
+    }
+}
+
+impl fmt::Display for ServerCondition {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(out)
+    }
+}
+
 /// A server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerState {
@@ -68,8 +103,8 @@ pub struct ServerState {
     pub site: String,
     /// Its version.
     pub version: String,
-    /// `up`, `leaving` (it takes no new calls), `ended` (it left in order), `away` (its connection was just lost) or `lost`.
-    pub state: String,
+    /// Whether it is there.
+    pub state: ServerCondition,
     /// Most calls that it runs at the same time.
     pub slots: u32,
     /// Most calls that it gets at a time.
@@ -186,4 +221,18 @@ pub struct CounterState {
     pub decision_mean: f64,
     /// Longest seconds of a decision.
     pub decision_longest: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_words_and_later_ones_are_unknown() {
+        assert_eq!(ServerCondition::Leaving.to_string(), "leaving");
+        let read = |text| serde_json::from_str::<ServerCondition>(text).expect("a word");
+        assert_eq!(read("\"away\""), ServerCondition::Away);
+        assert_eq!(read("\"of a later version\""), ServerCondition::Unknown);
+        assert!(ServerCondition::Leaving.is_there() && !ServerCondition::Ended.is_there());
+    }
 }

@@ -50,6 +50,7 @@ pub(super) fn of_groups(
         weight: request.priority.into(),
         processors: processors.of_job().to_vec(),
         hidden: devices.hidden().to_vec(),
+        processor_time: None,
         realtime: needs.rtprio > 0 || limits.get(Resource::Rtprio).hard > 0,
     }
 }

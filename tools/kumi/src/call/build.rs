@@ -40,8 +40,11 @@ pub fn run(args: &BuildArgs) -> Result<(), Error> {
         Some(library) => library.clone(),
         None => library()?,
     };
-    std::fs::create_dir_all(&args.out)
-        .map_err(|source| Error::Built { text: format!("{}: {source}", args.out.display()) })?;
+    std::fs::create_dir_all(&args.out).map_err(|source| Error::File {
+        doing: "make",
+        path: args.out.clone(),
+        source,
+    })?;
     let (out, compiler, keep) = (args.out.clone(), args.cc.clone(), args.keep);
     let options = Options { out, compiler, library, keep };
     let (mut errors, mut files, mut failed) = (0, 0, 0);

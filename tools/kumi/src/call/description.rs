@@ -1,6 +1,6 @@
 //! The description of a routine as a person reads it, with a call in C and in Python.
 
-use kumi_idl::{Expr, Interface, Mode, Param, Type};
+use kumi_idl::{Interface, Mode, Param, Type};
 
 /// Parameters with sizes and defaults, and an example for each language.
 pub fn described(interface: &Interface) -> String {
@@ -56,22 +56,14 @@ fn kind(interface: &Interface, param: &Param) -> String {
     name + &sizes.collect::<String>()
 }
 
-/// The method's name without its class.
-fn method(interface: &Interface) -> Option<&str> {
-    if interface.class.is_empty() || interface.is_constructor() {
-        return None;
-    }
-    Some(interface.name.strip_prefix(&format!("{}.", interface.class)).unwrap_or(&interface.name))
-}
-
 fn in_c(interface: &Interface) -> String {
     let name = &interface.name;
     if interface.is_constructor() {
         return format!("grpc_object_handle_default_np(&object, \"{name}\");");
     }
-    let begin = match method(interface) {
-        Some(method) => format!("grpc_invoke_np(&object, \"{method}\""),
-        None => "grpc_call(&handle".to_owned(),
+    let begin = match interface.class.is_empty() {
+        false => format!("grpc_invoke_np(&object, \"{}\"", interface.method()),
+        true => "grpc_call(&handle".to_owned(),
     };
     let passed = interface.params.iter().filter(|param| param.mode != Mode::Work);
     let arguments = passed.map(|param| {
@@ -81,33 +73,17 @@ fn in_c(interface: &Interface) -> String {
     format!("{begin}{});", arguments.collect::<String>())
 }
 
-/// Whether callers in Python may leave it out: a default, or the size of an array that is sent.
-fn may_be_left_out(interface: &Interface, index: usize) -> bool {
-    let param = &interface.params[index];
-    let sent = interface.params.iter().filter(|it| it.is_array() && it.mode.is_sent());
-    let mut sizes = sent.flat_map(|it| &it.dims).flat_map(|it| [Some(&it.size), it.end.as_ref()]);
-    let names_it = |expr: Option<&Expr>| matches!(expr, Some(Expr::Param(at)) if usize::try_from(*at) == Ok(index));
-    param.scalar().is_some() && (param.default.is_some() || sizes.any(names_it))
-}
-
 fn in_python(interface: &Interface) -> String {
     if interface.is_constructor() {
         return format!("object = server.object(\"{}\")", interface.name);
     }
-    let mut arguments: Vec<&str> = Vec::new();
-    let mut results: Vec<&str> = Vec::new();
-    for (index, param) in interface.params.iter().enumerate() {
-        if param.mode.is_sent() && !may_be_left_out(interface, index) {
-            arguments.push(&param.name);
-        }
-        let is_status = interface.status.is_some_and(|status| status as usize == index);
-        if param.mode.is_returned() && !is_status {
-            results.push(&param.name);
-        }
-    }
-    let call = match method(interface) {
-        Some(method) => format!("object.{method}({})", arguments.join(", ")),
-        None => {
+    let needed = |param: &&Param| param.mode.is_sent() && !interface.is_optional(param);
+    let arguments = interface.params.iter().filter(needed).map(|param| param.name.as_str());
+    let arguments: Vec<&str> = arguments.collect();
+    let results: Vec<&str> = interface.results().map(|param| param.name.as_str()).collect();
+    let call = match interface.class.is_empty() {
+        false => format!("object.{}({})", interface.method(), arguments.join(", ")),
+        true => {
             let first = format!("\"{}\"", interface.name);
             let all: Vec<&str> = std::iter::once(first.as_str()).chain(arguments).collect();
             format!("server.call({})", all.join(", "))
@@ -155,5 +131,20 @@ mod tests {
         assert!(text.contains("callback(in x, out y)  f\n"), "{text}");
         assert!(text.contains("grpc_call(&handle, name, f, from, k);"), "{text}");
         assert!(text.ends_with("Python  server.call(\"run\", name, f, from, k)\n"), "{text}");
+    }
+
+    #[test]
+    fn a_text_with_a_default_may_be_left_out_of_the_example_as_of_stubs() {
+        let text = of(
+            "Define run(mode_in string name = \"all\", mode_in int k) Calls \"C\" run(name, k);",
+        );
+        assert!(text.ends_with("Python  server.call(\"run\", k)\n"), "{text}");
+    }
+
+    #[test]
+    fn a_method_has_its_own_name_in_the_examples() {
+        let text = of("DefClass c { DefState { int s; } DefMethod m(mode_in int k) { s = k; } }");
+        assert!(text.contains("C       grpc_invoke_np(&object, \"m\", k);\n"), "{text}");
+        assert!(text.ends_with("Python  object.m(k)\n"), "{text}");
     }
 }

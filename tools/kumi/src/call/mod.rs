@@ -11,6 +11,7 @@ mod python;
 mod run;
 mod serve;
 mod shipped;
+mod slot_limits;
 mod status;
 mod stubs;
 mod token;

@@ -3,6 +3,7 @@
 use super::access::{GuardArgs, log};
 use super::python::PythonArgs;
 use super::shipped::ShippedArgs;
+use super::slot_limits::SlotArgs;
 use crate::context::Context;
 use crate::error::Error;
 use crate::{cluster, output, parse};
@@ -73,6 +74,8 @@ pub struct ServeArgs {
     /// Most MiB of address space of a routine's process, arguments included [default: no limit]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub process_memory: Option<u64>,
+    #[command(flatten)]
+    pub slot_limits: SlotArgs,
     /// Folder for the files of running calls [default: the system's folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
@@ -172,7 +175,10 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         let _signal = signals.forever().next();
         drop(stop);
     });
+    let (groups, said) = args.slot_limits.groups()?;
+    config.groups = groups;
     output::note(&format!("serves {count} routine{} at {at}", if count == 1 { "" } else { "s" }));
+    output::note(&said);
     tell_unloadable(registry.library_check(), config.clone());
     serve(config, registry, listener, async {
         // Nothing is ever sent: the receiver ends when the sender is dropped.

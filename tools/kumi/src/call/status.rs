@@ -100,13 +100,13 @@ fn servers(state: &State) -> String {
             server.name.clone(),
             server.address.clone(),
             server.site.clone(),
-            server.state.clone(),
+            server.state.to_string(),
             format!("{}/{}", server.in_flight, server.limit),
             server.elsewhere.to_string(),
-            match server.state.as_str() {
-                "up" | "leaving" => format!("{:.1}/{}", server.load, server.processors),
+            match server.state.is_there() {
+                true => format!("{:.1}/{}", server.load, server.processors),
                 // It is gone, and so is its load.
-                _ => "-".to_owned(),
+                false => "-".to_owned(),
             },
             server.done.to_string(),
             server.failed.to_string(),

@@ -36,7 +36,11 @@ fn languages() -> impl TypedValueParser<Value = StubLanguage> {
 
 /// Runs the command.
 pub fn run(args: &StubsArgs) -> Result<(), Error> {
-    std::fs::create_dir_all(&args.out).map_err(|source| unwritten(&args.out, &source))?;
+    std::fs::create_dir_all(&args.out).map_err(|source| Error::File {
+        doing: "make",
+        path: args.out.clone(),
+        source,
+    })?;
     let (mut errors, mut files, mut left_out) = (0, 0, 0);
     let mut written = HashMap::new();
     for (described, text) in args.shipped.beside(&args.files)? {
@@ -52,8 +56,10 @@ pub fn run(args: &StubsArgs) -> Result<(), Error> {
             if let Some(other) = written.insert(file.name.clone(), described.clone()) {
                 return Err(taken(&path, &other, &described));
             }
-            std::fs::write(&path, &file.text).map_err(|source| unwritten(&path, &source))?;
-            output::text(&format!("{}\n", path.display()))?;
+            let written = crate::whole_file::write(&path, &file.text);
+            let shown = format!("{}\n", path.display());
+            written.map_err(|source| Error::File { doing: "write", path, source })?;
+            output::text(&shown)?;
         }
         for routine in &made.left_out {
             output::note(&format!("{}: {routine}", described.display()));
@@ -77,8 +83,4 @@ fn taken(path: &Path, first: &Path, second: &Path) -> Error {
         second.display()
     );
     Error::Built { text }
-}
-
-fn unwritten(path: &Path, source: &std::io::Error) -> Error {
-    Error::Built { text: format!("{}: {source}", path.display()) }
 }

@@ -167,14 +167,15 @@ class Connection(Caller, Block):
         The arguments and errors are those of :meth:`call`. If the task is cancelled, the call is. Functions of the call run
         in a thread of the package.
         """
-        with self._lock:
-            if self._sender is None:
-                self._sender = Sender(self)
-            sender = self._sender
         begin = partial(
             self.call_async, name, *args, timeout=timeout, out=out, priority=priority, output=output, **named
         )
-        return await asyncio.wrap_future(sender.put_awaited(begin))
+        # What is put after :meth:`close` has stopped the sender would never begin.
+        with self._lock:
+            if self._sender is None:
+                self._sender = Sender(self)
+            future = self._sender.put_awaited(begin)
+        return await asyncio.wrap_future(future)
 
     def map(
         self,

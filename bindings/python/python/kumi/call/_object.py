@@ -16,6 +16,7 @@ from ._futures import Sender
 from ._handle import Handle
 from ._interface import Routine
 from ._out import Out
+from ._output import OutputReceiver, TextSink
 from ._prepare import Caller
 
 
@@ -30,9 +31,16 @@ class Method:
         self.__doc__ = str(routine)
         self._owner = owner
 
-    def __call__(self, *args: Any, timeout: float | None = None, out: Out = None, **named: Any) -> Any:
+    def __call__(
+        self,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        output: TextSink | None = None,
+        **named: Any,
+    ) -> Any:
         """Calls the method as :meth:`Object.call` does."""
-        return self._owner.call(self.__name__, *args, timeout=timeout, out=out, **named)
+        return self._owner.call(self.__name__, *args, timeout=timeout, out=out, output=output, **named)
 
     def __repr__(self) -> str:
         return str(self.__doc__)
@@ -86,19 +94,28 @@ class Object(Caller, Block):
         return self._ended or self._native.is_lost()
 
     def call(
-        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        output: TextSink | None = None,
+        **named: Any,
     ) -> Any:
         """Calls a method and waits; arguments and results are those of :meth:`Connection.call`.
 
         Args:
             timeout: Time limit in seconds, including the wait for earlier calls. If a running call exceeds it, the object
                 ends.
-            out: As in :meth:`Connection.call`.
+            out: As in :meth:`Connection.call`, also ``output``.
 
         Raises:
             ObjectLostError: The object has ended, and the method has not run.
             CallError: The call failed.
         """
+        if output is not None:
+            return self.call_async(name, *args, timeout=timeout, out=out, output=output, **named).result()
         call = self._prepared(name, args, named, out)
         # This call may wait for a slot that a call with functions has.
         if call.functions or _waits.under_way():
@@ -106,25 +123,41 @@ class Object(Caller, Block):
         return call.ran(lambda: self._native.call(name, call.native, timeout))
 
     def call_async(
-        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        output: TextSink | None = None,
+        **named: Any,
     ) -> Handle:
         """Begins a call and returns when the arguments are sent. The handle keeps the object alive."""
         call = self._prepared(name, args, named, out)
-        return call.begun(self._native.start(name, call.native, timeout))
+        receiver = None if output is None else OutputReceiver(output)
+        native = self._native if receiver is None else self._native.printing(receiver.native)
+        return call.begun(native.start(name, call.native, timeout), receiver)
 
     async def acall(
-        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        output: TextSink | None = None,
+        **named: Any,
     ) -> Any:
         """Calls a method in a coroutine, as :meth:`Connection.acall` calls a routine.
 
         If the task is cancelled while the method runs, the object ends.
         """
+        begin = partial(self.call_async, name, *args, timeout=timeout, out=out, output=output, **named)
         with self._lock:
             if self._sender is None:
                 self._sender = Sender(self)
-            sender = self._sender
-        begin = partial(self.call_async, name, *args, timeout=timeout, out=out, **named)
-        return await asyncio.wrap_future(sender.put_awaited(begin))
+            future = self._sender.put_awaited(begin)
+        return await asyncio.wrap_future(future)
 
     def end(self) -> None:
         """Ends the object and its running call. Ending it again has no effect."""

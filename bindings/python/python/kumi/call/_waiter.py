@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._native import NativeCallSet
+from . import _waits
 
 if TYPE_CHECKING:
     from ._handle import Handle
@@ -58,8 +59,9 @@ class Waiter:
 
     def _run(self) -> None:
         while not self._stopped:
+            serves = self._serve()
             try:
-                news = self._set.wait(_LOOK)
+                news = self._set.wait(_waits.LOOK if serves else _LOOK)
             except BaseException as error:
                 self._fail(error)
                 return
@@ -68,6 +70,21 @@ class Waiter:
                 keys = news or list(self._calls)
             for key in keys:
                 self._attend(key, _OTHER if news else 0.0)
+
+    def _serve(self) -> bool:
+        """Runs the functions of calls that nobody waits for: such a call may have the slot for which one of these waits.
+
+        Returns whether there are any.
+        """
+        with self._lock:
+            watched = [handle for handle, _ in self._calls.values()]
+        if not watched:
+            return False
+        try:
+            return bool(_waits.serve(watched))
+        except BaseException:
+            # Of a function, beyond errors. Its call has failed with it; the calls here go on.
+            return True
 
     def _fail(self, error: BaseException) -> None:
         """Tells all calls that they cannot be waited for. The next call begins another thread."""

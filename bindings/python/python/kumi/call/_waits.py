@@ -39,7 +39,8 @@ def serve(waited: Sequence[Handle]) -> list[Handle]:
     Returns the calls to which this thread attends: a call that is waited for may be in the queue behind them.
     """
     # A function may wait for other calls: without the lock.
-    others = [one for one in under_way() if not any(one is other for other in waited)]
+    own = {id(one) for one in waited}
+    others = [one for one in under_way() if id(one) not in own]
     return [one for one in others if not one._serve() and not one._lock.locked()]
 
 

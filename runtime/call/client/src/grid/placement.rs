@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_routing::Rules;
-use kumi_rpc::{AttemptReport, Code, Placement, PlacementRequest};
+use kumi_rpc::{AttemptReport, Code, Placement, PlacementRequest, Ticket};
 
 use super::{Grid, Inner, locked};
 use crate::answer_handle::AnswerHandle;
@@ -65,6 +65,12 @@ impl PlacementHandle {
             Err(failure) if failure.code == Code::Busy => PlacementAnswer::Busy,
             Err(failure) => PlacementAnswer::Failed(CallError::of(failure, routine)),
         })
+    }
+
+    /// Says why an attempt failed, for those who look on. Its report follows.
+    pub fn give_reason(&self, ticket: Ticket, why: &str) {
+        // The report finds out whether the connection is lost.
+        let _lost = self.ticket.link.reason(self.ticket.stream, ticket, why);
     }
 
     /// Reports how an attempt ended. Returns whether that was possible.

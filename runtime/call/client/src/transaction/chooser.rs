@@ -77,8 +77,8 @@ pub trait ServerChooser {
     fn submit(&mut self, ready: &SubmittedCall<'_>);
     /// An attempt has succeeded.
     fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>);
-    /// An attempt has failed. The call starts again unless the failure is [`Failure::Routine`].
-    fn failed(&mut self, call: CallId, number: u32, failure: Failure);
+    /// An attempt has failed for this reason. The call starts again unless the failure is [`Failure::Routine`].
+    fn failed(&mut self, call: CallId, number: u32, failure: Failure, why: &str);
     /// An attempt has failed through no fault of its server. The call is over, or is submitted again as
     /// another.
     fn withdrawn(&mut self, call: CallId, number: u32);

@@ -283,7 +283,8 @@ impl Driver<'_> {
         let node = node.filter(|node| self.graph.state(*node) == Some(&State::Ready));
         let Some(node) = node.filter(|node| alive && self.has_inputs(*node)) else {
             if !alive {
-                return self.chooser.failed(call, number, Failure::NotBegun);
+                let why = "the connection to it is lost";
+                return self.chooser.failed(call, number, Failure::NotBegun, why);
             }
             if let Some(node) = self.nodes.remove(&call) {
                 self.submitted.remove(&node);
@@ -308,7 +309,9 @@ impl Driver<'_> {
                 });
             }
             Err(error) => {
-                self.give_up(call, number, node, error.to_string());
+                let why = error.to_string();
+                self.chooser.failed(call, number, Failure::Routine, &why);
+                self.give_up(call, node, why);
             }
         }
     }
@@ -344,12 +347,11 @@ impl Driver<'_> {
         debug_assert!(failed.is_ok(), "it runs");
     }
 
-    /// A call has failed for good.
-    fn give_up(&mut self, call: CallId, number: u32, node: Node, why: String) {
+    /// A call has failed for good, of which the chooser knows.
+    fn give_up(&mut self, call: CallId, node: Node, why: String) {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
         self.fail(node, why);
-        self.chooser.failed(call, number, Failure::Routine);
     }
 
     fn ended(&mut self, ended: AttemptEnd) {
@@ -443,13 +445,15 @@ impl Driver<'_> {
             },
             _ => None,
         };
-        let Some(failure) = again.filter(|_| more) else {
-            return self.give_up(call, number, node, why);
-        };
+        let again = again.filter(|_| more);
+        let failure = again.unwrap_or(Failure::Routine);
+        self.chooser.failed(call, number, failure, &error.to_string());
+        if again.is_none() {
+            return self.give_up(call, node, why);
+        }
         self.failures.insert(node, why);
         let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
-        self.chooser.failed(call, number, failure);
     }
 
     /// An attempt failed; submits the call again.

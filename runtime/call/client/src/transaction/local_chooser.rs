@@ -137,12 +137,12 @@ impl ServerChooser for LocalChooser {
         self.tell(Event::Ended(call, number, completed.outcome.ran.as_secs_f64()));
     }
 
-    fn failed(&mut self, call: CallId, number: u32, failure: Failure) {
+    fn failed(&mut self, call: CallId, number: u32, failure: Failure, _: &str) {
         self.tell(Event::Failed(call, number, failure));
     }
 
     fn withdrawn(&mut self, call: CallId, number: u32) {
-        self.failed(call, number, Failure::Routine);
+        self.failed(call, number, Failure::Routine, "");
     }
 
     fn cancel(&mut self, call: CallId) {

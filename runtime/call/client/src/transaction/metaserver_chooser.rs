@@ -402,18 +402,21 @@ impl ServerChooser for MetaserverChooser {
         self.pump();
     }
 
-    fn failed(&mut self, id: CallId, number: u32, failure: Failure) {
-        if self.calls.get(&id).is_some_and(|call| call.number == number) {
-            self.tell(
-                id,
-                match failure {
-                    Failure::Routine => Event::Failed(String::new()),
-                    Failure::NotBegun | Failure::Unclaimed => Event::NotBegun(String::new()),
-                    Failure::Broken => Event::Broken(String::new()),
-                },
-            );
-            self.pump();
+    fn failed(&mut self, id: CallId, number: u32, failure: Failure, why: &str) {
+        let Some(call) = self.calls.get(&id).filter(|call| call.number == number) else { return };
+        if let (Some(asked), Some(place)) = (&call.asked, call.routing.last()) {
+            asked.give_reason(place.ticket, why);
         }
+        let why = why.to_owned();
+        self.tell(
+            id,
+            match failure {
+                Failure::Routine => Event::Failed(why),
+                Failure::NotBegun | Failure::Unclaimed => Event::NotBegun(why),
+                Failure::Broken => Event::Broken(why),
+            },
+        );
+        self.pump();
     }
 
     fn withdrawn(&mut self, id: CallId, number: u32) {
@@ -421,7 +424,7 @@ impl ServerChooser for MetaserverChooser {
             // An input did not arrive, which is no failure of its server.
             Some(call) if call.number == number && call.asked.is_some() => self.cancel(id),
             // The metaserver is away or has forgotten the call. A report ends it there.
-            _ => return self.failed(id, number, Failure::Routine),
+            _ => return self.failed(id, number, Failure::Routine, "an input did not arrive"),
         }
         self.pump();
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, Failure, Offer, Outcome, ServerId, SiteId, Time};
+use kumi_call_wire::state::ServerCondition;
 use kumi_rpc::{AttemptState, LoadReport, ServerRegistration, Ticket};
 
 use super::super::catalogue::RoutineOffer;
@@ -53,14 +54,14 @@ pub struct CompleteRegistration {
 }
 
 impl Member {
-    /// Its state in a word.
-    pub fn state(&self) -> &'static str {
+    /// Whether it is there.
+    pub fn state(&self) -> ServerCondition {
         match (&self.peer, self.leaving, self.lost) {
-            (Some(_), false, _) => "up",
-            (Some(_), true, _) => "leaving",
-            (None, true, _) => "ended",
-            (None, false, false) => "away",
-            (None, false, true) => "lost",
+            (Some(_), false, _) => ServerCondition::Up,
+            (Some(_), true, _) => ServerCondition::Leaving,
+            (None, true, _) => ServerCondition::Ended,
+            (None, false, false) => ServerCondition::Away,
+            (None, false, true) => ServerCondition::Lost,
         }
     }
 
@@ -374,11 +375,14 @@ mod tests {
         let after = |seconds: u64| Time((100 + seconds) * Time::SECOND);
         for lost in [false, true] {
             let member = gone(true, lost);
-            assert_eq!(member.state(), "ended");
+            assert_eq!(member.state(), ServerCondition::Ended);
             assert!(member.is_shown(after(0)) && member.is_shown(after(60)));
             assert!(!member.is_shown(after(61)));
         }
-        assert_eq!((gone(false, false).state(), gone(false, true).state()), ("away", "lost"));
+        assert_eq!(
+            (gone(false, false).state(), gone(false, true).state()),
+            (ServerCondition::Away, ServerCondition::Lost)
+        );
         assert!(gone(false, true).is_shown(after(599)), "somebody looks for it");
     }
 }

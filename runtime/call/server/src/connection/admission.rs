@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use kumi_rpc::{CallHead, Code, Failure, Ticket};
+use kumi_rpc::{ArraySize, CallHead, Code, Failure, GrantedArray, Ticket};
 use tokio::time::Instant;
 
 use super::super::Shared;
@@ -24,6 +24,17 @@ pub(super) fn admit(
     name: &str,
 ) -> Result<TicketGuard, Failure> {
     shared.tickets.admit(ticket, id).ok_or_else(|| ticket_refused(name))
+}
+
+/// The arrays and files that the client is still to send, out of the arrays that come from nowhere else.
+fn awaited(
+    mut sizes: Vec<ArraySize>,
+    granted: &[GrantedArray],
+    given: &GivenValues,
+) -> Vec<ArraySize> {
+    sizes.retain(|size| !shared_memory::is_sent(granted, size.argument));
+    sizes.extend(coming(given));
+    sizes
 }
 
 /// The failure of a call whose ticket was refused.
@@ -61,10 +72,9 @@ impl Connection {
                     return Err(failure);
                 }
             };
-        let mut sizes = sources.left(layout.sent());
-        sizes.retain(|size| !shared_memory::is_sent(&granted, size.argument));
-        sizes.extend(coming(&given));
+        let sizes = awaited(sources.left(layout.sent()), &granted, &given);
         let lent = Rc::clone(&block);
+        let time_limit = self.time_limit(head.timeout_ms);
         let job = ReadyCall {
             id,
             stream,
@@ -74,7 +84,8 @@ impl Connection {
             block,
             files,
             foreign,
-            deadline: self.deadline(head.timeout_ms),
+            deadline: time_limit.and_then(|limit| Instant::now().checked_add(limit)),
+            time_limit,
             ready: Instant::now(),
             retained,
             finished: self.finished.clone(),

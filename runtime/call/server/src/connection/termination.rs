@@ -8,12 +8,11 @@ use tokio::time::Instant;
 use super::{CallStage, Connection};
 
 impl Connection {
-    /// The deadline of a call.
-    pub(super) fn deadline(&self, asked_ms: u32) -> Option<Instant> {
+    /// The limit of a call's time: the shorter one of what the client asks for and the server's.
+    pub(super) fn time_limit(&self, asked_ms: u32) -> Option<Duration> {
         let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms.into()));
         let limit = self.shared.config.call_time;
-        let least = asked.into_iter().chain(limit).min()?;
-        Instant::now().checked_add(least)
+        asked.into_iter().chain(limit).min()
     }
 
     /// The client cancels a call.

@@ -22,12 +22,14 @@ use super::super::arenas::{Arenas, Block};
 use super::super::owner::Owner;
 use super::super::registry::OfferedRoutine;
 use super::super::slot_channel::SlotChannel;
+use super::group::{ReachedLimits, SlotGroup};
 use super::output::ProcessOutput;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
 use crate::slot_protocol::{Order, Setup};
 use kumi_call_slot::guard::{GUARD, MOST, PROXY_SECONDS};
+use kumi_call_slot::join::{self, JOIN};
 
 /// What a process is started for.
 #[derive(Debug, Clone, Copy)]
@@ -92,15 +94,21 @@ fn set_environment(command: &mut Command, config: &Config, is_another_user: bool
     }
 }
 
-/// The command for a program. Outside of a sandbox, which ends all that is in it, a guard starts the program.
-/// Below a proxy of parallel routines the command that ends its job has some time.
-fn guarded(config: &Config, program: &Path, is_proxy: bool) -> Command {
-    if config.sandbox {
+/// The command for a program that joins control groups. Outside of a sandbox, which ends all that is in it, a guard starts the
+/// program. Below a proxy of parallel routines the command that ends its job has some time.
+fn guarded(config: &Config, program: &Path, is_proxy: bool, group: Option<&SlotGroup>) -> Command {
+    let to_join = group.map(SlotGroup::to_join).unwrap_or_default();
+    if config.sandbox && to_join.is_empty() {
         return Command::new(program);
     }
     let mut command = Command::new(&config.slot);
+    if config.sandbox {
+        command.arg(JOIN).args(join::words(&to_join)).arg(program);
+        return command;
+    }
     let seconds = if is_proxy { PROXY_SECONDS } else { 0 };
-    command.arg(GUARD).arg(std::process::id().to_string()).arg(seconds.to_string()).arg(program);
+    command.arg(GUARD).args(join::words(&to_join));
+    command.arg(std::process::id().to_string()).arg(seconds.to_string()).arg(program);
     command
 }
 
@@ -129,6 +137,7 @@ pub struct Process {
     /// Its number, or its guard's.
     pid: Pid,
     is_guarded: bool,
+    group: Option<SlotGroup>,
     was_killed: bool,
     slot_channel: Rc<SlotChannel>,
     output: Rc<ProcessOutput>,
@@ -153,7 +162,9 @@ impl Process {
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
         let path = program.map_or(&config.slot, |program| &program.path);
-        let mut command = guarded(config, path, duty.is_parallel());
+        // A proxy runs nothing of its routine, and has time to end the job.
+        let group = if duty.is_parallel() { None } else { SlotGroup::make(config)? };
+        let mut command = guarded(config, path, duty.is_parallel(), group.as_ref());
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(config.sandbox);
         let (output, printed) = ProcessOutput::open()?;
@@ -174,6 +185,7 @@ impl Process {
             child: Some(child),
             pid,
             is_guarded,
+            group,
             was_killed: false,
             slot_channel,
             output,
@@ -287,6 +299,8 @@ impl Process {
             return;
         }
         self.was_killed = true;
+        // It may not have joined yet, so it is killed by its number, too.
+        self.group.iter().for_each(SlotGroup::kill);
         let killed = match self.is_guarded {
             // The routine may have stopped the guard.
             true => kill(self.pid, Signal::SIGTERM).and_then(|()| kill(self.pid, Signal::SIGCONT)),
@@ -300,6 +314,16 @@ impl Process {
     /// Whether the server has killed it.
     pub fn was_killed(&self) -> bool {
         self.was_killed
+    }
+
+    /// The limits of its control groups that were reached since this was last asked.
+    pub fn reached_limits(&self) -> Option<ReachedLimits> {
+        self.group.as_ref().and_then(SlotGroup::reached)
+    }
+
+    /// Its control groups, to be removed.
+    pub fn take_group(&mut self) -> Option<SlotGroup> {
+        self.group.take()
     }
 
     /// The handle with which its end can be waited for.

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::Shared;
 use super::super::callback_requests::{CallbackRequest, UncheckedCallback, failed};
 use super::super::process::{ended, gone};
+use super::group::ReachedLimits;
 use super::objects;
 use super::{ReadyCall, Worker, advance, failure, free, give, nanoseconds, submit, tell};
 use crate::slot_protocol::Reply;
@@ -146,6 +147,10 @@ fn ask(shared: &Shared, worker: &Worker, request: UncheckedCallback, descriptor:
 fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     let Some((job, begun)) = worker.job.borrow_mut().take() else { return };
     worker.process.borrow().output().log_all(worker.printer(Some(&job)));
+    if ran.is_err() {
+        // A process that was refused may be why.
+        log_limits(worker);
+    }
     {
         let mut pool = shared.pool.borrow_mut();
         pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
@@ -198,6 +203,16 @@ fn log_idle_end(worker: &Worker, detail: i64) {
     }
 }
 
+/// Logs which limits of its control groups a process has reached, and returns them.
+fn log_limits(worker: &Worker) -> Option<ReachedLimits> {
+    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
+    let reached = worker.process.borrow().reached_limits();
+    if let Some(limits) = &reached {
+        tracing::warn!(routine, user, "a process has reached a limit: {limits}");
+    }
+    reached
+}
+
 /// Logs that a process, or its guard, does not end.
 fn log_left(worker: &Worker) {
     let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
@@ -218,6 +233,11 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child, || log_left(worker)).await;
+    let reached = log_limits(worker);
+    let group = worker.process.borrow_mut().take_group();
+    if let Some(group) = group {
+        group.remove().await;
+    }
     // Until here its call may be cancelled.
     shared.pool.borrow_mut().busy.retain(|other| !Rc::ptr_eq(other, worker));
     let why = why.or_else(|| worker.failing.borrow_mut().take());
@@ -242,7 +262,13 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
                 failure(Code::TimedOut, i64::try_from(took).unwrap_or(i64::MAX), &job)
             }
             Some(code) => failure(code, 0, &job),
-            None => failure(Code::Crashed, detail, &job),
+            None => {
+                let mut crash = failure(Code::Crashed, detail, &job);
+                if let Some(limits) = reached {
+                    limits.explain(&job.offered.interface.name, &mut crash);
+                }
+                crash
+            }
         });
         tell(job, Err(failed));
         free(shared);

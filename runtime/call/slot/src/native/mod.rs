@@ -24,7 +24,7 @@ pub use mailbox::{Mailbox, SpinPolicy};
 pub(crate) use output::{flush, print_by_lines};
 pub(crate) use pid_namespace::{enter_pid_namespace, one_thread};
 pub use process::{end_now, end_with_parent, exits_fail, leaves};
-pub(crate) use process::{signal_if, start_unblocked};
+pub(crate) use process::{join_before_start, signal_if, start_unblocked};
 pub(crate) use sandbox::{drop_capabilities, mount_read_only, mount_writable, mounts_read_only};
 
 use kumi_call_wire::native::{Arena, receive_with_descriptor, send_with_descriptor};

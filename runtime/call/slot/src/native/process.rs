@@ -1,6 +1,7 @@
 //! Control of how processes end.
 
 use std::ffi::{c_int, c_void};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -27,6 +28,20 @@ pub(crate) fn start_unblocked(command: &mut Command) {
     unsafe {
         command.pre_exec(move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&none), None)?))
     };
+}
+
+/// Makes a command join control groups before it starts. These are their files, open for writing.
+pub(crate) fn join_before_start(command: &mut Command, groups: Vec<File>) {
+    let join = move || {
+        for group in &groups {
+            // 0 is the process that writes.
+            nix::unistd::write(group, b"0")?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made, which allocate nothing and take no lock. The files are open
+    // as long as the command is there.
+    unsafe { command.pre_exec(join) };
 }
 
 /// Sends a process a signal if a condition holds for its number. The signal goes to no other process, also when that one ends

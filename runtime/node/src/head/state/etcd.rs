@@ -360,7 +360,7 @@ impl EtcdTable {
         let prefix = settings.prefix.clone();
         let gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
         let StateNews { refusal, accounts: waiting } = news;
-        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard), refusal };
+        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard)?, refusal };
         let (accounts, accounts_path) = (JobTable::open(accounts)?, accounts.to_owned());
         let writer = AccountsWriter::start(&accounts_path, waiting)?;
         let (tasks, removals) = (LocalSet::new(), Removals::default());

@@ -90,8 +90,10 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let printed = CallOutput::new();
     let client = if args.printed { client.with_output(&printed) } else { client };
     let outcome = client.call_within(&args.routine, list, args.timeout);
-    show_printed(&printed.take())?;
+    let shown_printed = show_printed(&printed.take());
+    // That the call failed counts for more than that its output could not be printed.
     let outcome = outcome?;
+    shown_printed?;
     for (index, path) in &files {
         if let Some(numbers) = &results[*index] {
             let is_npy = path.extension().is_some_and(|extension| extension == "npy");

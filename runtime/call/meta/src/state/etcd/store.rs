@@ -138,7 +138,7 @@ impl EtcdStore {
             changes: 0,
         };
         kept.read_rest(&mut gateway).await?;
-        let writes = OrderedWrites::new(session.guard.clone());
+        let writes = OrderedWrites::new(session.guard.clone())?;
         Ok((kept, Writer { shared, leadership, gateway, writes }))
     }
 

@@ -178,7 +178,7 @@ fn what_is_no_state_and_no_etcd_is_told() {
         // The first request may come before it listens.
         let before = session.leadership().figures.errors.get();
         let change = ("/bad/calls/x".to_owned(), Some(b"{}".to_vec()));
-        let mut writes = OrderedWrites::new(session.guard.clone());
+        let mut writes = OrderedWrites::new(session.guard.clone()).expect("a random number");
         writes.write(&mut gateway, &[change]).await.expect("written");
         match EtcdStore::open(&session).await.map(drop) {
             Err(EtcdError::Content(key)) => assert_eq!(key, "/bad/calls/x"),

@@ -17,11 +17,11 @@ fn reach_the_hang(spools: &mut Spools) {
     }
 }
 
-/// Until everything is on the disk.
+/// Until everything of all jobs is on the disk.
 async fn settle(spools: &mut Spools) -> Vec<HeadEvent> {
     let mut events = Vec::new();
     let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    while spools.spool(JOB).writer.needs().is_some() {
+    while spools.spools.values().any(|spool| spool.writer.needs().is_some()) {
         assert!(std::time::Instant::now() < end, "the disk does not go on");
         let _ = tokio::time::timeout(std::time::Duration::from_millis(20), spools.progress()).await;
         events.extend(spools.write_again());

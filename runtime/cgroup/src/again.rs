@@ -1,5 +1,6 @@
 //! Groups that a former daemon of the node made, and whose jobs run on.
 
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::time::Duration;
@@ -15,7 +16,7 @@ impl NodeGroups {
     /// Why not, as a sentence for people.
     pub fn make_around(
         cluster: &str,
-        node: kumi_sched::NodeId,
+        node: impl Display,
         kept: impl Fn(&str) -> bool,
     ) -> Result<Self, String> {
         let groups = Self::make(cluster, node, DaemonGroup::Leave)?;
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn jobs_that_are_kept_keep_their_groups() {
-        let (test, number) = ("jobs_that_are_kept_keep_their_groups", kumi_sched::NodeId(0));
+        let (test, number) = ("jobs_that_are_kept_keep_their_groups", 0);
         let name = format!("kept-{}", std::process::id());
         let first = match NodeGroups::make(&name, number, DaemonGroup::Keep) {
             Ok(groups) => groups,

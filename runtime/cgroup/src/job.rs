@@ -20,6 +20,8 @@ pub struct JobLimits {
     pub processes: Option<u64>,
     /// Its share of contended processors, as a multiple of the usual one.
     pub weight: u64,
+    /// Microseconds of processor time in each tenth of a second, over all processors.
+    pub processor_time: Option<u64>,
     /// Its processors; none: all of the node.
     pub processors: Vec<usize>,
     /// Whether it may have real-time threads.
@@ -82,6 +84,7 @@ impl JobGroups {
             }
             if part.has(Controller::Cpu) {
                 part.set_weight(limits.weight)?;
+                limits.processor_time.map_or(Ok(()), |time| part.set_processor_time(time))?;
             }
             if part.has(Controller::Cpuset) && !limits.processors.is_empty() {
                 part.set_processors(&limits.processors)?;
@@ -102,6 +105,12 @@ impl JobGroups {
         &self.main
     }
 
+    /// All files by which a process of one thread joins: it writes 0, or its number.
+    pub fn all_to_join(&self) -> Vec<PathBuf> {
+        let main = self.main.path().join("cgroup.procs");
+        std::iter::once(main).chain(self.to_join()).collect()
+    }
+
     /// Files by which a thread joins the groups of version 1: it writes its number.
     pub fn to_join(&self) -> Vec<PathBuf> {
         let legacy = self.parts.iter().filter(|part| part.version == Version::One);
@@ -120,6 +129,11 @@ impl JobGroups {
     /// How many processes of the job the kernel has killed so far because memory ran out; 0 if nobody counts.
     pub fn memory_kills(&self) -> u64 {
         self.with(Controller::Memory).and_then(Part::memory_kills).unwrap_or(0)
+    }
+
+    /// How often the kernel has refused a process or thread because there were as many as the limit so far; 0 if nobody counts.
+    pub fn process_refusals(&self) -> u64 {
+        self.with(Controller::Pids).and_then(Part::process_refusals).unwrap_or(0)
     }
 
     /// The memory that the job uses now, in bytes, with files that are in memory for it; none if nobody counts.
@@ -193,7 +207,7 @@ mod tests {
     fn node(test: &str, wanted: &[Controller]) -> Option<NodeGroups> {
         let name =
             format!("{}-{}", &test[..test.len().min(8)].replace('_', "-"), std::process::id());
-        let groups = match NodeGroups::make(&name, kumi_sched::NodeId(0), DaemonGroup::Keep) {
+        let groups = match NodeGroups::make(&name, 0, DaemonGroup::Keep) {
             Ok(groups) => groups,
             Err(reason) => {
                 kumi_skip::skip(test, &reason);

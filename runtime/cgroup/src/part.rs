@@ -17,6 +17,9 @@ const MOST_WEIGHT: u64 = 10_000;
 /// Shares of a group without others, in version 1.
 const SHARES: u64 = 1_024;
 
+/// Microseconds in which processor time is bounded: the kernel's own period.
+const PERIOD: u64 = 100_000;
+
 /// Version of a hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
@@ -133,6 +136,22 @@ impl Part {
         set(&self.path, "pids.max", &most.to_string())
     }
 
+    /// How often the kernel has refused a process or thread because of that bound.
+    pub(super) fn process_refusals(&self) -> Option<u64> {
+        number_of(&self.path, "pids.events", "max")
+    }
+
+    /// Bounds processor time: microseconds in each [`PERIOD`].
+    pub(super) fn set_processor_time(&self, microseconds: u64) -> io::Result<()> {
+        match self.version {
+            Version::Two => set(&self.path, "cpu.max", &format!("{microseconds} {PERIOD}")),
+            Version::One => {
+                set(&self.path, "cpu.cfs_period_us", &PERIOD.to_string())?;
+                set(&self.path, "cpu.cfs_quota_us", &microseconds.to_string())
+            }
+        }
+    }
+
     /// Sets its share of contended processors: so many times that of a group without another.
     pub(super) fn set_weight(&self, times: u64) -> io::Result<()> {
         let (file, weight) = self.weight(times);
@@ -246,10 +265,13 @@ mod tests {
             "cpu.shares",
             "cpu.idle",
             "cpuset.cpus",
+            "cpu.max",
+            "cpu.cfs_period_us",
+            "cpu.cfs_quota_us",
         ];
         for (version, expected) in [
-            (Two, ["4096", "0", "", "", "7", "300", "", "1", "0,2"]),
-            (One, ["", "", "4096", "4096", "7", "", "3072", "1", "0,2"]),
+            (Two, ["4096", "0", "", "", "7", "300", "", "1", "0,2", "150000 100000", "", ""]),
+            (One, ["", "", "4096", "4096", "7", "", "3072", "1", "0,2", "", "100000", "150000"]),
         ] {
             let (_dir, part) = part(version, &[]);
             with(&part, &files.map(|file| (file, "")));
@@ -258,6 +280,7 @@ mod tests {
             part.set_weight(3).unwrap();
             part.idle_switch(3).unwrap().set(true).unwrap();
             part.set_processors(&[0, 2]).unwrap();
+            part.set_processor_time(150_000).unwrap();
             assert_eq!(files.map(|file| get(&part.path, file).unwrap()), expected);
         }
         let (_dir, none) = part(Two, &[]);
@@ -290,6 +313,8 @@ mod tests {
         let child = two.child("a").unwrap();
         with(&child, &[("memory.max", "900\n")]);
         assert_eq!(child.memory_limit(&two.path), Some(500));
+        with(&two, &[("pids.events", "max 3\n")]);
+        assert_eq!(two.process_refusals(), Some(3));
         let (_dir, one) = part(Version::One, &[]);
         let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n";
         with(&one, &[("memory.oom_control", text), ("memory.max_usage_in_bytes", "5\n")]);

@@ -1,6 +1,7 @@
 //! The groups of a node: where they may be, and which controllers they have.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,22 +53,27 @@ impl NodeGroups {
     ///
     /// # Errors
     /// Why there is none of version 2, as a sentence for people.
-    pub fn make(
-        cluster: &str,
-        node: kumi_sched::NodeId,
+    pub fn make(cluster: &str, node: impl Display, home: DaemonGroup) -> Result<Self, String> {
+        let names = [format!("kumi-{cluster}"), format!("node-{node}")];
+        Self::make_with(&names, home, &Controller::ALL)
+    }
+
+    /// As [`NodeGroups::make`], with these names, the second below the first, and for these controllers only.
+    pub(super) fn make_with(
+        names: &[String; 2],
         home: DaemonGroup,
+        wanted: &[Controller],
     ) -> Result<Self, String> {
         let found = Hierarchies::read()?;
-        let names = [format!("kumi-{cluster}"), format!("node-{node}")];
-        let (main, mut missing) = unified(&found, &names, home)?;
+        let (main, mut missing) = unified(&found, names, home, wanted)?;
         let mut parts = vec![main];
         for legacy in &found.legacy {
-            let rest: BTreeSet<_> =
-                legacy.controllers.iter().copied().filter(|&one| !parts[0].has(one)).collect();
+            let rest = legacy.controllers.iter().copied().filter(|&one| !parts[0].has(one));
+            let rest: BTreeSet<_> = rest.filter(|one| wanted.contains(one)).collect();
             if rest.is_empty() {
                 continue;
             }
-            match of_version_1(legacy, rest.clone(), &names) {
+            match of_version_1(legacy, rest.clone(), names) {
                 Ok(part) => {
                     missing.retain(|(one, _)| !rest.contains(one));
                     parts.push(part);
@@ -87,7 +93,7 @@ impl NodeGroups {
     ///
     /// # Errors
     /// Why not, as a sentence for people.
-    pub fn make_anew(cluster: &str, node: kumi_sched::NodeId) -> Result<Self, String> {
+    pub fn make_anew(cluster: &str, node: impl Display + Copy) -> Result<Self, String> {
         let old = Self::make(cluster, node, DaemonGroup::Leave)?;
         let left = |error: io::Error| {
             format!("{} cannot be cleaned: {error}", old.main().path().display())
@@ -206,6 +212,7 @@ fn unified(
     found: &Hierarchies,
     names: &[String; 2],
     home: DaemonGroup,
+    wanted: &[Controller],
 ) -> Result<(Part, Vec<(Controller, String)>), String> {
     let mount = found.unified.as_deref().ok_or("cgroup v2 is not mounted")?;
     let own = found.own.as_deref().unwrap_or(mount);
@@ -219,7 +226,7 @@ fn unified(
                 .try_for_each(|file| may_write(&path, file))
         });
         match made {
-            Ok(()) => return Ok(with_controllers(parent, names)),
+            Ok(()) => return Ok(with_controllers(parent, names, wanted)),
             Err(error) => reason = format!("{} cannot be used: {error}", path.display()),
         }
     }
@@ -245,14 +252,18 @@ fn delegated(mount: &Path, own: &Path, home: DaemonGroup) -> Option<PathBuf> {
 }
 
 /// Turns on what there is, all the way down to the node's children.
-fn with_controllers(parent: &Path, names: &[String; 2]) -> (Part, Vec<(Controller, String)>) {
+fn with_controllers(
+    parent: &Path,
+    names: &[String; 2],
+    wanted: &[Controller],
+) -> (Part, Vec<(Controller, String)>) {
     let available = get(parent, "cgroup.controllers").unwrap_or_default();
     let available = Controller::of_file(&available);
     let mut on = BTreeSet::new();
     let mut missing = Vec::new();
     let cluster = parent.join(&names[0]);
     let node = cluster.join(&names[1]);
-    for controller in Controller::ALL {
+    for &controller in wanted {
         if !available.contains(&controller) {
             missing.push((controller, not_there(controller, parent)));
             continue;
@@ -347,7 +358,7 @@ mod tests {
             write(folder, &off);
         }
         // A file takes one value only, so what was turned on last is seen.
-        let (part, missing) = with_controllers(dir.path(), &names);
+        let (part, missing) = with_controllers(dir.path(), &names, &Controller::ALL);
         assert_eq!(part.path, cluster.join("node-0"));
         assert!(part.has(Controller::Memory) && part.has(Controller::Cpu));
         for folder in [dir.path(), &cluster, &part.path] {
@@ -358,7 +369,7 @@ mod tests {
         assert!(why(Controller::Devices).unwrap().contains("eBPF"));
         // As when a group has processes of its own.
         fs::remove_file(cluster.join("cgroup.subtree_control")).unwrap();
-        let (part, missing) = with_controllers(dir.path(), &names);
+        let (part, missing) = with_controllers(dir.path(), &names, &Controller::ALL);
         assert!(part.controllers.is_empty());
         assert_eq!(missing.len(), Controller::ALL.len());
     }

@@ -1,0 +1,225 @@
+//! Control groups of a server of routines, as its owner sees them: what it says of them, refuses, logs and leaves.
+#![forbid(unsafe_code)]
+
+use kumi_tests::binaries;
+use kumi_tests::command::run;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DESCRIPTIONS: &str = r#"
+Define hog(mode_in int mib) Calls "C" hog(mib);
+Define nap(mode_in int ms) Calls "C" nap(ms);
+Define breed(mode_in int most) Calls "C" breed(most);
+"#;
+
+const SOURCE: &str = r#"
+#include <stdlib.h>
+#include <unistd.h>
+void hog(int mib)
+{ volatile char *memory = malloc((size_t)mib << 20);
+  for (size_t at = 0; memory && at < (size_t)mib << 20; at += 4096) memory[at] = 1; }
+void nap(int ms) { usleep(1000 * ms); }
+void breed(int most)
+{ while (most-- > 0) { int child = fork(); if (child < 0) abort(); if (!child) { alarm(300); for (;;) pause(); } } }
+"#;
+
+/// A server, which does not outlive a test that fails, and its log.
+struct Server {
+    child: Child,
+    log: PathBuf,
+    address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // So that it removes its groups. It may have ended, and then has no number any more.
+        if let (Ok(None), Ok(pid)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
+            let pid = nix::unistd::Pid::from_raw(pid);
+            let _ended = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        }
+        let _waited = self.child.wait();
+    }
+}
+
+/// A folder with routines.
+fn routines() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("routines.idl"), DESCRIPTIONS).expect("descriptions");
+    fs::write(folder.path().join("routines.c"), SOURCE).expect("routines");
+    let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
+        .current_dir(folder.path())
+        .args(["-O1", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"])
+        .status();
+    assert!(compiled.expect("a C compiler").success());
+    folder
+}
+
+/// The command of a server, with further words before and behind.
+fn serve(folder: &Path, before: &[&str], options: &[&str]) -> Command {
+    let kumi = binaries::path("kumi");
+    let mut words: Vec<&str> = before.to_vec();
+    words.push(kumi.to_str().expect("a name"));
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).args(["call", "serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--library", "libroutines.so"]).args(options).arg("routines.idl");
+    command.current_dir(folder).env_remove("KUMI_LOG").stdin(Stdio::null());
+    command
+}
+
+impl Server {
+    fn start(folder: &Path, before: &[&str], options: &[&str]) -> Server {
+        let log = folder.join(format!("log-{}", fs::read_dir(folder).expect("it").count()));
+        let mut command = serve(folder, before, options);
+        let child = command.stderr(File::create(&log).expect("a log")).spawn();
+        let mut server = Server { child: child.expect("a server"), log, address: String::new() };
+        let said = server.wait_for(" control group");
+        let at = said.split(" routines at ").nth(1).and_then(|rest| rest.lines().next());
+        at.expect("an address").clone_into(&mut server.address);
+        server
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).expect("the log")
+    }
+
+    /// The log, as soon as it has these words.
+    #[track_caller]
+    fn wait_for(&self, words: &str) -> String {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let log = self.log();
+            // A line is written at once.
+            if log.contains(words) && log.ends_with('\n') {
+                return log;
+            }
+            assert!(Instant::now() < end, "{words}: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn call(&self, words: &[&str]) -> kumi_tests::command::FinishedCommand {
+        let mut command = Command::new(binaries::path("kumi"));
+        run({
+            command.args(["call", "run", "--server", &self.address]).args(words);
+            command
+        })
+    }
+
+    /// Whether its slots have groups with all that these options say; otherwise the test is skipped.
+    fn has_groups(&self, test: &str) -> bool {
+        let log = self.log();
+        let said = log.lines().find(|line| line.contains(" control group")).unwrap_or_default();
+        let has = said.contains("has a control group") && !said.contains("no limit by");
+        if !has {
+            kumi_skip::skip(test, said);
+        }
+        has
+    }
+
+    /// Its groups in all hierarchies.
+    fn groups(&self) -> Vec<PathBuf> {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
+        let mut found = Vec::new();
+        for line in mounts.lines() {
+            let mut words = line.split(' ').skip(1);
+            if let (Some(point), Some("cgroup" | "cgroup2")) = (words.next(), words.next()) {
+                find(Path::new(point), &format!("server-{}-", self.child.id()), 8, &mut found);
+            }
+        }
+        found
+    }
+}
+
+/// Folders whose names begin so, below this one.
+fn find(folder: &Path, start: &str, depth: u32, found: &mut Vec<PathBuf>) {
+    // Groups of others come and go.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(start)) {
+            found.push(entry.path());
+        } else if depth > 0 {
+            find(&entry.path(), start, depth - 1, found);
+        }
+    }
+}
+
+#[test]
+fn limits_are_told_at_the_start_and_to_callers_and_logged_with_their_values() {
+    let test = "limits_are_told_at_the_start_and_to_callers_and_logged_with_their_values";
+    let folder = routines();
+    let options = ["--slot-memory", "48", "--slot-processes", "30", "--slot-processors", "1.5"];
+    // A server of a machine without controllers refuses.
+    let probe = Server::start(folder.path(), &[], &[]);
+    if !probe.has_groups(test) {
+        return;
+    }
+    let server = Server::start(folder.path(), &[], &options);
+    let said = ", 48 MiB of memory, 30 processes and threads, the time of 1.5 processors\n";
+    assert!(server.log().contains(said), "{}", server.log());
+    server.call(&["hog", "8"]).ok();
+    let told = server.call(&["hog", "100"]);
+    assert_ne!(told.status.code(), Some(0));
+    assert!(told.err.contains("ran out of memory"), "{}", told.err);
+    assert!(told.err.contains("may have 48 MiB"), "{}", told.err);
+    assert_ne!(server.call(&["breed", "100"]).status.code(), Some(0));
+    assert_ne!(server.call(&["--timeout", "150ms", "nap", "600000"]).status.code(), Some(0));
+    let log = server.log();
+    for words in [
+        "a process has reached a limit: the kernel has killed 1 process of it, which had ",
+        " together and may have 48 MiB",
+        "a process has reached a limit: it may have 30 processes and threads",
+        "its limit is 150 ms",
+    ] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+}
+
+#[test]
+fn a_server_removes_its_groups_and_those_of_one_that_was_killed() {
+    let test = "a_server_removes_its_groups_and_those_of_one_that_was_killed";
+    let folder = routines();
+    let mut killed = Server::start(folder.path(), &[], &[]);
+    if !killed.has_groups(test) {
+        return;
+    }
+    killed.call(&["nap", "1"]).ok();
+    let groups = killed.groups();
+    assert!(!groups.is_empty());
+    assert!(groups.iter().all(|group| group.join("slot-0").is_dir()), "{groups:?}");
+    killed.child.kill().expect("it is ours");
+    killed.child.wait().expect("it ends");
+    let mut next = Server::start(folder.path(), &[], &[]);
+    assert_eq!(killed.groups(), Vec::<PathBuf>::new());
+    next.call(&["nap", "1"]).ok();
+    assert!(!next.groups().is_empty());
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(next.child.id()).expect("a number"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it is ours");
+    assert!(next.child.wait().expect("it ends").success());
+    assert_eq!(next.groups(), Vec::<PathBuf>::new(), "{}", next.log());
+}
+
+/// Without the hierarchy of version 2.
+#[test]
+fn a_server_without_groups_says_so_serves_and_refuses_limits_that_need_them() {
+    let test = "a_server_without_groups_says_so_serves_and_refuses_limits_that_need_them";
+    let unshare = Command::new("unshare").args(["-m", "true"]).status();
+    if !unshare.is_ok_and(|status| status.success()) {
+        return kumi_skip::skip(test, "no namespace of mounts can be made");
+    }
+    let folder = routines();
+    let hide = "for one in unified .; do umount -l /sys/fs/cgroup/$one 2>/dev/null && break; done; \
+                exec \"$@\"";
+    let before = ["unshare", "-m", "/bin/sh", "-c", hide, "sh"];
+    let server = Server::start(folder.path(), &before, &[]);
+    let log = server.log();
+    assert!(log.contains("no control groups: cgroup v2 is not mounted; a guard ends"), "{log}");
+    server.call(&["breed", "3"]).ok();
+    for (option, value) in [("--slot-memory", "64"), ("--slot-processes", "9")] {
+        let refused = format!("{option} would not hold: cgroup v2 is not mounted");
+        run(serve(folder.path(), &before, &[option, value])).fails(64, &[&refused, "Delegate=yes"]);
+    }
+}
