@@ -88,13 +88,6 @@ impl Object {
         &self.class
     }
 
-    /// The same object, whose calls send what their methods print to this receiver. Nothing comes from servers of
-    /// earlier versions.
-    #[must_use]
-    pub fn with_output(&self, output: &CallOutput) -> Object {
-        Object { client: self.client.with_output(output), ..self.clone() }
-    }
-
     /// The name of its server.
     #[must_use]
     pub fn server(&self) -> &str {
