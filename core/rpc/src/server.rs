@@ -286,17 +286,8 @@ impl Server {
             FrameKind::Call => self.call(header, CallHead::decode(body))?,
             FrameKind::Invoke => self.call(header, CallHead::decode_on_object(body))?,
             FrameKind::Create => self.create(header, message::name(body))?,
-            FrameKind::Fetch => {
-                let head = FetchRequest::decode(body).map_err(malformed)?;
-                self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
-            }
-            FrameKind::Hold => {
-                let head = HoldRequest::decode(body).map_err(malformed)?;
-                self.begin(stream)?.then_some(ServerEvent::Hold(stream, head))
-            }
-            FrameKind::Vouch => {
-                let (name, lifetime_ms) = held_array::take_wish(body).map_err(malformed)?;
-                self.begin(stream)?.then_some(ServerEvent::Vouch(stream, name, lifetime_ms))
+            FrameKind::Fetch | FrameKind::Hold | FrameKind::Vouch => {
+                self.about_held_array(header, body)?
             }
             FrameKind::Drop => {
                 Some(ServerEvent::Drop(held_array::take_names(body).map_err(malformed)?))
@@ -344,6 +335,27 @@ impl Server {
             return Err(in_body(header, DecodeError::Tag));
         }
         Ok(self.begin(header.stream)?.then_some(ServerEvent::Call(header.stream, head)))
+    }
+
+    /// Begins a request about a held array.
+    fn about_held_array(
+        &mut self,
+        header: Header,
+        body: &[u8],
+    ) -> Result<Option<ServerEvent>, ProtocolError> {
+        let stream = header.stream;
+        let event = match header.kind {
+            Some(FrameKind::Fetch) => {
+                FetchRequest::decode(body).map(|head| ServerEvent::Fetch(stream, head))
+            }
+            Some(FrameKind::Hold) => {
+                HoldRequest::decode(body).map(|head| ServerEvent::Hold(stream, head))
+            }
+            _ => held_array::take_wish(body)
+                .map(|(name, lifetime_ms)| ServerEvent::Vouch(stream, name, lifetime_ms)),
+        };
+        let event = event.map_err(|why| in_body(header, why))?;
+        Ok(self.begin(stream)?.then_some(event))
     }
 
     /// Begins an object.

@@ -222,7 +222,8 @@ impl Connection {
                 return Err(full(why, charged));
             }
         };
-        let deadline = self.deadline(0);
+        let limit = self.time_limit(0);
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.coming = self.coming.into_iter().chain(deadline).min();
         // Checked to fit the memory.
         let array = IncomingHeldArray { name, charge, block, bytes: bytes as usize, deadline };
