@@ -11,7 +11,7 @@ use kumi_rpc::{
     HeldArrayName, HeldArrayPart, HeldArrays, LoadReport, MOST_ANSWER, MOST_REQUEST, MemoryGrant,
     Metaserver, MetaserverEvent, PlacementRequest, RegisteredServer, RegisteredServerEvent,
     ResultHead, Role, SendPiece, Server, ServerEvent, ServerHello, ServerRegistration,
-    SharedDirections, Step, Value,
+    SharedDirections, Step, TraceContext, Value,
 };
 
 #[path = "input.rs"]
@@ -34,6 +34,12 @@ const TO_CLIENT: &[u8] =
 const TO_METASERVER: &[u8] = &[1, 2, 4, 5, 6, 7, 32, 32, 34, 36, 37, 38, 40, 41, 43, 44, 99, 200];
 /// The same for a server of routines, from its metaserver.
 const TO_MEMBER: &[u8] = &[4, 6, 7, 11, 39, 42, 47, 99, 200];
+
+/// A place in a trace.
+fn context() -> TraceContext {
+    let text = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    TraceContext::parse(text).expect("a traceparent")
+}
 
 impl Bytes<'_> {
     /// Arrays of the parameters from 1 on.
@@ -234,7 +240,10 @@ impl Serving {
                 }
             }
             ServerEvent::Release(memory) => assert!(memory > 0 && memory <= self.granted),
-            ServerEvent::Ticket(..) | ServerEvent::Drop(_) | ServerEvent::Listen(_) => {}
+            ServerEvent::Ticket(..)
+            | ServerEvent::Drop(_)
+            | ServerEvent::Listen(_)
+            | ServerEvent::Trace(..) => {}
         }
     }
 
@@ -391,10 +400,13 @@ impl Asking {
             let stream = client.call(&call(shared), &sizes, &mut out).expect("short");
             let mut this = out.split_off(before);
             client.listen(stream, &mut this);
+            Client::trace(stream, &context(), 0, &mut this);
             out.extend_from_slice(&this);
             results.insert(stream, sizes.to_vec());
         }
-        client.request_placement(&placing(), &mut out).expect("a name");
+        let before = out.len();
+        let stream = client.request_placement(&placing(), &mut out).expect("a name");
+        Client::trace(stream, &context(), before, &mut out);
         client.status(&mut out);
         client.create("c", &mut out).expect("a name");
         client.request_voucher(NAME, 1, &mut out);

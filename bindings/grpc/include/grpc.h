@@ -194,6 +194,15 @@ grpc_error_t grpc_call_async(grpc_function_handle_t *handle, grpc_sessionid_t *s
 /* For callbacks: marks the callback as failed. The call fails when the callback returns. NULL: no reason is given. */
 grpc_error_t grpc_callback_failed_np(const char *why);
 
+/* Gives the seconds that are left of the call for which this thread runs a callback, or this process a routine: 0 when they are
+ * over, HUGE_VAL without a limit. Calls that are made there end within that time. Errors: INVALID_ARGUMENT_NP: `seconds` is NULL;
+ * CONFIGFILE_ERROR: KUMI_CALL_DEADLINE has an invalid setting. */
+grpc_error_t grpc_remaining_np(double *seconds);
+
+/* Sets in which trace the calls are that this thread begins from now on: `traceparent` of W3C Trace Context, which OpenTelemetry
+ * gives. NULL: that of the environment (TRACEPARENT), where a routine has that of its call. Errors: INVALID_ARGUMENT_NP. */
+grpc_error_t grpc_traceparent_set_np(const char *traceparent);
+
 /* ---- Sessions ---- */
 
 /* NO_ERROR: the session is over, successfully or not, and its results are in place. NOT_COMPLETED: it is under way. */

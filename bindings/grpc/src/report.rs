@@ -1,7 +1,9 @@
 //! Reports on errors and sessions.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_double, c_int};
 use std::io::Write;
+
+use kumi_call_client::{TraceContext, TraceContextError, remaining, trace_calls};
 
 use crate::argument::text;
 use crate::code::{Code, Failure, guard, last_code, last_detail, report};
@@ -68,6 +70,44 @@ pub unsafe extern "C" fn grpc_perror_np(before: *const c_char) -> c_int {
         line.push_str(&format!("{}: {detail}\n", code.name().to_string_lossy()));
         let written = std::io::stderr().write_all(line.as_bytes());
         written.map_err(|error| Failure::new(Code::OtherErrorCode, error.to_string()))?;
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// `seconds` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_remaining_np(seconds: *mut c_double) -> c_int {
+    guard(|| {
+        if seconds.is_null() {
+            return Err(Failure::new(Code::InvalidArgument, "there is no place for the seconds"));
+        }
+        let left = remaining()?.map_or(f64::INFINITY, |left| left.as_secs_f64());
+        // SAFETY: not null, writable as the caller promises.
+        unsafe { seconds.write(left) };
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// `traceparent` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_traceparent_set_np(traceparent: *const c_char) -> c_int {
+    guard(|| {
+        let mut context = None;
+        if !traceparent.is_null() {
+            // SAFETY: not null; the rest is promised by the caller.
+            let text = unsafe { text(traceparent, "the traceparent") }?;
+            let wrong = |error: TraceContextError| {
+                Failure::new(Code::InvalidArgument, format!("`{text}`: {error}"))
+            };
+            context = Some(TraceContext::parse(text.as_bytes()).map_err(wrong)?);
+        }
+        trace_calls(context);
         Ok(Code::NoError)
     })
 }

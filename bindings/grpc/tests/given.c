@@ -1,5 +1,6 @@
 /* Files, and functions of the program that routines call. */
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,6 +89,85 @@ static void functions(void)
     GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&visit));
 }
 
+/* How much time the callback has, and a routine that it calls. */
+static double own_time, routine_time;
+
+static void looks(double x, double *y)
+{
+    grpc_function_handle_t left;
+    GIVES(GRPC_NO_ERROR, grpc_remaining_np(&own_time));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&left, "left"));
+    GIVES(GRPC_NO_ERROR, grpc_call(&left, &routine_time));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&left));
+    *y = x;
+}
+
+/* Outlasts its call. */
+static void outlasts(double x, double *y)
+{
+    grpc_function_handle_t left;
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&left, "left"));
+    do {
+        usleep(1000);
+        GIVES(GRPC_NO_ERROR, grpc_remaining_np(&own_time));
+    } while (own_time > 0);
+    GIVES(GRPC_TIMEOUT_NP, grpc_call(&left, &routine_time));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&left));
+    *y = x;
+}
+
+static void deadlines(void)
+{
+    grpc_function_handle_t integrate;
+    grpc_session_attr_t_np attributes;
+    int milliseconds = 3600000;
+    double seconds = 0;
+    double sum = 0;
+    GIVES(GRPC_NO_ERROR, grpc_remaining_np(&seconds));
+    EXPECT(seconds == HUGE_VAL);
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_remaining_np(NULL));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&integrate, "integrate"));
+    GIVES(GRPC_NO_ERROR, grpc_call(&integrate, 1, looks, &sum));
+    EXPECT(own_time == HUGE_VAL && routine_time == -1);
+    GIVES(GRPC_NO_ERROR, grpc_session_attr_initialize_np(&integrate, &attributes));
+    GIVES(GRPC_NO_ERROR, grpc_session_attr_set_np(&attributes, GRPC_SESSION_ATTR_SESSION_TIMEOUT_MS_NP, &milliseconds));
+    GIVES(GRPC_NO_ERROR, grpc_call_with_attr_np(&integrate, &attributes, 1, looks, &sum));
+    EXPECT(own_time > 1800 && own_time <= 3600 && routine_time > 1800 && routine_time <= own_time);
+    milliseconds = 200;
+    GIVES(GRPC_NO_ERROR, grpc_session_attr_set_np(&attributes, GRPC_SESSION_ATTR_SESSION_TIMEOUT_MS_NP, &milliseconds));
+    GIVES(GRPC_TIMEOUT_NP, grpc_call_with_attr_np(&integrate, &attributes, 1, outlasts, &sum));
+    EXPECT(own_time == 0 && strstr(grpc_last_error_text_np(), "it waited for `f`") != NULL);
+    GIVES(GRPC_NO_ERROR, grpc_remaining_np(&seconds));
+    EXPECT(seconds == HUGE_VAL);
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&integrate));
+}
+
+static void traces(void)
+{
+    static const char *TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-";
+    static const char *PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    grpc_function_handle_t traced;
+    char found[80] = "";
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&traced, "traced"));
+    GIVES(GRPC_NO_ERROR, grpc_call(&traced, found));
+    EXPECT(strcmp(found, "") == 0);
+    setenv("TRACEPARENT", PARENT, 1);
+    GIVES(GRPC_NO_ERROR, grpc_call(&traced, found));
+    EXPECT(strncmp(found, TRACE, strlen(TRACE)) == 0 && strlen(found) == strlen(PARENT) && strcmp(found, PARENT) != 0);
+    unsetenv("TRACEPARENT");
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_traceparent_set_np("00-1-2-3"));
+    EXPECT(strstr(grpc_last_error_text_np(), "a traceparent is `00-`") != NULL);
+    GIVES(GRPC_NO_ERROR, grpc_call(&traced, found));
+    EXPECT(strcmp(found, "") == 0);
+    GIVES(GRPC_NO_ERROR, grpc_traceparent_set_np(PARENT));
+    GIVES(GRPC_NO_ERROR, grpc_call(&traced, found));
+    EXPECT(strncmp(found, TRACE, strlen(TRACE)) == 0);
+    GIVES(GRPC_NO_ERROR, grpc_traceparent_set_np(NULL));
+    GIVES(GRPC_NO_ERROR, grpc_call(&traced, found));
+    EXPECT(strcmp(found, "") == 0);
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&traced));
+}
+
 static void fill(const char *path, const char *text)
 {
     FILE *file = fopen(path, "wb");
@@ -166,6 +246,8 @@ int main(void)
     setenv("KUMI_CALL_SERVER", server.address, 1);
     GIVES(GRPC_NO_ERROR, grpc_initialize(NULL));
     functions();
+    deadlines();
+    traces();
     files();
     GIVES(GRPC_NO_ERROR, grpc_finalize());
     long_files("grpc.conf");

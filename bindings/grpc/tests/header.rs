@@ -82,6 +82,7 @@ fn rust_type(of_c: &str) -> String {
         | "grpc_sessionid_t"
         | "grpc_handle_attr_name_t_np"
         | "grpc_session_attr_name_t_np" => "c_int",
+        "double" => "c_double",
         "size_t" => "usize",
         "char" => "c_char",
         "void" => "c_void",

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 void dmmul(int n, const double *a, const double *b, double *c)
@@ -158,4 +159,22 @@ void fill(int n, int ms, double x, double *y)
     for (int i = 0; i < n; i++) {
         y[i] = x;
     }
+}
+
+/* What the environment says of the call: the seconds that are left (-1: no limit), and its place in a trace. */
+void left(double *seconds)
+{
+    const char *deadline = getenv("KUMI_CALL_DEADLINE");
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *seconds = -1;
+    if (deadline != NULL && *deadline != 0) {
+        *seconds = 1e-9 * strtod(deadline, NULL) - ((double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+    }
+}
+
+void traced(char *parent)
+{
+    const char *found = getenv("TRACEPARENT");
+    strcpy(parent, found == NULL ? "unset" : found);
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use kumi_call_client::{
     Arg, Array, ArrayMut, CallError, CallOutput, CallWatch, LentBytes, LentBytesMut, Options,
-    Outcome, Remote, RemoteArray, RemoteCall, RemoteCanceller, Shape,
+    Outcome, Remote, RemoteArray, RemoteCall, RemoteCanceller, Shape, TraceContext, remaining,
+    trace_calls, trace_context,
 };
 use kumi_idl::{Element, Order, Scalar, Type};
 use kumi_rpc::Value;
@@ -117,6 +118,29 @@ pub fn interrupted() -> bool {
             true
         }
     })
+}
+
+/// The seconds that are left of the call for which this thread runs a function, or this process a routine.
+#[pyfunction]
+pub fn call_remaining() -> PyResult<Option<f64>> {
+    let left = remaining().map_err(|error| failure(&error))?;
+    Ok(left.map(|left| left.as_secs_f64()))
+}
+
+/// The place in a trace of the calls that this thread begins.
+#[pyfunction]
+pub fn call_traceparent() -> Option<String> {
+    trace_context().map(|context| context.to_string())
+}
+
+/// Sets the place in a trace of the calls that this thread begins. `None`: that of the environment. Returns what was set.
+#[pyfunction]
+pub fn set_call_traceparent(text: Option<&str>) -> PyResult<Option<String>> {
+    let context = text.map(|text| TraceContext::parse(text.as_bytes())).transpose();
+    let context = context.map_err(|error| {
+        Failure::of_call("ArgumentError", format!("`{}`: {error}", text.unwrap_or_default()))
+    })?;
+    Ok(trace_calls(context).map(|before| before.to_string()))
 }
 
 impl NativeClient {

@@ -73,7 +73,10 @@ mod _native {
     };
 
     #[pymodule_export]
-    use crate::call::{NativeCall, NativeClient, NativeOutput};
+    use crate::call::{
+        NativeCall, NativeClient, NativeOutput, call_remaining, call_traceparent,
+        set_call_traceparent,
+    };
     #[pymodule_export]
     use crate::claim::{NativeClaim, await_claim, claim};
     #[pymodule_export]

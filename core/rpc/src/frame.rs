@@ -2,6 +2,7 @@
 
 use crate::codec::DecodeError;
 use crate::incoming_arrays::ArraySize;
+use crate::trace_context::TRACE_PARENT;
 use crate::{CHUNK, MOST_ANSWER, MOST_CHUNK, MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -102,13 +103,15 @@ pub enum FrameKind {
     Listen = 131,
     /// What the routine has printed.
     Output = 132,
+    /// The place in a trace of the call, or of the request for its place, that follows.
+    Trace = 133,
     /// An array of the client is to be held. Its bytes follow as chunks.
     Hold = 215,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 45] = [
+        const ALL: [FrameKind; 46] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -153,6 +156,7 @@ impl FrameKind {
             FrameKind::AttemptReason,
             FrameKind::Listen,
             FrameKind::Output,
+            FrameKind::Trace,
             FrameKind::Hold,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -203,6 +207,7 @@ impl Header {
             Some(
                 FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen,
             ) => length.cmp(&0),
+            Some(FrameKind::Trace) => length.cmp(&TRACE_PARENT),
             Some(FrameKind::Release) => length.cmp(&4),
             Some(FrameKind::Ping | FrameKind::Pong) => length.cmp(&8),
             _ => Ordering::Equal,

@@ -2,7 +2,9 @@
 
 use crate::MOST_NAME;
 use crate::codec::{Cursor, DecodeError, shortened};
+use crate::frame::FrameKind;
 use crate::message::{self, Value};
+use crate::server::ServerEvent;
 use crate::shared_memory::{SHARED, SharedDirections};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -353,11 +355,27 @@ impl HoldRequest {
 }
 
 /// Decodes a request for a voucher: the array, and the lifetime in milliseconds.
-pub(crate) fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeError> {
+fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let wish = (HeldArrayName::decode(&mut cursor)?, cursor.u32()?);
     cursor.end()?;
     Ok(wish)
+}
+
+/// Decodes a request about a held array, FETCH, HOLD or VOUCH.
+pub(crate) fn request(
+    kind: FrameKind,
+    stream: u32,
+    body: &[u8],
+) -> Result<ServerEvent, DecodeError> {
+    Ok(match kind {
+        FrameKind::Fetch => ServerEvent::Fetch(stream, FetchRequest::decode(body)?),
+        FrameKind::Hold => ServerEvent::Hold(stream, HoldRequest::decode(body)?),
+        _ => {
+            let (name, lifetime_ms) = take_wish(body)?;
+            ServerEvent::Vouch(stream, name, lifetime_ms)
+        }
+    })
 }
 
 /// Decodes a voucher.

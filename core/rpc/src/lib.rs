@@ -24,6 +24,7 @@ mod registered_server;
 mod send_queue;
 mod server;
 mod shared_memory;
+mod trace_context;
 
 pub use callback::{CallbackHead, CallbackReturn};
 pub use client::{Client, ClientEvent, RequestTooLong};
@@ -45,6 +46,7 @@ pub use registered_server::{RegisteredServer, RegisteredServerEvent};
 pub use send_queue::{SendPiece, SendQueue};
 pub use server::{Server, ServerEvent};
 pub use shared_memory::{GrantedArray, MemoryGrant, SharedDirections};
+pub use trace_context::{Digits, TRACE_PARENT, TraceContext, TraceContextError};
 
 use thiserror::Error;
 

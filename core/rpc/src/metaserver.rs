@@ -10,6 +10,7 @@ use crate::placement::{
     Ticket,
 };
 use crate::registered_server::EXPIRE;
+use crate::trace_context::{self, TraceContext};
 use crate::{MOST_ANSWER, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -28,6 +29,8 @@ pub enum MetaserverEvent {
     List(u32, String),
     /// A client requests a placement.
     Place(u32, PlacementRequest),
+    /// The place in a trace of the call whose placement is requested directly after this.
+    Trace(u32, TraceContext),
     /// A client cancels the call of a stream.
     Cancel(u32),
     /// A client reports an attempt; stream 0: another connection placed its call.
@@ -207,6 +210,9 @@ impl Metaserver {
             }
             FrameKind::Place => {
                 MetaserverEvent::Place(stream, PlacementRequest::decode(body).map_err(malformed)?)
+            }
+            FrameKind::Trace => {
+                MetaserverEvent::Trace(stream, trace_context::decode(body).map_err(malformed)?)
             }
             FrameKind::Status => MetaserverEvent::Status(stream),
             // The stream has ended meanwhile.

@@ -11,6 +11,7 @@ use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::placement::{self, Ticket};
 use crate::send_queue::SendQueue;
 use crate::shared_memory::MemoryGrant;
+use crate::trace_context::{self, TraceContext};
 use crate::{MOST_ANSWER, MOST_UNREAD, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -56,6 +57,8 @@ pub enum ServerEvent {
     Vouch(u32, HeldArrayName, u32),
     /// The client wants what the routine of the call that follows prints: [`Server::printed`].
     Listen(u32),
+    /// The place in a trace of the call that follows directly.
+    Trace(u32, TraceContext),
 }
 
 /// The state of a stream.
@@ -102,6 +105,18 @@ pub struct Server {
 /// The error of a malformed body.
 fn in_body(header: Header, why: DecodeError) -> ProtocolError {
     ProtocolError::Body { kind: header.kind.map_or(0, |kind| kind as u8), why }
+}
+
+/// A frame that goes before a call.
+fn before_call(kind: FrameKind, stream: u32, body: &[u8]) -> Result<ServerEvent, DecodeError> {
+    Ok(match kind {
+        FrameKind::Trace => ServerEvent::Trace(stream, trace_context::decode(body)?),
+        FrameKind::Ticket => {
+            let (ticket, pass) = placement::shown(body)?;
+            ServerEvent::Ticket(stream, ticket, pass)
+        }
+        _ => ServerEvent::Listen(stream),
+    })
 }
 
 impl Server {
@@ -287,7 +302,8 @@ impl Server {
             FrameKind::Invoke => self.call(header, CallHead::decode_on_object(body))?,
             FrameKind::Create => self.create(header, message::name(body))?,
             FrameKind::Fetch | FrameKind::Hold | FrameKind::Vouch => {
-                self.about_held_array(header, body)?
+                let event = held_array::request(kind, stream, body).map_err(malformed)?;
+                self.begin(stream)?.then_some(event)
             }
             FrameKind::Drop => {
                 Some(ServerEvent::Drop(held_array::take_names(body).map_err(malformed)?))
@@ -315,10 +331,8 @@ impl Server {
                 None
             }
             FrameKind::Pong => None,
-            FrameKind::Listen => Some(ServerEvent::Listen(stream)),
-            FrameKind::Ticket => {
-                let (ticket, pass) = placement::shown(body).map_err(malformed)?;
-                Some(ServerEvent::Ticket(stream, ticket, pass))
+            FrameKind::Listen | FrameKind::Trace | FrameKind::Ticket => {
+                Some(before_call(kind, stream, body).map_err(malformed)?)
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
@@ -335,27 +349,6 @@ impl Server {
             return Err(in_body(header, DecodeError::Tag));
         }
         Ok(self.begin(header.stream)?.then_some(ServerEvent::Call(header.stream, head)))
-    }
-
-    /// Begins a request about a held array.
-    fn about_held_array(
-        &mut self,
-        header: Header,
-        body: &[u8],
-    ) -> Result<Option<ServerEvent>, ProtocolError> {
-        let stream = header.stream;
-        let event = match header.kind {
-            Some(FrameKind::Fetch) => {
-                FetchRequest::decode(body).map(|head| ServerEvent::Fetch(stream, head))
-            }
-            Some(FrameKind::Hold) => {
-                HoldRequest::decode(body).map(|head| ServerEvent::Hold(stream, head))
-            }
-            _ => held_array::take_wish(body)
-                .map(|(name, lifetime_ms)| ServerEvent::Vouch(stream, name, lifetime_ms)),
-        };
-        let event = event.map_err(|why| in_body(header, why))?;
-        Ok(self.begin(stream)?.then_some(event))
     }
 
     /// Begins an object.

@@ -16,4 +16,5 @@ mod samples;
 mod shared;
 mod shared_any;
 mod sharing;
+mod trace;
 mod vectors;

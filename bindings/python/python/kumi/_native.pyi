@@ -34,6 +34,8 @@ __all__ = [
     "atomic",
     "await_claim",
     "barrier",
+    "call_remaining",
+    "call_traceparent",
     "claim",
     "cluster_nodes",
     "collect_ends",
@@ -71,6 +73,7 @@ __all__ = [
     "same_node",
     "send",
     "sendrecv",
+    "set_call_traceparent",
     "shared_bring",
     "shared_lock",
     "shared_reset",
@@ -89,6 +92,10 @@ __all__ = [
     "wait_any",
     "will_renew_collectives",
 ]
+
+def call_remaining() -> float | None: ...
+def call_traceparent() -> str | None: ...
+def set_call_traceparent(text: str | None) -> str | None: ...
 
 @final
 class NativeOutput:

@@ -28,7 +28,7 @@ use kumi_rpc::{AttemptReport, Placement};
 use super::arguments::{self, Arg};
 use super::queries::ASK;
 use super::routed_call::{Control, RoutedCall};
-use super::{CallError, CallOutput, Client, KnownRoutine, Options, Outcome};
+use super::{CallError, CallOutput, Client, KnownRoutine, Options, Outcome, context};
 pub use placement_queue::{GridCall, GridCanceller};
 
 /// How long a call waits for a metaserver that does not answer.
@@ -210,6 +210,7 @@ impl Grid {
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
     ) -> Result<RoutedCall<'a>, CallError> {
+        let time = context::limit(time, routine)?;
         let known = self.interface(routine)?;
         let most = i64::MAX.unsigned_abs();
         let (checked, functions) = arguments::check(&known.interface, args, most)?;

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod context;
 mod environment;
 mod error;
 mod grid;
@@ -45,6 +46,7 @@ use kumi_rpc::{
 pub use answer_handle::Canceller;
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
+pub use context::{remaining, trace_calls, trace_context};
 pub use error::CallError;
 pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
@@ -56,7 +58,7 @@ pub use kumi_call_wire::state;
 pub use kumi_call_wire::tls::Authorities;
 pub use kumi_call_wire::tls::TlsError;
 pub use kumi_call_wire::values::GivenValues;
-pub use kumi_rpc::Value;
+pub use kumi_rpc::{TraceContext, TraceContextError, Value};
 pub use object::Object;
 pub use output::{CallOutput, Printed};
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
@@ -184,6 +186,15 @@ struct CallRoute<'a> {
     placed: Option<&'a Placement>,
     /// The object on which the call runs.
     object: Option<&'a Arc<AnswerHandle<Arc<Link>>>>,
+    /// Its place in a trace.
+    trace: Option<TraceContext>,
+}
+
+impl CallRoute<'_> {
+    /// A route of a call that this thread begins, with this time limit.
+    fn within(time: Option<Duration>) -> Self {
+        CallRoute { time, trace: trace_context(), ..CallRoute::default() }
+    }
 }
 
 /// The client waits this much longer than the call's time limit for the answer.
@@ -317,7 +328,8 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let route = CallRoute { time, ..CallRoute::default() };
+        let time = context::limit(time, &known.name)?;
+        let route = CallRoute::within(time);
         self.send(known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 
@@ -331,7 +343,7 @@ impl Client {
         route: CallRoute<'_>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, CheckedCall)> {
-        let CallRoute { time, placed, object } = route;
+        let CallRoute { time, placed, object, trace } = route;
         if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
             let text =
                 format!("`{}` is of a version that shows no vouchers to others", self.server());
@@ -363,6 +375,7 @@ impl Client {
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
             files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
             output: self.output.clone(),
+            trace,
         };
         let ticket = match Link::call(Arc::clone(&self.link), parts, deadline, interrupted) {
             Ok(ticket) => ticket,
@@ -407,6 +420,11 @@ impl std::ops::Deref for KnownRoutine {
 }
 
 impl Call<'_> {
+    /// When its time is over, for functions that the routine calls. The client itself waits somewhat longer.
+    fn time_over(&self) -> Option<Instant> {
+        self.deadline.and_then(|deadline| deadline.checked_sub(GRACE))
+    }
+
     /// Waits for the end of the call. `interrupted` is asked when a signal arrives, and from time to time.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use super::answer_handle::AnswerHandle;
 use super::link::{Answer, Link};
 use super::{
     Arg, Call, CallError, CallOutput, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments,
+    context,
 };
 
 /// An object of a class: a process of the server that keeps the state of the class between calls.
@@ -55,6 +56,7 @@ impl Client {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
+        let time = context::limit(time, class)?;
         let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
         self.create(class, None, deadline, interrupted)
     }
@@ -195,9 +197,9 @@ impl Object {
             let text = format!("it is no method of `{}`, of which the object is", self.class);
             return Err(CallError::Argument { routine: known.name.clone(), text });
         }
-        let client = &self.client;
+        let (client, time) = (&self.client, context::limit(time, &known.name)?);
         let (checked, functions) = arguments::check_any(&known, args, client.server.bytes)?;
-        let route = CallRoute { time, object: Some(&self.ticket), ..CallRoute::default() };
+        let route = CallRoute { object: Some(&self.ticket), ..CallRoute::within(time) };
         client.send(&known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 }

@@ -7,8 +7,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_broker::ServerId;
+use kumi_call_wire::context::Span;
 use kumi_rpc::{
     ClientHello, Code, Failure, FrameStep, MetaserverEvent, ServerRegistration, Ticket,
+    TraceContext,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
@@ -51,6 +53,8 @@ struct Connection {
     handshake_permit: Option<HandshakePermit>,
     coming: Option<PendingRegistration>,
     server: Option<ServerId>,
+    /// The stream of the next request for a place, with its place in a trace.
+    traced: Option<(u32, TraceContext)>,
 }
 
 /// Serves a connection until the peer leaves or breaks the protocol.
@@ -74,6 +78,7 @@ pub async fn run(
         handshake_permit,
         coming: None,
         server: None,
+        traced: None,
     };
     if let Err(error) = connection.serve(socket).await {
         tracing::debug!(%error, "a connection ended");
@@ -203,14 +208,26 @@ impl Connection {
         let dispatcher = Rc::clone(&self.dispatcher);
         let mut dispatcher = dispatcher.borrow_mut();
         let peer = Rc::clone(&self.peer);
+        // A trace is for a request that follows directly.
+        let traced = self.traced.take();
         match event {
+            MetaserverEvent::Trace(stream, context) => self.traced = Some((stream, context)),
             MetaserverEvent::Hello(hello) => {
                 drop(dispatcher);
                 self.greet(&hello);
             }
             MetaserverEvent::Interface(stream, name) => dispatcher.describe(&peer, stream, name),
             MetaserverEvent::List(stream, part) => dispatcher.list(&peer, stream, &part),
-            MetaserverEvent::Place(stream, placing) => dispatcher.place(&peer, stream, placing),
+            MetaserverEvent::Place(stream, placing) => {
+                let traced = traced.filter(|(of, _)| *of == stream);
+                match traced.map(|(_, context)| Span::new(context)).transpose() {
+                    Ok(span) => dispatcher.place(&peer, stream, placing, span),
+                    Err(error) => {
+                        let text = format!("there is no number for a span: {error}");
+                        peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::Busy, 0, text)));
+                    }
+                }
+            }
             MetaserverEvent::Cancel(stream) => dispatcher.cancel(&peer, stream),
             MetaserverEvent::AttemptReport(stream, over) => dispatcher.over(&peer, stream, &over),
             MetaserverEvent::AttemptReason(ticket, text) => dispatcher.reason(&peer, ticket, &text),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use kumi_broker::{
     Action, Broker, CallId, ClientId, Event, Request, ServerId, SiteId, Time, UserId,
 };
+use kumi_call_wire::context::Span;
 use kumi_rpc::{AttemptReport, AttemptState, Code, Failure, Placement, PlacementRequest, Ticket};
 
 use super::Config;
@@ -19,6 +20,7 @@ use super::names::NameTable;
 use super::outcome::{self, Reasons};
 use super::paths::Paths;
 use super::peer::Peer;
+use super::span_log;
 use super::startup_queue::{QueuedRequest, StartupQueue, StartupRequest};
 use super::store::Store;
 
@@ -76,6 +78,8 @@ pub struct OpenCall {
     pub placement_untold: bool,
     /// Why its attempts failed.
     pub reasons: Reasons,
+    /// Its span, if it is in a trace.
+    pub span: Option<Span>,
 }
 
 impl OpenCall {
@@ -232,7 +236,13 @@ impl Dispatcher {
     }
 
     /// A client asks for the place of a call.
-    pub fn place(&mut self, peer: &Rc<Peer>, stream: u32, placing: PlacementRequest) {
+    pub fn place(
+        &mut self,
+        peer: &Rc<Peer>,
+        stream: u32,
+        placing: PlacementRequest,
+        span: Option<Span>,
+    ) {
         let user = match self.may_call(peer, &placing.routine) {
             Ok(user) => user,
             Err(failure) => {
@@ -249,7 +259,7 @@ impl Dispatcher {
         }
         let PlacementRequest { hash, routine, .. } = &placing;
         if self.catalogue.find(routine).is_none() && self.is_early() {
-            return self.queue_request(peer, stream, StartupRequest::Place(placing));
+            return self.queue_request(peer, stream, StartupRequest::Place(placing, span));
         }
         let Some(entry) = self.catalogue.exactly(routine, *hash) else {
             let failure = match self.catalogue.find(routine) {
@@ -281,6 +291,7 @@ impl Dispatcher {
             restored: false,
             placement_untold: false,
             reasons: Reasons::default(),
+            span,
         });
     }
 
@@ -353,7 +364,9 @@ impl Dispatcher {
     pub fn replay_queued_requests(&mut self) {
         for QueuedRequest { peer, stream, request, .. } in self.startup_queue.take() {
             match request {
-                StartupRequest::Place(placing) => self.place(&peer, stream, placing),
+                StartupRequest::Place(placing, span) => {
+                    self.place(&peer, stream, placing, span);
+                }
                 StartupRequest::Describe(name) => self.describe(&peer, stream, name),
             }
         }
@@ -398,6 +411,7 @@ impl Dispatcher {
             pass: member.pass(running.ticket, &open.routine, user),
         };
         peer.tell(|rpc| rpc.placed(*stream, &placed));
+        span_log::placed(open.span.as_ref(), &open.routine, user, &placed);
     }
 
     fn start(&mut self, ticket: Ticket, server: ServerId) {
@@ -483,6 +497,8 @@ impl Dispatcher {
                 Some(failure) => rpc.fail(*stream, failure),
             });
         }
+        let user = self.users.name(open.request.user.0);
+        span_log::ended(open.span.as_ref(), &open.routine, user, call, told.word);
         let now = self.now();
         let running = open.running.as_ref();
         if let Some(member) = running.and_then(|running| self.members.get_mut(&running.server)) {
@@ -509,7 +525,7 @@ impl Dispatcher {
     pub fn cancel(&mut self, peer: &Peer, stream: u32) {
         if let Some(QueuedRequest { request, .. }) = self.startup_queue.remove(peer, stream) {
             let text = match request {
-                StartupRequest::Place(placing) => {
+                StartupRequest::Place(placing, _) => {
                     format!("the call of `{}` was cancelled", placing.routine)
                 }
                 StartupRequest::Describe(name) => {

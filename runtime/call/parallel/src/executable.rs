@@ -6,7 +6,7 @@ use kumi_call_slot::Linked;
 use kumi_call_slot::native::{ended, exits_fail, leaves, main_with_jobs, table};
 
 use crate::RankLibrary;
-use crate::proxy::Proxies;
+use crate::proxy::ProxyJobStarter;
 
 /// The `main` of an executable with parallel routines. It runs as a slot, or as a rank of a job that another
 /// such process has started.
@@ -20,7 +20,7 @@ pub unsafe fn parallel_main(
 ) -> c_int {
     if !crate::is_rank() {
         // SAFETY: as the caller has promised.
-        return unsafe { main_with_jobs(routines, count, Some(&Proxies)) };
+        return unsafe { main_with_jobs(routines, count, Some(&ProxyJobStarter)) };
     }
     // SAFETY: as the caller has promised.
     let routines = unsafe { table(routines, count) };

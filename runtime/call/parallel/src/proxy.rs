@@ -9,15 +9,16 @@ use super::launch::LaunchedJob;
 use super::rank_connection::RankConnection;
 use super::{ArgumentPart, Jobs, Setup, job_listener, places};
 use crate::layout::Slot;
-use crate::slot_protocol::{MOST, Order, Reply};
+use crate::slot_protocol::{CallContext, MOST, Order, Reply};
 use kumi_call_slot::job::{Job, JobStarter};
+use kumi_call_wire::context::monotonic_ns;
 use kumi_call_wire::native::Arena;
 
 /// Starts jobs by proxies.
 #[derive(Debug)]
-pub(crate) struct Proxies;
+pub(crate) struct ProxyJobStarter;
 
-impl JobStarter for Proxies {
+impl JobStarter for ProxyJobStarter {
     /// Opens the port for rank 0: another user may not enter the network namespace of the nodes. If it cannot be opened
     /// now, or the proxy can open its own, there is none.
     fn prepare(&self, setup: &mut crate::slot_protocol::Setup) {
@@ -37,8 +38,8 @@ impl JobStarter for Proxies {
 }
 
 impl Job for Proxy {
-    fn call(&mut self, arena: &Arena, slots: &[Slot]) -> Reply {
-        self.run(arena, slots)
+    fn call(&mut self, arena: &Arena, slots: &[Slot], context: &CallContext) -> Reply {
+        self.run(arena, slots, context)
     }
 }
 
@@ -94,7 +95,7 @@ impl Proxy {
     }
 
     /// Lets the job run the routine on the arguments in the arena.
-    fn run(&mut self, arena: &Arena, slots: &[Slot]) -> Reply {
+    fn run(&mut self, arena: &Arena, slots: &[Slot], context: &CallContext) -> Reply {
         let ranks = match self.ranks(arena, slots) {
             Ok(ranks) => ranks,
             Err(why) => return Reply::Failed(why),
@@ -116,7 +117,7 @@ impl Proxy {
                 return Reply::Failed(format!("the job of `{name}` cannot be started: {why}"));
             }
         };
-        match running.call(&self.interface, arena, slots) {
+        match running.call(&self.interface, arena, slots, context) {
             Ok(reply) => {
                 self.running = Some(running);
                 reply
@@ -162,9 +163,21 @@ impl Proxy {
 }
 
 impl RunningJob {
-    fn call(&mut self, interface: &Interface, arena: &Arena, slots: &[Slot]) -> io::Result<Reply> {
+    fn call(
+        &mut self,
+        interface: &Interface,
+        arena: &Arena,
+        slots: &[Slot],
+        context: &CallContext,
+    ) -> io::Result<Reply> {
         let mut order = (arena.length() as u64).to_le_bytes().to_vec();
-        order.extend(Order::Run(0, 0, slots.to_vec()).encode());
+        let now = monotonic_ns()?;
+        let context = CallContext {
+            // The ranks' machines have other clocks.
+            deadline_ns: context.deadline_ns.map(|deadline| deadline.saturating_sub(now)),
+            ..*context
+        };
+        order.extend(Order::RunWithin(0, 0, slots.to_vec(), context).encode());
         self.link.send(&order)?;
         for part in [ArgumentPart::Small, ArgumentPart::Arrays] {
             for slot in places(interface, slots, part) {
@@ -226,7 +239,7 @@ mod tests {
             let (mut running, rank) = job(interface, answer);
             assert!(running.link.is_open());
             let arena = Arena::new(64).expect("memory");
-            let result = running.call(interface, &arena, &slots);
+            let result = running.call(interface, &arena, &slots, &CallContext::default());
             rank.join().expect("rank 0");
             let begin = Instant::now();
             while running.link.is_open() {

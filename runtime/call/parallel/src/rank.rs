@@ -15,8 +15,9 @@ use nix::sys::socket::{MsgFlags, recv};
 use super::rank_connection::{Key, RankConnection, pieces};
 use super::{ArgumentPart, RankLibrary, Setup, VARIABLE, places};
 use crate::layout::Slot;
-use crate::native::{Linked, LinkedRoutine, end_now};
-use crate::slot_protocol::{MOST, Order, Reply};
+use crate::native::{Linked, LinkedRoutine, end_now, show_context};
+use crate::slot_protocol::{CallContext, MOST, Order, Reply};
+use kumi_call_wire::context::monotonic_ns;
 use kumi_call_wire::native::Arena;
 
 /// Milliseconds between checks of the connection to the proxy.
@@ -27,6 +28,8 @@ const LOOK: u16 = 200;
 /// # Errors
 /// An error message. The process must end then, and with it the job.
 pub(crate) fn run(routines: &[Linked], ranks: &dyn RankLibrary) -> Result<(), String> {
+    // Before there are other threads.
+    show(&CallContext::default())?;
     let rank = ranks.join()?;
     let busy = Arc::new(AtomicBool::new(true));
     let (mut link, mut first) = (None, Vec::new());
@@ -58,13 +61,15 @@ pub(crate) fn run(routines: &[Linked], ranks: &dyn RankLibrary) -> Result<(), St
         if order.is_empty() {
             return ranks.leave();
         }
-        let decoded = decode(&order).filter(|(_, slots)| slots.len() >= interface.params.len());
-        let (bytes, slots) = decoded.ok_or("an order of another version")?;
+        let decoded = decode(&order).filter(|(_, slots, _)| slots.len() >= interface.params.len());
+        let (bytes, slots, context) = decoded.ok_or("an order of another version")?;
+        show(&of_this_machine(context)?)?;
         let arena = Arena::new(bytes).map_err(|error| format!("no memory: {error}"))?;
         arguments(&interface, &slots, &arena, ranks, &mut link)?;
         let begin = Instant::now();
         routine.call(&arena, &slots);
         ranks.barrier()?;
+        show(&CallContext::default())?;
         if let Some(link) = &mut link {
             let took = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
             link.send(&Reply::Done(took).encode()).map_err(lost)?;
@@ -146,13 +151,25 @@ fn shared(ranks: &dyn RankLibrary, mut bytes: Vec<u8>) -> Result<Vec<u8>, String
     Ok(bytes)
 }
 
-/// Decodes an order to run: the bytes of memory, and the places inside it.
-fn decode(order: &[u8]) -> Option<(usize, Vec<Slot>)> {
+/// Shows the context of a call to the routine.
+fn show(context: &CallContext) -> Result<(), String> {
+    show_context(context).map_err(|error| format!("the call's context cannot be shown: {error}"))
+}
+
+/// The context, in which the order says how much time is left, by the clock of this machine.
+fn of_this_machine(context: CallContext) -> Result<CallContext, String> {
+    let now = monotonic_ns().map_err(|error| error.to_string())?;
+    let deadline_ns = context.deadline_ns.map(|left| now.saturating_add(left));
+    Ok(CallContext { deadline_ns, ..context })
+}
+
+/// Decodes an order to run: the bytes of memory, the places inside it, and the call's context.
+fn decode(order: &[u8]) -> Option<(usize, Vec<Slot>, CallContext)> {
     let (bytes, order) = order.split_first_chunk()?;
     let bytes = usize::try_from(u64::from_le_bytes(*bytes)).ok()?;
-    let Order::Run(_, _, slots) = Order::decode(order)? else { return None };
+    let Order::RunWithin(_, _, slots, context) = Order::decode(order)? else { return None };
     let inside = |slot: &Slot| slot.offset.checked_add(slot.bytes).is_some_and(|end| end <= bytes);
-    slots.iter().all(inside).then_some((bytes, slots))
+    slots.iter().all(inside).then_some((bytes, slots, context))
 }
 
 /// Copies the arguments to their places: small ones at all ranks, arrays as the description says.

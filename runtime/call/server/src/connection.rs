@@ -15,7 +15,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_rpc::{Failure, MOST_UNREAD, ResultHead, SendPiece, Server, ServerEvent, Step, Ticket};
+use kumi_rpc::{
+    Failure, MOST_UNREAD, ResultHead, SendPiece, Server, ServerEvent, Step, Ticket, TraceContext,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,7 +30,7 @@ use super::callback_requests::CallbackRequest;
 use super::held_results;
 use super::local_peer::LocalPeer;
 use super::owner::Caller;
-use super::slots::output::Printed;
+use super::slots::output::CapturedOutput;
 use super::slots::{FinishedCall, ObjectEvent, ReadyCall};
 use crate::held::Gaps;
 use crate::layout::Layout;
@@ -126,10 +128,19 @@ struct Connection {
     counted: bool,
     /// The stream of the next call, with its ticket and pass from a metaserver.
     ticket: Option<(u32, Ticket, String)>,
-    /// The stream of the next call, if its client wants what the routine prints.
-    listens: Option<u32>,
+    /// What the client has said of the next call.
+    announced: AnnouncedCall,
     /// The client is being told why, and nothing more is read.
     closing: bool,
+}
+
+/// What a client says directly before a call, each for a stream.
+#[derive(Debug, Default)]
+struct AnnouncedCall {
+    /// It wants what the routine prints.
+    listens: Option<u32>,
+    /// The call's place in a trace.
+    traced: Option<(u32, TraceContext)>,
 }
 
 /// Receivers of a connection for events from the rest of the server.
@@ -182,7 +193,7 @@ pub async fn run(
         handshake_permit: Some(handshake_permit),
         counted: false,
         ticket: None,
-        listens: None,
+        announced: AnnouncedCall::default(),
         closing: false,
     };
     let inputs = ConnectionInputs {
@@ -375,12 +386,13 @@ impl Connection {
         if !matches!(
             event,
             ServerEvent::Listen(_)
+                | ServerEvent::Trace(..)
                 | ServerEvent::Ticket(..)
                 | ServerEvent::Call(..)
                 | ServerEvent::Create(..)
         ) {
-            // A ticket is for a call or an object that follows directly, as is a wish to listen for a call.
-            (self.ticket, self.listens) = (None, None);
+            // A ticket is for a call or an object that follows directly; so are a wish to listen, and a trace, for a call.
+            (self.ticket, self.announced) = (None, AnnouncedCall::default());
         }
         match event {
             // Handled by `greet`.
@@ -397,7 +409,8 @@ impl Connection {
                 let done = self.begin_call(stream, &head);
                 self.refuse(stream, done);
             }
-            ServerEvent::Listen(stream) => self.listens = Some(stream),
+            ServerEvent::Listen(stream) => self.announced.listens = Some(stream),
+            ServerEvent::Trace(stream, context) => self.announced.traced = Some((stream, context)),
             ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => self.ready(stream),
             ServerEvent::Cancel(stream) => self.cancel(stream),
@@ -451,7 +464,7 @@ impl Connection {
         let FinishedCall { job, outcome } = ended;
         let ReadyCall { stream, offered, layout, block, files, retained, printed, .. } = *job;
         if let Some(printed) = printed {
-            let Printed { bytes, is_cut } = printed.into_inner();
+            let CapturedOutput { bytes, is_cut } = printed.into_inner();
             self.rpc.printed(stream, &bytes, is_cut);
         }
         let most = self.shared.config.file_bytes;

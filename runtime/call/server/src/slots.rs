@@ -17,11 +17,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{AttemptState, Code, Failure};
+use kumi_rpc::{AttemptState, Code, Digits, Failure};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
+use tracing::field::{DisplayValue, display};
 
 use super::arenas::{Arenas, Block};
 use super::callback_requests::{CallbackRequest, CallbackTracker};
@@ -34,9 +35,11 @@ use super::slot_channel::PollingBudget;
 use super::tickets::TicketGuard;
 use super::{Config, Shared};
 use crate::layout::Layout;
+use crate::slot_protocol::CallContext;
+use kumi_call_wire::context::{Span, monotonic_ns};
 use objects::Object;
 pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
-use output::{Printed, Printer};
+use output::{CapturedOutput, Printer};
 
 /// A call whose arguments are in place.
 #[derive(Debug)]
@@ -74,7 +77,9 @@ pub struct ReadyCall {
     /// The object on which it runs. `None`: any process will do.
     pub object: Option<ObjectTarget>,
     /// What it prints, if its client wants that.
-    pub printed: Option<RefCell<Printed>>,
+    pub printed: Option<RefCell<CapturedOutput>>,
+    /// Its span, if it is in a trace.
+    pub span: Option<Span>,
     /// Whether a process gave it back for another process that is set up anew.
     pub given_back: bool,
     /// How many processes have ended without taking it, as far as known.
@@ -85,6 +90,16 @@ impl ReadyCall {
     /// Whether the bytes of a parameter go to a file.
     pub fn takes_file(&self, parameter: u16) -> bool {
         self.files.as_ref().is_some_and(|files| files.takes(parameter))
+    }
+
+    /// What its routine may know of it.
+    fn context(&self) -> CallContext {
+        let deadline_ns = self.deadline.and_then(|deadline| {
+            let left = nanoseconds(deadline.saturating_duration_since(Instant::now()));
+            // Every Linux has the clock; tokio's instants are of it, too.
+            monotonic_ns().ok().map(|now| now.saturating_add(left))
+        });
+        CallContext { deadline_ns, trace: self.span.map(|span| span.context) }
     }
 
     /// The folder of its files, and of the other calls of its process.
@@ -129,6 +144,8 @@ struct Worker {
     job: RefCell<Option<(Box<ReadyCall>, Instant)>>,
     /// Whether it is set up and can run calls.
     set_up: Cell<bool>,
+    /// Whether it shows routines what they may know of their calls. Executables of earlier versions do not.
+    takes_context: Cell<bool>,
     /// Why it is being killed.
     ending: Cell<Option<Code>>,
     /// It has given its call back.
@@ -169,6 +186,7 @@ impl Worker {
             process: RefCell::new(process),
             job: RefCell::new(None),
             set_up: Cell::new(false),
+            takes_context: Cell::new(false),
             ending: Cell::new(None),
             outdated: Cell::new(false),
             failing: RefCell::new(None),
@@ -183,7 +201,8 @@ impl Worker {
         let offered = job.map_or(&self.offered, |job| &job.offered);
         let (routine, user) = (offered.interface.name.as_str(), self.owner.user.as_str());
         let passed_on = job.and_then(|job| job.printed.as_ref());
-        Printer { routine, call: job.map(|job| job.id), user, passed_on }
+        let span = job.and_then(|job| job.span.as_ref());
+        Printer { routine, call: job.map(|job| job.id), user, passed_on, span }
     }
 
     /// Ends the process and its call with this failure, unless it is ending already.
@@ -233,24 +252,39 @@ fn tell(job: Box<ReadyCall>, outcome: Result<(u64, u64), Failure>) {
         });
     }
     let finished = job.finished.clone();
-    if let Err(failure) = &outcome {
-        log_end(&job, failure);
-    }
+    log_end(&job, &outcome);
     // A connection that has ended needs no answer.
     let _gone = finished.send(FinishedCall { job, outcome });
 }
 
-/// Logs that a call was ended: by a crash, by a limit, or by somebody.
-fn log_end(job: &ReadyCall, failure: &Failure) {
+/// Logs that a call was ended: by a crash, by a limit, or by somebody. The end of a call in a trace is always logged.
+fn log_end(job: &ReadyCall, outcome: &Result<(u64, u64), Failure>) {
     let (call, routine) = (job.id, job.offered.interface.name.as_str());
-    let (user, text) = (job.owner.user.as_str(), &failure.text);
+    let (user, [trace, span, parent]) = (job.owner.user.as_str(), shown(job.span.as_ref()));
+    let failure = match outcome {
+        Ok((waited_ns, ran_ns)) if job.span.is_some() => {
+            return tracing::info!(
+                call, routine, user, trace, span, parent, waited_ns, ran_ns, "has run"
+            );
+        }
+        Ok(_) => return,
+        Err(failure) => failure,
+    };
+    let text = &failure.text;
     match failure.code {
         // Clients cancel, and metaservers move calls, as they like.
-        Code::Cancelled | Code::NoTicket => tracing::info!(call, routine, user, "{text}"),
+        Code::Cancelled | Code::NoTicket => {
+            tracing::info!(call, routine, user, trace, span, parent, "{text}");
+        }
         // A client that asks again and again must not fill the log.
-        Code::Busy => tracing::debug!(call, routine, user, "{text}"),
-        _ => tracing::warn!(call, routine, user, "{text}"),
+        Code::Busy => tracing::debug!(call, routine, user, trace, span, parent, "{text}"),
+        _ => tracing::warn!(call, routine, user, trace, span, parent, "{text}"),
     }
+}
+
+/// The numbers of trace, span and parent, for the log.
+fn shown(span: Option<&Span>) -> [Option<DisplayValue<Digits<'_>>>; 3] {
+    [Span::trace, Span::span, Span::parent].map(|number| span.map(|span| display(number(span))))
 }
 
 fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
@@ -520,7 +554,9 @@ fn not_started(shared: &Shared, offered: &OfferedRoutine, error: &io::Error) -> 
 /// Orders a process to run a call. Returns the call if the process is gone.
 fn give(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<ReadyCall>> {
     let routine = job.object.map_or(0, |on| on.method);
-    let run = worker.process.borrow_mut().run(routine, &job.block, &job.layout.slots, room);
+    let context = if worker.takes_context.get() { job.context() } else { CallContext::default() };
+    let slots = &job.layout.slots;
+    let run = worker.process.borrow_mut().run(routine, &job.block, slots, context, room);
     let Ok(looked_for) = run else { return Err(job) };
     if looked_for || job.deadline.is_some() {
         worker.changed.notify_one();

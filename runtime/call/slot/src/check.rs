@@ -25,9 +25,9 @@ pub struct Loadable {
     pub libraries: Vec<PathBuf>,
 }
 
-/// What is checked, and how.
+/// What the server asks for: the libraries and symbols of its routines are to be looked at.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Checked {
+pub struct CheckRequest {
     /// The routines.
     pub routines: Vec<Loadable>,
     /// Whether routines run in a sandbox. Then their libraries are opened in one.
@@ -36,7 +36,7 @@ pub struct Checked {
     pub room: u64,
 }
 
-impl Checked {
+impl CheckRequest {
     /// Gives up the rights that routines do not have.
     fn confine(&self) -> io::Result<()> {
         let libraries = self.routines.iter().flat_map(|routine| &routine.libraries);
@@ -53,12 +53,12 @@ pub type Reasons = BTreeMap<String, Vec<String>>;
 /// Reads routines from standard input, and writes to standard output which cannot be loaded and why.
 ///
 /// # Errors
-/// The input is not [`Checked`], or the output is closed.
+/// The input is not [`CheckRequest`], or the output is closed.
 pub fn check() -> io::Result<()> {
     end_with_server()?;
     let mut json = Vec::new();
     io::stdin().read_to_end(&mut json)?;
-    let checked: Checked = serde_json::from_slice(&json)?;
+    let checked: CheckRequest = serde_json::from_slice(&json)?;
     // While it has one thread.
     let confined = checked.confine();
     std::thread::spawn(|| {

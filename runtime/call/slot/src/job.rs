@@ -7,12 +7,12 @@ use kumi_call_wire::layout::Slot;
 use kumi_call_wire::native::Arena;
 use kumi_idl::Interface;
 
-use crate::slot_protocol::{Reply, Setup};
+use crate::slot_protocol::{CallContext, Reply, Setup};
 
 /// A routine that is a job of a cluster.
 pub trait Job: fmt::Debug {
     /// Lets the job run the routine on the arguments in the arena.
-    fn call(&mut self, arena: &Arena, slots: &[Slot]) -> Reply;
+    fn call(&mut self, arena: &Arena, slots: &[Slot], context: &CallContext) -> Reply;
 }
 
 /// Starts the jobs of parallel routines.

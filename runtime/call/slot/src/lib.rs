@@ -33,10 +33,10 @@ use crate::confine::{Level, confine, end_with_server};
 use crate::job::JobStarter;
 use crate::native::{
     LinkedRoutine, Mailbox, Routine, Runner, flush, open_callback_channel, print_by_lines,
-    routine_runs,
+    routine_runs, show_context,
 };
 use crate::server_channel::ServerChannel;
-use crate::slot_protocol::{Order, Reply, Setup};
+use crate::slot_protocol::{CallContext, Order, Reply, Setup, TAKES_CONTEXT};
 
 pub use crate::native::{CallbackResult, ClientFunction, Hosted, Linked, main, run};
 pub use check::check;
@@ -93,8 +93,9 @@ type Load<'a> = dyn Fn(&Interface, &str, &Setup) -> Result<Runner<'a>, String> +
 fn run_with(load: &Load<'_>, jobs: Option<&dyn JobStarter>) -> io::Result<()> {
     // The slot must end with its server, whatever the routine does.
     end_with_server()?;
+    show_context(&CallContext::default())?;
     let mut orders = ServerChannel::new(take_socket()?);
-    let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
+    let mut arenas = Arenas::new();
     let mut routines = Vec::new();
     loop {
         let Some((order, descriptor)) = orders.next()? else { return Ok(()) };
@@ -115,7 +116,7 @@ fn run_with(load: &Load<'_>, jobs: Option<&dyn JobStarter>) -> io::Result<()> {
                         let mailbox = setup.mailbox.and_then(|number| arenas.remove(&number));
                         orders.use_mailbox(mailbox.and_then(Result::ok).and_then(Mailbox::of));
                         open_callback_channel(orders.socket()?, setup.callback);
-                        Reply::Done(0)
+                        Reply::Done(TAKES_CONTEXT)
                     }
                     Err(why) => Reply::Failed(why),
                 };
@@ -124,26 +125,52 @@ fn run_with(load: &Load<'_>, jobs: Option<&dyn JobStarter>) -> io::Result<()> {
             // A callback's return arrives only while its caller waits for it.
             Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
             Order::Run(index, number, slots) => {
-                let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
-                let routine = routines.get(index as usize).ok_or(io::ErrorKind::InvalidData)?;
-                let reply = match arena {
-                    Ok(arena) => call(routine, arena, &slots),
-                    Err(why) => Reply::Failed(why.clone()),
-                };
-                orders.ran(&reply)?;
+                let run = (index, number, CallContext::default());
+                orders.ran(&carry_out(&routines, &arenas, run, &slots)?)?;
+            }
+            Order::RunWithin(index, number, slots, context) => {
+                let run = (index, number, context);
+                orders.ran(&carry_out(&routines, &arenas, run, &slots)?)?;
             }
         }
     }
 }
 
+/// Memory that the server has sent, by number, or why it cannot be used.
+type Arenas = HashMap<u32, Result<Arc<Arena>, String>>;
+
+/// Carries out an order to run: the routine's index, the arena's number, and the context of the call.
+fn carry_out(
+    routines: &[Runner<'_>],
+    arenas: &Arenas,
+    (index, number, context): (u32, u32, CallContext),
+    slots: &[Slot],
+) -> io::Result<Reply> {
+    let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
+    let routine = routines.get(index as usize).ok_or(io::ErrorKind::InvalidData)?;
+    let arena = match arena {
+        Ok(arena) => arena,
+        Err(why) => return Ok(Reply::Failed(why.clone())),
+    };
+    if !context.is_empty() {
+        show_context(&context)?;
+    }
+    let reply = call(routine, arena, slots, &context);
+    if !context.is_empty() {
+        // What a routine has left running is in no call.
+        show_context(&CallContext::default())?;
+    }
+    Ok(reply)
+}
+
 /// Runs the routine. Returns the reply.
-fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
+fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot], context: &CallContext) -> Reply {
     let begin = Instant::now();
     // Its ranks cannot call functions of the client.
     let here = !matches!(routine, Runner::Job(_));
     routine_runs(here);
     let ran = match routine {
-        Runner::Job(job) => return job.borrow_mut().call(arena, slots),
+        Runner::Job(job) => return job.borrow_mut().call(arena, slots, context),
         Runner::Bound(routine) => {
             routine.call(arena, slots);
             Ok(())

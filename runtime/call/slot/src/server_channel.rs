@@ -72,7 +72,7 @@ impl ServerChannel {
             }
         };
         let order = order.ok_or(io::ErrorKind::InvalidData)?;
-        if matches!(order, Order::Run(..))
+        if matches!(order, Order::Run(..) | Order::RunWithin(..))
             && let Some(answered) = self.answered.take()
         {
             self.spin_policy.waited(answered.elapsed());

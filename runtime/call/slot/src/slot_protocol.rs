@@ -2,12 +2,15 @@
 
 use crate::confine::RunAs;
 use crate::layout::Slot;
+use kumi_rpc::{TRACE_PARENT, TraceContext};
 use serde::{Deserialize, Serialize};
 use std::net::TcpListener;
 use std::path::PathBuf;
 
 /// Longest message, in bytes.
 pub const MOST: usize = 16 << 10;
+/// What the reply to a setup says of a process that takes [`Order::RunWithin`]. Those of earlier versions say 0.
+pub const TAKES_CONTEXT: u64 = 1;
 /// Bytes of a reply before its text.
 const REPLY: usize = 9;
 
@@ -61,6 +64,45 @@ pub struct Setup {
     pub job_listener: Option<TcpListener>,
 }
 
+/// What a routine may know of the call that it runs for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallContext {
+    /// The call's deadline in nanoseconds of the machine's monotonic clock. For ranks of a job, which may run on other
+    /// machines, the nanoseconds that are left. `None`: there is no deadline.
+    pub deadline_ns: Option<u64>,
+    /// Its place in a trace. `None`: it is in none.
+    pub trace: Option<TraceContext>,
+}
+
+impl CallContext {
+    /// Whether there is nothing to know.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.deadline_ns.is_none() && self.trace.is_none()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        // No deadline is so late.
+        out.extend_from_slice(&self.deadline_ns.unwrap_or(u64::MAX).to_le_bytes());
+        match self.trace {
+            Some(trace) => out.extend_from_slice(trace.to_string().as_bytes()),
+            None => out.extend_from_slice(&[0; TRACE_PARENT]),
+        }
+    }
+
+    /// Decodes a context. Returns the bytes behind it, too.
+    fn decode(bytes: &[u8]) -> Option<(CallContext, &[u8])> {
+        let (deadline, rest) = bytes.split_first_chunk()?;
+        let deadline_ns = Some(u64::from_le_bytes(*deadline)).filter(|ns| *ns != u64::MAX);
+        let (trace, rest) = rest.split_at_checked(TRACE_PARENT)?;
+        let trace = match trace.iter().all(|byte| *byte == 0) {
+            true => None,
+            false => Some(TraceContext::parse(trace).ok()?),
+        };
+        Some((CallContext { deadline_ns, trace }, rest))
+    }
+}
+
 /// A message of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Order {
@@ -72,6 +114,8 @@ pub enum Order {
     SetUp(u32, u64),
     /// Run the routine of this index on an arena with this layout.
     Run(u32, u32, Vec<Slot>),
+    /// The same for a call with a context. Only for a process that has said [`TAKES_CONTEXT`].
+    RunWithin(u32, u32, Vec<Slot>, CallContext),
     /// The callback has returned, with this many bytes of values in the exchange.
     Return(u64),
 }
@@ -85,11 +129,15 @@ impl Order {
             Order::SetUp(arena, bytes) => (2, *arena, *bytes, &[]),
             Order::Run(routine, arena, slots) => (3, *arena, u64::from(*routine), slots),
             Order::Return(bytes) => (4, 0, *bytes, &[]),
+            Order::RunWithin(routine, arena, slots, _) => (5, *arena, u64::from(*routine), slots),
         };
         let mut out = Vec::with_capacity(16 + 24 * slots.len());
         out.extend_from_slice(&kind.to_le_bytes());
         out.extend_from_slice(&arena.to_le_bytes());
         out.extend_from_slice(&number.to_le_bytes());
+        if let Order::RunWithin(.., context) = self {
+            context.encode(&mut out);
+        }
         for slot in slots {
             for word in [slot.offset, slot.bytes, slot.text] {
                 out.extend_from_slice(&(word as u64).to_le_bytes());
@@ -111,15 +159,18 @@ impl Order {
             });
             Some(Slot { offset: words.next()??, bytes: words.next()??, text: words.next()?? })
         };
+        let slots = |bytes: &[u8]| bytes.chunks_exact(24).map(slot).collect::<Option<Vec<_>>>();
+        let routine = || u32::try_from(number).ok();
         Some(match kind {
             0 => Order::Map(arena, number),
             1 => Order::Unmap(arena),
             2 => Order::SetUp(arena, number),
-            3 => {
-                let slots = rest.chunks_exact(24).map(slot).collect::<Option<Vec<_>>>()?;
-                Order::Run(u32::try_from(number).ok()?, arena, slots)
-            }
+            3 => Order::Run(routine()?, arena, slots(rest)?),
             4 => Order::Return(number),
+            5 => {
+                let (context, rest) = CallContext::decode(rest)?;
+                Order::RunWithin(routine()?, arena, slots(rest)?, context)
+            }
             _ => return None,
         })
     }
@@ -209,12 +260,17 @@ mod tests {
     #[test]
     fn messages_come_back_as_they_were() {
         let slot = Slot { offset: 1, bytes: 2, text: 3 };
+        let text = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let trace = Some(TraceContext::parse(text).expect("a traceparent"));
         let orders = [
             Order::Map(1, 2),
             Order::Unmap(3),
             Order::SetUp(4, 5),
             Order::Run(5, 6, vec![slot; 256]),
             Order::Return(7),
+            Order::RunWithin(5, 6, vec![slot; 256], CallContext { deadline_ns: Some(7), trace }),
+            Order::RunWithin(5, 6, vec![slot], CallContext { deadline_ns: None, trace }),
+            Order::RunWithin(5, 6, vec![slot], CallContext::default()),
         ];
         for order in orders {
             let bytes = order.encode();
@@ -230,6 +286,10 @@ mod tests {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         assert_eq!(Order::decode(&[9; 16]), None);
+        let run = Order::RunWithin(0, 0, vec![], CallContext::default()).encode();
+        assert_eq!(Order::decode(&run[..run.len() - 1]), None);
+        let odd = [&run[..run.len() - 1], b"?"].concat();
+        assert_eq!(Order::decode(&odd), None);
         assert_eq!(Reply::decode(&[1; 3]), None);
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod address;
 pub mod callback;
+pub mod context;
 #[cfg(feature = "server")]
 pub mod description;
 pub mod gaps;

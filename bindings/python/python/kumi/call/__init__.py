@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ._connection import Connection
+from ._context import remaining, traced, traceparent
 from ._decorator import routine
 from ._errors import (
     ArgumentError,
@@ -119,8 +120,11 @@ __all__ = [
     "connect",
     "map",
     "object",
+    "remaining",
     "routine",
     "serve",
+    "traced",
+    "traceparent",
     "transaction",
     "wait_all",
     "wait_any",

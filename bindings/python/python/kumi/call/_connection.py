@@ -14,6 +14,7 @@ import numpy as np
 from .._native import NativeClient, NativeObject
 from .._scope import Block
 from . import _waits
+from ._context import in_trace
 from ._errors import ArgumentError, ConnectError, ConnectionLostError
 from ._futures import IN_FLIGHT, Sender
 from ._handle import Handle, in_turn
@@ -147,8 +148,8 @@ class Connection(Caller, Block):
         call = self._prepared(name, args, named, out)
         # This call may wait for a slot that a call with functions has.
         if call.functions or _waits.under_way():
-            return call.begun(self._native.start(name, call.native, timeout, priority)).result()
-        return call.ran(lambda: self._native.call(name, call.native, timeout, priority))
+            return call.begun(in_trace(lambda: self._native.start(name, call.native, timeout, priority))).result()
+        return call.ran(lambda: in_trace(lambda: self._native.call(name, call.native, timeout, priority)))
 
     def call_async(
         self,
@@ -166,7 +167,7 @@ class Connection(Caller, Block):
         call = self._prepared(name, args, named, out)
         receiver = None if output is None else OutputReceiver(output)
         native = self._native if receiver is None else self._native.printing(receiver.native)
-        return call.begun(native.start(name, call.native, timeout, priority), receiver)
+        return call.begun(in_trace(lambda: native.start(name, call.native, timeout, priority)), receiver)
 
     async def acall(
         self,

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,8 @@ class Sender:
         return self._put(AwaitedFuture(), begin)
 
     def _put(self, future: CallFuture, begin: Callable[[], Handle]) -> CallFuture:
-        self._begun.put((future, begin))
+        # The call is in the trace of who wants it.
+        self._begun.put((future, partial(copy_context().run, begin)))
         return future
 
     def stop(self) -> None:

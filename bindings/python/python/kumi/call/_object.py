@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from .._native import NativeClient, NativeObject
 from .._scope import Block
 from . import _waits
+from ._context import in_trace
 from ._errors import RoutineNotFound
 from ._futures import Sender
 from ._handle import Handle
@@ -119,8 +120,8 @@ class Object(Caller, Block):
         call = self._prepared(name, args, named, out)
         # This call may wait for a slot that a call with functions has.
         if call.functions or _waits.under_way():
-            return call.begun(self._native.start(name, call.native, timeout)).result()
-        return call.ran(lambda: self._native.call(name, call.native, timeout))
+            return call.begun(in_trace(lambda: self._native.start(name, call.native, timeout))).result()
+        return call.ran(lambda: in_trace(lambda: self._native.call(name, call.native, timeout)))
 
     def call_async(
         self,
@@ -136,7 +137,7 @@ class Object(Caller, Block):
         call = self._prepared(name, args, named, out)
         receiver = None if output is None else OutputReceiver(output)
         native = self._native if receiver is None else self._native.printing(receiver.native)
-        return call.begun(native.start(name, call.native, timeout), receiver)
+        return call.begun(in_trace(lambda: native.start(name, call.native, timeout)), receiver)
 
     async def acall(
         self,

@@ -12,6 +12,7 @@ import numpy as np
 from .._native import NativeClient, run_transaction
 from .._scope import Block
 from ._connection import Connection
+from ._context import in_trace
 from ._errors import ArgumentError, CallError, ConnectError
 from ._interface import Parameter, Routine, array
 from ._results import in_order
@@ -308,7 +309,7 @@ class Transaction(Block):
             (one.routine.name, [arrays.argument(arg) for arg in one.args]) for one in self._calls
         ]
         self.ran = True
-        said = run_transaction(self._servers, self._meta, self._how, arrays.given, calls)
+        said = in_trace(lambda: run_transaction(self._servers, self._meta, self._how, arrays.given, calls))
         steps = [
             StepReport(**{key: value for key, value in step.items() if key != "values"})
             for step in said["steps"]

@@ -1,14 +1,19 @@
 //! Functions of the program as arguments of calls.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use kumi_idl::{ArgumentForm, Interface, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
 use super::super::link::CallbackInvocation;
-use super::super::{Answer, Call, CallError};
+use super::super::{Answer, Call, CallError, GRACE};
+use crate::context::{is_over, within};
 use crate::lent::{Number, numbers_of, numbers_of_mut};
 use crate::values;
+
+/// How long a client waits for the server's answer if a function has ended after the call's time.
+const LATE: Duration = Duration::from_secs(30);
 
 /// The body of a callback.
 type Body<'a> = dyn FnMut(&mut CallbackArgs<'_>) -> Result<(), String> + Send + 'a;
@@ -203,10 +208,11 @@ fn run(called: &mut CallbackInvocation, body: &mut Body<'_>) -> Result<Vec<(u16,
 /// Result of a callback: its values, or why it failed.
 type CallbackOutcome = Result<Vec<(u16, Value)>, String>;
 
-/// Runs the function that the routine called.
+/// Runs the function that the routine called. `time_over`: when the time of the call is over.
 pub(crate) fn answer(
     functions: &mut [(u16, Callback<'_>)],
     called: Result<Box<CallbackInvocation>, String>,
+    time_over: Option<Instant>,
 ) -> (Option<Box<CallbackInvocation>>, CallbackOutcome) {
     let mut called = match called {
         Ok(called) => called,
@@ -215,7 +221,7 @@ pub(crate) fn answer(
     let parameter = called.function.parameter;
     let function = functions.iter_mut().find(|(other, _)| *other == parameter);
     let ended = match function {
-        Some((_, callback)) => run(&mut called, &mut *callback.0),
+        Some((_, callback)) => within(time_over, || run(&mut called, &mut *callback.0)),
         None => Err("no such function was given".to_owned()),
     };
     (Some(called), ended)
@@ -226,20 +232,33 @@ impl Call<'_> {
     fn serve(&self, called: Result<Box<CallbackInvocation>, String>) -> Result<(), CallError> {
         let mut functions =
             self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (called, ended) = answer(&mut functions, called);
+        let (called, ended) = answer(&mut functions, called, self.time_over());
         drop(functions);
+        if is_over(self.time_over()) {
+            return Ok(());
+        }
         self.ticket.link.return_from(self.ticket.stream, called, ended, self.deadline)
     }
 
     /// Waits for the next answer, and runs functions that the routine calls meanwhile.
     pub(crate) fn next(
         &mut self,
-        deadline: Option<std::time::Instant>,
+        deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Result<Answer, kumi_rpc::Failure>, CallError> {
+        let mut deadline = deadline;
         loop {
             match self.ticket.wait(deadline, interrupted)? {
-                Ok(Answer::Callback(called)) => self.serve(called)?,
+                Ok(Answer::Callback(called)) => {
+                    self.serve(called)?;
+                    if deadline == self.deadline {
+                        // A function that took too long has kept this thread from reading the server's answer, or gets one
+                        // as soon as the server's clock says so.
+                        let wait = if is_over(self.time_over()) { LATE } else { GRACE };
+                        let soon = Instant::now().checked_add(wait);
+                        deadline = deadline.and_then(|deadline| Some(deadline.max(soon?)));
+                    }
+                }
                 answer => return Ok(answer),
             }
         }

@@ -10,8 +10,8 @@ use kumi_routing::Event;
 use kumi_rpc::{AttemptOutcome, AttemptReport};
 
 use super::super::object::Object;
-use super::super::routed_call::{Control, Place, RoutedCall, Turn, nanoseconds, over};
-use super::super::{CallError, GRACE};
+use super::super::routed_call::{Control, Place, RoutedCall, RoutedStep, nanoseconds, over};
+use super::super::{CallError, GRACE, context};
 use super::Grid;
 
 impl Grid {
@@ -34,6 +34,7 @@ impl Grid {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
+        let time = context::limit(time, class)?;
         let known = self.interface(class)?;
         if !known.is_constructor() {
             return Err(CallError::RoutineNotFound(format!(
@@ -64,12 +65,12 @@ impl RoutedCall<'_> {
         let (control, mut made) = (Control::default(), None);
         loop {
             match self.turn() {
-                Some(Turn::Start(place)) => {
+                Some(RoutedStep::Start(place)) => {
                     made = self.make_at(&place, class, deadline, interrupted);
                 }
                 // The server does not answer before the object is there or has failed.
-                Some(Turn::Leave) => self.tell(Event::Stays),
-                Some(Turn::Over(end)) => return made.ok_or_else(|| self.error(end)),
+                Some(RoutedStep::Leave) => self.tell(Event::Stays),
+                Some(RoutedStep::Over(end)) => return made.ok_or_else(|| self.error(end)),
                 None => self.await_place(&control, interrupted),
             }
         }

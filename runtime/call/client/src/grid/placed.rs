@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kumi_rpc::Placement;
 
-use super::super::{Arg, Call, CallError, CallRoute, Client, KnownRoutine, arguments};
+use super::super::{Arg, Call, CallError, CallRoute, Client, KnownRoutine, arguments, context};
 
 impl Client {
     /// Begins a call with this placement, otherwise like [`Client::call_async`].
@@ -17,7 +17,8 @@ impl Client {
         placed: &Placement,
     ) -> Result<Call<'static>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let route = CallRoute { time, placed: Some(placed), ..CallRoute::default() };
+        let time = context::limit(time, &known.name)?;
+        let route = CallRoute { placed: Some(placed), ..CallRoute::within(time) };
         let begun = self.send(known, checked, functions, route, &|| false);
         begun.map_err(|(error, _)| error)
     }

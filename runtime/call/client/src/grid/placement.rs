@@ -9,7 +9,7 @@ use kumi_rpc::{AttemptReport, Code, Placement, PlacementRequest, Ticket};
 use super::{Grid, Inner, locked};
 use crate::answer_handle::AnswerHandle;
 use crate::link::{Answer, Link};
-use crate::{CallError, Client};
+use crate::{CallError, Client, trace_context};
 
 /// How long the listener waits at a time.
 const WATCH: Duration = Duration::from_millis(250);
@@ -139,7 +139,7 @@ impl Grid {
 impl Client {
     /// Asks a metaserver for a place.
     pub(crate) fn ask(&self, placing: &PlacementRequest) -> Result<PlacementHandle, CallError> {
-        let stream = self.link.request_place_soon(placing)?;
+        let stream = self.link.request_place_soon(placing, trace_context().as_ref())?;
         let asked = PlacementHandle { ticket: AnswerHandle::of(Arc::clone(&self.link), stream) };
         self.link.send_soon()?;
         Ok(asked)

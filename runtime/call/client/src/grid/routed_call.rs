@@ -16,7 +16,10 @@ use super::super::arguments::CheckedCall;
 use super::super::completion::Completion;
 use super::super::grid::Inner;
 use super::super::link::Link;
-use super::super::{Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome};
+use super::super::{
+    Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome, TraceContext,
+    trace_context,
+};
 pub(crate) use place::Place;
 #[cfg(feature = "transactions")]
 pub(crate) use reports::reported;
@@ -90,10 +93,12 @@ pub struct RoutedCall<'a> {
     pub done: Option<AttemptReport>,
     /// Where the output of the routine goes.
     pub output: Option<CallOutput>,
+    /// Its place in a trace.
+    pub trace: Option<TraceContext>,
 }
 
 /// What the routing wants done with attempts.
-pub(crate) enum Turn {
+pub(crate) enum RoutedStep {
     Start(Place),
     Leave,
     Over(End<CallError>),
@@ -138,6 +143,7 @@ impl<'a> RoutedCall<'a> {
             outcome: None,
             done: None,
             output: None,
+            trace: trace_context(),
         }
     }
 }
@@ -186,7 +192,7 @@ impl RoutedCall<'_> {
     }
 
     /// Does what the routing wants, up to the next turn of an attempt.
-    pub(crate) fn turn(&mut self) -> Option<Turn> {
+    pub(crate) fn turn(&mut self) -> Option<RoutedStep> {
         loop {
             match self.routing.poll()? {
                 // It is done as long as the routing wants a metaserver.
@@ -200,10 +206,10 @@ impl RoutedCall<'_> {
                 }
                 Action::Start(place) => {
                     self.placing.attempts = place.ticket.attempt;
-                    return Some(Turn::Start(place));
+                    return Some(RoutedStep::Start(place));
                 }
-                Action::Leave => return Some(Turn::Leave),
-                Action::End(end) => return Some(Turn::Over(end)),
+                Action::Leave => return Some(RoutedStep::Leave),
+                Action::End(end) => return Some(RoutedStep::Over(end)),
             }
         }
     }
@@ -216,13 +222,13 @@ impl RoutedCall<'_> {
     ) -> Result<Outcome, CallError> {
         loop {
             match self.turn() {
-                Some(Turn::Start(place)) => self.start(&place, control, interrupted),
-                Some(Turn::Leave) => self.leave(control),
-                Some(Turn::Over(End::Done)) => {
+                Some(RoutedStep::Start(place)) => self.start(&place, control, interrupted),
+                Some(RoutedStep::Leave) => self.leave(control),
+                Some(RoutedStep::Over(End::Done)) => {
                     let none = || CallError::Server("the call has no result".to_owned());
                     return self.outcome.take().ok_or_else(none);
                 }
-                Some(Turn::Over(end)) => return Err(self.error(end)),
+                Some(RoutedStep::Over(end)) => return Err(self.error(end)),
                 None if self.call.is_some() => self.await_end(control, interrupted),
                 None => self.await_place(control, interrupted),
             }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{AttemptReport, Code, Failure, PlacementRequest, Ticket};
+use kumi_rpc::{AttemptReport, Client, Code, Failure, PlacementRequest, Ticket, TraceContext};
 
 use super::queries::no_name;
 use super::{Answer, Link, PendingStream, State};
@@ -20,19 +20,32 @@ pub struct ReadyStreams {
     pub streams: VecDeque<u32>,
 }
 
+/// Appends a request for a place, and before it in which trace the call is.
+fn ask(
+    rpc: &mut Client,
+    placing: &PlacementRequest,
+    trace: Option<&TraceContext>,
+    out: &mut Vec<u8>,
+) -> Result<u32, CallError> {
+    let before = out.len();
+    let stream = rpc.request_placement(placing, out).map_err(|_| no_name(&placing.routine))?;
+    if let Some(trace) = trace {
+        Client::trace(stream, trace, before, out);
+    }
+    Ok(stream)
+}
+
 impl Link {
     /// Asks for the place of a call.
     pub fn request_place(
         &self,
         placing: &PlacementRequest,
+        trace: Option<&TraceContext>,
         deadline: Option<Instant>,
     ) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
-        let stream = state
-            .rpc
-            .request_placement(placing, &mut out)
-            .map_err(|_| no_name(&placing.routine))?;
+        let stream = ask(&mut state.rpc, placing, trace, &mut out)?;
         state.pending.insert(stream, PendingStream::default());
         drop(state);
         self.put_short(&out, deadline)?;
@@ -41,14 +54,18 @@ impl Link {
 
     /// Queues a request for a place, which [`Link::send_soon`] sends; [`Link::next_ready`] reports the
     /// answer. Does not wait.
-    pub fn request_place_soon(&self, placing: &PlacementRequest) -> Result<u32, CallError> {
+    pub fn request_place_soon(
+        &self,
+        placing: &PlacementRequest,
+        trace: Option<&TraceContext>,
+    ) -> Result<u32, CallError> {
         self.check_ours()?;
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
             return Err(CallError::Lost(broken.clone()));
         }
         let State { rpc, soon, .. } = &mut *state;
-        let stream = rpc.request_placement(placing, soon).map_err(|_| no_name(&placing.routine))?;
+        let stream = ask(rpc, placing, trace, soon)?;
         state.pending.insert(stream, PendingStream { queued: true, ..PendingStream::default() });
         Ok(stream)
     }

@@ -10,6 +10,7 @@ use kumi_idl::{Argument, ArgumentForm, Order};
 use kumi_rpc::{HeldArrayName, HeldArrayPart, Placement};
 
 use super::place::buffer;
+use crate::context::InheritedContext;
 use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut};
 use crate::{Arg, CallError, Client, KnownRoutine, Outcome};
 
@@ -134,6 +135,8 @@ pub struct Attempt {
     pub held: Duration,
     pub stop: Arc<StopFlags>,
     pub time: Option<Duration>,
+    /// What the thread of the transaction gives to its calls.
+    pub context: InheritedContext,
 }
 
 /// Whether a server still holds an input of a call.
@@ -158,6 +161,7 @@ pub struct AttemptEnd {
 
 impl Attempt {
     pub fn run(mut self) -> AttemptEnd {
+        self.context.enter();
         let result = self.call();
         let mut found = Vec::new();
         if matches!(result, Err(CallError::NotHeld { .. } | CallError::NoSource(_))) {

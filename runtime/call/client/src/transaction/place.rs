@@ -13,6 +13,7 @@ use super::drive::{Driver, RunningCall};
 use super::prepare::{self, ArgumentUse, PreparedCall, memory, memory_mut, overlap};
 use super::report::MovedBytes;
 use super::sources::ByteSource;
+use crate::context::InheritedContext;
 use crate::lent::{Lend, LendMut, LentBytesMut};
 use crate::{Arg, Array, ArrayMut, Client, RemoteArray, Shape};
 
@@ -85,6 +86,7 @@ impl Driver<'_> {
             held: self.options.held,
             stop: Arc::clone(&stop),
             time: self.options.time,
+            context: InheritedContext::of_this_thread(),
         };
         let running = RunningCall {
             node,

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::super::context::is_over;
 use super::super::functions::answer;
 use super::super::link::{CallbackInvocation, Link};
 use super::super::wake_event::WakeEvents;
@@ -16,6 +17,8 @@ pub struct PendingCallback {
     pub stream: u32,
     pub called: Result<Box<CallbackInvocation>, String>,
     pub deadline: Option<Instant>,
+    /// When the time of the call is over, for the function.
+    pub time_over: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -150,8 +153,11 @@ impl Completion {
 
     /// Runs a function in this thread, and sends its result to the server.
     pub fn serve(&self, asked: PendingCallback) {
-        let PendingCallback { link, stream, called, deadline } = asked;
-        let (called, ended) = answer(&mut locked(&self.functions), called);
+        let PendingCallback { link, stream, called, deadline, time_over } = asked;
+        let (called, ended) = answer(&mut locked(&self.functions), called, time_over);
+        if is_over(time_over) {
+            return;
+        }
         // If the result cannot be sent, the running thread finds the connection lost or the time over.
         let _lost = link.return_from(stream, called, ended, deadline);
     }

@@ -4,4 +4,5 @@ pub(super) mod attempt_end;
 pub(super) mod held_arguments;
 pub(super) mod orphans;
 pub(super) mod outcome;
+pub(super) mod span_log;
 pub(super) mod startup_queue;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use kumi_broker::UserId;
+use kumi_call_wire::context::Span;
 use kumi_rpc::PlacementRequest;
 
 use super::super::peer::Peer;
@@ -11,8 +12,8 @@ use super::super::peer::Peer;
 /// A request of a client.
 #[derive(Debug)]
 pub enum StartupRequest {
-    /// A request for a place.
-    Place(PlacementRequest),
+    /// A request for a place, and its span if it is in a trace.
+    Place(PlacementRequest, Option<Span>),
     /// A request for the description of the routine with this name.
     Describe(String),
 }

@@ -102,6 +102,7 @@ impl Dispatcher {
             restored: true,
             placement_untold: false,
             reasons: Reasons::default(),
+            span: None,
         };
         self.keys.insert(kept.key, kept.ticket.call);
         self.calls.insert(kept.ticket.call, open);
@@ -219,7 +220,7 @@ impl Dispatcher {
             routine: open.routine,
             input_locations: Vec::new(),
         };
-        self.place(&peer, stream, placing);
+        self.place(&peer, stream, placing, open.span);
     }
 
     /// Stores a placed call.

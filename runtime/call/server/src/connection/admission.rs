@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use kumi_call_wire::context::Span;
 use kumi_rpc::{ArraySize, CallHead, Code, Failure, GrantedArray, Ticket};
 use tokio::time::Instant;
 
@@ -10,9 +11,10 @@ use super::super::Shared;
 use super::super::gather::GatherPlan;
 use super::super::held_results::RetainedResults;
 use super::super::slots::ReadyCall;
+use super::super::slots::output::CapturedOutput;
 use super::super::tickets::TicketGuard;
 use super::files::coming;
-use super::{CallStage, Connection, held, shared_memory};
+use super::{AnnouncedCall, CallStage, Connection, held, shared_memory};
 use crate::layout::Layout;
 use crate::values::GivenValues;
 
@@ -44,11 +46,23 @@ pub(super) fn ticket_refused(routine: &str) -> Failure {
 }
 
 impl Connection {
+    /// Room for what a call prints, if its client wants that, and a span, if the client has said in which trace it is.
+    fn announced(
+        &mut self,
+        stream: u32,
+    ) -> Result<(Option<RefCell<CapturedOutput>>, Option<Span>), Failure> {
+        let AnnouncedCall { listens, traced } = std::mem::take(&mut self.announced);
+        let traced = traced.filter(|(of, _)| *of == stream);
+        let span = traced.map(|(_, context)| Span::new(context)).transpose().map_err(|error| {
+            Failure::new(Code::Busy, 0, format!("there is no number for a span: {error}"))
+        })?;
+        Ok(((listens == Some(stream)).then(RefCell::default), span))
+    }
+
     /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
     pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
-        let (shown, listens) = (self.shown_for(stream), self.listens.take() == Some(stream));
-        let shared = Rc::clone(&self.shared);
-        let offered = self.find_for(head)?;
+        let (shown, (printed, span)) = (self.shown_for(stream), self.announced(stream)?);
+        let (shared, offered) = (Rc::clone(&self.shared), self.find_for(head)?);
         let object = self.object_of(head, &offered)?;
         // The owner of an object may call it.
         let own = || self.caller.may_call(&shared, &head.routine, shown);
@@ -90,9 +104,10 @@ impl Connection {
             retained,
             finished: self.finished.clone(),
             callback_requests: self.callback_requests.clone(),
-            printed: listens.then(RefCell::default),
+            printed,
             ticket,
             object,
+            span,
             given_back: false,
             untaken: 0,
         };

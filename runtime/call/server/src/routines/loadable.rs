@@ -6,7 +6,7 @@ use std::process::Stdio;
 use super::super::Config;
 use super::super::process::check_command;
 use super::registry::Registry;
-use kumi_call_slot::check::{Checked, Loadable, Reasons};
+use kumi_call_slot::check::{CheckRequest, Loadable, Reasons};
 
 /// The routines of a server that lie in libraries.
 #[derive(Debug, Clone)]
@@ -55,7 +55,8 @@ impl LibraryCheck {
         let (mut command, room) = check_command(config);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let checked = Checked { routines: self.routines.clone(), sandbox: config.sandbox, room };
+        let checked =
+            CheckRequest { routines: self.routines.clone(), sandbox: config.sandbox, room };
         let json = serde_json::to_vec(&checked)?;
         // It reads all of it before it answers. If it has ended, its status says more.
         let _ended = child.stdin.take().map(|mut input| input.write_all(&json));

@@ -59,17 +59,31 @@ pub struct CallbackTracker {
     exchange: Option<Rc<Exchange>>,
     /// Whether a callback is in progress.
     pub open: bool,
+    /// The parameter of the last callback.
+    parameter: u16,
 }
 
 impl CallbackTracker {
     /// The state before any callback.
     pub fn new(interface: &kumi_idl::Interface) -> CallbackTracker {
-        CallbackTracker { functions: functions(interface), exchange: None, open: false }
+        CallbackTracker {
+            functions: functions(interface),
+            exchange: None,
+            open: false,
+            parameter: 0,
+        }
     }
 
     /// Prepares for a call of another routine.
     pub fn are_of(&mut self, interface: &kumi_idl::Interface) {
         self.functions = functions(interface);
+    }
+
+    /// The function for whose end the routine waits, if for any.
+    pub fn waits_for(&self) -> Option<&str> {
+        let mut functions = self.functions.iter().filter(|_| self.open);
+        let function = functions.find(|function| function.parameter == self.parameter);
+        function.map(|function| function.declared.name.as_str())
     }
 
     /// The call is over. An idle process keeps no memory that others could use.
@@ -93,6 +107,7 @@ impl CallbackTracker {
         if std::mem::replace(&mut self.open, true) {
             return Err(wrong("called a function while another runs"));
         }
+        self.parameter = parameter;
         let known = self.functions.iter().find(|function| function.parameter == parameter);
         let function = known.ok_or_else(|| wrong("called what is no function"))?.clone();
         let length = usize::try_from(request.bytes).map_err(|_| wrong("wants too much memory"))?;

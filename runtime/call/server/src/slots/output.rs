@@ -7,9 +7,11 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use kumi_call_wire::context::Span;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 use tokio::net::unix::pipe::Receiver;
+use tracing::field::display;
 
 /// Most bytes of one line of the log; longer lines are broken.
 const LINE: usize = 8 << 10;
@@ -21,13 +23,13 @@ const MOST_PASSED_ON: usize = 1 << 20;
 
 /// What a call has printed, for its client.
 #[derive(Debug, Default)]
-pub struct Printed {
+pub struct CapturedOutput {
     pub bytes: Vec<u8>,
     /// It has printed more.
     pub is_cut: bool,
 }
 
-impl Printed {
+impl CapturedOutput {
     fn add(&mut self, bytes: &[u8]) {
         let fits = bytes.len().min(MOST_PASSED_ON - self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..fits]);
@@ -45,7 +47,9 @@ pub struct Printer<'a> {
     /// The user; empty if users are not distinguished.
     pub user: &'a str,
     /// What its client gets. `None`: the client does not listen.
-    pub passed_on: Option<&'a RefCell<Printed>>,
+    pub passed_on: Option<&'a RefCell<CapturedOutput>>,
+    /// The span of its call, if that is in a trace.
+    pub span: Option<&'a Span>,
 }
 
 /// The output of a process.
@@ -108,10 +112,14 @@ fn shown(line: &[u8]) -> String {
 }
 
 fn log(printer: Printer<'_>, line: &[u8]) {
-    let Printer { routine, call, user, .. } = printer;
+    let Printer { routine, call, user, span, .. } = printer;
     let text = shown(line);
+    let trace = span.map(|span| display(span.trace()));
+    let span = span.map(|span| display(span.span()));
     match call {
-        Some(call) => tracing::warn!(target: "kumi_call::routine", call, routine, user, "{text}"),
+        Some(call) => {
+            tracing::warn!(target: "kumi_call::routine", call, routine, user, trace, span, "{text}");
+        }
         None => tracing::warn!(target: "kumi_call::routine", routine, user, "{text}"),
     }
 }
@@ -205,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_client_gets_a_bounded_part_and_is_told_that_there_is_more() {
-        let mut printed = Printed::default();
+        let mut printed = CapturedOutput::default();
         printed.add(&vec![b'a'; MOST_PASSED_ON - 1]);
         printed.add(b"b");
         assert!(!printed.is_cut && printed.bytes.ends_with(b"ab"));

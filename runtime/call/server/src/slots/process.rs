@@ -27,7 +27,7 @@ use super::output::ProcessOutput;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
-use crate::slot_protocol::{Order, Setup};
+use crate::slot_protocol::{CallContext, Order, Setup};
 use kumi_call_slot::guard::{GUARD, MOST, PROXY_SECONDS};
 use kumi_call_slot::join::{self, JOIN};
 
@@ -88,6 +88,8 @@ fn set_environment(command: &mut Command, config: &Config, is_another_user: bool
     for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
         command.env(name, &threads);
     }
+    // These are of the call, if any, from which the server was started.
+    command.env_remove("KUMI_CALL_DEADLINE").env_remove("TRACEPARENT");
     if is_another_user {
         // The secret is the server's.
         command.env_remove("KUMI_CALL_TOKEN");
@@ -237,7 +239,7 @@ impl Process {
         Ok(())
     }
 
-    /// Orders it to run the routine of this index on this memory. Returns whether to wait for its reply at
+    /// Orders it to run the routine of this index on this memory, for a call with this context. Returns whether to wait for its reply at
     /// once ([`SlotChannel::run`]).
     ///
     /// # Errors
@@ -247,6 +249,7 @@ impl Process {
         routine: u32,
         block: &Rc<Block>,
         slots: &[Slot],
+        context: CallContext,
         room: bool,
     ) -> io::Result<bool> {
         self.forget()?;
@@ -255,7 +258,12 @@ impl Process {
             self.slot_channel.send(&map, Some(&block.arena))?;
             self.known.push((block.number, Rc::downgrade(block)));
         }
-        self.slot_channel.run(&Order::Run(routine, block.number, slots.to_vec()), room)
+        let (slots, arena) = (slots.to_vec(), block.number);
+        let order = match context.is_empty() {
+            true => Order::Run(routine, arena, slots),
+            false => Order::RunWithin(routine, arena, slots, context),
+        };
+        self.slot_channel.run(&order, room)
     }
 
     /// Tells it that its callback has returned, with this many bytes of values in the exchange.

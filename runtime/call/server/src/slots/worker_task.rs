@@ -12,15 +12,16 @@ use super::super::process::{ended, gone};
 use super::group::ReachedLimits;
 use super::objects;
 use super::{ReadyCall, Worker, advance, failure, free, give, nanoseconds, submit, tell};
-use crate::slot_protocol::Reply;
+use crate::slot_protocol::{Reply, TAKES_CONTEXT};
 
 /// The failure for an object that its metaserver does not want any more.
 fn failure_of_place() -> Failure {
     Failure::new(Code::NoTicket, 0, "the metaserver has withdrawn the place of an object")
 }
 
-/// A process is set up: gives it the call that waits for it.
-fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>) {
+/// A process is set up: gives it the call that waits for it. `takes`: what else than an order it takes.
+fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>, takes: u64) {
+    worker.takes_context.set(takes >= TAKES_CONTEXT);
     worker.set_up.set(true);
     if let Some(object) = &worker.object {
         if !object.is_made() {
@@ -92,7 +93,7 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             Some(Reply::Done(_) | Reply::Raised(_)) if worker.callback_requests.borrow().open => {
                 worker.fail(failed(0, "the routine's process ended a call out of turn"));
             }
-            Some(Reply::Done(_)) if !worker.set_up.get() => set_up(&shared, &worker),
+            Some(Reply::Done(takes)) if !worker.set_up.get() => set_up(&shared, &worker, takes),
             Some(Reply::Done(ran)) => done(&shared, &worker, Ok(ran)),
             Some(Reply::Raised(why)) if worker.set_up.get() => {
                 done(&shared, &worker, Err(Failure::new(Code::Raised, 0, why)));
@@ -259,7 +260,13 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
         let failed = why.unwrap_or_else(|| match worker.ending.get() {
             Some(Code::TimedOut) => {
                 let took = Instant::now().duration_since(begun).as_millis();
-                failure(Code::TimedOut, i64::try_from(took).unwrap_or(i64::MAX), &job)
+                let mut late =
+                    failure(Code::TimedOut, i64::try_from(took).unwrap_or(i64::MAX), &job);
+                if let Some(function) = worker.callback_requests.borrow().waits_for() {
+                    let waits = format!("; it waited for `{function}`, a function of its caller");
+                    late.text.push_str(&waits);
+                }
+                late
             }
             Some(code) => failure(code, 0, &job),
             None => {

@@ -37,9 +37,9 @@ const DENIED_TO_ALL: &[c_long] = &[
 /// `open_tree_attr`, which the `libc` crate does not have.
 const OPEN_TREE_ATTR: c_long = 467;
 
-/// From and to these numbers, x86-64 has calls with pointers of 32 bits that older kernels run without the bit of
-/// [`OTHER_NUMBERS`], too. They lie beyond the list's.
-const OTHER_NUMBERS_BELOW: [u32; 2] = [512, 547];
+/// From and to these numbers, x86-64 has calls with pointers of 32 bits that older kernels run without
+/// [`X32_SYSCALL_BIT`], too. They lie beyond the list's.
+const X32_LEGACY_RANGE: [u32; 2] = [512, 547];
 
 /// What a sandbox denies besides.
 const DENIED_IN_SANDBOX: &[c_long] = &[
@@ -94,7 +94,7 @@ const DENIED_HERE: &[c_long] = &[];
 const NEWEST: u32 = 469;
 
 /// From this number on, x86-64 has its calls with pointers of 32 bits, under other numbers than the list's.
-const OTHER_NUMBERS: u32 = 0x4000_0000;
+const X32_SYSCALL_BIT: u32 = 0x4000_0000;
 
 /// `SOCK_PACKET`, which the `libc` crate deprecates.
 const SOCK_PACKET: u64 = 10;
@@ -180,16 +180,16 @@ fn denying(level: Level) -> Result<BpfProgram, BackendError> {
 /// whose flags no filter sees.
 fn hiding(level: Level) -> BpfProgram {
     let first = match level {
-        Level::Proxy | Level::Plain => OTHER_NUMBERS,
+        Level::Proxy | Level::Plain => X32_SYSCALL_BIT,
         Level::Sandbox => NEWEST + 1,
     };
     // With this number nothing is hidden that the first comparison leaves.
     let one = match level {
-        Level::Proxy | Level::Plain => OTHER_NUMBERS,
+        Level::Proxy | Level::Plain => X32_SYSCALL_BIT,
         Level::Sandbox => libc::SYS_clone3 as u32,
     };
     let step = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
-    let [below, last] = OTHER_NUMBERS_BELOW;
+    let [below, last] = X32_LEGACY_RANGE;
     vec![
         // The number is the first field.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn calls_that_the_list_does_not_know_are_not_there() {
-        let ptrace = libc::SYS_ptrace + c_long::from(OTHER_NUMBERS);
+        let ptrace = libc::SYS_ptrace + c_long::from(X32_SYSCALL_BIT);
         for level in [Level::Plain, Level::Sandbox] {
             assert_eq!(errno(level, ptrace, [0; 6]), libc::ENOSYS);
         }

@@ -2,6 +2,7 @@
 //! description. Everything else in this crate is safe code on top.
 
 mod closure;
+mod context;
 mod end;
 mod hosted;
 mod library;
@@ -14,6 +15,7 @@ mod sandbox;
 
 pub use closure::KEPT;
 pub(crate) use closure::{open_callback_channel, routine_runs};
+pub use context::show_context;
 pub(crate) use end::{Ended, end_as, reap_ended};
 pub use hosted::{CallbackResult, ClientFunction};
 pub(crate) use library::Routine;

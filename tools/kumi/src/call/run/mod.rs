@@ -11,7 +11,7 @@ use clap::Args;
 use given::Arguments;
 use kumi_call::{
     Arg, Array, ArrayMut, CallError, CallOutput, FileArgument, Outcome, Printed, Remote, Shape,
-    is_given,
+    TraceContext, TraceContextError, is_given, trace_calls,
 };
 use kumi_idl::{ArgumentForm, Element, Interface, Mode, Order, Plan, PlanError, Type};
 use std::io::Write;
@@ -47,9 +47,18 @@ pub struct RunArgs {
     /// Print what the routine prints to standard error, when the call is over
     #[arg(long)]
     pub printed: bool,
+    /// Place of the call in a trace, as OpenTelemetry writes it (00-TRACE-SPAN-FLAGS). Without it: that of the variable
+    /// TRACEPARENT, if it is set
+    #[arg(long, value_name = "TEXT", value_parser = traceparent)]
+    pub traceparent: Option<TraceContext>,
     /// Longest file in MiB that may come back
     #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(..=1 << 43))]
     pub call_files: u64,
+}
+
+/// Reads a place in a trace.
+fn traceparent(text: &str) -> Result<TraceContext, TraceContextError> {
+    TraceContext::parse(text.as_bytes())
 }
 
 /// An array from the command line, with its bytes.
@@ -89,6 +98,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let list = list(interface, &arguments, &mut results, &files);
     let printed = CallOutput::new();
     let client = if args.printed { client.with_output(&printed) } else { client };
+    trace_calls(args.traceparent);
     let outcome = client.call_within(&args.routine, list, args.timeout);
     let shown_printed = show_printed(&printed.take());
     // That the call failed counts for more than that its output could not be printed.

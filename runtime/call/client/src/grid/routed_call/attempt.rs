@@ -9,6 +9,7 @@ use kumi_rpc::AttemptOutcome;
 use super::reports::measured;
 use super::{Control, Place, RoutedCall, SLICE, ended};
 use crate::completion::PendingCallback;
+use crate::context::is_over;
 use crate::functions::answer;
 use crate::link::{Answer, CallbackInvocation};
 use crate::{Call, CallError, CallRoute, Client};
@@ -61,7 +62,12 @@ impl RoutedCall<'_> {
                 return self.tell(Event::Stopped(self.cancelled()));
             }
             self.tell(Event::Sent);
-            let route = CallRoute { time, placed: Some(&**place), ..CallRoute::default() };
+            let route = CallRoute {
+                time,
+                placed: Some(&**place),
+                trace: self.trace,
+                ..CallRoute::default()
+            };
             let begun = client.send(&self.known, checked, Vec::new(), route, interrupted);
             // Before the memory is given back. A thread that cancels now finds no stream and waits for the
             // lock; after that nothing is written to the memory.
@@ -186,10 +192,14 @@ impl RoutedCall<'_> {
         let (link, stream, deadline) = (&call.ticket.link, call.ticket.stream, call.deadline);
         let Some(completion) = &control.completion else {
             self.called = true;
-            let (called, ended) = answer(&mut self.functions, called);
+            let (called, ended) = answer(&mut self.functions, called, call.time_over());
+            if is_over(call.time_over()) {
+                return Ok(());
+            }
             return link.return_from(stream, called, ended, deadline);
         };
-        completion.ask(PendingCallback { link: Arc::clone(link), stream, called, deadline });
+        let (link, time_over) = (Arc::clone(link), call.time_over());
+        completion.ask(PendingCallback { link, stream, called, deadline, time_over });
         Ok(())
     }
 

@@ -51,9 +51,9 @@ impl RoutedCall<'_> {
         self.placing.time_ms =
             left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
         let asked = if soon {
-            meta.link.request_place_soon(&self.placing)
+            meta.link.request_place_soon(&self.placing, self.trace.as_ref())
         } else {
-            meta.link.request_place(&self.placing, self.deadline)
+            meta.link.request_place(&self.placing, self.trace.as_ref(), self.deadline)
         };
         match asked {
             Ok(stream) => {
