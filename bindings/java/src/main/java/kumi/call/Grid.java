@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import kumi.call.wire.MetaserverMessages;
 
@@ -157,7 +158,7 @@ final class Grid {
             } catch (CallException refused) {
                 boolean pointless = refused instanceof CallException.NotPermitted || refused instanceof CallException.Expired
                         || refused instanceof CallException.Argument || first && refused.code() != Handshake.NOT_LEADING;
-                long left = time.minusNanos(System.nanoTime() - begun).toMillis();
+                long left = TimeUnit.NANOSECONDS.toMillis(Timer.nanoseconds(time) - (System.nanoTime() - begun));
                 if (pointless || left <= pause) {
                     throw refused;
                 }

@@ -26,7 +26,7 @@ record Handshake(Connection connection, ServerHello hello) {
         boolean connected = false;
         try {
             ServerHello hello = connection.hello().get(
-                    Math.max(1, options.connectTime().toMillis()), TimeUnit.MILLISECONDS);
+                    Timer.milliseconds(options.connectTime()), TimeUnit.MILLISECONDS);
             connected = true;
             return new Handshake(connection, hello);
         } catch (ExecutionException failed) {

@@ -285,7 +285,7 @@ public final class KumiClient implements AutoCloseable {
      */
     public void ping(Duration time) {
         try {
-            connection().ping().get(Math.max(1, time.toMillis()), TimeUnit.MILLISECONDS);
+            connection().ping().get(Timer.milliseconds(time), TimeUnit.MILLISECONDS);
         } catch (ExecutionException failed) {
             throw again(failed.getCause());
         } catch (TimeoutException late) {
@@ -341,14 +341,14 @@ public final class KumiClient implements AutoCloseable {
 
     private StartedCall begin(KnownRoutine of, PreparedCall prepared, Call.CallSettings settings, Consumer<Runnable> turns) {
         Duration time = settings.time();
-        int milliseconds = time == null ? 0 : (int) Math.min(Integer.MAX_VALUE, Math.max(1, time.toMillis()));
+        int milliseconds = time == null ? 0 : Timer.milliseconds(time);
         byte[] head = head(of, milliseconds, prepared, settings.object());
         int kind = settings.object() == null ? Protocol.CALL : Protocol.INVOKE;
         Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
                 prepared.functions(options.callbackBytes(), turns));
         exchange.output = settings.output();
         connection.submit(exchange);
-        Future<?> limit = time == null ? null : Timer.after(time.plus(GRACE), () -> late(exchange));
+        Future<?> limit = time == null ? null : Timer.after(time, GRACE, () -> late(exchange));
         return new StartedCall(exchange, prepared, limit);
     }
 
@@ -551,7 +551,7 @@ public final class KumiClient implements AutoCloseable {
      */
     static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
         try {
-            return time == null ? exchange.answer.get() : exchange.answer.get(time.toMillis(), TimeUnit.MILLISECONDS);
+            return time == null ? exchange.answer.get() : exchange.answer.get(Timer.nanoseconds(time), TimeUnit.NANOSECONDS);
         } catch (ExecutionException failed) {
             throw again(failed.getCause());
         } catch (TimeoutException over) {

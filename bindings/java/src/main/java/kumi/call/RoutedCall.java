@@ -119,7 +119,7 @@ final class RoutedCall<T> {
     CompletableFuture<T> begin() {
         post(() -> {
             if (task.time() != null) {
-                limit = Timer.after(task.time().plus(GRACE), () -> post(this::late));
+                limit = Timer.after(task.time(), GRACE, () -> post(this::late));
             }
         });
         return future;

@@ -8,6 +8,8 @@ import java.util.concurrent.TimeUnit;
 /** Runs short tasks later, in one thread for all clients. */
 final class Timer {
     private static final ScheduledThreadPoolExecutor THREAD = make();
+    /** 146 years: two of them, or one and the clock, are a number as well. */
+    private static final long EVER = Long.MAX_VALUE / 2;
 
     private Timer() {}
 
@@ -25,12 +27,22 @@ final class Timer {
         return THREAD.schedule(body, nanoseconds(time), TimeUnit.NANOSECONDS);
     }
 
+    /** Runs it when both times are over, one after the other. */
+    static Future<?> after(Duration time, Duration more, Runnable body) {
+        return THREAD.schedule(body, nanoseconds(time) + nanoseconds(more), TimeUnit.NANOSECONDS);
+    }
+
     /** The time in nanoseconds; one that is too long is as good as for ever. */
     static long nanoseconds(Duration time) {
         try {
-            return time.toNanos();
+            return Math.min(time.toNanos(), EVER);
         } catch (ArithmeticException ever) {
-            return Long.MAX_VALUE / 2;
+            return EVER;
         }
+    }
+
+    /** The time in milliseconds, at least one; a time that is too long becomes the largest. */
+    static int milliseconds(Duration time) {
+        return (int) Math.min(Integer.MAX_VALUE, Math.max(1, TimeUnit.NANOSECONDS.toMillis(nanoseconds(time))));
     }
 }

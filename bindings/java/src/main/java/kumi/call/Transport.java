@@ -47,7 +47,7 @@ interface Transport {
                 throw new CallException.Argument(
                         address + " is no address of a server: give HOST:PORT, tls://HOST:PORT or unix:PATH");
             }
-            int time = (int) Math.min(Integer.MAX_VALUE, Math.max(1, options.connectTime().toMillis()));
+            int time = Timer.milliseconds(options.connectTime());
             return tls ? encrypted(host, port, time, options) : plain(host, port, time);
         } catch (InvalidPathException wrong) {
             throw new CallException.Argument(address + " names no socket: " + wrong.getMessage());

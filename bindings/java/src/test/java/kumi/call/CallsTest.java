@@ -11,6 +11,7 @@ import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.DoubleBuffer;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.NoSuchElementException;
@@ -57,6 +58,17 @@ class CallsTest extends SharedServer {
         Result placed = client.prepare("dmmul").set("A", a).set("B", b).set("n", n).into("C", in).call();
         assertSame(in, placed.doubles("C"));
         assertArrayEquals(result.doubles("C"), in);
+    }
+
+    /** A time limit that no clock counts is as good as none. */
+    @Test
+    void longestTimes() {
+        Duration ever = Duration.ofSeconds(Long.MAX_VALUE);
+        double[] identity = {1, 0, 0, 1};
+        try (KumiClient patient = KumiClient.connect(served.address, ClientOptions.usual().connectTime(ever))) {
+            patient.ping(ever);
+            assertArrayEquals(identity, patient.prepare("dmmul").add(2, identity, identity).within(ever).call().doubles("C"));
+        }
     }
 
     @Test

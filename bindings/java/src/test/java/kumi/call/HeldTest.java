@@ -53,6 +53,10 @@ class HeldTest extends SharedServer {
             ByteBuffer place = ByteBuffer.allocateDirect(4 * Double.BYTES).order(ByteOrder.LITTLE_ENDIAN);
             ab.fetchInto(place, Duration.ofMinutes(1));
             assertEquals(50, place.getDouble(3 * Double.BYTES));
+            // A time that no clock counts is as good as none.
+            double[] late = new double[4];
+            ab.fetchInto(late, Duration.ofSeconds(Long.MAX_VALUE));
+            assertArrayEquals(AB, late);
             double[] identity = {1, 0, 0, 1};
             assertArrayEquals(AB, client.call("dmmul", 2, ab, identity).doubles("C"));
             assertArrayEquals(AB, client.call("dmmul", 2, identity, ab).doubles("C"));
