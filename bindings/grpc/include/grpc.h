@@ -134,9 +134,10 @@ enum {
     GRPC_EXPIRED_NP = 44,
     /* The object no longer exists, and the method has not run: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a wait. */
     GRPC_OBJECT_LOST_NP = 45,
-    /* GRPC_RPC_REFUSED: the server does not hold an array any more that the call, or a fetch, wants */
+    /* The server does not hold an array any more that the call, or a fetch, wants: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a
+     * wait. */
     GRPC_HELD_LOST_NP = 46,
-    /* GRPC_RPC_REFUSED: the server has no room to hold an array */
+    /* The server has no room to hold an array: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a wait. */
     GRPC_HELD_FULL_NP = 47
 };
 /* British spelling of the same code. */
@@ -403,8 +404,11 @@ grpc_error_t grpc_output_destruct_np(grpc_output_t_np *output);
  *   - The server has it for an hour at most unless configured otherwise, and not longer than the connection.
  *   - Type, length and memory order are compared with the description. GRPC_HANDLE_ATTR_ORDER_NP changes nothing of it.
  *   - Arrays of which a section travels cannot be held.
- * Errors of all functions here and of calls: INVALID_ARGUMENT_NP: this is no held array, it holds nothing yet, or it does not fit;
- * RPC_REFUSED with HELD_LOST_NP: the server does not have it any more; RPC_REFUSED with HELD_FULL_NP: the server has no room. */
+ *   - Its address is that of no memory, and is never given out again. Calls refuse one that was released, also after
+ *     grpc_finalize() and in children of fork(), and a held array where no array is wanted.
+ * Errors of all functions here and of calls: INVALID_ARGUMENT_NP: this is no held array, it was released, it holds nothing yet, or
+ * it does not fit; RPC_REFUSED with HELD_LOST_NP: the server does not have it any more; RPC_REFUSED with HELD_FULL_NP: the server
+ * has no room. A wait for a session says SESSION_FAILED instead of RPC_REFUSED. */
 
 /* Makes one that holds nothing. grpc_finalize() releases those that were not released. */
 grpc_error_t grpc_held_array_create_np(grpc_held_array_t_np **array);

@@ -8,6 +8,7 @@ use kumi_call_client::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Outcome, S
 use kumi_idl::{ArgumentForm, Element, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
+use crate::address::is_reserved;
 use crate::code::{Code, Failure};
 use crate::held::{ClaimedResult, GrpcHeldArray, StoredArray};
 use crate::passing;
@@ -124,7 +125,8 @@ pub unsafe fn arguments(
         plan: None,
     };
     for (index, given) in passed.iter().zip(given) {
-        // SAFETY: as the caller promises.
+        reader.check_memory(*index, *given)?;
+        // SAFETY: as the caller promises, and it is no address of the library's.
         unsafe { reader.value(*index, *given) }?;
     }
     let functions = interface.params.iter().any(|param| matches!(param.ty, Type::Callback(_)));
@@ -150,6 +152,9 @@ fn count(interface: &Interface, passed: &[usize], given: usize) -> Failure {
     Failure::argument(format!("`{routine}` takes {count} arguments ({names}), {given} were given"))
 }
 
+/// What is wrong with an address that is the library's, and not that of a held array.
+const NOT_HELD: &str = "is no held array, or one that was released";
+
 struct ArgumentReader<'a> {
     interface: &'a Interface,
     site: &'a CallSite<'a>,
@@ -167,6 +172,29 @@ impl ArgumentReader<'_> {
     fn wrong(&self, index: usize, what: &str) -> Failure {
         let (routine, name) = (&self.interface.name, &self.param(index).name);
         Failure::argument(format!("`{routine}`: `{name}` {what}"))
+    }
+
+    /// Whether a parameter is an array of numbers.
+    fn is_array(&self, index: usize) -> bool {
+        let param = self.param(index);
+        matches!(param.ty, Type::Number(_)) && !param.dims.is_empty()
+    }
+
+    /// Checks that no memory is wanted at an address that the library gave out. Arrays by address: [`ArgumentReader::held`].
+    fn check_memory(&self, index: usize, given: PassedValue<'_>) -> Result<(), Failure> {
+        let address = match given {
+            PassedValue::Number(_) => return Ok(()),
+            PassedValue::Address(_) if self.is_array(index) => return Ok(()),
+            PassedValue::Address(address) => address,
+            PassedValue::Typed(typed) if typed.what() == Some(ArgumentKind::Held) => return Ok(()),
+            PassedValue::Typed(typed) => typed.data,
+        };
+        if !is_reserved(address) {
+            return Ok(());
+        }
+        let is_held = self.site.runtime.held.find(address.cast_const().cast()).is_some();
+        let what = if is_held { "is no memory: a held array was given" } else { NOT_HELD };
+        Err(self.wrong(index, what))
     }
 
     /// Reads an input scalar or text.
@@ -276,7 +304,7 @@ impl ArgumentReader<'_> {
     ) -> Result<(), Failure> {
         let param = self.param(index);
         let (mode, is_text) = (param.mode, param.ty == Type::String);
-        if let (Type::Number(_), false) = (&param.ty, param.dims.is_empty()) {
+        if self.is_array(index) {
             if let Some(held) = self.held(index, given)? {
                 return self.held_argument(index, given, &held, into);
             }
@@ -389,11 +417,13 @@ impl ArgumentReader<'_> {
         let held = &self.site.runtime.held;
         match given {
             PassedValue::Number(_) => Ok(None),
-            PassedValue::Address(address) => Ok(held.find(address.cast_const().cast())),
+            PassedValue::Address(address) => match held.find(address.cast_const().cast()) {
+                None if is_reserved(address) => Err(self.wrong(index, NOT_HELD)),
+                found => Ok(found),
+            },
             PassedValue::Typed(typed) if typed.what() == Some(ArgumentKind::Held) => {
                 let found = held.find(typed.data.cast_const().cast());
-                let none = || self.wrong(index, "is no held array, or one that was released");
-                found.ok_or_else(none).map(Some)
+                found.ok_or_else(|| self.wrong(index, NOT_HELD)).map(Some)
             }
             PassedValue::Typed(_) => Ok(None),
         }

@@ -10,6 +10,7 @@ use kumi_call_client::{
 use kumi_idl::{Argument, ArgumentForm, Element, Order};
 use kumi_rpc::HeldArrayName;
 
+use crate::address::is_reserved;
 use crate::attribute::place;
 use crate::code::{Code, Failure, guard};
 use crate::handle::{GrpcFunctionHandle, handle_at};
@@ -239,6 +240,17 @@ impl GrpcHeldArray {
     }
 }
 
+/// Checks that there can be so many bytes at an address of the program.
+fn check_memory(address: *const c_void, bytes: usize, what: &str) -> Result<(), Failure> {
+    if address.is_null() && bytes > 0 {
+        return Err(Failure::null(what));
+    }
+    match is_reserved(address) {
+        true => Err(Failure::argument(format!("{what} is a held array or a receiver of output"))),
+        false => Ok(()),
+    }
+}
+
 /// The array at an address of the program.
 fn held_at(runtime: &Runtime, array: *const GrpcHeldArray) -> Result<Arc<GrpcHeldArray>, Failure> {
     let found = runtime.held.find(array);
@@ -255,7 +267,7 @@ pub unsafe extern "C" fn grpc_held_array_create_np(array: *mut *mut GrpcHeldArra
         let runtime = current()?;
         // SAFETY: null or writable, as `grpc.h` asks.
         let place = unsafe { place(array, "the place for the held array") }?;
-        place.write(runtime.held.add(GrpcHeldArray::default()));
+        place.write(runtime.held.add(GrpcHeldArray::default())?);
         Ok(Code::NoError)
     })
 }
@@ -300,9 +312,7 @@ pub unsafe extern "C" fn grpc_held_array_put_np(
         let array = held_at(&runtime, array)?;
         // SAFETY: null or readable, as `grpc.h` asks.
         let handle = unsafe { handle_at(&runtime, handle) }?;
-        if from.is_null() && bytes > 0 {
-            return Err(Failure::null("the memory of the array"));
-        }
+        check_memory(from, bytes, "the memory of the array")?;
         let connection = runtime.connection(&handle.address)?;
         let stored = StoredArray {
             client: server(&connection).map_err(named)?.clone(),
@@ -344,9 +354,7 @@ pub unsafe extern "C" fn grpc_held_array_fetch_np(
                 format!("the held array has {} bytes, there is room for {bytes}", stored.bytes);
             return Err(Failure::argument(text));
         }
-        if to.is_null() && bytes > 0 {
-            return Err(Failure::null("the memory for the array"));
-        }
+        check_memory(to, bytes, "the memory for the array")?;
         if stored.client.is_lost() {
             return Err(lost("its connection was lost"));
         }

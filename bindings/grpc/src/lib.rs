@@ -13,12 +13,13 @@
 //! | `object` | object handles |
 //! | `held` | arrays at servers |
 //! | `output` | what routines print |
-//! | `registry` | what programs know by its address |
+//! | `address`, `registry` | what programs know by its address |
 //! | `argument`, `typed` | from the program's memory to arguments, and results back |
 //! | `passing` | files, and functions of the program |
 //! | `call`, `variadic`, `stack` | the ways to call |
 //! | `session`, `wait`, `report` | sessions: waiting, cancelling, what came of them |
 
+mod address;
 mod argument;
 mod attribute;
 mod c_function;

@@ -82,7 +82,7 @@ pub unsafe extern "C" fn grpc_output_create_np(output: *mut *mut GrpcOutput) -> 
         let runtime = current()?;
         // SAFETY: null or writable, as `grpc.h` asks.
         let place = unsafe { place(output, "the place for the receiver") }?;
-        place.write(runtime.outputs.add(GrpcOutput::default()));
+        place.write(runtime.outputs.add(GrpcOutput::default())?);
         Ok(Code::NoError)
     })
 }

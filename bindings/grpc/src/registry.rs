@@ -3,29 +3,31 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use crate::address;
+use crate::code::Failure;
 use crate::runtime::lock;
 
-/// Values by their addresses. The library never reads at an address that a program gives: it looks the address up here, so one
-/// of something else, or of something that was freed, is none of these.
+/// Values by addresses at which no memory is, see [`address`]. An address of something else is none of these, and one of
+/// something that was freed stays none: no later value gets it.
 pub struct Registry<T> {
     known: Mutex<HashMap<usize, Arc<T>>>,
 }
 
 impl<T> Default for Registry<T> {
     fn default() -> Registry<T> {
-        // Values without a size would share an address.
-        const { assert!(size_of::<T>() > 0) };
         Registry { known: Mutex::default() }
     }
 }
 
 impl<T> Registry<T> {
-    /// Adds a value; returns its address, which nothing else has while the value lives.
-    pub fn add(&self, value: T) -> *mut T {
-        let value = Arc::new(value);
-        let address = Arc::as_ptr(&value);
-        lock(&self.known).insert(address.addr(), value);
-        address.cast_mut()
+    /// Adds a value; returns its address, which nothing else ever has in this process.
+    ///
+    /// # Errors
+    /// The process has no addresses left.
+    pub fn add(&self, value: T) -> Result<*mut T, Failure> {
+        let address = address::fresh()?;
+        lock(&self.known).insert(address, Arc::new(value));
+        Ok(std::ptr::without_provenance_mut(address))
     }
 
     /// The value at an address; `None`: there is none.
@@ -46,7 +48,8 @@ mod tests {
     #[test]
     fn only_addresses_of_what_lives_are_known() {
         let registry = Registry::default();
-        let (one, two) = (registry.add(1_u8), registry.add(2_u8));
+        let add = |value: u8| registry.add(value).expect("an address");
+        let (one, two) = (add(1), add(2));
         assert_eq!(registry.find(one).as_deref(), Some(&1));
         let kept = registry.remove(one);
         assert_eq!((kept.as_deref(), registry.find(one)), (Some(&1), None));
@@ -56,5 +59,9 @@ mod tests {
             (registry.find(std::ptr::null()), registry.find(&raw const *kept.unwrap())),
             (None, None)
         );
+        // Nobody else gets the address of what was removed, and it stays known as no memory.
+        assert!(address::is_reserved(one) && (0..1000).all(|_| add(3) != one));
+        drop(registry);
+        assert!(address::is_reserved(one) && address::is_reserved(two));
     }
 }

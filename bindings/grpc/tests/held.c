@@ -1,6 +1,7 @@
 /* Results that stay at the server, and are arguments of later calls. */
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "expect.h"
@@ -38,6 +39,100 @@ static void said(grpc_error_t exact, const char *text)
     EXPECT(grpc_last_error_get_np() == exact && strstr(grpc_last_error_text_np(), text) != NULL);
 }
 
+/* A held array that was released is neither read nor written, as any argument. */
+static void refused(grpc_held_array_t_np *gone)
+{
+    double c[4] = {0};
+    int n = 2;
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&dmmul, 2, gone, B, c));
+    said(GRPC_INVALID_ARGUMENT_NP, "`A` is no held array, or one that was released");
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&dmmul, 2, A, B, gone));
+    said(GRPC_INVALID_ARGUMENT_NP, "`C` is no held array, or one that was released");
+    grpc_arg_stack_t *stack = grpc_arg_stack_new(4);
+    EXPECT(grpc_arg_stack_push_arg(stack, &n) == 0 && grpc_arg_stack_push_arg(stack, (void *)A) == 0);
+    EXPECT(grpc_arg_stack_push_arg(stack, (void *)B) == 0 && grpc_arg_stack_push_arg(stack, gone) == 0);
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call_arg_stack(&dmmul, stack));
+    EXPECT(grpc_arg_stack_destruct(stack) == 0);
+    /* Nor is a part of it. */
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&dmmul, 2, (char *)gone + sizeof(double), B, c));
+    /* Later ones have addresses of their own. */
+    for (int i = 0; i < 100; i++) {
+        grpc_held_array_t_np *later = created();
+        EXPECT(later != gone);
+        GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(later));
+    }
+}
+
+/* That a routine takes this for none of its arguments. */
+#define NO_MEMORY(text, routine, ...)                                                                                        \
+    do {                                                                                                                     \
+        grpc_function_handle_t handle;                                                                                       \
+        GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&handle, routine));                                                \
+        GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&handle, __VA_ARGS__));                                                    \
+        said(GRPC_INVALID_ARGUMENT_NP, text);                                                                                \
+        GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&handle));                                                        \
+    } while (0)
+
+/* Scalars, texts, files and functions are at no address of the library's. */
+static void only_arrays(void)
+{
+    grpc_held_array_t_np *x = created();
+    grpc_output_t_np *output = NULL;
+    char answer[16];
+    double c[4] = {0};
+    GIVES(GRPC_NO_ERROR, grpc_call(&dmmul, 2, A, B, x));
+    for (int turn = 0; turn < 2; turn++) {
+        const char *why = turn == 0 ? "is no memory: a held array was given" : "is no held array, or one that was released";
+        NO_MEMORY(why, "nap", 0, x);
+        NO_MEMORY(why, "count", x, 1);
+        NO_MEMORY(why, "shout", "a", x);
+        NO_MEMORY(why, "shout", x, answer);
+        NO_MEMORY(why, "capitals", x, "to", "both");
+        NO_MEMORY(why, "integrate", 1, x, c);
+        /* Scalars on a stack are addresses. */
+        grpc_arg_stack_t *stack = grpc_arg_stack_new(4);
+        EXPECT(grpc_arg_stack_push_arg(stack, x) == 0 && grpc_arg_stack_push_arg(stack, (void *)A) == 0);
+        EXPECT(grpc_arg_stack_push_arg(stack, (void *)B) == 0 && grpc_arg_stack_push_arg(stack, c) == 0);
+        GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call_arg_stack(&dmmul, stack));
+        said(GRPC_INVALID_ARGUMENT_NP, why);
+        EXPECT(grpc_arg_stack_destruct(stack) == 0);
+        if (turn == 0) {
+            holds(x, AB);
+            GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_held_array_fetch_np(x, x, sizeof c));
+            GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_held_array_put_np(x, &dmmul, x, sizeof c));
+            GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(x));
+        }
+    }
+    GIVES(GRPC_NO_ERROR, grpc_output_create_np(&output));
+    NO_MEMORY("is no held array", "nap", 0, output);
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&dmmul, 2, A, B, output));
+    GIVES(GRPC_NO_ERROR, grpc_output_destruct_np(output));
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&dmmul, 2, A, B, output));
+}
+
+/* A child of fork() knows what its parent made as none of its own. */
+static void after_fork(void)
+{
+    grpc_held_array_t_np *live = created();
+    grpc_held_array_t_np *gone = created();
+    int status = -1;
+    GIVES(GRPC_NO_ERROR, grpc_call(&dmmul, 2, A, B, live));
+    GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(gone));
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        GIVES(GRPC_NO_ERROR, grpc_initialize(NULL));
+        GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&dmmul, "dmmul"));
+        refused(live);
+        refused(gone);
+        GIVES(GRPC_NO_ERROR, grpc_finalize());
+        _exit(0);
+    }
+    EXPECT(waitpid(child, &status, 0) == child && status == 0);
+    holds(live, AB);
+    GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(live));
+}
+
 static void results_stay(void)
 {
     grpc_held_array_t_np *ab = created();
@@ -63,6 +158,7 @@ static void results_stay(void)
     GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(ab));
     GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_held_array_release_np(ab));
     GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_held_array_fetch_np(ab, c, sizeof c));
+    refused(ab);
     /* An array without elements. */
     grpc_held_array_t_np *empty = created();
     GIVES(GRPC_NO_ERROR, grpc_call(&dmmul, 0, A, B, empty));
@@ -251,6 +347,8 @@ int main(void)
     GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&dmmul, "dmmul"));
     GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&fill, "fill"));
     results_stay();
+    only_arrays();
+    after_fork();
     arrays_are_sent();
     sessions();
     what_does_not_fit();
@@ -264,6 +362,8 @@ int main(void)
     GIVES(GRPC_NO_ERROR, grpc_finalize());
     GIVES(GRPC_NO_ERROR, grpc_initialize(NULL));
     GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_held_array_fetch_np(kept, c, sizeof c));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&dmmul, "dmmul"));
+    refused(kept);
     GIVES(GRPC_NO_ERROR, grpc_finalize());
     server_end(&server, SIGTERM);
     return 0;

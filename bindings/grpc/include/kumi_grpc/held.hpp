@@ -90,7 +90,7 @@ class output {
 public:
     output() : output_(detail::created<grpc_output_t_np, grpc_output_create_np>()) {}
 
-    // Takes what has come since the last time.
+    // Takes what has come since the last time. One thread at a time takes from a receiver: the next one frees what this one copies.
     printed take()
     {
         const char *bytes = nullptr;
