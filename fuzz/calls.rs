@@ -177,6 +177,7 @@ fn server_hello(role: Role) -> ServerHello {
         shares_memory: gives,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        gives_resources: false,
     }
 }
 
@@ -240,7 +241,8 @@ impl Serving {
             ServerEvent::Ticket(..)
             | ServerEvent::Drop(_)
             | ServerEvent::Listen(_)
-            | ServerEvent::Trace(..) => {}
+            | ServerEvent::Trace(..)
+            | ServerEvent::Resources(..) => {}
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::codec::DecodeError;
 use crate::incoming_arrays::ArraySize;
+use crate::resources::RESOURCES;
 use crate::trace_context::TRACE_PARENT;
 use crate::{CHUNK, MOST_ANSWER, MOST_CHUNK, MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
@@ -105,11 +106,13 @@ pub enum FrameKind {
     Output = 132,
     /// The place in a trace of the call, or of the request for its place, that follows.
     Trace = 133,
+    /// The threads and the memory for the call, or for the one whose place is requested, that follows.
+    Resources = 134,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 45] = [
+        const ALL: [FrameKind; 46] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -155,6 +158,7 @@ impl FrameKind {
             FrameKind::Listen,
             FrameKind::Output,
             FrameKind::Trace,
+            FrameKind::Resources,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -205,6 +209,7 @@ impl Header {
                 FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen,
             ) => length.cmp(&0),
             Some(FrameKind::Trace) => length.cmp(&TRACE_PARENT),
+            Some(FrameKind::Resources) => length.cmp(&RESOURCES),
             Some(FrameKind::Release) => length.cmp(&4),
             Some(FrameKind::Ping | FrameKind::Pong) => length.cmp(&8),
             _ => Ordering::Equal,

@@ -9,6 +9,7 @@ use crate::hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, Vouc
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::placement::{self, Ticket};
+use crate::resources::Resources;
 use crate::send_queue::SendQueue;
 use crate::shared_memory::MemoryGrant;
 use crate::trace_context::{self, TraceContext};
@@ -56,6 +57,8 @@ pub enum ServerEvent {
     Listen(u32),
     /// The place in a trace of the call that follows directly.
     Trace(u32, TraceContext),
+    /// The threads and the memory that the client asks for the call that follows directly.
+    Resources(u32, Resources),
 }
 
 /// The state of a stream.
@@ -108,6 +111,7 @@ fn in_body(header: Header, why: DecodeError) -> ProtocolError {
 fn before_call(kind: FrameKind, stream: u32, body: &[u8]) -> Result<ServerEvent, DecodeError> {
     Ok(match kind {
         FrameKind::Trace => ServerEvent::Trace(stream, trace_context::decode(body)?),
+        FrameKind::Resources => ServerEvent::Resources(stream, Resources::decode(body)?),
         FrameKind::Ticket => {
             let (ticket, pass) = placement::shown(body)?;
             ServerEvent::Ticket(stream, ticket, pass)
@@ -220,6 +224,7 @@ impl Server {
             } else {
                 VoucherSupport::Known
             },
+            gives_resources: true,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
         true
@@ -237,6 +242,7 @@ impl Server {
             shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
+            gives_resources: false,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
     }
@@ -330,7 +336,7 @@ impl Server {
                 None
             }
             FrameKind::Pong => None,
-            FrameKind::Listen | FrameKind::Trace | FrameKind::Ticket => {
+            FrameKind::Listen | FrameKind::Trace | FrameKind::Resources | FrameKind::Ticket => {
                 Some(before_call(kind, stream, body).map_err(malformed)?)
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),

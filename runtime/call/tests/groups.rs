@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{TestServer, compiled, config, eventually, served_text};
 use kumi_call::server::{Config, ServerGroups, SlotLimits};
-use kumi_call::{Arg, CallError, Client, Outcome};
+use kumi_call::{Arg, CallError, Client, Outcome, Resources};
 use kumi_idl::Scalar;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -106,6 +106,42 @@ fn a_routine_that_uses_up_its_memory_is_told_so_with_the_limit() {
     assert_eq!(signal, 9);
     let expected = "`use` ran out of memory: the kernel has killed 1 process of it";
     assert!(text.starts_with(expected) && text.contains("may have 64 MiB"), "{text}");
+    it.end();
+}
+
+#[test]
+fn a_call_is_kept_to_the_memory_that_it_asks_for() {
+    let test = "a_call_is_kept_to_the_memory_that_it_asks_for";
+    let Some(it) = Grouped::start(test, |config| config.process_bytes = 1 << 30) else { return };
+    let asking = |bytes| it.client.with_resources(Resources::new(0, bytes).expect("memory"));
+    let small = asking(32 << 20);
+    small.call("use", vec![8.into()]).expect("it fits");
+    let (signal, text) = crash(small.call("use", vec![48.into()]));
+    assert!(signal == 9 && text.contains("may have 32 MiB"), "{text}");
+    it.call("use", vec![48.into()]).expect("others have the server's limit");
+    small.call("use", vec![8.into()]).expect("the next one has what it asks for");
+    for (bytes, option) in [((64 << 20) + 1, "67108864"), (u64::MAX, "--slot-memory")] {
+        match asking(bytes).call("use", vec![1.into()]) {
+            Err(error @ CallError::NoResources(_)) => {
+                let text = error.to_string();
+                assert!(error.has_not_run() && text.contains(option), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    asking(64 << 20).call("use", vec![48.into()]).expect("as much as the server gives");
+    it.end();
+}
+
+#[test]
+fn a_call_may_not_ask_for_more_than_a_process_may_map() {
+    let test = "a_call_may_not_ask_for_more_than_a_process_may_map";
+    let Some(it) = Grouped::start(test, |config| config.process_bytes = 48 << 20) else { return };
+    let asking = it.client.with_resources(Resources::new(0, 49 << 20).expect("memory"));
+    match asking.call("use", vec![1.into()]) {
+        Err(CallError::NoResources(text)) => assert!(text.contains("--process-memory"), "{text}"),
+        other => panic!("{other:?}"),
+    }
     it.end();
 }
 

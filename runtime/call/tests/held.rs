@@ -215,6 +215,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
+            gives_resources: false,
         };
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);

@@ -115,13 +115,26 @@ impl ServerGroups {
         self.groups.missing()
     }
 
+    /// Whether slots have a limit of memory that holds.
+    pub fn bounds_memory(&self) -> bool {
+        self.limits.memory.is_some() && self.groups.has(Controller::Memory)
+    }
+
     /// Makes the groups of a slot.
     ///
     /// # Errors
     /// As the system says. Nothing is left then.
     pub fn slot(&self) -> io::Result<JobGroups> {
+        self.slot_with(&self.limits)
+    }
+
+    /// Makes the groups of a slot with other limits, of what the server's limits bound.
+    ///
+    /// # Errors
+    /// As of [`ServerGroups::slot`].
+    pub fn slot_with(&self, limits: &SlotLimits) -> io::Result<JobGroups> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.groups.job(&format!("slot-{number}"), &self.limits.of_job())
+        self.groups.job(&format!("slot-{number}"), &limits.of_job())
     }
 
     /// The folders of the server's groups, version 2 first.

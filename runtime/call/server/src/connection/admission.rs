@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use kumi_call_wire::context::Span;
-use kumi_rpc::{ArraySize, CallHead, Code, Failure, GrantedArray, Ticket};
+use kumi_rpc::{ArraySize, CallHead, Code, Failure, GrantedArray, Resources, Ticket};
 use tokio::time::Instant;
 
 use super::super::Shared;
@@ -51,7 +51,7 @@ impl Connection {
         &mut self,
         stream: u32,
     ) -> Result<(Option<RefCell<CapturedOutput>>, Option<Span>), Failure> {
-        let AnnouncedCall { listens, traced } = std::mem::take(&mut self.announced);
+        let AnnouncedCall { listens, traced, .. } = std::mem::take(&mut self.announced);
         let traced = traced.filter(|(of, _)| *of == stream);
         let span = traced.map(|(_, context)| Span::new(context)).transpose().map_err(|error| {
             Failure::new(Code::Busy, 0, format!("there is no number for a span: {error}"))
@@ -59,11 +59,18 @@ impl Connection {
         Ok(((listens == Some(stream)).then(RefCell::default), span))
     }
 
+    /// What the client has asked for this call or object.
+    pub(super) fn asked_resources(&self, stream: u32) -> Option<Resources> {
+        self.announced.resources.filter(|(of, _)| *of == stream).map(|(_, resources)| resources)
+    }
+
     /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
     pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
-        let (shown, (printed, span)) = (self.shown_for(stream), self.announced(stream)?);
+        let (shown, asked) = (self.shown_for(stream), self.asked_resources(stream));
+        let (printed, span) = self.announced(stream)?;
         let (shared, offered) = (Rc::clone(&self.shared), self.find_for(head)?);
         let object = self.object_of(head, &offered)?;
+        let resources = self.resources_of(head, &offered, asked)?;
         // The owner of an object may call it.
         let own = || self.caller.may_call(&shared, &head.routine, shown);
         let ticket = if object.is_some() { None } else { own()? };
@@ -108,6 +115,7 @@ impl Connection {
             ticket,
             object,
             span,
+            resources,
             given_back: false,
             untaken: 0,
         };

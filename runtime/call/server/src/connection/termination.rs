@@ -6,6 +6,7 @@ use kumi_rpc::{Code, Failure};
 use tokio::time::Instant;
 
 use super::{CallStage, Connection};
+use crate::slots::cancel;
 
 impl Connection {
     /// The limit of a call's time: the shorter one of what the client asks for and the server's.
@@ -22,7 +23,7 @@ impl Connection {
                 self.drop_coming(stream, Code::Cancelled, "was cancelled");
             }
             Some(CallStage::Running(id)) => {
-                self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled);
+                cancel(&self.shared, *id, Code::Cancelled);
             }
             Some(CallStage::Sending(..) | CallStage::SendingHeld(..)) => {}
             None => self.end_object(stream),
@@ -110,7 +111,7 @@ impl Connection {
             match call {
                 CallStage::Receiving(job, _) => self.forget(*job),
                 CallStage::Running(_) if self.surviving.contains(&stream) => survivors += 1,
-                CallStage::Running(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
+                CallStage::Running(id) => cancel(&self.shared, id, Code::Cancelled),
                 CallStage::Sending(_, block, _) | CallStage::SendingHeld(block, ..) => {
                     self.shared.give(block);
                 }

@@ -11,6 +11,7 @@ use kumi_rpc::Failure;
 use nix::libc::SIGKILL;
 
 use super::super::Config;
+use super::resources::ProcessResources;
 
 /// How long killed processes may take to leave their groups.
 const EMPTYING: Duration = Duration::from_secs(5);
@@ -26,18 +27,19 @@ pub struct SlotGroup {
 }
 
 impl SlotGroup {
-    /// Makes groups with the server's limits. `None`: the server has none.
+    /// Makes groups with the server's limits, for a process with these resources. `None`: the server has none.
     ///
     /// # Errors
     /// An error of the system.
-    pub fn make(config: &Config) -> io::Result<Option<SlotGroup>> {
+    pub fn make(config: &Config, resources: ProcessResources) -> io::Result<Option<SlotGroup>> {
         let Some(server) = &config.groups else { return Ok(None) };
         let failed = |error: io::Error| {
             let text = format!("its control group cannot be made: {error}");
             io::Error::new(error.kind(), text)
         };
-        let groups = server.slot().map_err(failed)?;
-        Ok(Some(SlotGroup { groups, limits: server.limits(), told: Cell::default() }))
+        let limits = limits(server.limits(), resources);
+        let groups = server.slot_with(&limits).map_err(failed)?;
+        Ok(Some(SlotGroup { groups, limits, told: Cell::default() }))
     }
 
     /// The files by which a process joins them.
@@ -85,6 +87,16 @@ impl Drop for SlotGroup {
             // Those that are still being killed go with the server's groups.
             tracing::debug!(%error, "a control group is removed when the server ends");
         }
+    }
+}
+
+/// The limits of a process: the memory that was asked for, and the processors of all slots that its calls take.
+#[expect(clippy::cast_precision_loss, reason = "there are fewer slots")]
+fn limits(of_slot: SlotLimits, resources: ProcessResources) -> SlotLimits {
+    SlotLimits {
+        memory: resources.memory.or(of_slot.memory),
+        processors: of_slot.processors.map(|count| count * resources.slots as f64),
+        ..of_slot
     }
 }
 
