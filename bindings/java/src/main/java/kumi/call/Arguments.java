@@ -2,6 +2,7 @@ package kumi.call;
 
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -19,6 +20,8 @@ final class Arguments {
     private final List<Object> positional = new ArrayList<>();
     private final Map<String, Object> named = new LinkedHashMap<>();
     private final Map<String, Object> into = new LinkedHashMap<>();
+    /** How long results stay at the server. */
+    private final Map<String, Duration> keep = new LinkedHashMap<>();
 
     void add(Object... values) {
         // A matrix alone is an array of objects itself.
@@ -35,8 +38,14 @@ final class Arguments {
         }
     }
 
+    void keep(String param, Duration time) {
+        if (into.containsKey(param) || keep.putIfAbsent(param, time) != null) {
+            throw new IllegalArgumentException("`" + param + "` has two places");
+        }
+    }
+
     void into(String param, Object place) {
-        if (into.putIfAbsent(param, place) != null) {
+        if (keep.containsKey(param) || into.putIfAbsent(param, place) != null) {
             throw new IllegalArgumentException("`" + param + "` has two places");
         }
     }
@@ -86,6 +95,19 @@ final class Arguments {
             places[index] = place;
         });
         return places;
+    }
+
+    /** How long the results stay at the server, by parameter; null: it comes back. */
+    Duration[] kept(Routine routine) {
+        Duration[] kept = new Duration[routine.params().size()];
+        keep.forEach((name, time) -> {
+            int index = routine.indexOf(name);
+            if (index < 0 || !routine.params().get(index).isArray() || !routine.params().get(index).mode().isReturned()) {
+                throw wrong(routine, "gives no array `" + name + "`");
+            }
+            kept[index] = time;
+        });
+        return kept;
     }
 
     /**

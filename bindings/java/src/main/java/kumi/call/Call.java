@@ -18,9 +18,10 @@ public final class Call {
     private final Arguments arguments = new Arguments();
     private Duration time;
     private int priority;
+    private CallOutput output;
 
-    /** Time limit or null, priority, and object of a method call or null. */
-    record CallSettings(Duration time, int priority, RemoteObject object) {}
+    /** Time limit or null, priority, object of a method call or null, and receiver of the routine's output or null. */
+    record CallSettings(Duration time, int priority, RemoteObject object, CallOutput output) {}
 
     Call(KumiClient client, String routine, RemoteObject object) {
         this.client = client;
@@ -62,6 +63,21 @@ public final class Call {
         return this;
     }
 
+    /**
+     * Leaves a result at the server, as long as the server allows (an hour by default). It does not come back:
+     * {@link Result#held} is a reference to it, which later calls of this client take as an argument. Not through a metaserver, and
+     * not for methods of objects.
+     */
+    public Call keep(String param) {
+        return keep(param, Duration.ofMillis(0xffff_ffffL));
+    }
+
+    /** Leaves a result at the server for this time after the end of the call; see {@link #keep(String)}. */
+    public Call keep(String param, Duration time) {
+        arguments.keep(param, checked(time));
+        return this;
+    }
+
     /** Sets an array, or the path of a file, that is sent and then replaced by the result. */
     public Call inout(String param, Object place) {
         return set(param, place).into(param, place);
@@ -82,6 +98,15 @@ public final class Call {
         return this;
     }
 
+    /**
+     * Sets where the output of the routine goes: what it prints, also if the call fails. A server that does not know of this sends
+     * none. Of a call that runs again elsewhere, the output of each attempt comes.
+     */
+    public Call output(CallOutput output) {
+        this.output = output;
+        return this;
+    }
+
     static Duration checked(Duration time) {
         if (time.isNegative() || time.isZero()) {
             throw new IllegalArgumentException("a call takes more time than " + time);
@@ -97,7 +122,7 @@ public final class Call {
     }
 
     private CallSettings settings() {
-        return new CallSettings(time, priority, object);
+        return new CallSettings(time, priority, object, output);
     }
 
     /**

@@ -286,6 +286,15 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
+    /** An array of the call is not at the server any more. The routine has not run. */
+    public static final class HeldLost extends NotRun {
+        private static final long serialVersionUID = 1;
+
+        HeldLost(String message, int code) {
+            super(message, code, null);
+        }
+    }
+
     /** The token has expired. */
     public static final class Expired extends NotRun {
         private static final long serialVersionUID = 1;
@@ -314,10 +323,10 @@ public sealed class CallException extends RuntimeException {
 
         @Override
         public boolean hasNotRun() {
-            // Changed description, server shutting down, no common version, missing or too large held arrays, expired ticket,
+            // Changed description, server shutting down, no common version, held arrays that are not there yet or find no room, expired ticket,
             // standby metaserver.
             return switch (code()) {
-                case 2, 12, 13, 15, 16, 17, 18, 20, 23 -> true;
+                case 2, 12, 13, 16, 17, 18, 20, 23 -> true;
                 default -> false;
             };
         }
@@ -336,6 +345,7 @@ public sealed class CallException extends RuntimeException {
             case 9 -> new NotRunnable(failure);
             case 10 -> new NotPermitted(failure);
             case 14 -> new Callback(failure, raised);
+            case 15 -> new HeldLost(failure.text(), failure.code());
             case 21, 22 -> new NoServer(failure);
             case 25 -> new Expired(failure);
             case 26 -> new Tls(failure.text(), failure.code(), null);

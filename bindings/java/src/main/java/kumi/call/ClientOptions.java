@@ -22,9 +22,11 @@ public final class ClientOptions {
     private final long fileBytes;
     private final long callbackBytes;
     private final SSLContext tls;
+    /** Null: no limit. */
+    private final Duration retryTime;
 
     private ClientOptions(String token, String program, Duration connectTime, long memory, long fileBytes,
-            long callbackBytes, SSLContext tls) {
+            long callbackBytes, SSLContext tls, Duration retryTime) {
         this.token = token;
         this.program = program;
         this.connectTime = connectTime;
@@ -32,20 +34,21 @@ public final class ClientOptions {
         this.fileBytes = fileBytes;
         this.callbackBytes = callbackBytes;
         this.tls = tls;
+        this.retryTime = retryTime;
     }
 
     /**
-     * The defaults: the token in {@code KUMI_CALL_TOKEN}, the authorities in the file {@code KUMI_CALL_CA}, ten seconds to connect,
-     * and at most Java's maximum memory for a call.
+     * The defaults: the token in {@code KUMI_CALL_TOKEN}, the authorities in the file {@code KUMI_CALL_CA}, the seconds in
+     * {@code KUMI_CALL_RETRY_TIME} for further attempts, ten seconds to connect, and at most Java's maximum memory for a call.
      *
-     * @throws IllegalArgumentException the file of {@code KUMI_CALL_CA} has no certificates
+     * @throws IllegalArgumentException the file of {@code KUMI_CALL_CA} has no certificates, or the seconds are no number
      */
     public static ClientOptions usual() {
         String token = Objects.requireNonNullElse(System.getenv("KUMI_CALL_TOKEN"), "");
         String program = ProcessHandle.current().info().command().orElse("java");
         long memory = Runtime.getRuntime().maxMemory();
         ClientOptions usual = new ClientOptions(
-                "", program, Duration.ofSeconds(10), memory, 1L << 34, 1L << 30, null).token(token);
+                "", program, Duration.ofSeconds(10), memory, 1L << 34, 1L << 30, null, seconds(System.getenv("KUMI_CALL_RETRY_TIME"))).token(token);
         String authority = System.getenv("KUMI_CALL_CA");
         return authority == null || authority.isEmpty() ? usual : usual.authority(Path.of(authority));
     }
@@ -60,22 +63,22 @@ public final class ClientOptions {
         if (length > kumi.call.wire.Protocol.MOST_TOKEN) {
             throw new IllegalArgumentException("a token of " + length + " bytes; 1024 is the most");
         }
-        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls, retryTime);
     }
 
     /** Sets the program's name for the server's logs. */
     public ClientOptions program(String program) {
-        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls, retryTime);
     }
 
     /** Sets the time limit for connecting. */
     public ClientOptions connectTime(Duration connectTime) {
-        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls, retryTime);
     }
 
     /** Sets the limit of memory for the arguments of a call, without files. A larger call fails before anything is allocated or sent. */
     public ClientOptions memory(long bytes) {
-        return new ClientOptions(token, program, connectTime, bytes, fileBytes, callbackBytes, tls);
+        return new ClientOptions(token, program, connectTime, bytes, fileBytes, callbackBytes, tls, retryTime);
     }
 
     /**
@@ -83,12 +86,12 @@ public final class ClientOptions {
      * also holds for files without a path, which come back in memory.
      */
     public ClientOptions fileBytes(long bytes) {
-        return new ClientOptions(token, program, connectTime, memory, notNegative(bytes), callbackBytes, tls);
+        return new ClientOptions(token, program, connectTime, memory, notNegative(bytes), callbackBytes, tls, retryTime);
     }
 
     /** Sets the limit of memory for the arguments of a callback; default 1 GiB. Larger arguments make the call fail. */
     public ClientOptions callbackBytes(long bytes) {
-        return new ClientOptions(token, program, connectTime, memory, fileBytes, notNegative(bytes), tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, notNegative(bytes), tls, retryTime);
     }
 
     private static long notNegative(long bytes) {
@@ -98,9 +101,33 @@ public final class ClientOptions {
         return bytes;
     }
 
+    /**
+     * Sets how long after its first failed attempt a call through a metaserver may begin further ones. Null, the default: as long as
+     * the metaserver has servers for it.
+     *
+     * @throws IllegalArgumentException the time is negative
+     */
+    public ClientOptions retryTime(Duration retryTime) {
+        if (retryTime != null && retryTime.isNegative()) {
+            throw new IllegalArgumentException("a time of " + retryTime + " for further attempts");
+        }
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls, retryTime);
+    }
+
+    /** The time in {@code KUMI_CALL_RETRY_TIME}; null: not set. */
+    static Duration seconds(String text) {
+        if (text == null || text.isEmpty()) {
+            return null;
+        }
+        if (!text.matches("[0-9]{1,18}")) {
+            throw new IllegalArgumentException("KUMI_CALL_RETRY_TIME is a number of seconds, not `" + text + "`");
+        }
+        return Duration.ofSeconds(Long.parseLong(text));
+    }
+
     /** Trust settings of TLS connections. */
     public ClientOptions tls(SSLContext tls) {
-        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls, retryTime);
     }
 
     /**
@@ -151,6 +178,10 @@ public final class ClientOptions {
 
     long callbackBytes() {
         return callbackBytes;
+    }
+
+    Duration retryTime() {
+        return retryTime;
     }
 
     /** The trusted authorities: the given ones, or the system's. */

@@ -403,7 +403,15 @@ final class Connection {
             }
             while (mayBegin() && queue.peek().body.length + SMALL <= out.remaining()) {
                 Exchange exchange = queue.poll();
+                if (exchange.kind == Protocol.DROP) {
+                    // In its turn: calls that read the array are before it.
+                    out.put(Protocol.frame(exchange.kind, 0, exchange.body));
+                    continue;
+                }
                 begin(exchange);
+                if (exchange.output != null) {
+                    out.put(Protocol.listen(exchange.stream));
+                }
                 if (exchange.ticket != null) {
                     out.put(Protocol.ticket(exchange.stream, exchange.ticket));
                 }
@@ -432,6 +440,9 @@ final class Connection {
             } else {
                 incoming.expect(exchange.stream, target.argument(), target.bytes());
             }
+        }
+        if (exchange.output != null) {
+            incoming.listen(exchange.stream);
         }
         open.put(exchange.stream, exchange);
     }
@@ -484,6 +495,11 @@ final class Connection {
             if (wrong != null) {
                 spoil(exchange, wrong);
             }
+        }
+
+        @Override
+        public void output(int stream, byte[] bytes, boolean isCut) {
+            open.get(stream).output.add(bytes, isCut);
         }
 
         @Override

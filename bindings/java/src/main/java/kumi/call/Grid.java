@@ -77,6 +77,11 @@ final class Grid {
         return options;
     }
 
+    /** How many nanoseconds after its first failed attempt a call may begin further ones; null: no limit of the client. */
+    Long retryTime() {
+        return options.retryTime() == null ? null : Timer.nanoseconds(options.retryTime());
+    }
+
     /** The client's number; with {@link #number()} it identifies a call. */
     long client() {
         return client;

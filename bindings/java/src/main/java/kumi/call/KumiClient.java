@@ -261,7 +261,7 @@ public final class KumiClient implements AutoCloseable {
             throw new CallException.RoutineNotFound(
                     "there is no class `" + name + "`: it is a routine, which is called without an object");
         }
-        PreparedCall nothing = PreparedCall.of(of.routine(), new Arguments(), memory, options);
+        PreparedCall nothing = PreparedCall.of(of.routine(), new Arguments(), memory, options, null);
         RoutedCall<RemoteObject> routedCall = new RoutedCall<>(grid,
                 new RoutedCall.Task<>(of, nothing, priority, time, new RoutedOperation.ObjectCreation(name, options)));
         grid.begin(routedCall);
@@ -318,7 +318,8 @@ public final class KumiClient implements AutoCloseable {
     private StartedCall begin(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
         withoutPriority(of.routine().name(), settings.priority());
         RemoteObject.check(of.routine(), settings.object());
-        PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options);
+        PreparedCall prepared = PreparedCall.of(
+                of.routine(), arguments, memory, options, settings.object() == null ? connection : null);
         boolean begun = false;
         try {
             StartedCall started = begin(of, prepared, settings, turns);
@@ -345,6 +346,7 @@ public final class KumiClient implements AutoCloseable {
         int kind = settings.object() == null ? Protocol.CALL : Protocol.INVOKE;
         Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
                 prepared.functions(options.callbackBytes(), turns));
+        exchange.output = settings.output();
         connection.submit(exchange);
         Future<?> limit = time == null ? null : Timer.after(time.plus(GRACE), () -> late(exchange));
         return new StartedCall(exchange, prepared, limit);
@@ -363,12 +365,12 @@ public final class KumiClient implements AutoCloseable {
     /** A call through the metaserver that has not begun. */
     private RoutedCall<Result> routedCall(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
         RemoteObject.check(of.routine(), settings.object());
-        PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options);
+        PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options, null);
         boolean done = false;
         try {
             head(of, 0, prepared, null);
             RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), settings.time(),
-                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns)));
+                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns, settings.output())));
             grid.begin(routedCall);
             done = true;
             return routedCall;
@@ -547,7 +549,7 @@ public final class KumiClient implements AutoCloseable {
      * Waits for an exchange's answer, at most this time; null: no limit. {@code late} is the message when the time is over. An
      * interrupt ends the wait.
      */
-    private static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
+    static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
         try {
             return time == null ? exchange.answer.get() : exchange.answer.get(time.toMillis(), TimeUnit.MILLISECONDS);
         } catch (ExecutionException failed) {

@@ -3,6 +3,7 @@ package kumi.call;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -39,13 +40,22 @@ final class PreparedCall implements AutoCloseable {
     private final CallFiles files;
     private final List<Functions.Function> functions = new ArrayList<>();
     private final Result.Array[] results;
+    /** The connection whose server may hold arrays of the call; null: none may. */
+    private final Connection holder;
+    /** Arrays that the server holds: those that are sent, and results that stay, with their times. */
+    private final HeldArray[] held;
+    private final HeldArray[] kept;
+    private Duration[] times;
+    /** The results were handed out, and with them the arrays that stay. */
+    private boolean given;
     private final List<Exchange.Send> sends = new ArrayList<>();
     private final List<Exchange.Target> targets = new ArrayList<>();
     private final List<PackedResult> unpacks = new ArrayList<>();
     private Plan plan;
     private boolean overwrites;
 
-    private PreparedCall(Routine routine) {
+    private PreparedCall(Routine routine, Connection holder) {
+        this.holder = holder;
         int count = routine.params().size();
         this.routine = routine;
         scalars = new Scalar[count];
@@ -55,6 +65,8 @@ final class PreparedCall implements AutoCloseable {
         lengths = new Long[count];
         files = new CallFiles(count);
         results = new Result.Array[count];
+        held = new HeldArray[count];
+        kept = new HeldArray[count];
     }
 
     /**
@@ -62,12 +74,13 @@ final class PreparedCall implements AutoCloseable {
      *
      * @param limit most bytes of memory at the server
      * @param options limits of files
+     * @param holder the connection whose server may hold arrays of the call; null: none may
      * @throws CallException.Argument an argument does not fit
      * @throws CallException.TooLarge the call needs more memory
      * @throws CallException.File a file cannot be read or written
      */
-    static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options) {
-        PreparedCall prepared = new PreparedCall(routine);
+    static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options, Connection holder) {
+        PreparedCall prepared = new PreparedCall(routine, holder);
         boolean done = false;
         try {
             Object[] places = prepared.check(arguments, limit);
@@ -88,6 +101,7 @@ final class PreparedCall implements AutoCloseable {
     private Object[] check(Arguments arguments, long limit) {
         Object[] sent = arguments.sent(routine);
         Object[] places = arguments.places(routine);
+        times = arguments.kept(routine);
         for (int index = 0; index < sent.length; index++) {
             take(index, sent[index]);
         }
@@ -106,7 +120,11 @@ final class PreparedCall implements AutoCloseable {
         for (int index = 0; index < sent.length; index++) {
             Argument argument = plan.arguments().get(index);
             if (argument.param().isArray() && argument.param().mode().isReturned()) {
-                receive(index, argument, targets[index]);
+                if (times[index] == null) {
+                    receive(index, argument, targets[index]);
+                } else {
+                    keep(index, argument);
+                }
             }
         }
         return places;
@@ -141,6 +159,12 @@ final class PreparedCall implements AutoCloseable {
     @Override
     public void close() {
         files.close();
+        for (HeldArray one : kept) {
+            // The call may have run although nobody has its results.
+            if (one != null && !given) {
+                one.close();
+            }
+        }
     }
 
     /** The callbacks of the routine, which run by means of {@code turns}; null: none. */
@@ -191,6 +215,12 @@ final class PreparedCall implements AutoCloseable {
             if (scalars[index] != null || texts[index] != null || lengths[index] != null) {
                 values.add(new Value(index, scalars[index], texts[index], lengths[index]));
             }
+            if (held[index] != null && held[index].bytes() > 0) {
+                values.add(Value.held(index, held[index].name(), held[index].bytes()));
+            }
+            if (kept[index] != null) {
+                values.add(Value.keep(index, kept[index].name(), (int) Math.min(0xffff_ffffL, Math.max(1, milliseconds(times[index])))));
+            }
         }
         return values;
     }
@@ -212,6 +242,9 @@ final class PreparedCall implements AutoCloseable {
         if (param.isArray()) {
             if (value == null) {
                 throw wrong(index, "is missing");
+            } else if (value instanceof HeldArray there) {
+                held[index] = there;
+                return;
             }
             arrays[index] = given(index, value);
         } else if (param.isText()) {
@@ -296,7 +329,7 @@ final class PreparedCall implements AutoCloseable {
     private Plan plan(long limit) {
         long[][] shapes = new long[arrays.length][];
         for (int index = 0; index < arrays.length; index++) {
-            shapes[index] = arrays[index] == null ? null : arrays[index].dims();
+            shapes[index] = held[index] != null ? held[index].dims() : arrays[index] == null ? null : arrays[index].dims();
         }
         routine.deduce(scalars, shapes);
         try {
@@ -336,7 +369,28 @@ final class PreparedCall implements AutoCloseable {
         return argument.section().isSingle() && (given.order() == argument.param().order() || thick < 2);
     }
 
+    private static long milliseconds(Duration time) {
+        return Timer.nanoseconds(time) / 1_000_000;
+    }
+
+    private void keep(int index, Argument argument) {
+        if (holder == null) {
+            throw wrong(index, "cannot stay: arrays stay at a server to which the client is connected. A metaserver chooses the server"
+                    + " of each call, and methods of objects give none");
+        } else if (argument.returned() != argument.bytes()) {
+            throw wrong(index, "travels in pieces, so it cannot stay at the server");
+        }
+        kept[index] = new HeldArray(holder, argument);
+    }
+
     private void send(int index, Argument argument) {
+        if (held[index] != null) {
+            String misfit = held[index].misfit(holder, argument);
+            if (misfit != null) {
+                throw wrong(index, misfit);
+            }
+            return;
+        }
         GivenArray given = arrays[index];
         check(index, argument, given);
         if (argument.sent() == 0) {
@@ -429,8 +483,9 @@ final class PreparedCall implements AutoCloseable {
             Copies copies = new Copies(unpack.argument(), unpack.place().order());
             unpack.place().numbers().unpack(copies, unpack.argument().element(), unpack.packed());
         }
-        Result result = Result.of(routine, results, files.results(), head);
+        Result result = Result.of(routine, results, files.results(), kept, head);
         files.finish();
+        given = true;
         if (routine.status() >= 0) {
             Scalar status = result.scalarAt(routine.status());
             Long value = status == null ? null : status.asInteger();

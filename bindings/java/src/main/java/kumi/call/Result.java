@@ -16,15 +16,18 @@ public final class Result extends Named {
     private final ResultHead head;
     /** Files that came back, by parameter: the content or the path. */
     private final Object[] files;
+    /** Arrays that stay at the server, by parameter. */
+    private final HeldArray[] held;
 
-    private Result(Routine routine, Array[] arrays, Scalar[] scalars, String[] texts, Object[] files, ResultHead head) {
+    private Result(Routine routine, Array[] arrays, Scalar[] scalars, String[] texts, Object[] files, HeldArray[] held, ResultHead head) {
         super(routine, "gave no", arrays, scalars, texts);
+        this.held = held;
         this.files = files;
         this.head = head;
     }
 
     /** The results with the values of the head, after a check against the description. */
-    static Result of(Routine routine, Array[] arrays, Object[] files, ResultHead head) {
+    static Result of(Routine routine, Array[] arrays, Object[] files, HeldArray[] held, ResultHead head) {
         Scalar[] scalars = new Scalar[arrays.length];
         String[] texts = new String[arrays.length];
         for (Value value : head.values()) {
@@ -38,7 +41,7 @@ public final class Result extends Named {
             scalars[value.param()] = value.scalar();
             texts[value.param()] = value.text();
         }
-        return new Result(routine, arrays, scalars, texts, files, head);
+        return new Result(routine, arrays, scalars, texts, files, held, head);
     }
 
     /** The routine that was called. */
@@ -58,7 +61,7 @@ public final class Result extends Named {
     }
 
     private boolean isThere(int index) {
-        return arrayAt(index) != null || scalarAt(index) != null || textAt(index) != null || files[index] != null;
+        return arrayAt(index) != null || held[index] != null || scalarAt(index) != null || textAt(index) != null || files[index] != null;
     }
 
     /** The names of what came back. */
@@ -72,6 +75,15 @@ public final class Result extends Named {
     public byte[] bytes(String name) {
         int index = routine().indexOf(name);
         return index >= 0 && files[index] instanceof byte[] content ? content : super.bytes(name);
+    }
+
+    /** An array that {@link Call#keep} has left at the server. */
+    public HeldArray held(String name) {
+        int index = routine().indexOf(name);
+        if (index < 0 || held[index] == null) {
+            throw none(name, "an array that stays at the server");
+        }
+        return held[index];
     }
 
     /** The path to which a file was written. */
@@ -90,6 +102,8 @@ public final class Result extends Named {
             return "\"" + textAt(index) + "\"";
         } else if (files[index] instanceof byte[] content) {
             return content.length + " bytes";
+        } else if (held[index] != null) {
+            return held[index];
         }
         return files[index] != null ? files[index] : Arrays.toString(arrayAt(index).argument().sizes());
     }

@@ -8,6 +8,10 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import kumi.call.Exchange.Answer;
+import kumi.call.routing.CallRouting;
+import kumi.call.routing.RoutingAction;
+import kumi.call.routing.RoutingEvent;
+import kumi.call.wire.MetaserverMessages;
 import kumi.call.wire.MetaserverMessages.AttemptOutcome;
 import kumi.call.wire.MetaserverMessages.AttemptReport;
 import kumi.call.wire.MetaserverMessages.Placement;
@@ -15,19 +19,25 @@ import kumi.call.wire.MetaserverMessages.PlacementRequest;
 import kumi.call.wire.Protocol;
 
 /**
- * A call, or the creation of an object, through a metaserver. It goes from server to server until one has done it. It is a state
- * machine: a background thread handles its events one after the other and never waits.
+ * A call, or the creation of an object, through a metaserver: it does what {@link CallRouting} decides. A background thread handles
+ * its events one after the other and never waits.
  */
 final class RoutedCall<T> {
     /** How much longer than its time limit the client waits for a call. */
     private static final Duration GRACE = Duration.ofSeconds(2);
     /** Pause before a running call looks for a metaserver again. */
     private static final Duration AGAIN = Duration.ofSeconds(1);
-    /** The longest pause, in milliseconds, between requests to a metaserver whose connections break. */
+    /** Pauses between requests to a metaserver whose connections break, in milliseconds. The first is asked again at once. */
+    private static final long SHORTEST_PAUSE = 20;
     private static final long LONGEST_PAUSE = 1000;
+    /** Codes of the protocol: the description has changed, a pass is not taken any more. */
+    private static final int INTERFACE_CHANGED = 2;
+    private static final int TICKET_NOT_TAKEN = 20;
     /** The protocol's codes for "no server"; with the second the call may have run in part. */
     private static final int NO_SERVER = 21;
     private static final int SERVER_GONE = 22;
+    /** Why a call got no further attempt: its time for that is over. */
+    private static final String NO_MORE_TIME = "the time for further attempts is over (ClientOptions.retryTime, KUMI_CALL_RETRY_TIME)";
 
     /** The routine or class, the arguments, and the operation. */
     record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, RoutedOperation<T> aim) {}
@@ -43,12 +53,27 @@ final class RoutedCall<T> {
         }
     }
 
+    /** A place, by ticket and address: independent metaservers may use the same numbers. */
+    private record Place(Placement placed) {
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof Place place && placed.ticket().equals(place.placed.ticket())
+                    && placed.address().equals(place.placed.address());
+        }
+
+        @Override
+        public int hashCode() {
+            return placed.ticket().hashCode();
+        }
+    }
+
     private final Grid grid;
     private final Task<T> task;
     private final String name;
     private final long number;
     private final boolean idempotent;
-    /** When the time is over, by {@link System#nanoTime}. */
+    /** When the call began, and when its time is over, by {@link System#nanoTime}. */
+    private final long begun = System.nanoTime();
     private final long deadline;
     private final CompletableFuture<T> future = new CompletableFuture<>();
     /** Events that wait to be handled. Its lock also guards {@code taking}: a thread handles events. */
@@ -61,23 +86,23 @@ final class RoutedCall<T> {
     private Attempt current;
 
     /** Only the thread that handles events uses the fields from here on. */
+    private final CallRouting<Place, CallException> routing;
     private Future<?> limit;
+    private Future<?> wake;
     private boolean over;
+    /** The attempt that was begun last; null: it is over. */
     private Attempt attempt;
     /** The placement request at the metaserver, or null, and its connection. */
     private Exchange placeRequest;
     private Connection meta;
-    /** The call has begun, and a new metaserver has not said yet whether it knows the call. */
-    private boolean isReattaching;
-    /** The current metaserver does not know the running call. */
-    private boolean unknownToMetaserver;
-    /** The latest attempt, and its report if no metaserver has answered since. */
-    private Placement at;
-    private AttemptReport unreported;
-    private final List<String> tried = new ArrayList<>();
-    private CallException last;
-    private boolean hasRun;
+    /** How long to wait before the next request, and before the one after that, in milliseconds. */
     private long pause;
+    private long nextPause;
+    /** The result and the report of the attempt that has run. */
+    private T result;
+    private AttemptReport done;
+    /** Why the program has ended the call; null: it has not. */
+    private CallException stopped;
 
     RoutedCall(Grid grid, Task<T> task) {
         this.grid = grid;
@@ -86,7 +111,8 @@ final class RoutedCall<T> {
         idempotent = task.of().routine().idempotent();
         number = grid.number();
         long nanoseconds = task.time() == null || task.time().toSeconds() > Integer.MAX_VALUE ? Long.MAX_VALUE / 2 : task.time().toNanos();
-        deadline = System.nanoTime() + nanoseconds;
+        deadline = begun + nanoseconds;
+        routing = new CallRouting<>(new CallRouting.Rules(idempotent, grid.retryTime()));
     }
 
     /** Begins the call. When the future completes, the prepared arguments are no longer used. */
@@ -95,7 +121,6 @@ final class RoutedCall<T> {
             if (task.time() != null) {
                 limit = Timer.after(task.time().plus(GRACE), () -> post(this::late));
             }
-            requestPlace();
         });
         return future;
     }
@@ -108,14 +133,14 @@ final class RoutedCall<T> {
                 current.connection.abandon(current.exchange);
             }
         }
-        post(() -> drop(new CallException.Cancelled("the call of `" + name + "` was cancelled", 0)));
+        post(() -> stop(new CallException.Cancelled("the call of `" + name + "` was cancelled", 0)));
     }
 
     /** Ends the call because the client is closed. */
     void close() {
         post(() -> {
-            boolean unsent = !hasRun && (attempt == null || attempt.exchange == null);
-            drop(new CallException.ConnectionLost("the client was closed", unsent));
+            boolean unsent = !routing.mayHaveRun() && (attempt == null || attempt.exchange == null);
+            stop(new CallException.ConnectionLost("the client was closed", unsent));
         });
     }
 
@@ -148,11 +173,57 @@ final class RoutedCall<T> {
             try {
                 if (!over) {
                     event.run();
+                    act();
                 }
             } catch (RuntimeException | Error wrong) {
                 // Otherwise the caller would wait for ever.
-                drop(KumiClient.again(wrong));
+                stop(KumiClient.again(wrong));
+                act();
             }
+        }
+    }
+
+    private void tell(RoutingEvent<Place, CallException> event) {
+        routing.handle(System.nanoTime() - begun, event);
+    }
+
+    private void tell(RoutingEvent.Kind kind) {
+        tell(RoutingEvent.of(kind));
+    }
+
+    private void tell(RoutingEvent.Kind kind, CallException error) {
+        tell(RoutingEvent.failed(kind, error));
+    }
+
+    /** Does what the routing wants. */
+    private void act() {
+        for (RoutingAction<Place, CallException> action = routing.poll(); action != null; action = routing.poll()) {
+            switch (action.kind()) {
+                case ASK -> lookLater();
+                case START -> start(action.place());
+                case LEAVE -> tell(leaveIfAllowed() ? RoutingEvent.Kind.LEFT : RoutingEvent.Kind.STAYS);
+                case REPORT -> report(action.place().placed().ticket(), action.outcome());
+                case CANCEL_REQUEST -> cancelRequest();
+                case CLOSE_REQUEST -> closeRequest();
+                case END -> end(action.end(), action.error());
+                default -> throw new IllegalStateException("there is no action " + action.kind());
+            }
+        }
+        wakeWhenDue();
+    }
+
+    /** Sets the timer by which the routing ends a call that gets no place in time. */
+    private void wakeWhenDue() {
+        Long at = over ? null : routing.wakesAt();
+        if (at == null && wake != null) {
+            wake.cancel(false);
+            wake = null;
+        } else if (at != null && wake == null) {
+            long left = Math.max(0, at - (System.nanoTime() - begun));
+            wake = Timer.after(Duration.ofNanos(left), () -> post(() -> {
+                wake = null;
+                tell(RoutingEvent.Kind.TICK);
+            }));
         }
     }
 
@@ -173,52 +244,39 @@ final class RoutedCall<T> {
         if (attempt != null && attempt.exchange != null) {
             attempt.connection.late(attempt.exchange);
         }
-        drop(tooLate());
+        stop(tooLate());
     }
 
     /** Ends the call in any state. */
-    private void drop(CallException why) {
-        if (over) {
-            return;
+    private void stop(CallException why) {
+        if (stopped == null) {
+            stopped = why;
         }
-        Attempt left = attempt;
         leave();
-        if (left != null) {
-            tell(AttemptReport.of(left.placed.ticket(), AttemptOutcome.FAILED));
-        } else {
-            leaveStream();
-        }
-        finish(null, why);
+        tell(RoutingEvent.Kind.STOPPED, stopped);
     }
 
-    private void finish(T result, Throwable error) {
-        over = true;
-        if (limit != null) {
-            limit.cancel(false);
-        }
-        task.prepared().close();
-        grid.end(this);
-        if (error == null) {
-            future.complete(result);
+    /** Asks a metaserver, after a pause if its connections keep breaking. */
+    private void lookLater() {
+        if (pause == 0) {
+            look();
         } else {
-            future.completeExceptionally(error);
+            Timer.after(Duration.ofMillis(pause), () -> post(this::look));
+            pause = 0;
         }
     }
 
-    /** Requests a placement. */
-    private void requestPlace() {
-        if (hasRun && !idempotent) {
-            // A metaserver that does not know the attempt would run it twice.
-            giveUp(new CallException.NoServer("no metaserver knows it any more", SERVER_GONE, false, null));
-            return;
-        }
+    private void look() {
         grid.metaserver().whenComplete((connection, error) -> post(() -> {
-            if (placeRequest == null && attempt == null) {
-                if (error != null) {
-                    giveUp(KumiClient.again(error));
-                } else {
-                    ask(connection);
-                }
+            if (!routing.wantsMetaserver()) {
+                return;
+            } else if (error == null) {
+                ask(connection);
+            } else if (routing.hasAttempt()) {
+                // The attempt goes on meanwhile. A new metaserver would give it up if it never heard of it.
+                Timer.after(AGAIN, () -> post(this::look));
+            } else {
+                tell(RoutingEvent.Kind.NO_METASERVER, KumiClient.again(error));
             }
         }));
     }
@@ -226,125 +284,79 @@ final class RoutedCall<T> {
     private void ask(Connection connection) {
         int left = left();
         if (left < 0) {
-            drop(tooLate());
+            stop(tooLate());
             return;
         }
         PreparedCall prepared = task.prepared();
+        int attempts = routing.last() == null ? 0 : routing.last().placed().ticket().attempt();
         PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
-                prepared.operations(), left, at == null ? 0 : at.ticket().attempt(), task.priority(), idempotent, name);
+                prepared.operations(), left, attempts, task.priority(), idempotent, name);
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
         asked.placed = () -> post(() -> placed(asked));
-        // The report on the previous connection may be lost, so it is sent again.
-        asked.behind = attempt == null ? unreported : null;
-        placeRequest = asked;
-        meta = connection;
-        unknownToMetaserver = false;
-        isReattaching = attempt != null || unreported != null;
-        asked.answer.whenComplete((answer, error) -> post(() -> {
-            if (asked == placeRequest) {
-                metaEnded(error == null ? null : KumiClient.again(error));
-            }
-        }));
         try {
             connection.submit(asked);
         } catch (CallException.ConnectionLost lost) {
-            asked.answer.completeExceptionally(lost);
-        }
-    }
-
-    /** Handles a placement. */
-    private void placed(Exchange asked) {
-        Placement placed = asked.place.getAndSet(null);
-        if (asked != placeRequest || placed == null) {
+            grid.lost(connection);
+            lengthenPause();
+            lookLater();
             return;
         }
-        pause = 0;
-        boolean known = isReattaching && placed.isSame(at);
-        if (attempt == null) {
-            // The metaserver may name the ended attempt before it reads its report.
-            isReattaching = false;
-            if (!known) {
-                unreported = null;
-                go(placed);
-            }
-        } else if (known) {
-            isReattaching = false;
-        } else if (isReattaching) {
-            // The metaserver does not know the running call. The call goes on; a second placement is not needed.
-            leaveStream();
-            unknownToMetaserver = true;
-        } else if (isSuperseded()) {
-            go(placed);
-        }
-    }
-
-    /** Handles the end of the placement request. */
-    private void metaEnded(CallException error) {
-        boolean gone = error instanceof CallException.ConnectionLost || error != null && error.code() == Handshake.NOT_LEADING;
-        boolean unknown = isReattaching;
-        Connection connection = meta;
-        placeRequest = null;
-        isReattaching = false;
-        if (gone) {
-            grid.lost(connection);
-            again();
-        } else if (attempt != null && unknown) {
-            unknownToMetaserver = true;
-        } else if (attempt == null || isSuperseded()) {
-            if (error != null && error.code() == 2) {
-                task.of().forget();
-            }
-            giveUp(error != null ? error
-                    : new CallException.NoServer("the metaserver ended the call", NO_SERVER, !hasRun, null));
-        } else {
-            unknownToMetaserver = true;
-        }
-    }
-
-    /** Asks a metaserver again, after a pause if its connections keep breaking. */
-    private void again() {
-        if (pause == 0) {
-            pause = 20;
-            askAgain();
-        } else {
-            Timer.after(Duration.ofMillis(pause), () -> post(this::askAgain));
-            pause = Math.min(2 * pause, LONGEST_PAUSE);
-        }
-    }
-
-    private void askAgain() {
-        if (placeRequest == null && attempt == null) {
-            requestPlace();
-        } else if (placeRequest == null) {
-            reattach();
-        }
-    }
-
-    /** Tells a new metaserver about the running call, which it would give up otherwise. */
-    private void reattach() {
-        Attempt mine = attempt;
-        grid.metaserver().whenComplete((connection, error) -> post(() -> {
-            if (mine != attempt || placeRequest != null || unknownToMetaserver) {
-                return;
-            } else if (error == null) {
-                ask(connection);
-            } else {
-                Timer.after(AGAIN, () -> post(() -> {
-                    if (mine == attempt && placeRequest == null) {
-                        reattach();
-                    }
-                }));
+        placeRequest = asked;
+        meta = connection;
+        tell(RoutingEvent.Kind.ASKED);
+        asked.answer.whenComplete((answer, error) -> post(() -> {
+            if (asked == placeRequest) {
+                requestEnded(error == null ? null : KumiClient.again(error));
             }
         }));
     }
 
-    /** Gives up the placement request. */
-    private void leaveStream() {
-        if (placeRequest != null) {
-            meta.abandon(placeRequest);
+    private void placed(Exchange asked) {
+        Placement placed = asked.place.getAndSet(null);
+        if (asked == placeRequest && placed != null) {
+            nextPause = 0;
+            tell(RoutingEvent.placed(new Place(placed)));
+        }
+    }
+
+    /** The metaserver has ended the placement request, or is lost. */
+    private void requestEnded(CallException error) {
+        if (error instanceof CallException.ConnectionLost || error != null && error.code() == Handshake.NOT_LEADING) {
+            loseMetaserver();
+            return;
         }
         placeRequest = null;
-        isReattaching = false;
+        if (error != null && error.code() == INTERFACE_CHANGED) {
+            task.of().forget();
+        }
+        tell(RoutingEvent.Kind.REQUEST_ENDED, error != null ? error
+                : new CallException.NoServer("the metaserver ended the call", NO_SERVER, !routing.mayHaveRun(), null));
+    }
+
+    private void loseMetaserver() {
+        placeRequest = null;
+        grid.lost(meta);
+        lengthenPause();
+        tell(RoutingEvent.Kind.METASERVER_LOST);
+    }
+
+    private void lengthenPause() {
+        pause = nextPause;
+        nextPause = nextPause == 0 ? SHORTEST_PAUSE : Math.min(2 * nextPause, LONGEST_PAUSE);
+    }
+
+    private void cancelRequest() {
+        if (placeRequest != null) {
+            meta.abandon(placeRequest);
+            placeRequest = null;
+        }
+    }
+
+    private void closeRequest() {
+        if (placeRequest != null) {
+            meta.forget(placeRequest);
+            placeRequest = null;
+        }
     }
 
     /** Whether another attempt may replace this one: inputs are intact, and no callback ran that must not run twice. */
@@ -357,17 +369,14 @@ final class RoutedCall<T> {
         return idempotent || exchange.functions == null || !exchange.functions.wereCalled();
     }
 
-    /** Leaves an attempt that the metaserver has given up; false if that is not allowed. */
-    private boolean isSuperseded() {
-        Attempt left = attempt;
-        if (left.exchange != null && !left.connection.abandonIf(left.exchange, () -> mayLeave(left.exchange))) {
-            return false;
+    /** Leaves the attempt, which the metaserver has given up; false if that is not allowed. */
+    private boolean leaveIfAllowed() {
+        Attempt mine = attempt;
+        boolean leaves = mine.connection.abandonIf(mine.exchange, () -> mayLeave(mine.exchange));
+        if (leaves) {
+            leave();
         }
-        leave();
-        tried.add(left.placed + ": the metaserver lost it");
-        // Without an exchange nothing was sent.
-        hasRun |= left.exchange != null;
-        return true;
+        return leaves;
     }
 
     /** Abandons the attempt. */
@@ -381,13 +390,12 @@ final class RoutedCall<T> {
         attempt = null;
     }
 
-    private void go(Placement placed) {
-        Attempt mine = new Attempt(placed);
-        at = placed;
+    private void start(Place place) {
+        Attempt mine = new Attempt(place.placed());
         attempt = mine;
-        grid.server(placed).whenComplete((connection, error) -> post(() -> {
+        grid.server(mine.placed).whenComplete((connection, error) -> post(() -> {
             if (mine == attempt && error != null) {
-                failed(KumiClient.again(error), AttemptOutcome.NOT_BEGUN);
+                failed(RoutingEvent.Kind.NOT_BEGUN, KumiClient.again(error));
             } else if (mine == attempt) {
                 send(mine, connection);
             }
@@ -397,7 +405,7 @@ final class RoutedCall<T> {
     private void send(Attempt mine, Connection connection) {
         int left = left();
         if (left < 0) {
-            drop(tooLate());
+            stop(tooLate());
             return;
         }
         Exchange exchange = task.aim().exchange(left);
@@ -414,12 +422,13 @@ final class RoutedCall<T> {
             }
         } catch (CallException.ConnectionLost lost) {
             grid.forget(mine.placed, connection);
-            failed(lost, AttemptOutcome.NOT_BEGUN);
+            failed(RoutingEvent.Kind.NOT_BEGUN, lost);
             return;
         } catch (CallException.Busy full) {
-            failed(full, AttemptOutcome.NOT_BEGUN);
+            failed(RoutingEvent.Kind.NOT_BEGUN, full);
             return;
         }
+        tell(RoutingEvent.Kind.SENT);
         exchange.answer.whenComplete((answer, error) -> post(() -> {
             if (mine == attempt && error != null) {
                 broke(mine, unasked(KumiClient.again(error)));
@@ -430,7 +439,6 @@ final class RoutedCall<T> {
     }
 
     private void ran(Attempt mine, Answer answer) {
-        T result;
         try {
             synchronized (argumentsLock) {
                 if (cancelled) {
@@ -440,12 +448,12 @@ final class RoutedCall<T> {
                 result = task.aim().take(mine.connection, mine.exchange, answer);
             }
         } catch (CallException wrong) {
-            drop(wrong);
+            failed(RoutingEvent.Kind.FAILED, wrong);
             return;
         }
         attempt = null;
-        tell(task.aim().measured(mine.placed.ticket(), mine.exchange, answer));
-        finish(result, null);
+        done = task.aim().measured(mine.placed.ticket(), mine.exchange, answer);
+        tell(RoutingEvent.Kind.DONE);
     }
 
     /** The meaning of an error for a call that its client has not cancelled: if it was stopped nevertheless, it is lost. */
@@ -459,87 +467,93 @@ final class RoutedCall<T> {
     }
 
     /** The meaning of a failed attempt for the next one. */
-    private static AttemptOutcome ended(CallException error) {
+    private static RoutingEvent.Kind meaning(CallException error) {
         if (error instanceof CallException.ConnectionLost || error instanceof CallException.Crashed
                 || error instanceof CallException.NoServer) {
-            return error.hasNotRun() ? AttemptOutcome.NOT_BEGUN : AttemptOutcome.BROKEN;
+            return error.hasNotRun() ? RoutingEvent.Kind.NOT_BEGUN : RoutingEvent.Kind.BROKEN;
         } else if (error instanceof CallException.Argument) {
-            return AttemptOutcome.FAILED;
+            return RoutingEvent.Kind.FAILED;
         }
-        return error.hasNotRun() ? AttemptOutcome.NOT_BEGUN : AttemptOutcome.FAILED;
+        return error.hasNotRun() ? RoutingEvent.Kind.NOT_BEGUN : RoutingEvent.Kind.FAILED;
     }
 
     /** An attempt has failed after it was sent. */
     private void broke(Attempt mine, CallException error) {
         // An object whose pass has expired is opened again with the next pass.
-        if (error instanceof CallException.ConnectionLost || error.code() == 20 || mine.connection.isBroken()) {
+        if (error instanceof CallException.ConnectionLost || error.code() == TICKET_NOT_TAKEN || mine.connection.isBroken()) {
             grid.forget(mine.placed, mine.connection);
         }
-        AttemptOutcome how = ended(error);
-        if (how == AttemptOutcome.FAILED || !mayLeave(mine.exchange)) {
+        RoutingEvent.Kind meaning = meaning(error);
+        if (meaning == RoutingEvent.Kind.FAILED || !mayLeave(mine.exchange)) {
             // A server that calls a callback has begun, even if it reports otherwise.
             boolean lies = error.hasNotRun() && !mayRepeat(mine.exchange);
-            drop(lies ? new CallException.Server(error.getMessage() + ", after it had called a function", 0) : error);
+            failed(RoutingEvent.Kind.FAILED,
+                    lies ? new CallException.Server(error.getMessage() + ", after it had called a function", 0) : error);
         } else {
-            failed(error, how);
+            failed(meaning, error);
         }
     }
 
-    /** Handles a failed attempt. */
-    private void failed(CallException error, AttemptOutcome how) {
-        Placement placed = attempt.placed;
+    /** The attempt has failed. */
+    private void failed(RoutingEvent.Kind meaning, CallException error) {
         leave();
-        tried.add(placed + ": " + error.getMessage());
-        hasRun |= how == AttemptOutcome.BROKEN;
-        last = error;
-        unreported = AttemptReport.of(placed.ticket(), how);
-        report(unreported);
-        // A metaserver that does not know the call must not place a lost attempt again.
-        boolean unknown = placeRequest == null || isReattaching;
-        if (unknown && how == AttemptOutcome.BROKEN && !idempotent) {
-            leaveStream();
-            giveUp(new CallException.NoServer("no metaserver knows it", SERVER_GONE, false, null));
-        } else if (placeRequest == null) {
-            requestPlace();
+        tell(meaning, error);
+    }
+
+    /** Reports how an attempt ended. */
+    private void report(MetaserverMessages.Ticket ticket, RoutingAction.Outcome outcome) {
+        boolean ran = done != null && outcome == RoutingAction.Outcome.DONE;
+        AttemptReport report = ran ? done : AttemptReport.of(ticket, AttemptOutcome.valueOf(outcome.name()));
+        if (placeRequest != null) {
+            if (meta.over(placeRequest, report)) {
+                return;
+            }
+            loseMetaserver();
+        }
+        grid.report(report);
+    }
+
+    /** The call is over. */
+    private void end(RoutingAction.End end, CallException error) {
+        over = true;
+        leave();
+        if (limit != null) {
+            limit.cancel(false);
+        }
+        task.prepared().close();
+        grid.end(this);
+        if (end == RoutingAction.End.DONE) {
+            future.complete(result);
+        } else {
+            future.completeExceptionally(told(end, error));
         }
     }
 
-    /** Fails the call: no server has run it, and none will. */
-    private void giveUp(CallException error) {
-        leaveStream();
-        CallException told = error;
-        if (error instanceof CallException.TimedOut) {
-            told = tooLate();
+    /** The error of a call that has ended like this. */
+    private CallException told(RoutingAction.End end, CallException error) {
+        return switch (end) {
+            case UNKNOWN -> withAttempts(new CallException.NoServer("no metaserver knows it any more", SERVER_GONE, false, null));
+            case RETRY_TIME -> withAttempts(new CallException.NoServer(NO_MORE_TIME, NO_SERVER, !routing.mayHaveRun(), null));
+            case GIVEN_UP -> error == stopped ? error : error instanceof CallException.TimedOut ? tooLate() : withAttempts(error);
+            default -> error;
+        };
+    }
+
+    /** An error that says what happened at each server that was tried. */
+    private CallException withAttempts(CallException error) {
+        List<String> tried = new ArrayList<>();
+        CallException last = null;
+        for (CallRouting.Tried<Place, CallException> one : routing.tried()) {
+            tried.add(one.place().placed() + ": " + (one.error() == null ? "the metaserver lost it" : one.error().getMessage()));
+            last = one.error() == null ? last : one.error();
+        }
+        if (tried.isEmpty()) {
+            return error;
         } else if (last != null && tried.size() == 1 && error instanceof CallException.NoServer) {
-            told = last.at("`" + name + "` failed on one server: " + tried.get(0));
-        } else if (!tried.isEmpty()) {
-            CallException why = last == null ? error : last;
-            told = new CallException.NoServer("`" + name + "` failed: " + String.join("; ", tried)
-                    + (last == error ? "" : "; " + error.getMessage()), hasRun ? SERVER_GONE : NO_SERVER, !hasRun, why);
+            return last.at("`" + name + "` failed on one server: " + tried.get(0) + "; then " + error.getMessage());
         }
-        finish(null, told);
-    }
-
-    /** Reports the end of the call to the metaserver. */
-    private void tell(AttemptReport how) {
-        report(how);
-        if (isReattaching) {
-            // Whether or not it knows the call, closing the request ends the call there.
-            leaveStream();
-        } else if (placeRequest != null) {
-            meta.forget(placeRequest);
-            placeRequest = null;
-        }
-    }
-
-    private void report(AttemptReport how) {
-        if (placeRequest != null && !meta.over(placeRequest, how)) {
-            grid.lost(meta);
-            placeRequest = null;
-            isReattaching = false;
-        } else if (placeRequest != null) {
-            return;
-        }
-        grid.report(how);
+        boolean hasRun = routing.mayHaveRun();
+        return new CallException.NoServer("`" + name + "` failed: " + String.join("; ", tried)
+                + (last == error ? "" : "; " + error.getMessage()), hasRun ? SERVER_GONE : NO_SERVER, !hasRun, last == null ? error : last);
     }
 }

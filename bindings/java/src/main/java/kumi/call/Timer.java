@@ -25,7 +25,8 @@ final class Timer {
         return THREAD.schedule(body, nanoseconds(time), TimeUnit.NANOSECONDS);
     }
 
-    private static long nanoseconds(Duration time) {
+    /** The time in nanoseconds; one that is too long is as good as for ever. */
+    static long nanoseconds(Duration time) {
         try {
             return time.toNanos();
         } catch (ArithmeticException ever) {

@@ -111,7 +111,7 @@ final class FakeServer implements AutoCloseable {
             ByteBuffer header = read(12);
             int length = header.getInt();
             int stream = header.getInt();
-            int kind = header.get();
+            int kind = header.get() & 0xff;
             header.get();
             int argument = header.getShort();
             return new Frame(kind, stream, argument, in.readNBytes(length));

@@ -290,7 +290,7 @@ class HostileFunctionsTest {
                 CallException.Busy.class, CallException.Crashed.class, CallException.TimedOut.class,
                 CallException.Cancelled.class, CallException.NotRunnable.class, CallException.NotPermitted.class,
                 CallException.Server.class, CallException.Server.class, CallException.Server.class,
-                CallException.Callback.class, CallException.Server.class, CallException.Server.class,
+                CallException.Callback.class, CallException.HeldLost.class, CallException.Server.class,
                 CallException.Server.class, CallException.Server.class, CallException.Server.class,
                 CallException.Server.class, CallException.NoServer.class, CallException.NoServer.class,
                 CallException.Server.class, CallException.Server.class, CallException.Expired.class,

@@ -8,7 +8,10 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
@@ -31,9 +34,14 @@ class HostileMetaTest {
 
     /** PLACED's body: the first attempt of call 7. */
     private static byte[] placed(String address) {
+        return placed(1, address);
+    }
+
+    /** PLACED's body: this attempt of call 7. */
+    private static byte[] placed(int attempt, String address) {
         byte[] text = address.getBytes(StandardCharsets.UTF_8);
         ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(ByteOrder.LITTLE_ENDIAN);
-        out.putLong(7).putInt(1).putShort((short) text.length).put(text).putShort((short) 1);
+        out.putLong(7).putInt(attempt).putShort((short) text.length).put(text).putShort((short) 1);
         return out.put((byte) 's').array();
     }
 
@@ -41,6 +49,16 @@ class HostileMetaTest {
         byte[] body = ByteBuffer.allocate(13).order(ByteOrder.LITTLE_ENDIAN).putShort((short) code).putLong(1)
                 .put("why".getBytes(StandardCharsets.UTF_8)).array();
         peer.frame(11, stream, 0, body);
+    }
+
+    /** A metaserver of routine {@code f}, which does this with the first PLACE. */
+    private static FakeServer meta(Script script) throws IOException {
+        return new FakeServer(peer -> {
+            peer.greetAsMetaserver();
+            peer.describe(ROUTINE);
+            script.run(peer, peer.next().stream());
+            peer.drain();
+        });
     }
 
     /** A metaserver that does this in its first connection, and says in further ones that it is busy. */
@@ -170,5 +188,113 @@ class HostileMetaTest {
     void endsUnasked() throws Exception {
         CallException ended = failure(new AtomicInteger(), (peer, stream) -> peer.frame(35, stream, 0, new byte[0]));
         assertTrue(ended instanceof CallException.NoServer && ended.hasNotRun(), ended.getMessage());
+    }
+
+    /** Without time for further attempts the metaserver hears that the call has failed, and places it nowhere else. */
+    @Test
+    void noTimeForFurtherAttempts() throws Exception {
+        BlockingQueue<FakeServer.Frame> told = new LinkedBlockingQueue<>();
+        ClientOptions options = ClientOptions.usual().retryTime(Duration.ZERO);
+        try (FakeServer fake = meta((peer, stream) -> {
+            peer.frame(33, stream, 0, placed("127.0.0.1:1"));
+            told.add(peer.next());
+        }); KumiClient client = KumiClient.connect(fake.address(), options)) {
+            CallException failed = assertThrows(CallException.class, () -> client.call("f"));
+            assertEquals(CallException.Connect.class, failed.getClass());
+            assertTrue(failed.hasNotRun() && failed.getMessage().contains("retryTime"), failed.getMessage());
+            FakeServer.Frame over = told.take();
+            assertTrue(over.kind() == 34 && over.body()[12] == 3, "failed for good");
+        }
+    }
+
+    /** A place that the metaserver names while the call runs elsewhere: the call leaves, and runs there. */
+    @Test
+    void aCallIsMoved() throws Exception {
+        BlockingQueue<FakeServer.Frame> first = new LinkedBlockingQueue<>();
+        BlockingQueue<FakeServer.Frame> reports = new LinkedBlockingQueue<>();
+        CountDownLatch runs = new CountDownLatch(1);
+        try (FakeServer silent = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.next();
+            peer.next();
+            runs.countDown();
+            first.add(peer.next());
+        }); FakeServer second = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.next();
+            peer.result(peer.next().stream());
+            peer.drain();
+        }); FakeServer fake = meta((peer, stream) -> {
+            peer.frame(33, stream, 0, placed(1, silent.address()));
+            await(runs);
+            peer.frame(33, stream, 0, placed(2, second.address()));
+            reports.add(peer.next());
+        }); KumiClient client = fake.client()) {
+            assertEquals(List.of(), client.call("f").names());
+            assertEquals(5, first.take().kind(), "the first server is told to end it");
+            FakeServer.Frame over = reports.take();
+            assertTrue(over.kind() == 34 && over.body()[8] == 2 && over.body()[12] == 0, "the second attempt has run");
+        }
+    }
+
+    /** A metaserver that does not know the running call: the call goes on, gives the new place back, and reports beside it. */
+    @Test
+    void aMetaserverThatHasForgotten() throws Exception {
+        BlockingQueue<FakeServer.Frame> second = new LinkedBlockingQueue<>();
+        AtomicInteger connections = new AtomicInteger();
+        CountDownLatch runs = new CountDownLatch(1);
+        CountDownLatch mayEnd = new CountDownLatch(1);
+        try (FakeServer server = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.next();
+            int stream = peer.next().stream();
+            runs.countDown();
+            await(mayEnd);
+            peer.result(stream);
+            peer.drain();
+        }); FakeServer fake = new FakeServer(peer -> {
+            peer.greetAsMetaserver();
+            if (connections.incrementAndGet() == 1) {
+                peer.describe(ROUTINE);
+                peer.frame(33, peer.next().stream(), 0, placed(1, server.address()));
+                await(runs);
+                return;
+            }
+            FakeServer.Frame place = peer.next();
+            second.add(place);
+            peer.frame(33, place.stream(), 0, placed(2, "127.0.0.1:1"));
+            second.add(peer.next());
+            mayEnd.countDown();
+            second.add(peer.next());
+            peer.drain();
+        }); KumiClient client = fake.client()) {
+            assertEquals(List.of(), client.call("f").names());
+            FakeServer.Frame place = second.take();
+            assertEquals(32, place.kind());
+            assertEquals(1, place.body()[52], "attempts so far");
+            FakeServer.Frame cancel = second.take();
+            assertTrue(cancel.kind() == 5 && cancel.stream() == place.stream(), "the place goes back");
+            FakeServer.Frame over = second.take();
+            assertTrue(over.kind() == 34 && over.stream() == 0, "the request is gone");
+            assertTrue(over.body()[8] == 1 && over.body()[12] == 0, "the first attempt has run");
+        }
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            latch.await();
+        } catch (InterruptedException ended) {
+            throw new IllegalStateException(ended);
+        }
+    }
+
+    @Test
+    void timesForFurtherAttempts() {
+        assertEquals(null, ClientOptions.seconds(null));
+        assertEquals(Duration.ofSeconds(90), ClientOptions.seconds("90"));
+        for (String wrong : List.of("1h", "-1", "1.5", "9".repeat(19))) {
+            assertThrows(IllegalArgumentException.class, () -> ClientOptions.seconds(wrong), wrong);
+        }
+        assertThrows(IllegalArgumentException.class, () -> ClientOptions.usual().retryTime(Duration.ofNanos(-1)));
     }
 }

@@ -44,6 +44,8 @@ public final class ConnectionState {
         private CallbackState back = CallbackState.NONE;
         private boolean begun;
         private boolean wanted = true;
+        /** It has asked for what its routine prints. */
+        private boolean listens;
 
         Stream(int kind) {
             this.kind = kind;
@@ -55,7 +57,16 @@ public final class ConnectionState {
 
         /** Whether a result or a callback may follow. */
         boolean isRunning() {
-            return (kind == Protocol.CALL || kind == Protocol.INVOKE) && !begun && back == CallbackState.NONE;
+            return isCall() && !begun && back == CallbackState.NONE;
+        }
+
+        /** Whether a result may come. */
+        boolean awaitsResult() {
+            return isRunning() || kind == Protocol.FETCH && !begun;
+        }
+
+        boolean isCall() {
+            return kind == Protocol.CALL || kind == Protocol.INVOKE;
         }
     }
 
@@ -82,6 +93,11 @@ public final class ConnectionState {
         } while (next == 0 || streams.containsKey(next));
         streams.put(next, new Stream(kind));
         return next;
+    }
+
+    /** Announces that a stream's call asks for what its routine prints. */
+    public void listen(int stream) {
+        streams.get(stream).listens = true;
     }
 
     /** Announces an array of this many bytes that comes back in a stream's parameter. */
@@ -174,7 +190,7 @@ public final class ConnectionState {
         int kind = input.get(at + 8) & 0xff;
         int argument = input.getShort(at + 10) & 0xffff;
         check(length, stream, kind, input.get(at + 9) & 0xff, argument);
-        if (kind == Protocol.CHUNKS || kind >= Protocol.EXTENSIONS) {
+        if (kind == Protocol.CHUNKS || isUnknownExtension(kind)) {
             input.position(at + Protocol.HEADER);
             chunk = kind == Protocol.CHUNKS ? part(stream, argument, length) : null;
             chunkStream = stream;
@@ -197,14 +213,19 @@ public final class ConnectionState {
         return true;
     }
 
+    private static boolean isUnknownExtension(int kind) {
+        return kind >= Protocol.EXTENSIONS && kind != Protocol.OUTPUT;
+    }
+
     private static void check(int length, int stream, int kind, int flags, int argument) throws ProtocolException {
-        boolean extension = kind >= Protocol.EXTENSIONS;
+        boolean extension = isUnknownExtension(kind);
+        boolean output = kind == Protocol.OUTPUT;
         boolean meta = kind == Protocol.PLACED || kind == Protocol.CLOSED;
-        if (kind == 0 || kind > Protocol.CALLBACK && kind != Protocol.CREATED && !extension && !meta) {
+        if (kind == 0 || kind > Protocol.CALLBACK && kind != Protocol.CREATED && !extension && !output && !meta) {
             throw new ProtocolException("a frame of kind " + kind + ", which is unknown or not allowed here");
         }
         boolean long_ = kind == Protocol.CHUNKS || extension;
-        int most = long_ ? Protocol.MOST_CHUNK : kind == Protocol.CREATED ? 0 : meta ? Protocol.MOST_REQUEST : Protocol.MOST_ANSWER;
+        int most = long_ ? Protocol.MOST_CHUNK : output ? 1 + Protocol.MOST_OUTPUT : kind == Protocol.CREATED ? 0 : meta ? Protocol.MOST_REQUEST : Protocol.MOST_ANSWER;
         if (length < 0 || length > most) {
             throw new ProtocolException("a frame of kind " + kind + " with " + Integer.toUnsignedString(length)
                     + " bytes of at most " + most);
@@ -307,10 +328,12 @@ public final class ConnectionState {
         boolean fits = open != null && switch (kind) {
             case Protocol.DESCRIPTION -> open.kind == Protocol.INTERFACE;
             case Protocol.NAMES -> open.kind == Protocol.LIST;
-            case Protocol.RESULT, Protocol.CALLBACK -> open.isRunning();
+            case Protocol.RESULT -> open.awaitsResult();
+            case Protocol.CALLBACK -> open.isRunning();
             // A second answer for an existing object answers nothing.
             case Protocol.CREATED -> open.kind == Protocol.CREATE && !open.begun;
             case Protocol.PLACED, Protocol.CLOSED -> open.kind == Protocol.PLACE;
+            case Protocol.OUTPUT -> open.isCall() && open.listens && !open.begun;
             case Protocol.ERROR -> true;
             default -> throw new ProtocolException(
                     "a frame of kind " + kind + ", which is unknown or not allowed here");
@@ -323,6 +346,9 @@ public final class ConnectionState {
 
     private void result(int stream, Stream asked, Values.ResultHead head) throws ProtocolException {
         asked.begun = true;
+        if (asked.kind == Protocol.FETCH && !head.values().isEmpty()) {
+            throw new ProtocolException("a held array comes with values");
+        }
         for (Values.Value value : head.values()) {
             if (value.file() != null) {
                 if (!asked.files.remove((Integer) value.param())) {
@@ -348,6 +374,19 @@ public final class ConnectionState {
         sink.callback(stream, head);
         if (asked.back == CallbackState.RUNS) {
             sink.called(stream);
+        }
+    }
+
+    private void output(int stream, Stream asked, Cursor cursor) throws ProtocolException {
+        int cut = cursor.u8();
+        if (cut > 1) {
+            throw new ProtocolException("output that says " + cut);
+        }
+        ByteBuffer rest = cursor.rest();
+        byte[] bytes = new byte[rest.remaining()];
+        rest.get(bytes);
+        if (asked.wanted) {
+            sink.output(stream, bytes, cut == 1);
         }
     }
 
@@ -382,6 +421,7 @@ public final class ConnectionState {
                 }
                 complete(stream, asked);
             }
+            case Protocol.OUTPUT -> output(stream, asked, new Cursor(body));
             case Protocol.CREATED -> {
                 asked.begun = true;
                 if (asked.wanted) {

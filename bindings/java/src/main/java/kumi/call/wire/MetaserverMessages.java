@@ -88,11 +88,6 @@ public final class MetaserverMessages {
             return out.put(shown).array();
         }
 
-        /** Whether this is the same attempt at the same place: independent metaservers may use the same numbers. */
-        public boolean isSame(Placement other) {
-            return other != null && ticket.equals(other.ticket) && address.equals(other.address);
-        }
-
         @Override
         public String toString() {
             return server + " (" + address + ")";

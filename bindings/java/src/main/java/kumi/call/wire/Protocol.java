@@ -43,6 +43,10 @@ public final class Protocol {
     static final int ERROR = 11;
     static final int CALLBACK = 12;
     static final int CALLBACK_RETURN = 13;
+    /** Requests bytes of a held array. */
+    public static final int FETCH = 14;
+    /** Has the server drop held arrays. */
+    public static final int DROP = 15;
     /** Requests an object of a class; the stream stands for the object. */
     public static final int CREATE = 16;
     static final int CREATED = 17;
@@ -56,6 +60,10 @@ public final class Protocol {
     static final int TICKET = 46;
     /** Receivers skip unknown frames from here on. */
     static final int EXTENSIONS = 128;
+    static final int LISTEN = 131;
+    static final int OUTPUT = 132;
+    /** Most bytes of one frame of output. */
+    static final int MOST_OUTPUT = 64 << 10;
 
     private Protocol() {}
 
@@ -125,6 +133,11 @@ public final class Protocol {
     /** The pass right before a call, from {@link MetaserverMessages.Placement#shown}. */
     public static byte[] ticket(int stream, byte[] shown) {
         return frame(TICKET, stream, shown);
+    }
+
+    /** The request, right before a call or its pass, for what its routine prints. */
+    public static byte[] listen(int stream) {
+        return frame(LISTEN, stream, new byte[0]);
     }
 
     /** The request to cancel a call. */

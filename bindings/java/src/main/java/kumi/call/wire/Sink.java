@@ -17,6 +17,9 @@ public interface Sink {
     /** A result's head; its arrays follow. */
     void result(int stream, Values.ResultHead head);
 
+    /** The routine of a call that listens has printed this; {@code isCut}: it has printed more, which does not come. */
+    void output(int stream, byte[] bytes, boolean isCut);
+
     /** The next bytes of an array; all of them must be consumed now. */
     void data(int stream, int argument, ByteBuffer bytes);
 

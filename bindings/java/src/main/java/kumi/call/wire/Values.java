@@ -22,8 +22,14 @@ public final class Values {
      * @param scalar the scalar, or null
      * @param text the text, or null
      * @param file the unsigned length of a file, or null
+     * @param held tag and content of what concerns a held array, which only goes to servers; or null
      */
-    public record Value(int param, Scalar scalar, String text, Long file) {
+    public record Value(int param, Scalar scalar, String text, Long file, byte[] held) {
+        /** A scalar, a text or the length of a file. */
+        public Value(int param, Scalar scalar, String text, Long file) {
+            this(param, scalar, text, file, null);
+        }
+
         /** A scalar or a text. */
         public Value(int param, Scalar scalar, String text) {
             this(param, scalar, text, null);
@@ -32,6 +38,20 @@ public final class Values {
         /** The length of a file. */
         public static Value file(int param, long bytes) {
             return new Value(param, null, null, bytes);
+        }
+
+        /** An array that is sent, of which all {@code bytes} (not 0) are those of the array that the called server holds by this name. */
+        public static Value held(int param, byte[] name, long bytes) {
+            ByteBuffer out = ByteBuffer.allocate(1 + 2 + 8 + 8 + name.length + 8 + 2).order(ByteOrder.LITTLE_ENDIAN);
+            out.put((byte) 7).putShort((short) 1).putLong(0).putLong(bytes).put(name).putLong(0).putShort((short) 0);
+            return new Value(param, null, null, null, out.array());
+        }
+
+        /** An array that stays at the server by this name for so many unsigned milliseconds, and does not come back. */
+        public static Value keep(int param, byte[] name, int milliseconds) {
+            ByteBuffer out = ByteBuffer.allocate(1 + name.length + 4 + 1).order(ByteOrder.LITTLE_ENDIAN);
+            out.put((byte) 8).put(name).putInt(milliseconds).put((byte) 0);
+            return new Value(param, null, null, null, out.array());
         }
     }
 
@@ -96,6 +116,9 @@ public final class Values {
                 byte[] text = value.text().getBytes(StandardCharsets.UTF_8);
                 put(out, scratch.put((byte) 5).putInt(text.length));
                 out.writeBytes(text);
+            } else if (value.held() != null) {
+                put(out, scratch);
+                out.writeBytes(value.held());
             } else if (value.file() != null) {
                 put(out, scratch.put((byte) 6).putLong(value.file()));
             } else {

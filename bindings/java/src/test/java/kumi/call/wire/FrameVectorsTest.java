@@ -4,22 +4,19 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.fasterxml.jackson.core.JsonFactory;
-import com.fasterxml.jackson.core.JsonParser;
-import com.fasterxml.jackson.core.JsonToken;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
+import kumi.call.TestVectors;
 import kumi.call.idl.Scalar;
 import org.junit.jupiter.api.Test;
 
@@ -28,33 +25,7 @@ class FrameVectorsTest {
     private final Map<?, ?> vectors;
 
     FrameVectorsTest() throws IOException {
-        Path root = Path.of(System.getProperty("kumi.root", "../.."));
-        try (JsonParser parser = new JsonFactory().createParser(
-                root.resolve("bindings/testvectors/frames.json").toFile())) {
-            parser.nextToken();
-            vectors = (Map<?, ?>) value(parser);
-        }
-    }
-
-    private static Object value(JsonParser parser) throws IOException {
-        if (parser.currentToken() == JsonToken.START_OBJECT) {
-            Map<String, Object> members = new TreeMap<>();
-            while (parser.nextToken() != JsonToken.END_OBJECT) {
-                String name = parser.currentName();
-                parser.nextToken();
-                members.put(name, value(parser));
-            }
-            return members;
-        } else if (parser.currentToken() == JsonToken.START_ARRAY) {
-            List<Object> items = new ArrayList<>();
-            while (parser.nextToken() != JsonToken.END_ARRAY) {
-                items.add(value(parser));
-            }
-            return items;
-        } else if (parser.currentToken() == JsonToken.VALUE_NUMBER_INT) {
-            return parser.getBigIntegerValue();
-        }
-        return parser.currentToken().isBoolean() ? (Object) parser.getBooleanValue() : parser.getText();
+        vectors = TestVectors.read("frames.json");
     }
 
     private List<Map<?, ?>> section(String name) {
@@ -250,6 +221,11 @@ class FrameVectorsTest {
         @Override
         public void placed(int stream, MetaserverMessages.Placement placed) {
             throw new AssertionError("nothing was to be placed: " + placed);
+        }
+
+        @Override
+        public void output(int stream, byte[] bytes, boolean isCut) {
+            throw new AssertionError("nothing has asked for output");
         }
 
         @Override
