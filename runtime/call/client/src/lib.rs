@@ -382,7 +382,7 @@ impl Client {
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
             files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
             output: self.output.clone(),
-            introduction: CallIntroduction {
+            said: CallIntroduction {
                 listens: self.output.is_some(),
                 trace,
                 resources: self.resources.filter(|_| object.is_none()),

@@ -113,7 +113,7 @@ pub struct CallParts<'a> {
     pub functions: Functions,
     pub files: FileParts<'a>,
     pub output: Option<CallOutput>,
-    pub introduction: CallIntroduction,
+    pub said: CallIntroduction,
 }
 
 /// What the connection must read next.
@@ -212,8 +212,7 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<AnswerHandle<L>, CallError> {
-        let CallParts { placed, head, sends, targets, functions, files, output, introduction } =
-            parts;
+        let CallParts { placed, head, sends, targets, functions, files, output, said } = parts;
         let results: Vec<ArraySize> = targets
             .iter()
             .map(|(argument, target)| ArraySize {
@@ -228,7 +227,7 @@ impl Link {
                 format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
             CallError::TooLarge(text)
         })?;
-        state.rpc.introduce(stream, &introduction, &mut out);
+        state.rpc.introduce(stream, &said, &mut out);
         state.rpc.expect_files(stream, files.parameters());
         let coming = files.coming();
         let pending =

@@ -413,7 +413,7 @@ impl Connection {
             ServerEvent::Listen(stream) => self.announced.listens = Some(stream),
             ServerEvent::Trace(stream, context) => self.announced.traced = Some((stream, context)),
             ServerEvent::Resources(stream, asked) => {
-                self.announced.resources = Some((stream, asked))
+                self.announced.resources = Some((stream, asked));
             }
             ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => {

@@ -255,7 +255,7 @@ impl MetaserverSession<'_> {
             }
             RegisteredServerEvent::Stop(ticket) => {
                 if let StopAction::Cancel(job) = self.shared.tickets.stop(ticket) {
-                    crate::slots::take_back(&self.shared, job);
+                    crate::slots::take_back(self.shared, job);
                 }
             }
             RegisteredServerEvent::Ask(ticket) => {
