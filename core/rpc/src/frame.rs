@@ -108,11 +108,13 @@ pub enum FrameKind {
     Trace = 133,
     /// The threads and the memory for the call, or for the one whose place is requested, that follows.
     Resources = 134,
+    /// An array of the client is to be held. Its bytes follow as chunks.
+    Hold = 215,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 46] = [
+        const ALL: [FrameKind; 47] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -159,6 +161,7 @@ impl FrameKind {
             FrameKind::Output,
             FrameKind::Trace,
             FrameKind::Resources,
+            FrameKind::Hold,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

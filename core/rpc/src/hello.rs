@@ -33,6 +33,7 @@ mod tag {
     pub const LOCAL: u16 = 11;
     pub const VOUCHERS: u16 = 12;
     pub const RESOURCES: u16 = 13;
+    pub const HOLDS: u16 = 215;
 }
 
 /// The hello of a client.
@@ -102,6 +103,8 @@ pub struct ServerHello {
     pub vouchers: VoucherSupport,
     /// It gives calls the threads and the memory that clients ask for. Older servers skip what they are asked for.
     pub gives_resources: bool,
+    /// The server holds arrays that clients send.
+    pub holds_arrays: bool,
 }
 
 /// A server's support of vouchers for held arrays.
@@ -271,6 +274,9 @@ impl ServerHello {
         if self.gives_resources {
             field(&mut fields, tag::RESOURCES, &[1]);
         }
+        if self.holds_arrays {
+            field(&mut fields, tag::HOLDS, &[1]);
+        }
         match self.vouchers {
             VoucherSupport::Unknown => {}
             VoucherSupport::Known => field(&mut fields, tag::VOUCHERS, &[1]),
@@ -308,6 +314,7 @@ impl ServerHello {
             local: None,
             vouchers: VoucherSupport::Unknown,
             gives_resources: false,
+            holds_arrays: false,
         };
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
@@ -321,6 +328,7 @@ impl ServerHello {
                 tag::VOUCHERS if content == [1] => hello.vouchers = VoucherSupport::Known,
                 tag::VOUCHERS if content == [2] => hello.vouchers = VoucherSupport::Wanted,
                 tag::RESOURCES => hello.gives_resources = content == [1],
+                tag::HOLDS => hello.holds_arrays = content == [1],
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}
             }

@@ -293,6 +293,7 @@ impl Metaserver {
             local: None,
             vouchers: VoucherSupport::Unknown,
             gives_resources: false,
+            holds_arrays: false,
         };
         self.out.extend_from_slice(&hello.encode());
     }

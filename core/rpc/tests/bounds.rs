@@ -26,6 +26,7 @@ fn hello() -> ServerHello {
         local: None,
         vouchers: VoucherSupport::Unknown,
         gives_resources: false,
+        holds_arrays: false,
     }
 }
 

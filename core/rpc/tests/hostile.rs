@@ -39,6 +39,7 @@ fn greeted() -> Client {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        holds_arrays: false,
     };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
     client
@@ -232,6 +233,7 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        holds_arrays: false,
     };
     match Client::new().step(&hello.encode()) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
@@ -295,6 +297,7 @@ fn texts_do_nothing_to_a_terminal() {
         role: kumi_rpc::Role::Server,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        holds_arrays: false,
     };
     let (came, _) = ServerHello::decode(&hello.encode()).expect("a hello").expect("whole");
     assert_eq!(came.name, "\\u{7}");

@@ -168,6 +168,7 @@ fn a_client_takes_nothing_else() {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        holds_arrays: false,
     };
     let created = frame(17, 1, b"");
     let result = frame(10, 1, &[0; 18]);

@@ -63,6 +63,7 @@ impl ScriptedServer {
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
             gives_resources: false,
+            holds_arrays: false,
         };
         self.socket.write_all(&hello.encode()).expect("it is sent");
     }
