@@ -29,9 +29,10 @@ from kumi import call
 
 @call.routine
 def threads(more: int = 0, threads: int = 0) -> int:
-    return int(os.environ["OMP_NUM_THREADS"]) + more
+    return int(os.environ["OMP_NUM_THREADS"]) + more + threads
 
 
+@call.routine
 class Holder:
     @call.routine
     def threads(self, threads: int = 0) -> int:
@@ -273,7 +274,7 @@ def test_a_call_asks_for_threads_and_memory(tmp_path: Path) -> None:
             assert server.call_async("threads", threads=2).result(60) == 2
             assert asyncio.run(server.acall("threads", threads=3)) == 3
             assert server.call("threads", threads=2, output=io.StringIO()) == 2
-            assert server.call("threads", 40, threads_=2) == 42
+            assert server.call("threads", 40, threads_=5, threads=2) == 47
             assert server.call("threads") == 1
             with server.object("Holder", threads=2) as holder:
                 assert [holder.threads(), holder.threads(threads_=5)] == [2, 7]
