@@ -165,6 +165,20 @@ impl FrameKind {
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
+
+    /// The length of its body, if all bodies of it have the same.
+    fn exact_length(self) -> Option<usize> {
+        match self {
+            FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen => {
+                Some(0)
+            }
+            FrameKind::Trace => Some(TRACE_PARENT),
+            FrameKind::Resources => Some(RESOURCES),
+            FrameKind::Release => Some(4),
+            FrameKind::Ping | FrameKind::Pong => Some(8),
+            _ => None,
+        }
+    }
 }
 
 /// The end of a connection that reads a frame.
@@ -207,17 +221,8 @@ impl Header {
         if length > most {
             return Err(ProtocolError::Length { kind, length, most });
         }
-        let exact = match known {
-            Some(
-                FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen,
-            ) => length.cmp(&0),
-            Some(FrameKind::Trace) => length.cmp(&TRACE_PARENT),
-            Some(FrameKind::Resources) => length.cmp(&RESOURCES),
-            Some(FrameKind::Release) => length.cmp(&4),
-            Some(FrameKind::Ping | FrameKind::Pong) => length.cmp(&8),
-            _ => Ordering::Equal,
-        };
-        match exact {
+        let exact = known.and_then(FrameKind::exact_length).unwrap_or(length);
+        match length.cmp(&exact) {
             Ordering::Less => return Err(ProtocolError::Body { kind, why: DecodeError::Short }),
             Ordering::Greater => return Err(ProtocolError::Body { kind, why: DecodeError::Long }),
             Ordering::Equal => {}

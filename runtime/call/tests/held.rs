@@ -183,6 +183,7 @@ fn a_server_of_an_earlier_version_is_not_sent_arrays() {
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Known,
             holds_arrays: false,
+            gives_resources: false,
         };
         let (mut socket, _) = listener.accept().expect("a connection");
         socket.write_all(&hello.encode()).expect("it is sent");

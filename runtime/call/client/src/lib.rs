@@ -337,6 +337,16 @@ impl Client {
         self.send(known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 
+    /// Whether the server's version knows what a call needs.
+    fn check_support(&self, checked: &CheckedCall) -> Result<(), CallError> {
+        if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
+            let text =
+                format!("`{}` is of a version that shows no vouchers to others", self.server());
+            return Err(CallError::NoSource(text));
+        }
+        self.check_resources()
+    }
+
     /// Sends a call with checked arguments. If that fails, the arguments are given back.
     #[allow(clippy::result_large_err)] // What is given back is what was given.
     fn send<'a>(
@@ -348,13 +358,8 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, CheckedCall)> {
         let CallRoute { time, placed, object, trace } = route;
-        if let Err(error) = self.check_resources() {
+        if let Err(error) = self.check_support(&checked) {
             return Err((error, checked));
-        }
-        if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
-            let text =
-                format!("`{}` is of a version that shows no vouchers to others", self.server());
-            return Err((CallError::NoSource(text), checked));
         }
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));

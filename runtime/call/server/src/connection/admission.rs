@@ -8,6 +8,7 @@ use kumi_rpc::{ArraySize, CallHead, Code, Failure, GrantedArray, Resources, Tick
 use tokio::time::Instant;
 
 use super::super::Shared;
+use super::super::arenas::Block;
 use super::super::gather::GatherPlan;
 use super::super::held_results::RetainedResults;
 use super::super::slots::ReadyCall;
@@ -64,6 +65,23 @@ impl Connection {
         self.announced.resources.filter(|(of, _)| *of == stream).map(|(_, resources)| resources)
     }
 
+    /// Room for the results that stay, and the call's memory, which is given back if there is none.
+    fn retained(
+        &self,
+        layout: &Layout,
+        block: Rc<Block>,
+        head: &CallHead,
+    ) -> Result<(Option<Box<RetainedResults>>, Rc<Block>), Failure> {
+        let (shared, holder, owner) = (&self.shared, self.holder(), self.caller.owner());
+        match RetainedResults::new(shared, layout, &block, &head.held.keep, holder, owner) {
+            Ok(retained) => Ok((retained, block)),
+            Err(failure) => {
+                shared.give(block);
+                Err(failure)
+            }
+        }
+    }
+
     /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
     pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         let (shown, asked) = (self.shown_for(stream), self.asked_resources(stream));
@@ -84,15 +102,7 @@ impl Connection {
         let id = shared.pool.borrow_mut().number();
         let ticket = ticket.map(|ticket| admit(&shared, ticket, id, &head.routine)).transpose()?;
         let (block, foreign, granted) = self.memory_for(&layout, head, requested_arrays)?;
-        let (holder, owner) = (self.holder(), self.caller.owner());
-        let retained =
-            match RetainedResults::new(&shared, &layout, &block, &head.held.keep, holder, owner) {
-                Ok(retained) => retained,
-                Err(failure) => {
-                    shared.give(block);
-                    return Err(failure);
-                }
-            };
+        let (retained, block) = self.retained(&layout, block, head)?;
         let sizes = awaited(sources.left(layout.sent()), &granted, &given);
         let lent = Rc::clone(&block);
         let time_limit = self.time_limit(head.timeout_ms);
