@@ -145,7 +145,7 @@ pub(super) fn begin(
     };
     pool.busy.push(Rc::clone(&worker));
     worker.callback_requests.borrow_mut().are_of(&job.offered.interface);
-    if let Err(back) = give(&worker, job, room) {
+    if let Err(back) = give_next(&worker, job, room) {
         // It died while idle, or does not read; its task cleans up.
         worker.process.borrow_mut().kill();
         *worker.job.borrow_mut() = Some((back, Instant::now()));
