@@ -21,7 +21,8 @@ use super::super::process::{Process, ProcessAssignment};
 use super::super::registry::OfferedRoutine;
 use super::super::tickets::TicketGuard;
 use super::{
-    ReadyCall, SlotPool, WaitingCall, Worker, give, nanoseconds, not_started, tell, worker_task,
+    ReadyCall, SlotPool, WaitingCall, Worker, give_next, nanoseconds, not_started, tell,
+    worker_task,
 };
 
 /// The object and method of a call.
