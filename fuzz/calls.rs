@@ -177,6 +177,7 @@ fn server_hello(role: Role) -> ServerHello {
         shares_memory: gives,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        holds_arrays: false,
     }
 }
 
@@ -209,7 +210,9 @@ impl Serving {
                 self.server.describe(stream, 1, "{}");
             }
             ServerEvent::List(stream, _) => self.server.names(stream, ["f", "g"]),
-            ServerEvent::Fetch(stream, _) => self.server.fail(stream, &no),
+            ServerEvent::Fetch(stream, _) | ServerEvent::Hold(stream, _) => {
+                self.server.fail(stream, &no);
+            }
             ServerEvent::Vouch(stream, ..) => self.server.send_voucher(stream, "v"),
             ServerEvent::Call(stream, head) => self.begin(stream, &head, input),
             ServerEvent::Ready(stream) => {

@@ -14,6 +14,7 @@ Define crash(mode_in int lines) Calls "C" crash_after(lines);
 Define nap(mode_in int ms) Calls "C" nap(ms);
 Define leave(mode_in int code) Calls "C" leave(code);
 Define number(mode_out int pid) Calls "C" pid = number();
+Define forge(mode_in int no) Calls "C" forge(no);
 "#;
 
 /// Routines that cannot be loaded.
@@ -26,6 +27,8 @@ Define third(mode_in int n) Required "-labsent" Calls "C" third(n);
 const SOURCE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 void talk(int lines, int name)
 { for (int i = 0; i < lines; i++) fprintf(i % 2 ? stderr : stdout, "line %d of %d", i, name), fputs("\n", i % 2 ? stderr : stdout);
@@ -35,6 +38,11 @@ void crash_after(int lines)
 void nap(int ms) { usleep(1000 * ms); }
 void leave(int code) { _exit(code); }
 int number(void) { return getpid(); }
+/* What a slot sends when its routine fails with a text: kind 4, a number of 8 bytes, the text. */
+void forge(int no)
+{ char reply[64] = {4}; const char *text = "one\n2026-01-01T00:00:00Z WARN forged \033[2J";
+  memcpy(reply + 9, text, strlen(text));
+  for (int end = 0; end < 64; end++) send(end, reply, 9 + strlen(text), MSG_NOSIGNAL); }
 "#;
 
 /// A server, which does not outlive a test that fails, and its log.
@@ -210,6 +218,18 @@ fn crashes_kills_and_limits_are_logged() {
         server.wait_for("its end", |log| log.contains("an idle process was killed by signal 9"));
     let line = log.lines().find(|line| line.contains("an idle process was killed"));
     assert!(line.is_some_and(|line| line.contains("routine=\"number\"")), "{log}");
+}
+
+#[test]
+fn a_routine_forges_no_line_of_the_log_and_does_nothing_to_a_terminal() {
+    let server = Server::start(&["--slots", "1"]);
+    let failed = server.call(&["forge", "0"]);
+    assert_ne!(failed.status.code(), Some(0));
+    assert!(failed.err.contains("forged") && !failed.err.contains('\u{1b}'), "{failed:?}");
+    let log = server.wait_for("its failure", |log| log.contains("forged"));
+    let forged = log.lines().filter(|line| line.contains("forged"));
+    let forged: Vec<_> = forged.filter(|line| !line.contains("routine=\"forge\"")).collect();
+    assert!(forged.is_empty(), "{forged:?} in {log}");
 }
 
 #[test]

@@ -22,6 +22,7 @@
  *     succeeded. A file of mode `inout` is both.
  *   - Functions are passed as pointers to functions that return nothing. Their arguments are those of the declaration: scalars
  *     of mode `in` by value, all else by address, as in a C routine.
+ *   - A held array (grpc_held_array_create_np) is passed instead of an array: it does not travel.
  * On an argument stack everything is passed by address, also scalars of mode `in`.
  * C cannot check the types of arguments behind `...`, nor the sizes of arrays: the program trusts the server's description.
  * The library checks ranges of numbers and sizes of calls before it sends anything.
@@ -67,6 +68,10 @@ typedef int grpc_sessionid_t;
 typedef struct grpc_object_handle_s_np {
     uint64_t goh_number;
 } grpc_object_handle_t_np;
+
+/* An array at a server, and a receiver of what routines print. The library makes them, and knows them by their addresses. */
+typedef struct grpc_held_array_s_np grpc_held_array_t_np;
+typedef struct grpc_output_s_np grpc_output_t_np;
 
 typedef int grpc_error_t;
 
@@ -128,7 +133,11 @@ enum {
     /* GRPC_RPC_REFUSED: the token has expired */
     GRPC_EXPIRED_NP = 44,
     /* The object no longer exists, and the method has not run: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a wait. */
-    GRPC_OBJECT_LOST_NP = 45
+    GRPC_OBJECT_LOST_NP = 45,
+    /* GRPC_RPC_REFUSED: the server does not hold an array any more that the call, or a fetch, wants */
+    GRPC_HELD_LOST_NP = 46,
+    /* GRPC_RPC_REFUSED: the server has no room to hold an array */
+    GRPC_HELD_FULL_NP = 47
 };
 /* British spelling of the same code. */
 #define GRPC_CANCELLED_NP GRPC_CANCELED_NP
@@ -191,7 +200,7 @@ grpc_error_t grpc_callback_failed_np(const char *why);
 grpc_error_t grpc_remaining_np(double *seconds);
 
 /* Sets in which trace the calls are that this thread begins from now on: `traceparent` of W3C Trace Context, which OpenTelemetry
- * gives. NULL: that of the environment (TRACEPARENT), where a routine has that of its call. Errors: INVALID_ARGUMENT_NP. */
+ * gives. NULL: the TRACEPARENT with which the program was started; a routine has that of its call there. Errors: INVALID_ARGUMENT_NP. */
 grpc_error_t grpc_traceparent_set_np(const char *traceparent);
 
 /* ---- Sessions ---- */
@@ -351,6 +360,71 @@ int grpc_call_arg_stack_with_attr_np(grpc_function_handle_t *handle, const grpc_
                                      grpc_arg_stack_t *stack);
 grpc_sessionid_t grpc_call_arg_stack_async_with_attr_np(grpc_function_handle_t *handle,
                                                         const grpc_session_attr_t_np *attributes, grpc_arg_stack_t *stack);
+
+/* ---- What routines print ----
+ * Calls with a handle that has a receiver give it what their routine has printed, to standard output and standard error, in its
+ * order. It is there when the end of the call is reported, also of one that failed. Several handles and calls may have one receiver.
+ * A server passes on the first MiB of a call, and servers of earlier versions nothing.
+ *         grpc_output_create_np(&output);
+ *         grpc_function_handle_output_np(&handle, output);
+ *         grpc_call(&handle, n);
+ *         grpc_output_take_np(output, &bytes, &length, NULL);
+ * Errors of all functions here: INVALID_ARGUMENT_NP: this is no receiver. */
+
+/* Makes a receiver. grpc_finalize() frees those that were not destructed. */
+grpc_error_t grpc_output_create_np(grpc_output_t_np **output);
+
+/* Calls with this handle that begin from now on give this receiver what they print; NULL: nobody gets it. Calls under way keep
+ * theirs. Errors: also INVALID_FUNCTION_HANDLE. */
+grpc_error_t grpc_function_handle_output_np(const grpc_function_handle_t *handle, grpc_output_t_np *output);
+grpc_error_t grpc_object_handle_output_np(const grpc_object_handle_t_np *handle, grpc_output_t_np *output);
+
+/* Takes what has come since the receiver was asked last: its address, with a zero behind it, and its length without that. It stays
+ * there until the next call of this function for the receiver, or its destruction. A receiver keeps at most 4 MiB. is_cut, which may be
+ * NULL, gets 1 if something is missing, otherwise 0. */
+grpc_error_t grpc_output_take_np(grpc_output_t_np *output, const char **bytes, size_t *length, int *is_cut);
+
+/* Frees a receiver. Nobody gets any more what calls print that have it. */
+grpc_error_t grpc_output_destruct_np(grpc_output_t_np *output);
+
+/* ---- Arrays that stay at a server ----
+ * A held array stands for an array at a server. Pass it to a call where the routine takes an array, also on a stack:
+ *   - as a result, which then stays at the server,
+ *   - as an input that the server has,
+ *   - as both: the result takes the place of what was there.
+ *         grpc_held_array_t_np *ab;
+ *         grpc_held_array_create_np(&ab);
+ *         grpc_call(&dmmul, n, a, b, ab);
+ *         grpc_call(&dmmul, n, ab, c, d);
+ *         grpc_held_array_release_np(ab);
+ * A result is there when the end of its call is reported. If that call fails, the held array stays as it was, unless the routine
+ * said so by its status.
+ *   - All calls that use it go to one server, by handles of its address. A metaserver chooses the server of each call, so it takes none.
+ *   - The server has it for an hour at most unless configured otherwise, and not longer than the connection.
+ *   - Type, length and memory order are compared with the description. GRPC_HANDLE_ATTR_ORDER_NP changes nothing of it.
+ *   - Arrays of which a section travels cannot be held.
+ * Errors of all functions here and of calls: INVALID_ARGUMENT_NP: this is no held array, it holds nothing yet, or it does not fit;
+ * RPC_REFUSED with HELD_LOST_NP: the server does not have it any more; RPC_REFUSED with HELD_FULL_NP: the server has no room. */
+
+/* Makes one that holds nothing. grpc_finalize() releases those that were not released. */
+grpc_error_t grpc_held_array_create_np(grpc_held_array_t_np **array);
+
+/* Gives its length in bytes. */
+grpc_error_t grpc_held_array_bytes_np(const grpc_held_array_t_np *array, size_t *bytes);
+
+/* Sends an array to the server of a handle, which then holds it, instead of what was held. Later calls with handles of that server
+ * have it as an input, in the memory order in which it was sent. The library compares its length only. At most the time limit of
+ * the handle. Errors: also INVALID_FUNCTION_HANDLE, SERVER_NOT_FOUND, RPC_REFUSED, COMMUNICATION_FAILED, TIMEOUT_NP;
+ * OTHER_ERROR_CODE: the server is of an earlier version. */
+grpc_error_t grpc_held_array_put_np(const grpc_held_array_t_np *array, const grpc_function_handle_t *handle, const void *from,
+                                    size_t bytes);
+
+/* Copies the array to memory of its length, in the memory order of the routine that made it. At most the timeout of the
+ * configuration. Errors: also COMMUNICATION_FAILED, TIMEOUT_NP; INVALID_ARGUMENT_NP: it has another length. */
+grpc_error_t grpc_held_array_fetch_np(const grpc_held_array_t_np *array, void *to, size_t bytes);
+
+/* Frees it, and has the server drop the array. Calls that have begun go on with it. */
+grpc_error_t grpc_held_array_release_np(grpc_held_array_t_np *array);
 
 /* ---- Objects of classes ----
  * An object is a process at a server that keeps the state of its class (`DefClass`) from call to call.

@@ -22,6 +22,7 @@
 // - Callbacks: functions, lambdas, std::function. They return nothing and take numbers by value, and addresses, as in
 //   grpc.h. An exception in a callback ends the call (callback_error).
 // - Files: texts that are paths. The file is written, not the std::string.
+// - kumi::grpc::held_array: an array that is at the server, or stays there.
 // - kumi::grpc::defaulted: the parameter's default; for a number or text as a result: it is not wanted.
 // Arguments must live until the call is over, and results must not be touched before. A call is over when call() returns, when
 // get(), wait() or cancel() of the future returns, or when the future's destructor has cancelled it.
@@ -42,6 +43,7 @@
 #include "kumi_grpc/argument.hpp"
 #include "kumi_grpc/error.hpp"
 #include "kumi_grpc/function.hpp"
+#include "kumi_grpc/held.hpp"
 
 namespace kumi::grpc {
 
@@ -170,14 +172,11 @@ Handle *made(const Make &make)
 
 // Begins a call with these arguments by means of `begin`.
 template <class Begin, class... Arguments>
-void start(const Begin &begin, std::chrono::milliseconds limit, int priority, Arguments &&...arguments)
+void start(const Begin &begin, const grpc_session_attr_t_np &attributes, Arguments &&...arguments)
 {
     const std::tuple<argument<Arguments>...> typed(argument<Arguments>{arguments}...);
     const auto raw = std::apply(
         [](const auto &...one) { return std::array<kumi_grpc_argument, sizeof...(Arguments)>{one.raw()...}; }, typed);
-    grpc_session_attr_t_np attributes{};
-    attributes.gsa_timeout_ms = static_cast<int>(limit.count());
-    attributes.gsa_priority = priority;
     check(begin(raw.data(), raw.size(), &attributes));
 }
 
@@ -209,10 +208,13 @@ public:
     }
 
     // Sets the time limit of later calls; 0: that of the configuration.
-    void limit(std::chrono::milliseconds time) { limit_ = time; }
+    void limit(std::chrono::milliseconds time) { attributes_.gsa_timeout_ms = static_cast<int>(time.count()); }
 
     // Sets the priority among the user's calls that wait at a metaserver: 0 to 9, 9 comes first.
-    void priority(int first) { priority_ = first; }
+    void priority(int first) { attributes_.gsa_priority = first; }
+
+    // Later calls give what their routines print to this receiver.
+    void output(const kumi::grpc::output &receiver) { check(grpc_function_handle_output_np(handle_.get(), receiver.get())); }
 
     // Calls, and waits for the end.
     template <class... Arguments>
@@ -241,12 +243,11 @@ private:
         const auto begin = [&](const kumi_grpc_argument *raw, std::size_t count, const grpc_session_attr_t_np *attributes) {
             return kumi_grpc_call_arguments(handle_.get(), raw, count, is_session, session, attributes);
         };
-        detail::start(begin, limit_, priority_, std::forward<Arguments>(arguments)...);
+        detail::start(begin, attributes_, std::forward<Arguments>(arguments)...);
     }
 
     detail::owned<grpc_function_handle_t, grpc_function_handle_destruct> handle_;
-    std::chrono::milliseconds limit_{0};
-    int priority_ = 0;
+    grpc_session_attr_t_np attributes_{};
 };
 
 // An object of a class, whose state stays at a server from call to call. Calls on it run one after the other, in the order
@@ -270,7 +271,10 @@ public:
     }
 
     // Sets the time limit of later calls; 0: that of the configuration. A running call that exceeds it ends the object.
-    void limit(std::chrono::milliseconds time) { limit_ = time; }
+    void limit(std::chrono::milliseconds time) { attributes_.gsa_timeout_ms = static_cast<int>(time.count()); }
+
+    // Later calls give what their methods print to this receiver.
+    void output(const kumi::grpc::output &receiver) { check(grpc_object_handle_output_np(handle_.get(), receiver.get())); }
 
     // Whether the object exists, as far as the library knows without waiting.
     bool ready() const
@@ -306,11 +310,11 @@ private:
         const auto begin = [&](const kumi_grpc_argument *raw, std::size_t count, const grpc_session_attr_t_np *attributes) {
             return kumi_grpc_invoke_arguments(handle_.get(), method.c_str(), raw, count, is_session, session, attributes);
         };
-        detail::start(begin, limit_, 0, std::forward<Arguments>(arguments)...);
+        detail::start(begin, attributes_, std::forward<Arguments>(arguments)...);
     }
 
     detail::owned<grpc_object_handle_t_np, grpc_object_handle_destruct_np> handle_;
-    std::chrono::milliseconds limit_{0};
+    grpc_session_attr_t_np attributes_{};
 };
 
 // Calls a routine at the first of the configured servers that has it.

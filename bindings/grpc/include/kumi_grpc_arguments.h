@@ -21,7 +21,9 @@ enum {
     /* a C function at `data`; unless `count` is 0 it gets `taker` before its arguments */
     KUMI_GRPC_FUNCTION = 5,
     /* an array of mode `in`, which need not outlive the function */
-    KUMI_GRPC_ARRAY_COPY = 6
+    KUMI_GRPC_ARRAY_COPY = 6,
+    /* the grpc_held_array_t_np at `data` */
+    KUMI_GRPC_HELD = 7
 };
 
 /* Types of numbers and elements. */

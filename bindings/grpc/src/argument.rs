@@ -2,13 +2,16 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
+use std::sync::Arc;
 
 use kumi_call_client::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Outcome, Shape};
 use kumi_idl::{ArgumentForm, Element, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
 use crate::code::{Code, Failure};
+use crate::held::{ClaimedResult, GrpcHeldArray, StoredArray};
 use crate::passing;
+use crate::runtime::{Connection, Runtime};
 use crate::typed::{ArgumentKind, GrpcArgument, TextReceiver};
 
 /// A C string of the program.
@@ -77,10 +80,25 @@ pub struct Arguments {
     pub functions: bool,
     /// Copies of arrays, to which arguments refer.
     pub copies: Vec<Box<[u8]>>,
+    /// Arrays at the server that the call reads.
+    pub read: Vec<Arc<StoredArray>>,
+    /// Results that stay at the server.
+    pub made: Vec<ClaimedResult>,
 }
 
-/// Reads a program's arguments. `keeps`: also those that only have to live until the function that gets them returns are
-/// needed until the call is over.
+/// Where a call goes, and how it gets its arguments.
+pub struct CallSite<'a> {
+    /// The library's state.
+    pub runtime: &'a Runtime,
+    /// The connection over which it goes.
+    pub connection: &'a Connection,
+    /// Memory order of the program's arrays; `None`: the routine's.
+    pub order: Option<Order>,
+    /// Also arguments that only have to live until the function that gets them returns are needed until the call is over.
+    pub keeps: bool,
+}
+
+/// Reads a program's arguments.
 ///
 /// # Errors
 /// An argument does not fit the description.
@@ -91,8 +109,7 @@ pub struct Arguments {
 pub unsafe fn arguments(
     interface: &Interface,
     given: &[PassedValue<'_>],
-    order: Option<Order>,
-    keeps: bool,
+    site: &CallSite<'_>,
 ) -> Result<Arguments, Failure> {
     let passed: Vec<usize> =
         (0..interface.params.len()).filter(|at| is_passed(&interface.params[*at])).collect();
@@ -101,8 +118,7 @@ pub unsafe fn arguments(
     }
     let mut reader = ArgumentReader {
         interface,
-        order,
-        keeps,
+        site,
         scalars: vec![None; interface.params.len()],
         texts: vec![None; interface.params.len()],
         plan: None,
@@ -112,8 +128,14 @@ pub unsafe fn arguments(
         unsafe { reader.value(*index, *given) }?;
     }
     let functions = interface.params.iter().any(|param| matches!(param.ty, Type::Callback(_)));
-    let args = Vec::with_capacity(given.len());
-    let mut arguments = Arguments { args, back: Vec::new(), functions, copies: Vec::new() };
+    let mut arguments = Arguments {
+        args: Vec::with_capacity(given.len()),
+        back: Vec::new(),
+        functions,
+        copies: Vec::new(),
+        read: Vec::new(),
+        made: Vec::new(),
+    };
     for (index, given) in passed.iter().zip(given) {
         // SAFETY: as the caller promises.
         unsafe { reader.argument(*index, *given, &mut arguments) }?;
@@ -130,8 +152,7 @@ fn count(interface: &Interface, passed: &[usize], given: usize) -> Failure {
 
 struct ArgumentReader<'a> {
     interface: &'a Interface,
-    order: Option<Order>,
-    keeps: bool,
+    site: &'a CallSite<'a>,
     scalars: Vec<Option<Scalar>>,
     texts: Vec<Option<String>>,
     /// Made on first use.
@@ -256,6 +277,9 @@ impl ArgumentReader<'_> {
         let param = self.param(index);
         let (mode, is_text) = (param.mode, param.ty == Type::String);
         if let (Type::Number(_), false) = (&param.ty, param.dims.is_empty()) {
+            if let Some(held) = self.held(index, given)? {
+                return self.held_argument(index, given, &held, into);
+            }
             // SAFETY: as the caller promises.
             let array = unsafe { self.array(index, given, &mut into.copies) }?;
             into.args.push(array);
@@ -356,6 +380,52 @@ impl ArgumentReader<'_> {
         self.plan.as_ref().ok_or_else(|| Code::OtherErrorCode.into())
     }
 
+    /// The array at a server for which an argument stands; `None`: it is memory of the program.
+    fn held(
+        &self,
+        index: usize,
+        given: PassedValue<'_>,
+    ) -> Result<Option<Arc<GrpcHeldArray>>, Failure> {
+        let held = &self.site.runtime.held;
+        match given {
+            PassedValue::Number(_) => Ok(None),
+            PassedValue::Address(address) => Ok(held.find(address.cast_const().cast())),
+            PassedValue::Typed(typed) if typed.what() == Some(ArgumentKind::Held) => {
+                let found = held.find(typed.data.cast_const().cast());
+                let none = || self.wrong(index, "is no held array, or one that was released");
+                found.ok_or_else(none).map(Some)
+            }
+            PassedValue::Typed(_) => Ok(None),
+        }
+    }
+
+    /// Adds an array at the server to the arguments.
+    fn held_argument(
+        &mut self,
+        index: usize,
+        given: PassedValue<'_>,
+        held: &Arc<GrpcHeldArray>,
+        into: &mut Arguments,
+    ) -> Result<(), Failure> {
+        let site = self.site;
+        if let PassedValue::Typed(typed) = given
+            && !typed.writable()
+            && self.param(index).mode.is_returned()
+        {
+            return Err(self.wrong(index, "comes back: a held array that can be changed is needed"));
+        }
+        let argument = &self.plan()?.arguments[index];
+        let made = held.argument(site.runtime, site.connection, argument);
+        let made = made.map_err(|failure| {
+            let exact = self.wrong(index, &failure.detail);
+            Failure::new(failure.code, exact.detail)
+        })?;
+        into.args.push(made.arg);
+        into.read.extend(made.read);
+        into.made.extend(made.made);
+        Ok(())
+    }
+
     /// # Safety
     /// As [`arguments`] says.
     unsafe fn array(
@@ -370,7 +440,7 @@ impl ArgumentReader<'_> {
                 return Err(self.wrong(index, "is an array, a number was given"));
             }
             PassedValue::Address(address) => {
-                let order = self.order;
+                let order = self.site.order;
                 let argument = &self.plan()?.arguments[index];
                 let ArgumentForm::Array(element, own) = argument.form else {
                     return Err(self.wrong(index, "is no array"));
@@ -400,7 +470,7 @@ impl ArgumentReader<'_> {
         if mode == Mode::In {
             // SAFETY: the caller promises that it is valid and does not change; not null unless empty.
             let mut lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
-            if self.keeps && given.is_short_lived() {
+            if self.site.keeps && given.is_short_lived() {
                 // SAFETY: as above.
                 let copy = unsafe { copied(data.cast_const().cast(), bytes) };
                 // SAFETY: the copy moves with its box and is not written to; it lives as long as the call.

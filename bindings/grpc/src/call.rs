@@ -4,14 +4,14 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call_client::{CallError, KnownRoutine, Object, Remote, RemoteCall};
+use kumi_call_client::{CallError, CallOutput, KnownRoutine, Object, Remote, RemoteCall};
 
-use crate::argument::{Arguments, PassedValue, arguments, text};
+use crate::argument::{Arguments, CallSite, PassedValue, arguments, text};
 use crate::attribute::GrpcSessionAttributes;
 use crate::code::{Code, Failure};
 use crate::handle::{GrpcFunctionHandle, Handle, handle_at};
 use crate::object::{GrpcObjectHandle, object_at};
-use crate::runtime::{Connection, Runtime, current};
+use crate::runtime::{Connection, Runtime, current, lock};
 use crate::session::{RunningCall, run};
 
 /// A call with its routine, still without arguments.
@@ -22,6 +22,16 @@ pub struct PreparedCall {
     known: Arc<KnownRoutine>,
     /// The object on which it runs, and the method's short name.
     object: Option<(Object, String)>,
+}
+
+/// What a call is given besides its arguments.
+struct CallOptions {
+    /// Its time limit.
+    time: Option<Duration>,
+    /// Its priority at a metaserver.
+    priority: u8,
+    /// Where what its routine prints goes.
+    output: Option<CallOutput>,
 }
 
 /// How a call is run.
@@ -96,12 +106,20 @@ impl PreparedCall {
         if matches!(way, CallMode::Session(place) if place.is_null()) {
             return Err(Failure::null("the place for the session"));
         }
+        let site = CallSite {
+            runtime: &self.runtime,
+            connection: &self.connection,
+            order: self.handle.order,
+            keeps: self.keeps(way),
+        };
+        let options = CallOptions {
+            time: attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout),
+            priority: attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?,
+            output: lock(&self.handle.output).clone(),
+        };
         // SAFETY: as the caller promises.
-        let arguments =
-            unsafe { arguments(&self.known, given, self.handle.order, self.keeps(way)) }?;
-        let time = attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout);
-        let priority = attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?;
-        let running = self.begin(arguments, time, priority)?;
+        let arguments = unsafe { arguments(&self.known, given, &site) }?;
+        let running = self.begin(arguments, options)?;
         match way {
             CallMode::Wait => run(&self.runtime, &self.handle, running)?,
             CallMode::Session(place) => {
@@ -120,15 +138,14 @@ impl PreparedCall {
         matches!(way, CallMode::Session(_)) && through_metaserver && self.object.is_none()
     }
 
-    fn begin(
-        &self,
-        arguments: Arguments,
-        time: Option<Duration>,
-        priority: u8,
-    ) -> Result<RunningCall, Failure> {
+    fn begin(&self, arguments: Arguments, options: CallOptions) -> Result<RunningCall, Failure> {
+        let CallOptions { time, priority, output } = options;
         let begun = match &self.object {
             None => {
-                let client = self.connection.client.with_priority(priority)?;
+                let mut client = self.connection.client.with_priority(priority)?;
+                if let Some(output) = &output {
+                    client = client.with_output(output);
+                }
                 client.begin(&self.handle.routine, arguments.args, time, &|| false)
             }
             Some(_) if priority > 0 => {
@@ -136,9 +153,14 @@ impl PreparedCall {
                     "calls on an object have no priority: they run in the order in which they come";
                 return Err(Failure::argument(text));
             }
-            Some((object, method)) => object
-                .begin(method, arguments.args, time, &|| false)
-                .map(|call| RemoteCall::Server(Box::new(call))),
+            Some((object, method)) => {
+                let listening = output.as_ref().map(|output| object.with_output(output));
+                listening
+                    .as_ref()
+                    .unwrap_or(object)
+                    .begin(method, arguments.args, time, &|| false)
+                    .map(|call| RemoteCall::Server(Box::new(call)))
+            }
         };
         let call = begun.map_err(|error| {
             if matches!(error, CallError::Lost(_)) {
@@ -148,7 +170,7 @@ impl PreparedCall {
         })?;
         let connection = self.connection.clone();
         let functions = arguments.functions;
-        let (back, _copies) = (arguments.back, arguments.copies);
-        Ok(RunningCall { call, back, functions, connection, _copies })
+        let Arguments { back, made, copies: _copies, .. } = arguments;
+        Ok(RunningCall { call, back, made, functions, connection, _copies })
     }
 }

@@ -96,6 +96,10 @@ codes! {
     Expired = 44, c"GRPC_EXPIRED_NP", "the token has expired; get a new one from the server's owner";
     /// The object of a call is no more; the call has not run.
     ObjectLost = 45, c"GRPC_OBJECT_LOST_NP", "the object is no more; make another";
+    /// The server does not hold an array any more; the call has not run.
+    HeldLost = 46, c"GRPC_HELD_LOST_NP", "an array is not at the server any more; call again what makes it";
+    /// The server has no room to hold a result; the call has not run.
+    HeldFull = 47, c"GRPC_HELD_FULL_NP", "the server has no room to hold arrays; release others, or try again later";
 }
 
 impl Code {
@@ -111,7 +115,9 @@ impl Code {
             | Code::NotPermitted
             | Code::Expired
             | Code::NotRunnable
-            | Code::ObjectLost => Code::RpcRefused,
+            | Code::ObjectLost
+            | Code::HeldLost
+            | Code::HeldFull => Code::RpcRefused,
             other => other,
         }
     }
@@ -188,6 +194,8 @@ impl From<CallError> for Failure {
             CallError::Callback(_) => Code::CallbackFailed,
             CallError::File(_) => Code::File,
             CallError::ObjectLost(_) => Code::ObjectLost,
+            CallError::NotHeld { .. } => Code::HeldLost,
+            CallError::HeldFull(_) => Code::HeldFull,
             _ => Code::OtherErrorCode,
         };
         Failure::new(code, error.to_string())
@@ -271,6 +279,7 @@ mod tests {
             ),
             (CallError::File(text()), Code::File, Code::SessionFailed),
             (CallError::ObjectLost(text()), Code::ObjectLost, Code::RpcRefused),
+            (CallError::HeldFull(text()), Code::HeldFull, Code::RpcRefused),
             (CallError::Lost(text()), Code::CommunicationFailed, Code::CommunicationFailed),
             (CallError::Cancelled(text()), Code::Canceled, Code::Canceled),
             (CallError::TimedOut(text()), Code::Timeout, Code::Timeout),

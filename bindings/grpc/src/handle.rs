@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_int};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kumi_call_client::CallOutput;
 use kumi_idl::Order;
 
 use crate::argument::text;
@@ -36,6 +37,8 @@ pub struct Handle {
     pub order: Option<Order>,
     /// Time limit of a call.
     pub timeout: Option<Duration>,
+    /// Where what the routine prints goes, for calls that begin from now on.
+    pub output: Mutex<Option<CallOutput>>,
     /// The handle's address in the program, for queries about sessions; the library never reads or writes there.
     pub place: usize,
 }
@@ -150,6 +153,7 @@ impl HandleRequest {
             is_object,
             order: self.order,
             timeout: self.timeout.or(runtime.config.timeout),
+            output: Mutex::default(),
             place,
         }
     }

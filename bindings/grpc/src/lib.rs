@@ -11,6 +11,9 @@
 //! | `config`, `runtime` | configuration, connections, start and end |
 //! | `handle`, `attribute` | function handles and what they may be told |
 //! | `object` | object handles |
+//! | `held` | arrays at servers |
+//! | `output` | what routines print |
+//! | `registry` | what programs know by its address |
 //! | `argument`, `typed` | from the program's memory to arguments, and results back |
 //! | `passing` | files, and functions of the program |
 //! | `call`, `variadic`, `stack` | the ways to call |
@@ -23,8 +26,11 @@ mod call;
 mod code;
 mod config;
 mod handle;
+mod held;
 mod object;
+mod output;
 mod passing;
+mod registry;
 mod report;
 mod runtime;
 mod session;
@@ -42,6 +48,10 @@ pub use handle::{
     grpc_function_handle_destruct, grpc_function_handle_init,
     grpc_function_handle_init_with_attr_np, grpc_get_handle,
 };
+pub use held::{
+    GrpcHeldArray, grpc_held_array_bytes_np, grpc_held_array_create_np, grpc_held_array_fetch_np,
+    grpc_held_array_put_np, grpc_held_array_release_np,
+};
 pub use object::{
     GrpcObjectHandle, grpc_object_handle_array_default_np, grpc_object_handle_array_destruct_np,
     grpc_object_handle_array_init_np, grpc_object_handle_array_init_with_attr_np,
@@ -49,6 +59,10 @@ pub use object::{
     grpc_object_handle_get_from_session_np, grpc_object_handle_init_np,
     grpc_object_handle_init_with_attr_np, grpc_object_handle_is_ready_np,
     grpc_session_attr_initialize_with_object_handle_np,
+};
+pub use output::{
+    GrpcOutput, grpc_function_handle_output_np, grpc_object_handle_output_np,
+    grpc_output_create_np, grpc_output_destruct_np, grpc_output_take_np,
 };
 pub use passing::grpc_callback_failed_np;
 pub use report::*;

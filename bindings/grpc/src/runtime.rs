@@ -5,13 +5,17 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use kumi_call_client::{CallError, Remote};
+use kumi_call_client::{CallError, HeldNames, Remote};
+use kumi_rpc::HeldArrayName;
 
 use crate::argument::text;
 use crate::code::{Code, Failure, guard};
 use crate::config::Config;
 use crate::handle::{FUNCTIONS, Handle, Table};
+use crate::held::GrpcHeldArray;
 use crate::object::{OBJECTS, ObjectHandle};
+use crate::output::GrpcOutput;
+use crate::registry::Registry;
 use crate::session::Sessions;
 
 /// The state of the library.
@@ -22,6 +26,12 @@ pub struct Runtime {
     pub handles: Mutex<Table<Handle>>,
     /// Objects by number.
     pub objects: Mutex<Table<ObjectHandle>>,
+    /// Receivers of output.
+    pub outputs: Registry<GrpcOutput>,
+    /// Arrays at servers.
+    pub held: Registry<GrpcHeldArray>,
+    /// Names for such arrays. Made on first use.
+    held_names: Mutex<Option<HeldNames>>,
     /// Sessions by number.
     pub sessions: Sessions,
     /// One connection to each server, with a number that distinguishes it from earlier ones.
@@ -35,7 +45,8 @@ pub struct Runtime {
 pub struct Connection {
     /// The connection itself.
     pub client: Remote,
-    number: u64,
+    /// Its number, which no other connection of this process has.
+    pub number: u64,
 }
 
 static RUNTIME: RwLock<Option<Arc<Runtime>>> = RwLock::new(None);
@@ -121,6 +132,21 @@ impl Runtime {
         }
     }
 
+    /// A new name for an array at a server.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn held_name(&self) -> Result<HeldArrayName, Failure> {
+        let mut names = lock(&self.held_names);
+        if names.is_none() {
+            let made = HeldNames::new().map_err(|error| {
+                Failure::new(Code::OtherErrorCode, format!("the array has no name: {error}"))
+            })?;
+            *names = Some(made);
+        }
+        names.as_mut().map(HeldNames::fresh).ok_or_else(|| Code::OtherErrorCode.into())
+    }
+
     /// A routine's description at a server.
     ///
     /// # Errors
@@ -155,6 +181,9 @@ pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
             config,
             handles: Mutex::new(Table::new(FUNCTIONS)),
             objects: Mutex::new(Table::new(OBJECTS)),
+            outputs: Registry::default(),
+            held: Registry::default(),
+            held_names: Mutex::default(),
             sessions: Sessions::default(),
             clients: Mutex::default(),
             process: std::process::id(),

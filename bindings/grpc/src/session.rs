@@ -11,6 +11,7 @@ use kumi_call_client::{CallError, CallWatch, RemoteCall, WakeEvent, WakeEvents};
 use crate::argument::ReturnedValue;
 use crate::code::{Code, Failure};
 use crate::handle::Handle;
+use crate::held::ClaimedResult;
 use crate::runtime::{Connection, Runtime, lock};
 
 /// Interval at which a wait checks whether another thread has cancelled the session.
@@ -63,6 +64,8 @@ pub struct RunningCall {
     pub call: RemoteCall,
     /// Destinations of scalars and texts.
     pub back: Vec<ReturnedValue>,
+    /// Results that stay at the server.
+    pub made: Vec<ClaimedResult>,
     /// Whether the routine may call callbacks.
     pub functions: bool,
     /// Its connection.
@@ -79,6 +82,7 @@ impl RunningCall {
             Ok(Some(outcome)) => {
                 let times =
                     Times { waited: outcome.waited, ran: outcome.ran, total: Duration::ZERO };
+                self.made.drain(..).for_each(ClaimedResult::settle);
                 let put = self.back.iter().try_for_each(|back| back.put(&outcome));
                 Some(put.map(|()| times))
             }
@@ -86,8 +90,9 @@ impl RunningCall {
         }
     }
 
-    fn failed(&self, error: CallError) -> Failure {
+    fn failed(&mut self, error: CallError) -> Failure {
         if let CallError::Status { outcome, .. } = &error {
+            self.made.drain(..).for_each(ClaimedResult::settle);
             for back in &self.back {
                 // A failure status tells more than a text that does not fit.
                 let _fits = back.put(outcome);

@@ -23,6 +23,8 @@ pub enum ArgumentKind {
     Function,
     /// An array of mode `in` that need not outlive the function that gets it.
     ArrayCopy,
+    /// An array at the server.
+    Held,
 }
 
 /// Receives a returned text.
@@ -57,6 +59,7 @@ impl GrpcArgument {
             4 => ArgumentKind::Blanks,
             5 => ArgumentKind::Function,
             6 => ArgumentKind::ArrayCopy,
+            7 => ArgumentKind::Held,
             _ => return None,
         })
     }

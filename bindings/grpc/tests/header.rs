@@ -9,10 +9,12 @@ use kumi_grpc::{GrpcHandleAttributes, GrpcSessionAttributes, GrpcSessionInfo};
 
 const HEADERS: [&str; 2] =
     [include_str!("../include/grpc.h"), include_str!("../include/kumi_grpc_arguments.h")];
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 12] = [
     include_str!("../src/attribute.rs"),
     include_str!("../src/handle.rs"),
+    include_str!("../src/held.rs"),
     include_str!("../src/object.rs"),
+    include_str!("../src/output.rs"),
     include_str!("../src/passing.rs"),
     include_str!("../src/report.rs"),
     include_str!("../src/runtime.rs"),
@@ -90,6 +92,8 @@ fn rust_type(of_c: &str) -> String {
         "grpc_session_attr_t_np" => "GrpcSessionAttributes",
         "grpc_session_info_t_np" => "GrpcSessionInfo",
         "grpc_arg_stack_t" => "GrpcArgStack",
+        "grpc_held_array_t_np" => "GrpcHeldArray",
+        "grpc_output_t_np" => "GrpcOutput",
         "kumi_grpc_argument" => "GrpcArgument",
         other => panic!("{other}: a type that this test does not know"),
     };

@@ -140,6 +140,27 @@ void capitals(const char *from, const char *to, const char *both)
     fclose(out);
 }
 
+/* Prints numbered lines of 8 bytes, in turns to both outputs. */
+void say(int lines, int fails)
+{
+    for (int i = 0; i < lines; i++) {
+        FILE *out = i % 2 == 0 ? stdout : stderr;
+        fprintf(out, "%07d\n", i);
+        fflush(out);
+    }
+    if (fails) {
+        abort();
+    }
+}
+
+void fill(int n, int ms, double x, double *y)
+{
+    usleep((useconds_t)ms * 1000);
+    for (int i = 0; i < n; i++) {
+        y[i] = x;
+    }
+}
+
 /* What the environment says of the call: the seconds that are left (-1: no limit), and its place in a trace. */
 void left(double *seconds)
 {

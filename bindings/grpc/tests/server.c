@@ -2,6 +2,7 @@
 
 #include <libgen.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,16 @@ static void become(int slots, int waiting, const char *listen, const char *meta,
     _exit(1);
 }
 
+/* Reads what a server says until it ends: it must not wait for somebody to read its log. */
+static void *hear(void *said)
+{
+    char line[512];
+    while (fgets(line, sizeof line, said) != NULL) {
+    }
+    fclose(said);
+    return NULL;
+}
+
 static void start(struct server *server, int slots, int waiting, const char *listen, const char *meta)
 {
     int ends[2];
@@ -74,13 +85,16 @@ static void start(struct server *server, int slots, int waiting, const char *lis
         become(slots, waiting, listen, meta, ends[1]);
     }
     close(ends[1]);
-    /* Left open: what the server says later has to go somewhere. */
+    pthread_t hearing;
     FILE *said = fdopen(ends[0], "r");
     while (fgets(line, sizeof line, said) != NULL) {
         char *at = strstr(line, " at ");
         if (at != NULL && (strstr(line, "serves") != NULL || strstr(line, "metaserver") != NULL)) {
             line[strcspn(line, "\n")] = 0;
             snprintf(server->address, sizeof server->address, "%s", at + 4);
+            if (pthread_create(&hearing, NULL, hear, said) != 0 || pthread_detach(hearing) != 0) {
+                fail("pthread_create");
+            }
             return;
         }
         fputs(line, stderr);

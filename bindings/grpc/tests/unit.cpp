@@ -337,6 +337,46 @@ void objects(const std::string &server)
     static_cast<void>(std::remove((path + std::string(".begun")).c_str()));
 }
 
+void held()
+{
+    const std::vector<double> a{1, 2, 3, 4};
+    const std::vector<double> b{5, 6, 7, 8};
+    std::vector<double> c(4);
+    grpc::handle dmmul("dmmul");
+    grpc::held_array ab;
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "holds no array yet", [&] { dmmul.call(2, ab, a, c); });
+    dmmul.call(2, a, b, ab);
+    EXPECT(ab.bytes() == 32 && (ab.fetch<double>() == std::vector<double>{19, 22, 43, 50}));
+    dmmul.async(2, ab, a, c).get();
+    EXPECT((c == std::vector<double>{85, 126, 193, 286}));
+    ab.put(dmmul, a);
+    dmmul.call(2, ab, b, ab);
+    EXPECT((ab.fetch<double>() == std::vector<double>{19, 22, 43, 50}));
+    grpc::held_array moved = std::move(ab);
+    const grpc::held_array &only_read = moved;
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "comes back", [&] { dmmul.call(2, a, b, only_read); });
+    dmmul.call(2, only_read, a, moved);
+    EXPECT(moved.fetch<double>() == c);
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "travels in pieces", [&] { grpc::call("negate", 4, moved); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "no held array", [&] { dmmul.call(2, ab, a, c); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "is a scalar", [&] { dmmul.call(moved, a, b, c); });
+}
+
+void prints()
+{
+    grpc::handle say("say");
+    grpc::output output;
+    say.output(output);
+    say.call(3, 0);
+    say.async(1, 0).get();
+    const grpc::printed printed = output.take();
+    EXPECT(printed.text == "0000000\n0000001\n0000002\n0000000\n" && !printed.is_cut);
+    grpc::object counter("counter");
+    counter.output(output);
+    counter.call("say", "of a method");
+    EXPECT(output.take().text == "of a method\n" && output.take().text.empty());
+}
+
 } // namespace
 
 int main()
@@ -357,6 +397,8 @@ int main()
         failures();
         functions();
         objects(server.address);
+        held();
+        prints();
     }
     server_end(&server, SIGTERM);
     return 0;

@@ -7,7 +7,7 @@ use kumi_call_client::{Array, ArrayMut, CallError, Client, HeldNames, Remote, Re
 use kumi_rpc::HeldArrayName;
 use pyo3::prelude::*;
 
-use crate::call::{NativeClient, duration, failure, lent_mut};
+use crate::call::{NativeClient, duration, failure, lent, lent_mut};
 use crate::error::Failure;
 
 /// The names of this process, and its number. A forked process that went on with them would give its parent's names again.
@@ -78,6 +78,17 @@ impl NativeHeld {
     /// Whether the connection is lost, and the array with it.
     fn is_lost(&self, py: Python<'_>) -> bool {
         py.detach(|| self.client.is_lost())
+    }
+
+    /// Sends the array, which has its length.
+    fn put(&self, py: Python<'_>, array: &Bound<'_, PyAny>, seconds: Option<f64>) -> PyResult<()> {
+        let time = seconds.map(duration).transpose()?;
+        let mut buffers = Vec::new();
+        let from = lent(array, &mut buffers)?;
+        let sent = py.detach(|| self.client.hold_bytes(self.name, from, LIFETIME, time));
+        // It was lent until the answer was there.
+        drop(buffers);
+        sent.map_err(|error| failure(&error).into())
     }
 
     /// Writes the array to memory of its length.

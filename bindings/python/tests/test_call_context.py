@@ -1,6 +1,7 @@
 """What goes with calls: how much time is left, and the trace. Skipped where the commands were not built."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -148,10 +149,17 @@ def test_calls_are_in_traces(server: call.Connection, monkeypatch: pytest.Monkey
     assert all(len(text) == len(PARENT) and text.startswith(TRACE) for text in found), found
     assert len({PARENT, *found}) == 6
     assert call.traceparent() is None and server.call("traced") == ""
+    # Calls do not read the environment while other threads change it.
     monkeypatch.setenv("TRACEPARENT", PARENT)
-    assert call.traceparent() == PARENT and server.call("traced").startswith(TRACE)
-    monkeypatch.setenv("TRACEPARENT", "nothing")
-    assert server.call("traced") == ""
+    assert call.traceparent() is None and server.call("traced") == ""
+
+
+@pytest.mark.parametrize(("variable", "shown"), [(PARENT, PARENT), ("nothing", "None")])
+def test_programs_are_in_the_trace_with_which_they_were_started(variable: str, shown: str) -> None:
+    program = "import kumi.call; print(kumi.call.traceparent())"
+    environment = dict(os.environ, TRACEPARENT=variable)
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == shown
 
 
 def test_what_is_no_traceparent(server: call.Connection) -> None:

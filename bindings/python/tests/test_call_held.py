@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,33 @@ def test_a_chain_of_calls_stays_at_the_server(server: call.Connection) -> None:
     for _ in range(3):
         power = server.call("dmmul", power, B, out={"C": call.KEEP})
     assert np.array_equal(power.fetch(), A @ B @ B @ B @ B)
+
+
+def test_an_array_is_sent_once_for_many_calls(server: call.Connection) -> None:
+    with server.hold(A) as a:
+        assert a.shape == (3, 3) and a.dtype == np.dtype(np.float64) and a.order == "C"
+        assert np.array_equal(server.call("dmmul", a, B), A @ B)
+        assert np.array_equal(server.call("dmmul", B, a), B @ A)
+        assert np.array_equal(a.fetch(), A)
+    with pytest.raises(call.HeldLostError, match="it was freed"):
+        server.call("dmmul", a, B)
+
+
+def test_arrays_keep_their_order(server: call.Connection) -> None:
+    right = np.asfortranarray(np.arange(6.0).reshape(3, 2))
+    with server.hold(right) as b:
+        assert b.order == "F" and np.array_equal(b.fetch(), right)
+    # Neither order: a copy is sent by rows.
+    with server.hold(np.arange(18.0).reshape(3, 6)[:, ::2]) as a:
+        assert a.order == "C" and np.array_equal(server.call("dmmul", a, B), np.arange(18.0).reshape(3, 6)[:, ::2] @ B)
+    with server.hold(np.empty((0, 4))) as nothing:
+        assert nothing.fetch().shape == (0, 4)
+
+
+@pytest.mark.parametrize("array", [np.array(["a"]), np.array(1.0), np.array([None])])
+def test_only_arrays_of_numbers_are_held(server: call.Connection, array: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(call.ArgumentError, match="only arrays of numbers"):
+        server.hold(array)
 
 
 def test_handles_and_futures_give_references(server: call.Connection) -> None:

@@ -6,7 +6,7 @@ mod memory_grant;
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
-use crate::held_array::{FetchRequest, HeldArrayName};
+use crate::held_array::{FetchRequest, HeldArrayName, HoldRequest};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Failure, ResultHead};
@@ -360,6 +360,15 @@ impl Client {
         let parts = IncomingArrays::new(&[ArraySize { argument: 0, bytes: head.length }]);
         let call = Call { parts, ..Call::default() };
         self.streams.insert(stream, (Stream::Call(call), true));
+        stream
+    }
+
+    /// Appends a request to hold an array, and returns its stream. The array's bytes have to follow as chunks of parameter 0.
+    /// The answer is a result without values. Only a server whose hello mentions it knows this request.
+    pub fn hold(&mut self, head: &HoldRequest, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, FrameKind::Hold, stream, |out| head.encode(out));
+        self.streams.insert(stream, (Stream::Call(Call::default()), true));
         stream
     }
 

@@ -105,11 +105,13 @@ pub enum FrameKind {
     Output = 132,
     /// The place in a trace of the call, or of the request for its place, that follows.
     Trace = 133,
+    /// An array of the client is to be held. Its bytes follow as chunks.
+    Hold = 215,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 45] = [
+        const ALL: [FrameKind; 46] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -155,6 +157,7 @@ impl FrameKind {
             FrameKind::Listen,
             FrameKind::Output,
             FrameKind::Trace,
+            FrameKind::Hold,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -2,7 +2,9 @@
 
 use crate::MOST_NAME;
 use crate::codec::{Cursor, DecodeError, shortened};
+use crate::frame::FrameKind;
 use crate::message::{self, Value};
+use crate::server::ServerEvent;
 use crate::shared_memory::{SHARED, SharedDirections};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -87,6 +89,17 @@ pub struct FetchRequest {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
+}
+
+/// A request to hold an array, whose bytes follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldRequest {
+    /// Its name.
+    pub name: HeldArrayName,
+    /// How long it stays, in milliseconds; the server may have a shorter limit.
+    pub lifetime_ms: u32,
+    /// Its length in bytes.
+    pub bytes: u64,
 }
 
 /// Tag of an array of which parts are held.
@@ -320,12 +333,49 @@ impl FetchRequest {
     }
 }
 
+impl HoldRequest {
+    /// Appends the encoded bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.name.encode(out);
+        out.extend_from_slice(&self.lifetime_ms.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+    }
+
+    /// Decodes `bytes`, all of them.
+    ///
+    /// # Errors
+    /// The bytes are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<HoldRequest, DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let name = HeldArrayName::decode(&mut cursor)?;
+        let (lifetime_ms, bytes) = (cursor.u32()?, cursor.u64()?);
+        cursor.end()?;
+        Ok(HoldRequest { name, lifetime_ms, bytes })
+    }
+}
+
 /// Decodes a request for a voucher: the array, and the lifetime in milliseconds.
-pub(crate) fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeError> {
+fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let wish = (HeldArrayName::decode(&mut cursor)?, cursor.u32()?);
     cursor.end()?;
     Ok(wish)
+}
+
+/// Decodes a request about a held array, FETCH, HOLD or VOUCH.
+pub(crate) fn request(
+    kind: FrameKind,
+    stream: u32,
+    body: &[u8],
+) -> Result<ServerEvent, DecodeError> {
+    Ok(match kind {
+        FrameKind::Fetch => ServerEvent::Fetch(stream, FetchRequest::decode(body)?),
+        FrameKind::Hold => ServerEvent::Hold(stream, HoldRequest::decode(body)?),
+        _ => {
+            let (name, lifetime_ms) = take_wish(body)?;
+            ServerEvent::Vouch(stream, name, lifetime_ms)
+        }
+    })
 }
 
 /// Decodes a voucher.

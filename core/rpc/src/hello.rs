@@ -32,6 +32,7 @@ mod tag {
     pub const MEMORY: u16 = 10;
     pub const LOCAL: u16 = 11;
     pub const VOUCHERS: u16 = 12;
+    pub const HOLDS: u16 = 215;
 }
 
 /// The hello of a client.
@@ -99,6 +100,8 @@ pub struct ServerHello {
     pub local: Option<LocalEndpoint>,
     /// Support of vouchers for held arrays.
     pub vouchers: VoucherSupport,
+    /// The server holds arrays that clients send.
+    pub holds_arrays: bool,
 }
 
 /// A server's support of vouchers for held arrays.
@@ -265,6 +268,9 @@ impl ServerHello {
                 &[&local.secret[..], &local.port.to_le_bytes()].concat(),
             );
         }
+        if self.holds_arrays {
+            field(&mut fields, tag::HOLDS, &[1]);
+        }
         match self.vouchers {
             VoucherSupport::Unknown => {}
             VoucherSupport::Known => field(&mut fields, tag::VOUCHERS, &[1]),
@@ -301,6 +307,7 @@ impl ServerHello {
             shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
+            holds_arrays: false,
         };
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
@@ -313,6 +320,7 @@ impl ServerHello {
                 tag::LOCAL => hello.local = local(content),
                 tag::VOUCHERS if content == [1] => hello.vouchers = VoucherSupport::Known,
                 tag::VOUCHERS if content == [2] => hello.vouchers = VoucherSupport::Wanted,
+                tag::HOLDS => hello.holds_arrays = content == [1],
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}
             }

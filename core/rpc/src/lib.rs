@@ -31,7 +31,9 @@ pub use client::{Client, ClientEvent, RequestTooLong};
 pub use codec::DecodeError;
 pub use frame::{HEADER, chunk_header, chunks};
 pub use frame_reader::{ArrayPosition, Step};
-pub use held_array::{FetchRequest, HeldArrayName, HeldArrayPart, HeldArrays, HeldResult};
+pub use held_array::{
+    FetchRequest, HeldArrayName, HeldArrayPart, HeldArrays, HeldResult, HoldRequest,
+};
 pub use hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, VoucherSupport};
 pub use incoming_arrays::ArraySize;
 pub use message::{CallHead, Code, Failure, ResultHead, Value};

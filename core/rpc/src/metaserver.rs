@@ -287,6 +287,7 @@ impl Metaserver {
             shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
+            holds_arrays: false,
         };
         self.out.extend_from_slice(&hello.encode());
     }

@@ -4,7 +4,7 @@ use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, DecodeError};
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
-use crate::held_array::{self, FetchRequest, HeldArrayName};
+use crate::held_array::{self, FetchRequest, HeldArrayName, HoldRequest};
 use crate::hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, VoucherSupport};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
@@ -42,6 +42,9 @@ pub enum ServerEvent {
     Ticket(u32, Ticket, String),
     /// A request for bytes of a held array. Answer with [`Server::finish`] and one array, of parameter 0, or [`Server::fail`].
     Fetch(u32, FetchRequest),
+    /// A request to hold an array. Answer with [`Server::accept`] and one array, of parameter 0, or [`Server::fail`]. When
+    /// it is ready, answer with [`Server::finish`] without arrays.
+    Hold(u32, HoldRequest),
     /// The client releases these held arrays.
     Drop(Vec<HeldArrayName>),
     /// The client no longer uses a granted memory.
@@ -220,6 +223,7 @@ impl Server {
             } else {
                 VoucherSupport::Known
             },
+            holds_arrays: true,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
         true
@@ -237,6 +241,7 @@ impl Server {
             shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
+            holds_arrays: false,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
     }
@@ -296,13 +301,9 @@ impl Server {
             FrameKind::Call => self.call(header, CallHead::decode(body))?,
             FrameKind::Invoke => self.call(header, CallHead::decode_on_object(body))?,
             FrameKind::Create => self.create(header, message::name(body))?,
-            FrameKind::Fetch => {
-                let head = FetchRequest::decode(body).map_err(malformed)?;
-                self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
-            }
-            FrameKind::Vouch => {
-                let (name, lifetime_ms) = held_array::take_wish(body).map_err(malformed)?;
-                self.begin(stream)?.then_some(ServerEvent::Vouch(stream, name, lifetime_ms))
+            FrameKind::Fetch | FrameKind::Hold | FrameKind::Vouch => {
+                let event = held_array::request(kind, stream, body).map_err(malformed)?;
+                self.begin(stream)?.then_some(event)
             }
             FrameKind::Drop => {
                 Some(ServerEvent::Drop(held_array::take_names(body).map_err(malformed)?))

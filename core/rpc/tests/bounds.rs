@@ -25,6 +25,7 @@ fn hello() -> ServerHello {
         shares_memory: false,
         local: None,
         vouchers: VoucherSupport::Unknown,
+        holds_arrays: false,
     }
 }
 

@@ -38,6 +38,7 @@ fn greeted() -> Client {
         shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        holds_arrays: false,
     };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
     client
@@ -230,6 +231,7 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        holds_arrays: false,
     };
     match Client::new().step(&hello.encode()) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
@@ -292,6 +294,7 @@ fn texts_do_nothing_to_a_terminal() {
         bytes: 1,
         role: kumi_rpc::Role::Server,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        holds_arrays: false,
     };
     let (came, _) = ServerHello::decode(&hello.encode()).expect("a hello").expect("whole");
     assert_eq!(came.name, "\\u{7}");

@@ -2,8 +2,9 @@
 
 use kumi_rpc::{
     ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure,
-    FetchRequest, HeldArrayName, HeldArrayPart, HeldArrays, HeldResult, ProtocolError, ResultHead,
-    SendPiece, Server, ServerEvent, ServerHello, Step, Value, VoucherSupport, chunk_header,
+    FetchRequest, HeldArrayName, HeldArrayPart, HeldArrays, HeldResult, HoldRequest, ProtocolError,
+    ResultHead, SendPiece, Server, ServerEvent, ServerHello, Step, Value, VoucherSupport,
+    chunk_header,
 };
 
 fn pieces(server: &mut Server) -> Vec<u8> {
@@ -45,6 +46,7 @@ fn hellos() {
         shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        holds_arrays: false,
     };
     let bytes = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x03\0\x01\0s\x04\0\x04\0\x02\0\0\0\x05\0\x08\0\x03\0\0\0\0\0\0\0";
     assert_eq!(answer.encode(), bytes);
@@ -182,6 +184,38 @@ fn wishes_for_held_arrays() {
     let step = server.step(second).expect("well-formed");
     assert_eq!(step, Step::Event(32, Some(ServerEvent::Drop(vec![name(3)]))));
     assert_eq!(format!("{:?}", name(3)), "HeldArrayName(…3)", "secrets are not printed");
+}
+
+#[test]
+fn arrays_that_clients_send_to_be_held() {
+    let name = HeldArrayName { secret: *b"0123456789abcdef", index: 3 };
+    let head = HoldRequest { name, lifetime_ms: 6, bytes: 5 };
+    let (mut client, mut out) = (Client::new(), Vec::new());
+    assert_eq!(client.hold(&head, &mut out), 1);
+    let mut expected = b"\x20\0\0\0\x01\0\0\0\xd7\0\0\0".to_vec();
+    expected.extend_from_slice(b"0123456789abcdef\x03\0\0\0\x06\0\0\0\x05\0\0\0\0\0\0\0");
+    assert_eq!(out, expected);
+    let mut server = Server::new(4);
+    let hello = ClientHello::default();
+    assert!(server.step(&hello.encode()).is_ok() && server.welcome(&hello, "s", 3));
+    let greeting = pieces(&mut server);
+    assert!(greeting.ends_with(b"\xd7\0\x01\0\x01\x0c\0\x01\0\x01"), "{greeting:?}");
+    match client.step(&greeting) {
+        Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => assert!(hello.holds_arrays),
+        other => panic!("{other:?}"),
+    }
+    let step = server.step(&out).expect("well-formed");
+    assert_eq!(step, Step::Event(out.len(), Some(ServerEvent::Hold(1, head))));
+    server.accept(1, &[ArraySize { argument: 0, bytes: 5 }]);
+    // Not a byte more than announced.
+    assert!(server.step(&chunk_header(1, 0, 6)).is_err());
+    for wrong in [&expected[12..43], &[&expected[12..], &[0]].concat()] {
+        let length = u8::try_from(wrong.len()).expect("short");
+        let frame = [&[length, 0, 0, 0, 2, 0, 0, 0, 215, 0, 0, 0], wrong].concat();
+        let mut server = Server::new(4);
+        assert!(server.step(&hello.encode()).is_ok() && server.welcome(&hello, "s", 3));
+        assert!(matches!(server.step(&frame), Err(ProtocolError::Body { kind: 215, .. })));
+    }
 }
 
 #[test]

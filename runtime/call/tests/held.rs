@@ -77,6 +77,129 @@ fn results_stay_and_are_arguments_of_the_next_call() {
 }
 
 #[test]
+fn arrays_are_sent_once_and_are_arguments_of_many_calls() {
+    let (server, traffic) = counted(|_| {});
+    let (client, other) = (server.client(), served(config()));
+    let mut names = names();
+    let (matrix, empty, large) = (names.fresh(), names.fresh(), names.fresh());
+    let (a, b) = ([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 1.0, 0.0]);
+    client.hold(matrix, &a, MINUTE).expect("there is room");
+    for _ in 0..3 {
+        let mut c = [0.0; 4];
+        let args =
+            vec![2.into(), held(matrix, 32, ""), b.as_slice().into(), c.as_mut_slice().into()];
+        client.call("dmmul", args).expect("it runs");
+        assert_eq!(c, [2.0, 1.0, 4.0, 3.0]);
+    }
+    assert_eq!(Traffic::of(&traffic.from_clients), 32 + 3 * 32, "the matrix, and b each time");
+    // An array without numbers, and one of many chunks, also at another server.
+    client.hold::<f64>(empty, &[], MINUTE).expect("there is room");
+    client.fetch::<f64>(empty, 0, &mut []).expect("it is held");
+    let numbers: Vec<f64> = (0..300_000).map(f64::from).collect();
+    client.hold(large, &numbers, MINUTE).expect("there is room");
+    let mut y = vec![1.0; numbers.len()];
+    let x = held(large, numbers.len() as u64 * 8, &server.address.to_string());
+    other.client().call("add", vec![300_000.into(), x, (&mut y).into()]).expect("it runs");
+    assert!(y.iter().zip(&numbers).all(|(y, x)| *y == x + 1.0));
+    client.let_go(&[matrix]).expect("it is told");
+    let gone = client.fetch(matrix, 0, &mut [0.0; 4]);
+    assert!(matches!(gone, Err(CallError::NotHeld { yet: false, .. })), "{gone:?}");
+}
+
+#[test]
+fn arrays_that_are_sent_have_the_bounds_of_those_that_stay() {
+    let (server, _) = counted(|config| {
+        // One array of 80,000 numbers, and a small one.
+        (config.held_bytes, config.call_bytes) = ((1 << 20) + (64 << 10), 2 << 20);
+    });
+    let client = server.client();
+    let mut names = names();
+    let [first, second] = std::array::from_fn(|_| names.fresh());
+    let numbers = vec![1.0; 80_000];
+    client.hold(first, &numbers, MINUTE).expect("there is room");
+    let error = client.hold(first, &[1.0], MINUTE).expect_err("the name is in use");
+    assert!(error.to_string().contains("take another name"), "{error}");
+    let error = client.hold(second, &numbers, MINUTE).expect_err("there is no room");
+    assert!(matches!(error, CallError::HeldFull(_)), "{error:?}");
+    let error = client.hold(second, &vec![1.0; 300_000], MINUTE).expect_err("it is too large");
+    assert!(matches!(error, CallError::TooLarge(_)), "{error:?}");
+    client.let_go(&[first]).expect("it is told");
+    // What was refused took nothing, and the connection goes on.
+    client.hold(second, &numbers, MINUTE).expect("there is room again");
+    let mut y = [0.0; 2];
+    client.fetch(second, 16, &mut y).expect("it is held");
+    assert_eq!(y, [1.0, 1.0]);
+    // It ends with its time.
+    client.let_go(&[second]).expect("it is told");
+    client.hold(first, &numbers, Duration::from_millis(1)).expect("there is room");
+    eventually("its end", || client.fetch(first, 0, &mut y).is_err());
+    client.hold(second, &numbers, MINUTE).expect("its room is free");
+}
+
+#[test]
+fn an_array_that_is_given_up_on_the_way_leaves_nothing() {
+    let (server, _) = counted(|config| config.held_bytes = 1 << 20);
+    let mut names = names();
+    let (name, kept) = (names.fresh(), names.fresh());
+    // Of an array that takes all the room, half comes, and then the end of the connection or of the stream.
+    for is_cancelled in [false, true] {
+        let mut raw = std::net::TcpStream::connect(server.address).expect("it listens");
+        let mut sent = kumi_rpc::ClientHello::default().encode();
+        let head = kumi_rpc::HoldRequest { name, lifetime_ms: 60_000, bytes: 1 << 20 };
+        let stream = kumi_rpc::Client::new().hold(&head, &mut sent);
+        sent.extend_from_slice(&kumi_rpc::chunk_header(stream, 0, 1 << 19));
+        sent.resize(sent.len() + (1 << 19), 0);
+        if is_cancelled {
+            sent.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0]);
+        }
+        raw.write_all(&sent).expect("it is sent");
+        let client = server.client();
+        let mut y = [0.0; 2];
+        eventually("the begin, or the end", || match client.fetch(name, 0, &mut y) {
+            Err(CallError::NotHeld { yet, .. }) => yet != is_cancelled,
+            other => panic!("{other:?}"),
+        });
+        if !is_cancelled {
+            drop(raw);
+        }
+        eventually("its room", || client.hold(kept, &[1.0; 100_000], MINUTE).is_ok());
+        client.let_go(&[kept]).expect("it is told");
+    }
+}
+
+#[test]
+fn a_server_of_an_earlier_version_is_not_sent_arrays() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let earlier = std::thread::spawn(move || {
+        let hello = kumi_rpc::ServerHello {
+            version: Ok(1),
+            highest: 1,
+            name: "old".to_owned(),
+            streams: 1,
+            bytes: 1,
+            role: kumi_rpc::Role::default(),
+            shares_memory: false,
+            local: None,
+            vouchers: kumi_rpc::VoucherSupport::Known,
+            holds_arrays: false,
+        };
+        let (mut socket, _) = listener.accept().expect("a connection");
+        socket.write_all(&hello.encode()).expect("it is sent");
+        // The client's hello, and nothing more.
+        let mut all = Vec::new();
+        std::io::Read::read_to_end(&mut socket, &mut all).expect("it is read");
+        let (_, length) = kumi_rpc::ClientHello::decode(&all).expect("a hello").expect("whole");
+        assert_eq!(all.len(), length);
+    });
+    let client = Client::connect(&address, &kumi_call::Options::default()).expect("it answers");
+    let error = client.hold(names().fresh(), &[1.0], MINUTE).expect_err("it cannot");
+    assert!(error.to_string().contains("`old` is of a version that holds only results"), "{error}");
+    drop(client);
+    earlier.join().expect("it has ended");
+}
+
+#[test]
 fn arrays_go_from_server_to_server() {
     let ((first, sent), (second, taken)) = (counted(|_| {}), counted(|_| {}));
     let (one, two) = (first.client(), second.client());
@@ -215,6 +338,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
+            holds_arrays: false,
         };
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);

@@ -1,6 +1,7 @@
 //! Standard output of the command.
 
 use crate::error::Error;
+use crate::table;
 use serde::Serialize;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,11 +19,20 @@ pub fn json(value: &impl Serialize) -> Result<(), Error> {
     text(&line)
 }
 
-/// Prints a line for the user on standard error.
-pub fn note(line: &str) {
+/// Prints a text for the user on standard error. What others have written into it, such as a routine, does nothing to the terminal.
+pub fn note(text: &str) {
+    let line = text.split_inclusive(['\n', '\t']).map(harmless).collect::<String>();
     let end = if crate::terminal::raw_mode::is_raw() { "\r\n" } else { "\n" };
     // If standard error is closed, no reader is left.
     let _closed = write!(std::io::stderr(), "kumi: {line}{end}");
+}
+
+/// Control characters made visible, but the last one, which ends a line or a column.
+fn harmless(part: &str) -> String {
+    match part.char_indices().next_back() {
+        Some((end, '\n' | '\t')) => table::printable(&part[..end]) + &part[end..],
+        _ => table::printable(part),
+    }
 }
 
 /// Milliseconds since the epoch.

@@ -59,6 +59,10 @@ class raised_error : public error {
 class object_lost : public error {
     using error::error;
 };
+// The server does not have a held array any more; the call has not run.
+class held_lost : public error {
+    using error::error;
+};
 class timed_out : public error {
     using error::error;
 };
@@ -86,6 +90,7 @@ class cancelled : public error {
     case GRPC_NOT_PERMITTED_NP:
     case GRPC_EXPIRED_NP:
     case GRPC_NOT_RUNNABLE_NP:
+    case GRPC_HELD_FULL_NP:
         throw refused_error(exact, text);
     case GRPC_CRASHED_NP:
         throw crashed_error(exact, text);
@@ -99,6 +104,8 @@ class cancelled : public error {
         throw raised_error(exact, text);
     case GRPC_OBJECT_LOST_NP:
         throw object_lost(exact, text);
+    case GRPC_HELD_LOST_NP:
+        throw held_lost(exact, text);
     case GRPC_TIMEOUT_NP:
         throw timed_out(exact, text);
     case GRPC_CANCELED_NP:

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use kumi_call_wire::context::{DEADLINE, TRACE_PARENT, monotonic_ns};
@@ -17,6 +18,29 @@ thread_local! {
     static TRACE: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
+/// What the environment of this process says of calls.
+enum Environment {
+    /// A routine runs here, or a program that one has started: its variables change from call to call.
+    OfRoutine,
+    /// Another program, and the place in a trace with which it was started.
+    OfProgram(Option<TraceContext>),
+}
+
+/// The environment as the first call found it. Later ones do not look, but in a routine: while other threads set variables, C
+/// and Python do not let one read them.
+fn environment() -> &'static Environment {
+    static FOUND: OnceLock<Environment> = OnceLock::new();
+    FOUND.get_or_init(|| match std::env::var_os(name(DEADLINE)) {
+        Some(_) => Environment::OfRoutine,
+        None => Environment::OfProgram(trace_of_environment()),
+    })
+}
+
+fn trace_of_environment() -> Option<TraceContext> {
+    let text = std::env::var_os(name(TRACE_PARENT))?;
+    TraceContext::parse(text.as_encoded_bytes()).ok()
+}
+
 /// The time that is left of the call for which this thread runs a routine or a function. Zero: it is over. `None`: there is
 /// no such call, or no limit.
 ///
@@ -28,7 +52,10 @@ pub fn remaining() -> Result<Option<Duration>, CallError> {
     let of_function = FUNCTION_DEADLINE.get();
     let of_function =
         of_function.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let of_routine = remaining_of(std::env::var_os(name(DEADLINE)))?;
+    let of_routine = match environment() {
+        Environment::OfRoutine => remaining_of(std::env::var_os(name(DEADLINE)))?,
+        Environment::OfProgram(_) => None,
+    };
     Ok(of_function.into_iter().chain(of_routine).min())
 }
 
@@ -52,16 +79,15 @@ fn remaining_of(variable: Option<OsString>) -> Result<Option<Duration>, CallErro
     Ok(Some(Duration::from_nanos(deadline.saturating_sub(now))))
 }
 
-/// The place in a trace of the calls that this thread begins: what [`trace_calls`] has set, or else the environment's
-/// `TRACEPARENT`, where a routine has that of its call. A variable that is no `traceparent` counts as none, as W3C Trace Context
+/// The place in a trace of the calls that this thread begins: what [`trace_calls`] has set, or else the `TRACEPARENT` with which
+/// this program was started; a routine has that of its call there. A variable that is no `traceparent` counts as none, as W3C Trace Context
 /// wants it: who set it may not know of calls.
 #[must_use]
 pub fn trace_context() -> Option<TraceContext> {
-    let of_environment = || {
-        let text = std::env::var_os(name(TRACE_PARENT))?;
-        TraceContext::parse(text.as_encoded_bytes()).ok()
-    };
-    TRACE.get().or_else(of_environment)
+    TRACE.get().or_else(|| match environment() {
+        Environment::OfRoutine => trace_of_environment(),
+        Environment::OfProgram(trace) => *trace,
+    })
 }
 
 /// Sets the place in a trace of the calls that this thread begins from now on. `None`: that of the environment. Returns what was

@@ -39,6 +39,7 @@ use crate::tls::TlsSession;
 use crate::values::GivenValues;
 use callbacks::{Callbacks, room};
 use files::{FilesByStream, coming, file_of};
+use held::IncomingHeldArray;
 use kumi_call_access::{HandshakePermit, evicted};
 use objects::Objects;
 use shared_memory::SharedMemory;
@@ -60,6 +61,8 @@ const UNREAD: usize = MOST_UNREAD / 2;
 enum CallStage {
     /// Its arguments are arriving.
     Receiving(Box<ReadyCall>, GivenValues),
+    /// An array that is to be held is arriving.
+    Holding(Box<IncomingHeldArray>),
     /// It waits or runs.
     Running(u64),
     /// Its results are being written, with this many bytes of arrays.
@@ -409,15 +412,7 @@ impl Connection {
             ServerEvent::Listen(stream) => self.announced.listens = Some(stream),
             ServerEvent::Trace(stream, context) => self.announced.traced = Some((stream, context)),
             ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
-            ServerEvent::Ready(stream) => {
-                if let Some(incoming) = self.incoming.get_mut(&stream)
-                    && incoming.gathering.is_some()
-                {
-                    incoming.ready = true;
-                } else {
-                    self.submit(stream);
-                }
-            }
+            ServerEvent::Ready(stream) => self.ready(stream),
             ServerEvent::Cancel(stream) => self.cancel(stream),
             ServerEvent::Returned(stream, back) => self.returned(stream, back),
             ServerEvent::ReturnReady(stream) => self.back(stream),
@@ -425,6 +420,10 @@ impl Connection {
                 let done = self.fetch(stream, &head);
                 self.refuse(stream, done);
                 self.written();
+            }
+            ServerEvent::Hold(stream, head) => {
+                let done = self.hold(stream, &head);
+                self.refuse(stream, done);
             }
             ServerEvent::Drop(_) if self.caller.is_bearer() => {}
             ServerEvent::Drop(names) => self.shared.let_go(&names, self.caller.owner()),
@@ -437,6 +436,19 @@ impl Connection {
                 let done = self.create(stream, &class);
                 self.refuse(stream, done);
             }
+        }
+    }
+
+    /// All that the client sends for a stream has arrived.
+    fn ready(&mut self, stream: u32) {
+        if let Some(incoming) = self.incoming.get_mut(&stream)
+            && incoming.gathering.is_some()
+        {
+            incoming.ready = true;
+        } else if matches!(self.calls.get(&stream), Some(CallStage::Holding(_))) {
+            self.held(stream);
+        } else {
+            self.submit(stream);
         }
     }
 

@@ -270,7 +270,8 @@ fn log_end(job: &ReadyCall, outcome: &Result<(u64, u64), Failure>) {
         Ok(_) => return,
         Err(failure) => failure,
     };
-    let text = &failure.text;
+    // A routine may have written it.
+    let text = output::printable(failure.text.as_bytes());
     match failure.code {
         // Clients cancel, and metaservers move calls, as they like.
         Code::Cancelled | Code::NoTicket => {

@@ -184,13 +184,17 @@ fn working_directory(asked: Option<&Path>) -> Result<String, Error> {
     })
 }
 
+/// A routine's variable for the deadline of its call.
+const CALL_DEADLINE: &str = "KUMI_CALL_DEADLINE";
+
 /// This process's environment with the variables of `--env`; the later of two settings counts.
 fn environment(
     own: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
     set: Vec<(String, String)>,
 ) -> Vec<(String, String)> {
     let mut all = BTreeMap::new();
-    for (name, value) in own {
+    // The deadline of a call is a time of this machine's clock, and a job may begin much later.
+    for (name, value) in own.filter(|(name, _)| name != CALL_DEADLINE) {
         let shown = name.to_string_lossy().into_owned();
         match (name.into_string(), value.into_string()) {
             (Ok(name), Ok(value)) => {
@@ -213,7 +217,8 @@ mod tests {
 
     #[test]
     fn settings_override_the_environment_and_the_last_one_wins() {
-        let own = [("A", "1"), ("B", "2")].map(|(n, v)| (OsString::from(n), OsString::from(v)));
+        let own = [("A", "1"), ("B", "2"), ("KUMI_CALL_DEADLINE", "3")];
+        let own = own.map(|(n, v)| (OsString::from(n), OsString::from(v)));
         let bad = (OsString::from("C"), OsString::from_vec(vec![0xff]));
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let all = environment(

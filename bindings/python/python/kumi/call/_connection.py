@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from .._native import NativeClient, NativeObject
 from .._scope import Block
 from . import _waits
@@ -16,6 +18,7 @@ from ._context import in_trace
 from ._errors import ArgumentError, ConnectError, ConnectionLostError
 from ._futures import IN_FLIGHT, Sender
 from ._handle import Handle, in_turn
+from ._held import Held, held
 from ._object import Object
 from ._out import Out
 from ._output import OutputReceiver, TextSink
@@ -92,6 +95,20 @@ class Connection(Caller, Block):
     def names(self, part: str = "") -> list[str]:
         """The routines whose names contain ``part``."""
         return self._ask(lambda _: self._native.names(part))
+
+    def hold(self, array: np.ndarray[Any, Any], *, timeout: float | None = None) -> Held:
+        """Sends an array that stays at the server, and is an argument of later calls on this connection.
+
+        It keeps its type and shape, and its memory order if it is contiguous; otherwise it is sent in row order.
+
+        Args:
+            timeout: Time limit in seconds.
+
+        Raises:
+            ArgumentError: It is no array of numbers, or the connection is one to a metaserver.
+            CallError: The server has no room, or is of an earlier version.
+        """
+        return held(self._native, np.asarray(array), timeout)
 
     def call(
         self,

@@ -24,8 +24,8 @@ def remaining() -> float | None:
 
 
 def traceparent() -> str | None:
-    """The place of calls in a trace, as OpenTelemetry writes it: that of :func:`traced`, or else of the variable
-    ``TRACEPARENT``. In a routine that is the place of its call."""
+    """The place of calls in a trace, as OpenTelemetry writes it: that of :func:`traced`, or else the
+    ``TRACEPARENT`` with which the program was started. In a routine that is the place of its call."""
     return _traced.get() or _native.call_traceparent()
 
 
@@ -41,7 +41,8 @@ def traced(traceparent: str | None, /) -> Iterator[None]:
             c = server.call("dmmul", a, b)
 
     Args:
-        traceparent: The place in the trace, ``00-TRACE-SPAN-FLAGS``. ``None``: that of the variable ``TRACEPARENT``.
+        traceparent: The place in the trace, ``00-TRACE-SPAN-FLAGS``. ``None``: the ``TRACEPARENT`` with which
+            the program was started.
 
     Raises:
         ArgumentError: The text is no ``traceparent``.

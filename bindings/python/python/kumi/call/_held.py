@@ -12,6 +12,7 @@ from .._native import NativeClient, NativeHeld
 from .._scope import Freed
 from ._errors import ArgumentError, HeldElsewhereError, HeldLostError
 from ._interface import Parameter
+from ._types import SPELLED
 
 
 class Keep(Enum):
@@ -28,7 +29,7 @@ KEEP = Keep.KEEP
 
 
 class Held(Freed):
-    """An array at a server: the result of a call with ``out=KEEP``. It is an argument of later calls on the same connection.
+    """An array at a server: the result of a call with ``out=KEEP``, or what :meth:`Connection.hold` sent there. It is an argument of later calls on the same connection.
 
     .. code-block:: python
 
@@ -46,16 +47,15 @@ class Held(Freed):
     Calls that use it later raise :class:`HeldLostError`.
     """
 
-    def __init__(self, client: NativeClient, parameter: Parameter, shape: tuple[int, ...]) -> None:
-        assert parameter.dtype is not None
+    def __init__(self, client: NativeClient, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> None:
         self._client = client
         self._freed = False
         #: Type of the elements.
-        self.dtype: np.dtype[Any] = parameter.dtype
+        self.dtype = dtype
         #: Elements along each dimension.
         self.shape = shape
         #: Memory order, ``C`` or ``F``.
-        self.order = parameter.order
+        self.order = order
         self._native = NativeHeld(client, math.prod(shape) * self.dtype.itemsize)
 
     @property
@@ -119,4 +119,18 @@ def kept(client: object, routine: str, parameter: Parameter, shape: tuple[int, .
         raise ArgumentError(f"{what} is a result of an object's method: give the array that receives it")
     if parameter.partial:
         raise ArgumentError(f"{what} travels in pieces, so it cannot stay at the server")
-    return Held(client, parameter, shape)
+    assert parameter.dtype is not None
+    return Held(client, parameter.dtype, shape, parameter.order)
+
+
+def held(client: NativeClient, array: np.ndarray[Any, Any], timeout: float | None) -> Held:
+    """Sends an array that stays at the server."""
+    if array.ndim == 0 or array.dtype not in SPELLED:
+        raise ArgumentError(f"only arrays of numbers that routines have can be held, not {array.dtype} of the shape {array.shape}")
+    is_column = array.flags.f_contiguous and not array.flags.c_contiguous
+    if not is_column:
+        array = np.ascontiguousarray(array)
+    made = Held(client, array.dtype, array.shape, "F" if is_column else "C")
+    # An array in column order is its transpose in row order.
+    made._native.put(array.T if is_column else array, timeout)
+    return made

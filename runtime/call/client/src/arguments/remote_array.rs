@@ -3,13 +3,15 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{FetchRequest, HeldArrayName, HeldArrayPart, HeldResult, VoucherSupport};
+use kumi_rpc::{
+    FetchRequest, HeldArrayName, HeldArrayPart, HeldResult, HoldRequest, VoucherSupport,
+};
 
 use super::super::HeldNames;
 use super::super::answer_handle::AnswerHandle;
 use super::super::link::{Answer, Link};
 use super::super::{Array, ArrayMut, CallError, Client, Number};
-use crate::lent::{LendMut, LentBytesMut, bytes_of_mut};
+use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, bytes_of, bytes_of_mut};
 
 /// An array of which servers hold parts, or whose result stays at the server.
 #[derive(Debug, Default)]
@@ -87,6 +89,49 @@ impl Client {
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let head = FetchRequest { name, offset, length: to.length() as u64 };
         let mut ticket: AnswerHandle<&Link> = Link::fetch(&*self.link, &head, to, deadline)?;
+        match ticket.wait(deadline, &|| false)? {
+            Ok(Answer::Done(..)) => Ok(()),
+            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// Sends numbers that the server then holds under this name, at most this long. They are an argument of later calls
+    /// there: [`RemoteArray::held`].
+    ///
+    /// # Errors
+    /// [`CallError`]: the server has no room, or does not know such arrays.
+    pub fn hold<T: Number>(
+        &self,
+        name: HeldArrayName,
+        numbers: &[T],
+        lifetime: Duration,
+    ) -> Result<(), CallError> {
+        self.hold_bytes(name, LentBytes::slice(bytes_of(numbers)), lifetime, None)
+    }
+
+    /// [`Client::hold`] of bytes in the order in which a routine wants them, with a time limit.
+    ///
+    /// # Errors
+    /// [`CallError`]: as [`Client::hold`], or it took too long.
+    pub fn hold_bytes(
+        &self,
+        name: HeldArrayName,
+        from: LentBytes,
+        lifetime: Duration,
+        time: Option<Duration>,
+    ) -> Result<(), CallError> {
+        if !self.server.holds_arrays {
+            let text = format!(
+                "`{}` is of a version that holds only results of calls: let a routine make the array there",
+                self.server()
+            );
+            return Err(CallError::Server(text));
+        }
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
+        let head = HoldRequest { name, lifetime_ms, bytes: from.length() as u64 };
+        let mut ticket: AnswerHandle<&Link> = Link::hold(&*self.link, &head, from, deadline)?;
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Done(..)) => Ok(()),
             Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use kumi_rpc::{FetchRequest, HeldArrayName};
+use kumi_rpc::{FetchRequest, HeldArrayName, HoldRequest};
 
 use super::{AnswerHandle, CallError, Link, PendingStream, State};
-use crate::lent::LentBytesMut;
+use crate::lent::{LentBytes, LentBytesMut};
 use crate::native::Source;
 
 impl Link {
@@ -27,6 +27,27 @@ impl Link {
         let ticket = AnswerHandle::of(link, stream);
         ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(ticket)
+    }
+
+    /// Sends an array in order that the server holds it.
+    pub fn hold<L: std::ops::Deref<Target = Link>>(
+        link: L,
+        head: &HoldRequest,
+        from: LentBytes,
+        deadline: Option<Instant>,
+    ) -> Result<AnswerHandle<L>, CallError> {
+        let mut out = Vec::new();
+        let mut state = link.lock();
+        let stream = state.rpc.hold(head, &mut out);
+        link.begin(state, stream, PendingStream::default());
+        let ticket = AnswerHandle::of(link, stream);
+        // An array without bytes has no chunks.
+        let sends = if from.length() > 0 { vec![(0, from)] } else { Vec::new() };
+        match ticket.link.send(stream, &out, &sends, deadline, &|| false) {
+            // The server has answered and then closed the connection.
+            Err(error) if !ticket.link.has_answer(stream) => Err(error),
+            _ => Ok(ticket),
+        }
     }
 
     /// Asks for a voucher for a held array.

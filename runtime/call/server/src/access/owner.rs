@@ -158,6 +158,15 @@ impl Caller {
         Ok(())
     }
 
+    /// Refuses arrays to be held from clients that have to show a pass for whatever takes memory.
+    pub fn may_hold(&self) -> Result<(), Failure> {
+        if self.sent {
+            let text = "a client that a metaserver has sent may only call: its arrays are not held";
+            return Err(Failure::new(Code::NotPermitted, 0, text));
+        }
+        Ok(())
+    }
+
     fn is(&mut self, user: User) {
         let run_as = user.run_as().map(str::to_owned);
         if self.owner.user != user.name() || self.owner.run_as != run_as {

@@ -38,6 +38,8 @@ pub fn room<'a>(
             let (offset, length) = place_in_arena(incoming, job, place, length);
             Some((&job.block.arena, offset, length))
         }
+        // Inside the array: the range was checked.
+        CallStage::Holding(array) => Some((array.arena(), place.offset as usize, length)),
         CallStage::Running(_) => {
             callbacks.get(&place.stream).map(|called| called.range(place, length))
         }

@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use kumi_idl::{Interface, Param, Type};
 use kumi_rpc::{
-    ArrayPosition, ArraySize, Failure, FetchRequest, HeldArrayName, HeldResult, ResultHead,
+    ArrayPosition, ArraySize, Code, Failure, FetchRequest, HeldArrayName, HeldResult, HoldRequest,
+    ResultHead,
 };
 use tokio::time::Instant;
 
+use super::super::Shared;
+use super::super::arenas::Block;
 use super::super::gather::GatherPlan;
+use super::super::held_results::{StoredArray, full, memory};
 use super::super::slots::{ReadyCall, submit};
 use super::{CallStage, Connection, GatherResult, IncomingArguments, coming};
-use crate::held::{Gaps, Holder};
+use crate::held::{Charge, Gaps, Holder};
+use crate::native::Arena;
 use crate::values;
 
 /// Checks that a call which may outlive its client does not need the client.
@@ -39,6 +44,29 @@ pub(super) fn check_survival(
             Err(values::bad(-1, text))
         }
         _ => Ok(()),
+    }
+}
+
+/// An array that is arriving from its client, in order that the server holds it.
+pub struct IncomingHeldArray {
+    name: HeldArrayName,
+    charge: Rc<Charge>,
+    block: Rc<Block>,
+    bytes: usize,
+    /// When it has to be complete.
+    pub deadline: Option<Instant>,
+}
+
+impl IncomingHeldArray {
+    /// Its memory, of which it has the first bytes.
+    pub fn arena(&self) -> &Arena {
+        &self.block.arena
+    }
+
+    /// Gives up the name and the memory.
+    pub fn release(self, shared: &Shared) {
+        shared.held.borrow_mut().abandon(self.name, &self.charge);
+        shared.give(self.block);
     }
 }
 
@@ -167,6 +195,57 @@ impl Connection {
         let voucher = self.shared.vouchers.give(name, user, lifetime, now);
         self.rpc.send_voucher(stream, &voucher);
         Ok(())
+    }
+
+    /// Takes an array that the client sends in order that the server holds it. Its memory counts as that of results that stay.
+    pub(super) fn hold(&mut self, stream: u32, head: &HoldRequest) -> Result<(), Failure> {
+        self.caller.check(&self.shared)?;
+        self.caller.may_hold()?;
+        let shared = Rc::clone(&self.shared);
+        let (HoldRequest { name, bytes, lifetime_ms }, most) = (*head, shared.config.call_bytes);
+        if bytes > most {
+            let text =
+                format!("an array of {bytes} bytes is larger than the {most} that one may have");
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            return Err(Failure::new(Code::TooLarge, bytes, text));
+        }
+        let (holder, owner) = (self.holder(), self.caller.owner());
+        let block = memory(&shared, owner, holder, bytes)?;
+        // The whole memory stays occupied, however little of it the array needs.
+        let charged = block.arena.length() as u64;
+        let keep = HeldResult { name, lifetime_ms, sent: false, survives: false };
+        let charge = shared.held.borrow_mut().reserve([keep].iter(), charged, holder);
+        let charge = match charge {
+            Ok(charge) => charge,
+            Err(why) => {
+                shared.give(block);
+                return Err(full(why, charged));
+            }
+        };
+        let limit = self.time_limit(0);
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        self.coming = self.coming.into_iter().chain(deadline).min();
+        // Checked to fit the memory.
+        let array = IncomingHeldArray { name, charge, block, bytes: bytes as usize, deadline };
+        self.calls.insert(stream, CallStage::Holding(Box::new(array)));
+        self.rpc.accept(stream, &[ArraySize { argument: 0, bytes }]);
+        Ok(())
+    }
+
+    /// An array that is to be held has arrived.
+    pub(super) fn held(&mut self, stream: u32) {
+        let Some(CallStage::Holding(array)) = self.calls.remove(&stream) else { return };
+        let IncomingHeldArray { name, charge, block, bytes, .. } = *array;
+        let kept = StoredArray { block, offset: 0, length: bytes };
+        let now = std::time::Instant::now();
+        let back = self.shared.held.borrow_mut().settle(name, &charge, kept, now);
+        // The client dropped it while it arrived.
+        back.into_iter().for_each(|kept| self.shared.give(kept.block));
+        self.shared.held_changed.notify_one();
+        self.shared.count(|traffic| &traffic.from_clients, bytes as u64);
+        let result = ResultHead { waited_ns: 0, ran_ns: 0, values: Vec::new() };
+        self.rpc.finish(stream, &result, &[]);
+        self.written();
     }
 
     /// Sends bytes of a held array.

@@ -21,6 +21,9 @@ impl Connection {
             Some(CallStage::Receiving(..)) => {
                 self.drop_coming(stream, Code::Cancelled, "was cancelled");
             }
+            Some(CallStage::Holding(_)) => {
+                self.drop_holding(stream, Code::Cancelled, "it was cancelled");
+            }
             Some(CallStage::Running(id)) => {
                 self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled);
             }
@@ -38,10 +41,26 @@ impl Connection {
         }
     }
 
+    /// Gives up an array that was arriving to be held.
+    fn drop_holding(&mut self, stream: u32, code: Code, why: &str) {
+        match self.calls.remove(&stream) {
+            Some(CallStage::Holding(array)) => {
+                array.release(&self.shared);
+                let text = format!("the array is not held: {why}");
+                self.rpc.fail(stream, &Failure::new(code, 0, text));
+            }
+            Some(other) => {
+                self.calls.insert(stream, other);
+            }
+            None => {}
+        }
+    }
+
     /// Ends calls whose arguments have not arrived in time.
     pub(super) fn end_late(&mut self) {
         let deadline = |call: &CallStage| match call {
             CallStage::Receiving(job, _) => job.deadline,
+            CallStage::Holding(array) => array.deadline,
             CallStage::Running(_) | CallStage::Sending(..) | CallStage::SendingHeld(..) => None,
         };
         let now = Instant::now();
@@ -54,6 +73,7 @@ impl Connection {
             .collect();
         for stream in late {
             self.drop_coming(stream, Code::TimedOut, "was stopped: its arguments came too late");
+            self.drop_holding(stream, Code::TimedOut, "its bytes came too late");
         }
         self.coming = self.calls.values().filter_map(deadline).min();
     }
@@ -109,6 +129,7 @@ impl Connection {
         for (stream, call) in calls {
             match call {
                 CallStage::Receiving(job, _) => self.forget(*job),
+                CallStage::Holding(array) => array.release(&self.shared),
                 CallStage::Running(_) if self.surviving.contains(&stream) => survivors += 1,
                 CallStage::Running(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
                 CallStage::Sending(_, block, _) | CallStage::SendingHeld(block, ..) => {

@@ -51,7 +51,8 @@ pub struct RetainedResults {
 /// A result smaller than this fraction of the call's memory is copied to memory of its own.
 const PART: usize = 4;
 
-fn full(full: ReserveError, bytes: u64) -> Failure {
+/// The failure of an array for which there is no room.
+pub fn full(full: ReserveError, bytes: u64) -> Failure {
     let text = match full {
         ReserveError::NoMemory(most) => format!(
             "the server has no room to hold {bytes} more bytes (of {most}); release other arrays, or try again later"
@@ -85,8 +86,8 @@ pub fn missing(missing: LookupError, parameter: i64) -> Failure {
     }
 }
 
-/// Memory for results that stay. Only bytes that the routine's results overwrote are ever sent from it.
-fn memory(
+/// Memory for arrays that stay. Only bytes that they overwrote are ever sent from it.
+pub fn memory(
     shared: &Shared,
     owner: &Rc<Owner>,
     holder: Holder<'_>,

@@ -97,7 +97,7 @@ impl Lines {
 }
 
 /// A line as text that does nothing to a terminal.
-fn shown(line: &[u8]) -> String {
+pub(super) fn printable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches('\r');
     let mut out = String::with_capacity(text.len());
@@ -113,7 +113,7 @@ fn shown(line: &[u8]) -> String {
 
 fn log(printer: Printer<'_>, line: &[u8]) {
     let Printer { routine, call, user, span, .. } = printer;
-    let text = shown(line);
+    let text = printable(line);
     let trace = span.map(|span| display(span.trace()));
     let span = span.map(|span| display(span.span()));
     match call {
@@ -225,6 +225,6 @@ mod tests {
 
     #[test]
     fn nothing_that_is_printed_moves_a_terminal() {
-        assert_eq!(shown(b"a\tb\x1b[2J\xff\r"), "a\tb\\u{1b}[2J\u{fffd}");
+        assert_eq!(printable(b"a\tb\x1b[2J\xff\r"), "a\tb\\u{1b}[2J\u{fffd}");
     }
 }

@@ -63,7 +63,8 @@ impl Variable {
 
     /// Whether the environment has this memory. A routine may have set or removed the variable.
     fn is_there(&self) -> bool {
-        // SAFETY: the name is a C string.
+        // SAFETY: the name is a C string. As C has it for every reader, a thread that a routine has left must not add variables
+        // now; a routine that does so breaks its own process only.
         let found = unsafe { getenv(self.name.as_ptr()) };
         std::ptr::eq(found.cast_const().cast(), self.value().as_ptr())
     }

@@ -1,0 +1,373 @@
+//! Arrays that a server holds: results that stay there, as arguments of later calls.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kumi_call_client::{
+    Arg, Array, CallError, Client, LentBytes, LentBytesMut, Remote, RemoteArray, Shape,
+};
+use kumi_idl::{Argument, ArgumentForm, Element, Order};
+use kumi_rpc::HeldArrayName;
+
+use crate::attribute::place;
+use crate::code::{Code, Failure, guard};
+use crate::handle::{GrpcFunctionHandle, handle_at};
+use crate::runtime::{Connection, Runtime, current, lock};
+
+/// The server may have a lower limit.
+const LIFETIME: Duration = Duration::MAX;
+
+/// `grpc_held_array_t_np`: stands for an array at a server, once it has one.
+#[derive(Debug, Default)]
+pub struct GrpcHeldArray {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stored: Option<Arc<StoredArray>>,
+    /// A call that is not over makes the next array.
+    is_claimed: bool,
+}
+
+/// An array at a server, which drops it with the last reference.
+pub struct StoredArray {
+    client: Client,
+    name: HeldArrayName,
+    /// Its length.
+    bytes: u64,
+    /// As the routine had it that made it; `None`: the program sent it, and C tells no types.
+    form: Option<Form>,
+    /// The number of its connection.
+    connection: u64,
+}
+
+/// What is known of an array's elements.
+#[derive(Clone, Copy)]
+struct Form {
+    element: Element,
+    order: Order,
+    /// Whether more than one of its dimensions is larger than 1, so that the order matters.
+    has_order: bool,
+}
+
+impl std::fmt::Debug for StoredArray {
+    /// Without the name, which is the permission to read it.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("StoredArray").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Drop for StoredArray {
+    fn drop(&mut self) {
+        // With its connection the array goes by itself.
+        let _lost: Result<(), CallError> = self.client.let_go(&[self.name]);
+    }
+}
+
+/// A result of a call that is to stay. Dropped without [`ClaimedResult::settle`], the call has failed: what was held before
+/// stays.
+#[derive(Debug)]
+pub struct ClaimedResult {
+    array: Arc<GrpcHeldArray>,
+    stored: Option<Arc<StoredArray>>,
+}
+
+impl ClaimedResult {
+    /// The call has made the array: it replaces the one that was held before.
+    pub fn settle(mut self) {
+        let stored = self.stored.take();
+        let before = std::mem::replace(&mut lock(&self.array.state).stored, stored);
+        // Without the lock: this sends.
+        drop(before);
+    }
+}
+
+impl Drop for ClaimedResult {
+    fn drop(&mut self) {
+        lock(&self.array.state).is_claimed = false;
+    }
+}
+
+/// An argument that the server of a call holds, or a result that stays there.
+pub struct HeldArgument {
+    /// The argument.
+    pub arg: Arg<'static>,
+    /// The array that is read; the server has to hold it until the call has begun.
+    pub read: Option<Arc<StoredArray>>,
+    /// The result that stays.
+    pub made: Option<ClaimedResult>,
+}
+
+fn lost(why: &str) -> Failure {
+    let text = format!("the array is not at the server any more: {why}; call again what makes it");
+    Failure::new(Code::HeldLost, text)
+}
+
+impl StoredArray {
+    /// Whether a call over this connection can have it as this argument.
+    ///
+    /// # Errors
+    /// It cannot.
+    fn check(&self, connection: &Connection, argument: &Argument) -> Result<(), Failure> {
+        if self.client.is_lost() {
+            return Err(lost("its connection was lost"));
+        }
+        if self.connection != connection.number {
+            let text = "is an array at the server of another connection: fetch it, or call there";
+            return Err(Failure::argument(text));
+        }
+        if self.bytes != argument.bytes {
+            let text = format!("has {} bytes, the routine wants {}", self.bytes, argument.bytes);
+            return Err(Failure::argument(text));
+        }
+        Ok(())
+    }
+
+    fn argument(&self, wanted: Form) -> RemoteArray<'static> {
+        if self.bytes > 0 {
+            return RemoteArray::held(self.name, self.bytes, "");
+        }
+        // An array without elements has no parts.
+        let shape = Shape { element: wanted.element, dims: None, order: wanted.order };
+        RemoteArray { from: Some(Array::bytes(&[], shape)), ..RemoteArray::default() }
+    }
+}
+
+impl Form {
+    fn of(argument: &Argument) -> Result<Form, Failure> {
+        let ArgumentForm::Array(element, order) = argument.form else {
+            return Err(Failure::argument("is no array"));
+        };
+        let has_order = argument.axes.iter().filter(|axis| axis.size > 1).count() > 1;
+        Ok(Form { element, order, has_order })
+    }
+
+    /// Whether an array can be an argument of this form.
+    fn check(&self, wanted: Form) -> Result<(), Failure> {
+        if wanted.element != self.element {
+            let text =
+                format!("has elements of {}, the routine wants {}", self.element, wanted.element);
+            return Err(Failure::argument(text));
+        }
+        if self.has_order && wanted.order != self.order {
+            let text = "is in another memory order than the routine wants: fetch it";
+            return Err(Failure::argument(text));
+        }
+        Ok(())
+    }
+}
+
+/// The server of a connection.
+///
+/// # Errors
+/// It is a metaserver.
+fn server(connection: &Connection) -> Result<&Client, Failure> {
+    match &connection.client {
+        Remote::Server(client) => Ok(client),
+        Remote::Grid(_) => {
+            let text = "is an array at a server, and a metaserver chooses the server of each call: use a handle of one server";
+            Err(Failure::argument(text))
+        }
+    }
+}
+
+impl GrpcHeldArray {
+    /// The array as an argument of a call over this connection.
+    ///
+    /// # Errors
+    /// The array, or the connection, does not fit.
+    pub fn argument(
+        self: &Arc<Self>,
+        runtime: &Runtime,
+        connection: &Connection,
+        argument: &Argument,
+    ) -> Result<HeldArgument, Failure> {
+        let client = server(connection)?;
+        let form = Form::of(argument)?;
+        let whole = |travels: u64| travels == argument.bytes;
+        let mode = argument.mode;
+        if !(mode.is_sent() && whole(argument.sent)
+            || mode.is_returned() && whole(argument.returned))
+        {
+            let text = "travels in pieces, so it cannot be an array at the server";
+            return Err(Failure::argument(text));
+        }
+        let read = mode.is_sent().then(|| self.stored()).transpose()?;
+        if let Some(stored) = &read {
+            stored.check(connection, argument)?;
+            stored.form.map_or(Ok(()), |own| own.check(form))?;
+        }
+        let mut remote =
+            read.as_ref().map_or_else(RemoteArray::default, |read| read.argument(form));
+        let mut made = None;
+        if mode.is_returned() {
+            let name = runtime.held_name()?;
+            let stored = StoredArray {
+                client: client.clone(),
+                name,
+                bytes: argument.bytes,
+                form: Some(form),
+                connection: connection.number,
+            };
+            made = Some(self.claim(stored)?);
+            remote.keep = RemoteArray::stays(name, LIFETIME).keep;
+        }
+        Ok(HeldArgument { arg: Arg::Remote(Box::new(remote)), read, made })
+    }
+
+    /// What it holds.
+    fn stored(&self) -> Result<Arc<StoredArray>, Failure> {
+        let state = lock(&self.state);
+        state.stored.clone().ok_or_else(|| {
+            Failure::argument(match state.is_claimed {
+                true => "is the result of a call whose end was not reported: wait for it",
+                false => "holds no array yet: no call has made it",
+            })
+        })
+    }
+
+    fn claim(self: &Arc<Self>, stored: StoredArray) -> Result<ClaimedResult, Failure> {
+        let mut state = lock(&self.state);
+        if state.is_claimed {
+            return Err(Failure::argument("is already the result of a call that is not over"));
+        }
+        state.is_claimed = true;
+        drop(state);
+        Ok(ClaimedResult { array: Arc::clone(self), stored: Some(Arc::new(stored)) })
+    }
+}
+
+/// The array at an address of the program.
+fn held_at(runtime: &Runtime, array: *const GrpcHeldArray) -> Result<Arc<GrpcHeldArray>, Failure> {
+    let found = runtime.held.find(array);
+    found.ok_or_else(|| Failure::argument("this is no held array, or it was released"))
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_held_array_create_np(array: *mut *mut GrpcHeldArray) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(array, "the place for the held array") }?;
+        place.write(runtime.held.add(GrpcHeldArray::default()));
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_held_array_bytes_np(
+    array: *const GrpcHeldArray,
+    bytes: *mut usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(bytes, "the place for the length") }?;
+        let stored = held_at(&*current()?, array)?.stored().map_err(named)?;
+        place.write(usize::try_from(stored.bytes).unwrap_or(usize::MAX));
+        Ok(Code::NoError)
+    })
+}
+
+/// A failure that begins with what it is about.
+fn named(mut failure: Failure) -> Failure {
+    failure.detail.insert_str(0, "the held array ");
+    failure
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_held_array_put_np(
+    array: *const GrpcHeldArray,
+    handle: *const GrpcFunctionHandle,
+    from: *const c_void,
+    bytes: usize,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        let array = held_at(&runtime, array)?;
+        // SAFETY: null or readable, as `grpc.h` asks.
+        let handle = unsafe { handle_at(&runtime, handle) }?;
+        if from.is_null() && bytes > 0 {
+            return Err(Failure::null("the memory of the array"));
+        }
+        let connection = runtime.connection(&handle.address)?;
+        let stored = StoredArray {
+            client: server(&connection).map_err(named)?.clone(),
+            name: runtime.held_name()?,
+            bytes: bytes as u64,
+            form: None,
+            connection: connection.number,
+        };
+        let claimed = array.claim(stored).map_err(named)?;
+        if let Some(stored) = &claimed.stored {
+            // SAFETY: not null unless it is empty; nobody writes there until this returns, as `grpc.h` asks.
+            let from = unsafe { LentBytes::new(from.cast(), bytes) };
+            let sent = stored.client.hold_bytes(stored.name, from, LIFETIME, handle.timeout);
+            if matches!(sent, Err(CallError::Lost(_))) {
+                runtime.lost(&handle.address, &connection);
+            }
+            sent?;
+        }
+        claimed.settle();
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_held_array_fetch_np(
+    array: *const GrpcHeldArray,
+    to: *mut c_void,
+    bytes: usize,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        let stored = held_at(&runtime, array)?.stored().map_err(named)?;
+        if bytes as u64 != stored.bytes {
+            let text =
+                format!("the held array has {} bytes, there is room for {bytes}", stored.bytes);
+            return Err(Failure::argument(text));
+        }
+        if to.is_null() && bytes > 0 {
+            return Err(Failure::null("the memory for the array"));
+        }
+        if stored.client.is_lost() {
+            return Err(lost("its connection was lost"));
+        }
+        // SAFETY: not null unless it is empty; the program lends so many bytes until this returns, as `grpc.h` asks.
+        let to = unsafe { LentBytesMut::new(to.cast(), bytes) };
+        stored.client.fetch_bytes(stored.name, 0, to, runtime.config.timeout)?;
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_held_array_release_np(array: *mut GrpcHeldArray) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        held_at(&runtime, array)?;
+        // With the last reference the server is told; a session that makes or reads it has one.
+        drop(runtime.held.remove(array));
+        Ok(Code::NoError)
+    })
+}
