@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{TestServer, compiled, config, eventually, served_text};
-use kumi_call::server::{Config, ServerGroups, SlotLimits};
+use kumi_call::server::{Config, SANDBOX_PROCESSES, ServerGroups, SlotLimits};
 use kumi_call::{Arg, CallError, Client, Outcome, Resources};
 use kumi_idl::Scalar;
 use nix::sys::signal::{Signal, kill};
@@ -36,7 +36,16 @@ struct Grouped {
 impl Grouped {
     /// `None`: there can be no groups here, or not with these limits, and the test is skipped.
     fn start(test: &str, change: impl FnOnce(&mut Config)) -> Option<Grouped> {
-        let groups = match ServerGroups::make(LIMITS) {
+        Grouped::start_within(test, LIMITS, change)
+    }
+
+    /// With other limits.
+    fn start_within(
+        test: &str,
+        limits: SlotLimits,
+        change: impl FnOnce(&mut Config),
+    ) -> Option<Grouped> {
+        let groups = match ServerGroups::make(limits) {
             Ok(groups) if groups.missing().is_empty() => Arc::new(groups),
             Ok(groups) => {
                 groups.destroy(Duration::from_secs(5)).expect("they are empty");
@@ -167,6 +176,9 @@ fn a_routine_starts_so_many_processes_and_no_more_and_others_may() {
     let Some(it) = Grouped::start(test, |_| {}) else { return };
     let made = number(&it.call("breed", vec![100.into(), 0.into()]).expect("it returns"), 2);
     assert!((1..20).contains(&made), "{made}");
+    // Its process is warm and crashes in a call that starts nobody.
+    let (signal, text) = crash(it.call("breed", vec![0.into(), 1.into()]));
+    assert_eq!((signal, text.as_str()), (6, "`breed` crashed: its process was killed by signal 6"));
     let (signal, text) = crash(it.call("breed", vec![100.into(), 1.into()]));
     assert_eq!(signal, 6);
     assert!(text.ends_with("it may have 20 processes and threads, and was refused more"), "{text}");
@@ -251,4 +263,24 @@ fn the_groups_hold_in_a_sandbox_and_count_its_files_in_memory() {
     let (_, text) = crash(it.call("breed", vec![100.into(), 1.into()]));
     assert!(text.contains("20 processes"), "{text}");
     it.end();
+}
+
+#[test]
+fn a_sandbox_begins_with_as_few_processes_as_are_told_and_not_with_fewer() {
+    let test = "a_sandbox_begins_with_as_few_processes_as_are_told_and_not_with_fewer";
+    for processes in [SANDBOX_PROCESSES, SANDBOX_PROCESSES - 1] {
+        let limits = SlotLimits { processes: Some(processes), ..SlotLimits::default() };
+        let it = Grouped::start_within(test, limits, |config| config.sandbox = true);
+        let Some(it) = it else { return };
+        match it.call("use", vec![1.into()]) {
+            Ok(_) => assert_eq!(processes, SANDBOX_PROCESSES),
+            Err(error) if processes < SANDBOX_PROCESSES => drop(error),
+            Err(CallError::NotRunnable(text)) if text.contains("there can be no sandbox") => {
+                kumi_skip::skip(test, &text);
+                return it.end();
+            }
+            Err(error) => panic!("{processes}: {error}"),
+        }
+        it.end();
+    }
 }

@@ -504,7 +504,7 @@ fn begin(shared: &Rc<Shared>, job: Box<ReadyCall>) -> bool {
     let mut job = job;
     while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
-        match give(&worker, job, room) {
+        match give_next(&worker, job, room) {
             Ok(()) => return true,
             // It died while idle, or does not read; its task cleans up.
             Err(back) => {
@@ -545,6 +545,13 @@ fn not_started(shared: &Shared, offered: &OfferedRoutine, error: &io::Error) -> 
     let program = offered.program.as_ref().map_or(&shared.config.slot, |program| &program.path);
     let text = format!("the process of a slot ({}) cannot be started: {error}", program.display());
     Failure::new(Code::NotRunnable, 0, text)
+}
+
+/// Orders a process that has had calls before to run a call. Returns the call if the process is gone.
+fn give_next(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<ReadyCall>> {
+    // A limit that an earlier call has reached must not explain a crash of this one.
+    let _earlier = worker_task::log_limits(worker);
+    give(worker, job, room)
 }
 
 /// Orders a process to run a call. Returns the call if the process is gone.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kumi_cgroup::{JobGroups, SlotLimits};
+use kumi_cgroup::{JobGroups, LimitCounters, LimitCounts, SlotLimits};
 use kumi_rpc::Failure;
 use nix::libc::SIGKILL;
 
@@ -23,7 +23,8 @@ pub struct SlotGroup {
     groups: JobGroups,
     limits: SlotLimits,
     /// How often limits were reached when that was last asked.
-    told: Cell<(u64, u64)>,
+    told: Cell<LimitCounts>,
+    counters: LimitCounters,
 }
 
 impl SlotGroup {
@@ -39,7 +40,8 @@ impl SlotGroup {
         };
         let limits = limits(server.limits(), resources);
         let groups = server.slot_with(&limits).map_err(failed)?;
-        Ok(Some(SlotGroup { groups, limits, told: Cell::default() }))
+        let counters = groups.limit_counters();
+        Ok(Some(SlotGroup { groups, limits, told: Cell::default(), counters }))
     }
 
     /// The files by which a process joins them.
@@ -57,9 +59,10 @@ impl SlotGroup {
 
     /// The limits that were reached since this was last asked. `None`: no limit was.
     pub fn reached(&self) -> Option<ReachedLimits> {
-        let now = (self.groups.memory_kills(), self.groups.process_refusals());
+        let now = self.counters.read();
         let before = self.told.replace(now);
-        let (kills, refusals) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+        let kills = now.memory_kills.saturating_sub(before.memory_kills);
+        let refusals = now.process_refusals.saturating_sub(before.process_refusals);
         let memory = (kills > 0).then(|| Memory {
             kills,
             had: self.groups.memory_used_up(),

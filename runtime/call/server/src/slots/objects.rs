@@ -21,8 +21,8 @@ use super::super::process::{Process, ProcessAssignment};
 use super::super::registry::OfferedRoutine;
 use super::super::tickets::TicketGuard;
 use super::{
-    ProcessResources, ReadyCall, SlotPool, WaitingCall, Worker, give, nanoseconds, not_started,
-    tell, worker_task,
+    ProcessResources, ReadyCall, SlotPool, WaitingCall, Worker, give_next, nanoseconds,
+    not_started, tell, worker_task,
 };
 
 /// The object and method of a call.
@@ -149,7 +149,7 @@ pub(super) fn begin(
     };
     pool.busy.push(Rc::clone(&worker));
     worker.callback_requests.borrow_mut().are_of(&job.offered.interface);
-    if let Err(back) = give(&worker, job, room) {
+    if let Err(back) = give_next(&worker, job, room) {
         // It died while idle, or does not read; its task cleans up.
         worker.process.borrow_mut().kill();
         *worker.job.borrow_mut() = Some((back, Instant::now()));

@@ -205,8 +205,8 @@ fn log_idle_end(worker: &Worker, detail: i64) {
     }
 }
 
-/// Logs which limits of its control groups a process has reached, and returns them.
-fn log_limits(worker: &Worker) -> Option<ReachedLimits> {
+/// Logs which limits of its control groups a process has reached since this was last done, and returns them.
+pub(super) fn log_limits(worker: &Worker) -> Option<ReachedLimits> {
     let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
     let reached = worker.process.borrow().reached_limits();
     if let Some(limits) = &reached {
