@@ -35,10 +35,16 @@ impl Connection {
 
     /// Ends a call whose arguments are arriving.
     pub(super) fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
-        if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&stream) {
-            let text = format!("the call of `{}` {what}", job.offered.interface.name);
-            self.rpc.fail(stream, &Failure::new(code, 0, text));
-            self.forget(*job);
+        match self.calls.remove(&stream) {
+            Some(CallStage::Receiving(job, _)) => {
+                let text = format!("the call of `{}` {what}", job.offered.interface.name);
+                self.rpc.fail(stream, &Failure::new(code, 0, text));
+                self.forget(*job);
+            }
+            Some(other) => {
+                self.calls.insert(stream, other);
+            }
+            None => {}
         }
     }
 
