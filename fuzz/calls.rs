@@ -166,17 +166,17 @@ fn client_hello(maps: bool) -> ClientHello {
 }
 
 fn server_hello(role: Role) -> ServerHello {
-    let (name, gives) = ("s".into(), role == Role::Server);
     ServerHello {
         version: Ok(1),
         highest: 1,
-        name,
+        name: "s".into(),
         streams: 9,
         bytes: 9,
         role,
-        shares_memory: gives,
+        shares_memory: role == Role::Server,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        gives_resources: false,
         holds_arrays: false,
     }
 }
@@ -243,7 +243,8 @@ impl Serving {
             ServerEvent::Ticket(..)
             | ServerEvent::Drop(_)
             | ServerEvent::Listen(_)
-            | ServerEvent::Trace(..) => {}
+            | ServerEvent::Trace(..)
+            | ServerEvent::Resources(..) => {}
         }
     }
 

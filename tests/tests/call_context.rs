@@ -1,4 +1,4 @@
-//! What goes with a call down a chain of servers: its deadline and its place in a trace, into routines and logs.
+//! What goes with a call down a chain of servers: its deadline, its place in a trace, and its threads, into routines and logs.
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries;
@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 const DESCRIPTIONS: &str = r#"
 Define left(mode_out long ns) Calls "C" left(ns);
 Define traced(mode_out string parent[80]) Calls "C" traced(parent);
+Define threads(mode_out int n) Calls "C" threads(n);
 Define through(mode_in string command, mode_out string said[200]) Calls "C" through(command, said);
 "#;
 
@@ -22,6 +23,8 @@ void left(long *ns)
   *ns = deadline && *deadline ? strtol(deadline, NULL, 10) - (now.tv_sec * 1000000000L + now.tv_nsec) : -1; }
 void traced(char *parent)
 { const char *found = getenv("TRACEPARENT"); strcpy(parent, found ? found : "unset"); puts("seen"); }
+void threads(int *n)
+{ const char *found = getenv("OMP_NUM_THREADS"); *n = found ? atoi(found) : -1; }
 void through(const char *command, char *said)
 { FILE *pipe = popen(command, "r"); size_t length = fread(said, 1, 199, pipe); said[length] = 0; pclose(pipe); }
 "#;
@@ -171,4 +174,21 @@ fn what_is_no_traceparent_is_refused_on_the_command_line_and_ignored_in_the_envi
     assert!(command(&["traced"], "nothing").ok().out.contains("parent = \"\""));
     let taken = command(&["traced"], &format!("00-{TRACE}-{PARENT}-00")).ok().out;
     assert!(taken.contains(&format!("00-{TRACE}-")) && !taken.contains(PARENT), "{taken}");
+}
+
+#[test]
+fn a_call_of_the_shell_asks_for_threads_and_memory() {
+    let server = Service::server(&[]);
+    assert!(call(&server.address, &["threads"]).contains("n = 1"));
+    assert!(call(&server.address, &["--threads", "2", "threads"]).contains("n = 2"));
+    let refused = |words: &[&str]| {
+        let mut command = Command::new(binaries::path("kumi"));
+        command.args(["call", "run", "--server", &server.address]).args(words);
+        RunningCommand::start(command).finish()
+    };
+    let too_many = refused(&["--threads", "3", "threads"]);
+    too_many.fails(78, &["`threads` asks for 3 threads", "2 slots of 1"]);
+    let unbounded = refused(&["--memory", "64M", "threads"]);
+    unbounded.fails(78, &["67108864 bytes of memory", "--slot-memory"]);
+    refused(&["--threads", "0", "threads"]).fails(64, &["--threads"]);
 }

@@ -223,3 +223,98 @@ fn a_server_without_groups_says_so_serves_and_refuses_limits_that_need_them() {
         run(serve(folder.path(), &before, &[option, value])).fails(64, &[&refused, "Delegate=yes"]);
     }
 }
+
+/// A group of version 1 with half a processor, which goes with this.
+struct HalfProcessor(PathBuf);
+
+impl HalfProcessor {
+    /// `None`: no hierarchy of version 1 has the controller.
+    fn make() -> Option<HalfProcessor> {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
+        let of_cpu = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let is_it = words[2] == "cgroup" && words[3].split(',').any(|option| option == "cpu");
+            is_it.then(|| PathBuf::from(words[1]))
+        };
+        let group = mounts.lines().find_map(of_cpu)?;
+        let group = HalfProcessor(group.join(format!("kumi-test-half-{}", std::process::id())));
+        fs::create_dir(&group.0).ok()?;
+        fs::write(group.0.join("cpu.cfs_quota_us"), "50000").ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for HalfProcessor {
+    fn drop(&mut self) {
+        // Its last process may still be ending.
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.0.exists() && fs::remove_dir(&self.0).is_err() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(std::thread::panicking() || !self.0.exists(), "{} is left", self.0.display());
+    }
+}
+
+#[test]
+fn a_limit_that_the_system_refuses_is_refused_at_the_start_by_its_option() {
+    let test = "a_limit_that_the_system_refuses_is_refused_at_the_start_by_its_option";
+    let folder = routines();
+    let few = ["--sandbox", "--slot-processes", "2"];
+    run(serve(folder.path(), &[], &few)).fails(64, &["--slot-processes 2 is too few"]);
+    let Some(group) = HalfProcessor::make() else {
+        // Version 2 takes any number, and bounds it by the group above.
+        return kumi_skip::impossible(test, "no group with a quota of version 1 can be made");
+    };
+    let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", group.0.display());
+    let before = ["/bin/sh", "-c", &join, "sh"];
+    let options = ["--slot-memory", "64", "--slot-processors", "2"];
+    let told = ["--slot-processors would not hold: the system refuses it: cpu.cfs_quota_us"];
+    run(serve(folder.path(), &before, &options)).fails(64, &told);
+    let server = Server::start(folder.path(), &before, &["--slot-processors", "0.25"]);
+    if server.has_groups(test) {
+        server.call(&["nap", "1"]).ok();
+    }
+}
+
+/// Makes a server's group of a process that there cannot be, and locks it. Other tests' servers may remove it before that.
+fn locked_group(above: &Path) -> (PathBuf, File) {
+    let path = above.join(format!("server-{}-1", (1 << 22) + 1));
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let _there = fs::create_dir(&path);
+        if let Ok(file) = File::open(&path)
+            && file.try_lock().is_ok()
+            && path.exists()
+        {
+            return (path, file);
+        }
+        assert!(Instant::now() < end, "{} cannot be locked", path.display());
+    }
+}
+
+/// As another user could without a right to write, if the folder could be opened.
+#[test]
+fn who_locks_a_group_of_a_dead_server_is_told_and_holds_nobody_up() {
+    let test = "who_locks_a_group_of_a_dead_server_is_told_and_holds_nobody_up";
+    let folder = routines();
+    // So that the group above stays.
+    let first = Server::start(folder.path(), &[], &[]);
+    if !first.has_groups(test) {
+        return;
+    }
+    let groups = first.groups();
+    let above = groups.first().and_then(|group| group.parent()).expect("a group above");
+    let (path, lock) = locked_group(above);
+    let next = Server::start(folder.path(), &[], &[]);
+    next.call(&["nap", "1"]).ok();
+    let told = format!("the group {} stays: it is locked, though no process", path.display());
+    assert!(next.log().contains(&told), "{}", next.log());
+    assert!(path.exists(), "it is locked");
+    drop(lock);
+    // Another test's process that is about to start its program may still have it.
+    let end = Instant::now() + Duration::from_secs(60);
+    while path.exists() {
+        assert!(Instant::now() < end, "nobody locks it");
+        drop(Server::start(folder.path(), &[], &[]));
+    }
+}

@@ -181,7 +181,7 @@ impl From<CallError> for Failure {
             CallError::Lost(_) => Code::CommunicationFailed,
             CallError::RoutineNotFound(_) => Code::FunctionNotFound,
             CallError::Argument { .. } | CallError::NoPriority(_) => Code::InvalidArgument,
-            CallError::TooLarge(_) => Code::TooLarge,
+            CallError::TooLarge(_) | CallError::NoResources(_) => Code::TooLarge,
             CallError::Busy(_) => Code::Busy,
             CallError::Crashed { .. } => Code::Crashed,
             CallError::TimedOut(_) => Code::Timeout,
@@ -272,6 +272,7 @@ mod tests {
             (CallError::NotPermitted(text()), Code::NotPermitted, Code::RpcRefused),
             (CallError::Expired(text()), Code::Expired, Code::RpcRefused),
             (CallError::TooLarge(text()), Code::TooLarge, Code::RpcRefused),
+            (CallError::NoResources(text()), Code::TooLarge, Code::RpcRefused),
             (
                 CallError::Raised { routine: text(), text: text() },
                 Code::Raised,

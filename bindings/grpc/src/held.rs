@@ -325,7 +325,8 @@ pub unsafe extern "C" fn grpc_held_array_put_np(
         if let Some(stored) = &claimed.stored {
             // SAFETY: not null unless it is empty; nobody writes there until this returns, as `grpc.h` asks.
             let from = unsafe { LentBytes::new(from.cast(), bytes) };
-            let sent = stored.client.hold_bytes(stored.name, from, LIFETIME, handle.timeout);
+            let sent =
+                stored.client.hold_bytes(stored.name, from, LIFETIME, handle.timeout, &|| false);
             if matches!(sent, Err(CallError::Lost(_))) {
                 runtime.lost(&handle.address, &connection);
             }
@@ -360,7 +361,7 @@ pub unsafe extern "C" fn grpc_held_array_fetch_np(
         }
         // SAFETY: not null unless it is empty; the program lends so many bytes until this returns, as `grpc.h` asks.
         let to = unsafe { LentBytesMut::new(to.cast(), bytes) };
-        stored.client.fetch_bytes(stored.name, 0, to, runtime.config.timeout)?;
+        stored.client.fetch_bytes(stored.name, 0, to, runtime.config.timeout, &|| false)?;
         Ok(Code::NoError)
     })
 }

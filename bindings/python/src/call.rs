@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use kumi_call_client::{
     Arg, Array, ArrayMut, CallError, CallOutput, CallWatch, LentBytes, LentBytesMut, Options,
-    Outcome, Remote, RemoteArray, RemoteCall, RemoteCanceller, Shape, TraceContext, remaining,
-    trace_calls, trace_context,
+    Outcome, Remote, RemoteArray, RemoteCall, RemoteCanceller, Resources, Shape, TraceContext,
+    remaining, trace_calls, trace_context,
 };
 use kumi_idl::{Element, Order, Scalar, Type};
 use kumi_rpc::Value;
@@ -104,7 +104,9 @@ pub fn failure(error: &CallError) -> Failure {
         CallError::Raised { .. } => Failure::of_call("RaisedError", text),
         CallError::ObjectLost(_) => Failure::of_call("ObjectLostError", text),
         CallError::NotHeld { .. } => Failure::of_call("HeldLostError", text),
-        CallError::HeldFull(_) => Failure::of_call("TooLargeError", text),
+        CallError::HeldFull(_) | CallError::NoResources(_) => {
+            Failure::of_call("TooLargeError", text)
+        }
         _ => Failure::of_call("CallError", text),
     }
 }
@@ -179,6 +181,17 @@ impl NativeClient {
     /// The same connection, whose calls send what their routines print to this receiver.
     fn printing(&self, output: &NativeOutput) -> NativeClient {
         NativeClient { client: self.client.with_output(&output.output) }
+    }
+
+    /// The same connection, whose calls and objects ask for so many threads and bytes of memory. Both 0: for nothing.
+    fn asking(&self, threads: u32, memory: u64) -> NativeClient {
+        let client = &self.client;
+        NativeClient {
+            client: match Resources::new(threads, memory) {
+                Some(resources) => client.with_resources(resources),
+                None => client.clone(),
+            },
+        }
     }
 
     /// Whether the connection to a server is lost, so that nothing can be sent over it. Connections to

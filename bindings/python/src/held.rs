@@ -7,7 +7,7 @@ use kumi_call_client::{Array, ArrayMut, CallError, Client, HeldNames, Remote, Re
 use kumi_rpc::HeldArrayName;
 use pyo3::prelude::*;
 
-use crate::call::{NativeClient, duration, failure, lent, lent_mut};
+use crate::call::{NativeClient, duration, failure, interrupted, lent, lent_mut};
 use crate::error::Failure;
 
 /// The names of this process, and its number. A forked process that went on with them would give its parent's names again.
@@ -85,7 +85,8 @@ impl NativeHeld {
         let time = seconds.map(duration).transpose()?;
         let mut buffers = Vec::new();
         let from = lent(array, &mut buffers)?;
-        let sent = py.detach(|| self.client.hold_bytes(self.name, from, LIFETIME, time));
+        let sent =
+            py.detach(|| self.client.hold_bytes(self.name, from, LIFETIME, time, &interrupted));
         // It was lent until the answer was there.
         drop(buffers);
         sent.map_err(|error| failure(&error).into())
@@ -96,7 +97,7 @@ impl NativeHeld {
         let time = seconds.map(duration).transpose()?;
         let mut buffers = Vec::new();
         let to = lent_mut(into, &mut buffers)?;
-        let fetched = py.detach(|| self.client.fetch_bytes(self.name, 0, to, time));
+        let fetched = py.detach(|| self.client.fetch_bytes(self.name, 0, to, time, &interrupted));
         // It was lent until the answer was there.
         drop(buffers);
         fetched.map_err(|error| failure(&error).into())

@@ -21,6 +21,24 @@ from test_call import call_command, library, serving
 
 from kumi import call
 
+ASKS = """
+import os
+
+from kumi import call
+
+
+@call.routine
+def threads(more: int = 0, threads: int = 0) -> int:
+    return int(os.environ["OMP_NUM_THREADS"]) + more + threads
+
+
+@call.routine
+class Holder:
+    @call.routine
+    def threads(self, threads: int = 0) -> int:
+        return int(os.environ["OMP_NUM_THREADS"]) + threads
+"""
+
 NAMES = """
 from kumi import call
 
@@ -244,6 +262,29 @@ def test_what_a_method_prints_comes_to_who_asks(tmp_path: Path) -> None:
                 talker.talk(5)
                 assert [text.getvalue().count("line ") for text in printed] == [1, 2, 3, 4]
                 assert not talker.lost
+
+
+def test_a_call_asks_for_threads_and_memory(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUMI_BIN", str(call_command()))
+        with call.Server(tmp_path / "asks.py", slots=3) as served, call.connect(served.address) as server:
+            assert server.call("threads") == 1
+            assert server.call("threads", threads=3) == 3
+            assert server.call_async("threads", threads=2).result(60) == 2
+            assert asyncio.run(server.acall("threads", threads=3)) == 3
+            assert server.call("threads", threads=2, output=io.StringIO()) == 2
+            assert server.call("threads", 40, threads_=5, threads=2) == 47
+            assert server.call("threads") == 1
+            with server.object("Holder", threads=2) as holder:
+                assert [holder.threads(), holder.threads(threads_=5)] == [2, 7]
+            with pytest.raises(call.TooLargeError, match="asks for 4 threads"):
+                server.call("threads", threads=4)
+            with pytest.raises(call.TooLargeError, match="1024 bytes of memory.*--slot-memory"):
+                server.object("Holder", memory=1024)
+            for wrong in ({"threads": 0}, {"threads": True}, {"memory": -1}, {"memory": 2**64}, {"threads": 1.5}):
+                with pytest.raises(call.ArgumentError, match="it is a whole number from 1 to"):
+                    server.call("threads", **wrong)
 
 
 def test_names_that_are_taken_get_an_underscore(tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,3 +175,23 @@ def test_only_arrays_stay(server: call.Connection) -> None:
         server.call("total", np.ones(3, np.float32), out={"s": call.KEEP})
     with held(server) as ab, pytest.raises(call.ArgumentError, match="out="):
         ab.fetch(np.empty(3))
+
+
+def test_ctrl_c_ends_the_wait_for_an_array(folder: Path) -> None:
+    words = [call_command(), "call", "serve", "--listen", "127.0.0.1:0", "--library", "./libroutines.so", "routines.json"]
+    with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        server = call.connect(process.stderr.readline().split()[-1])
+        ab = held(server)
+        # It does not answer.
+        process.send_signal(signal.SIGSTOP)
+        try:
+            for use in (ab.fetch, lambda: server.hold(np.zeros(10_000_000))):
+                timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+                with pytest.raises(KeyboardInterrupt):
+                    timer.start()
+                    use()
+                timer.join()
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()

@@ -86,6 +86,14 @@ fn fortran_copies_what_is_sent_and_lends_what_comes_back() {
 }
 
 #[test]
+fn parameters_of_python_that_calls_ask_with_get_an_underscore() {
+    let description = "Define f(mode_in int threads = 1, mode_in long memory = 2) Calls \"C\" f(threads, memory);";
+    let python = text(description, StubLanguage::Python);
+    let given = "**_given({\"threads_\": threads, \"memory_\": memory})";
+    assert!(python.contains(given), "{python}");
+}
+
+#[test]
 fn names_that_a_language_has_get_an_underscore() {
     let description = "Define while(mode_in int handle, mode_in int register, mode_in int timeout = 1, mode_in int output = 1, mode_out int lambda) \
         Calls \"C\" lambda = f(handle, register, timeout, output);";

@@ -1,7 +1,10 @@
 //! State machine of the client end of a connection.
 
 mod answers;
+mod introduction;
 mod memory_grant;
+
+pub use introduction::CallIntroduction;
 
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
@@ -12,10 +15,9 @@ use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Failure, ResultHead};
 use crate::placement::{self, AttemptReport, Placement, PlacementRequest, Ticket};
 use crate::shared_memory::{MemoryGrant, SharedDirections};
-use crate::trace_context::TraceContext;
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// An event at the client: an answer of the server or metaserver.
@@ -244,43 +246,6 @@ impl Client {
         show(placed, stream, out);
         out.extend_from_slice(&call);
         Ok(stream)
-    }
-
-    /// Asks for what the routine of a call prints. `out` has the call, and the request goes before it. Older servers skip it.
-    pub fn listen(&mut self, stream: u32, out: &mut Vec<u8>) {
-        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
-            call.listens = true;
-            let mut request = Vec::new();
-            frame::put(&mut request, FrameKind::Listen, stream, |_| {});
-            out.splice(0..0, request);
-        }
-    }
-
-    /// Says in which trace a call is, or a request for its place. `out` has that from byte `at` on, and this goes before it.
-    /// Older servers skip it.
-    pub fn trace(stream: u32, context: &TraceContext, at: usize, out: &mut Vec<u8>) {
-        let mut said = Vec::new();
-        let text = context.to_string();
-        frame::put(&mut said, FrameKind::Trace, stream, |out| {
-            out.extend_from_slice(text.as_bytes());
-        });
-        out.splice(at..at, said);
-    }
-
-    /// [`Client::listen`] if that is wanted, and [`Client::trace`] if the call is in a trace. `out` has the call.
-    pub fn introduce(
-        &mut self,
-        stream: u32,
-        listens: bool,
-        trace: Option<&TraceContext>,
-        out: &mut Vec<u8>,
-    ) {
-        if listens {
-            self.listen(stream, out);
-        }
-        if let Some(trace) = trace {
-            Client::trace(stream, trace, 0, out);
-        }
     }
 
     /// Requests an object as [`Client::create`] does, after the ticket and pass of the metaserver that placed it.

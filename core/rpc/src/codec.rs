@@ -24,6 +24,9 @@ pub enum DecodeError {
     /// A name is empty, too long or has control characters.
     #[error("a name is empty, too long or has control characters")]
     Name,
+    /// A request asks for nothing.
+    #[error("it asks for nothing")]
+    Nothing,
 }
 
 /// A reader of bytes from first to last.

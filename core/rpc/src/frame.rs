@@ -2,6 +2,7 @@
 
 use crate::codec::DecodeError;
 use crate::incoming_arrays::ArraySize;
+use crate::resources::RESOURCES;
 use crate::trace_context::TRACE_PARENT;
 use crate::{CHUNK, MOST_ANSWER, MOST_CHUNK, MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
@@ -105,13 +106,15 @@ pub enum FrameKind {
     Output = 132,
     /// The place in a trace of the call, or of the request for its place, that follows.
     Trace = 133,
+    /// The threads and the memory for the call, or for the one whose place is requested, that follows.
+    Resources = 134,
     /// An array of the client is to be held. Its bytes follow as chunks.
     Hold = 215,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 46] = [
+        const ALL: [FrameKind; 47] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -157,9 +160,24 @@ impl FrameKind {
             FrameKind::Listen,
             FrameKind::Output,
             FrameKind::Trace,
+            FrameKind::Resources,
             FrameKind::Hold,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// The length of its body, if all bodies of it have the same.
+    fn exact_length(self) -> Option<usize> {
+        match self {
+            FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen => {
+                Some(0)
+            }
+            FrameKind::Trace => Some(TRACE_PARENT),
+            FrameKind::Resources => Some(RESOURCES),
+            FrameKind::Release => Some(4),
+            FrameKind::Ping | FrameKind::Pong => Some(8),
+            _ => None,
+        }
     }
 }
 
@@ -203,16 +221,8 @@ impl Header {
         if length > most {
             return Err(ProtocolError::Length { kind, length, most });
         }
-        let exact = match known {
-            Some(
-                FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen,
-            ) => length.cmp(&0),
-            Some(FrameKind::Trace) => length.cmp(&TRACE_PARENT),
-            Some(FrameKind::Release) => length.cmp(&4),
-            Some(FrameKind::Ping | FrameKind::Pong) => length.cmp(&8),
-            _ => Ordering::Equal,
-        };
-        match exact {
+        let exact = known.and_then(FrameKind::exact_length).unwrap_or(length);
+        match length.cmp(&exact) {
             Ordering::Less => return Err(ProtocolError::Body { kind, why: DecodeError::Short }),
             Ordering::Greater => return Err(ProtocolError::Body { kind, why: DecodeError::Long }),
             Ordering::Equal => {}

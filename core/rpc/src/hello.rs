@@ -32,6 +32,7 @@ mod tag {
     pub const MEMORY: u16 = 10;
     pub const LOCAL: u16 = 11;
     pub const VOUCHERS: u16 = 12;
+    pub const RESOURCES: u16 = 13;
     pub const HOLDS: u16 = 215;
 }
 
@@ -100,6 +101,8 @@ pub struct ServerHello {
     pub local: Option<LocalEndpoint>,
     /// Support of vouchers for held arrays.
     pub vouchers: VoucherSupport,
+    /// It gives calls the threads and the memory that clients ask for. Older servers skip what they are asked for.
+    pub gives_resources: bool,
     /// The server holds arrays that clients send.
     pub holds_arrays: bool,
 }
@@ -268,6 +271,9 @@ impl ServerHello {
                 &[&local.secret[..], &local.port.to_le_bytes()].concat(),
             );
         }
+        if self.gives_resources {
+            field(&mut fields, tag::RESOURCES, &[1]);
+        }
         if self.holds_arrays {
             field(&mut fields, tag::HOLDS, &[1]);
         }
@@ -307,6 +313,7 @@ impl ServerHello {
             shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
+            gives_resources: false,
             holds_arrays: false,
         };
         let mut refusal = Failure::version(highest);
@@ -320,6 +327,7 @@ impl ServerHello {
                 tag::LOCAL => hello.local = local(content),
                 tag::VOUCHERS if content == [1] => hello.vouchers = VoucherSupport::Known,
                 tag::VOUCHERS if content == [2] => hello.vouchers = VoucherSupport::Wanted,
+                tag::RESOURCES => hello.gives_resources = content == [1],
                 tag::HOLDS => hello.holds_arrays = content == [1],
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}

@@ -21,13 +21,14 @@ mod message;
 mod metaserver;
 mod placement;
 mod registered_server;
+mod resources;
 mod send_queue;
 mod server;
 mod shared_memory;
 mod trace_context;
 
 pub use callback::{CallbackHead, CallbackReturn};
-pub use client::{Client, ClientEvent, RequestTooLong};
+pub use client::{CallIntroduction, Client, ClientEvent, RequestTooLong};
 pub use codec::DecodeError;
 pub use frame::{HEADER, chunk_header, chunks};
 pub use frame_reader::{ArrayPosition, Step};
@@ -43,6 +44,7 @@ pub use placement::{
     PlacementRequest, ServerRegistration, SigningKey, Ticket, Transfer,
 };
 pub use registered_server::{RegisteredServer, RegisteredServerEvent};
+pub use resources::Resources;
 pub use send_queue::{SendPiece, SendQueue};
 pub use server::{Server, ServerEvent};
 pub use shared_memory::{GrantedArray, MemoryGrant, SharedDirections};

@@ -123,11 +123,13 @@ pub enum Code {
     Raised,
     /// The object has ended, or belongs to another connection.
     ObjectLost,
+    /// The server does not give the call the threads or the memory that its client asks for.
+    NoResources,
     /// A code of a newer version.
     Other(u16),
 }
 
-const CODES: [(u16, Code); 27] = [
+const CODES: [(u16, Code); 28] = [
     (1, Code::NoSuchRoutine),
     (2, Code::InterfaceChanged),
     (3, Code::BadArguments),
@@ -155,6 +157,7 @@ const CODES: [(u16, Code); 27] = [
     (30, Code::Storage),
     (31, Code::Raised),
     (32, Code::ObjectLost),
+    (33, Code::NoResources),
 ];
 
 impl Code {

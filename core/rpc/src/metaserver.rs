@@ -10,6 +10,7 @@ use crate::placement::{
     Ticket,
 };
 use crate::registered_server::EXPIRE;
+use crate::resources::Resources;
 use crate::trace_context::{self, TraceContext};
 use crate::{MOST_ANSWER, ProtocolError};
 use alloc::borrow::ToOwned;
@@ -214,6 +215,10 @@ impl Metaserver {
             FrameKind::Trace => {
                 MetaserverEvent::Trace(stream, trace_context::decode(body).map_err(malformed)?)
             }
+            // Places are given as without it: a server that does not give it refuses the call, which goes to another.
+            FrameKind::Resources => {
+                return Resources::decode(body).map(|_| None).map_err(malformed);
+            }
             FrameKind::Status => MetaserverEvent::Status(stream),
             // The stream has ended meanwhile.
             FrameKind::Cancel if !self.streams.contains(&stream) => return Ok(None),
@@ -287,6 +292,7 @@ impl Metaserver {
             shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
+            gives_resources: false,
             holds_arrays: false,
         };
         self.out.extend_from_slice(&hello.encode());

@@ -9,6 +9,7 @@ use crate::hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, Vouc
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::placement::{self, Ticket};
+use crate::resources::Resources;
 use crate::send_queue::SendQueue;
 use crate::shared_memory::MemoryGrant;
 use crate::trace_context::{self, TraceContext};
@@ -59,6 +60,8 @@ pub enum ServerEvent {
     Listen(u32),
     /// The place in a trace of the call that follows directly.
     Trace(u32, TraceContext),
+    /// The threads and the memory that the client asks for the call that follows directly.
+    Resources(u32, Resources),
 }
 
 /// The state of a stream.
@@ -111,6 +114,7 @@ fn in_body(header: Header, why: DecodeError) -> ProtocolError {
 fn before_call(kind: FrameKind, stream: u32, body: &[u8]) -> Result<ServerEvent, DecodeError> {
     Ok(match kind {
         FrameKind::Trace => ServerEvent::Trace(stream, trace_context::decode(body)?),
+        FrameKind::Resources => ServerEvent::Resources(stream, Resources::decode(body)?),
         FrameKind::Ticket => {
             let (ticket, pass) = placement::shown(body)?;
             ServerEvent::Ticket(stream, ticket, pass)
@@ -223,6 +227,7 @@ impl Server {
             } else {
                 VoucherSupport::Known
             },
+            gives_resources: true,
             holds_arrays: true,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
@@ -241,6 +246,7 @@ impl Server {
             shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
+            gives_resources: false,
             holds_arrays: false,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
@@ -331,7 +337,7 @@ impl Server {
                 None
             }
             FrameKind::Pong => None,
-            FrameKind::Listen | FrameKind::Trace | FrameKind::Ticket => {
+            FrameKind::Listen | FrameKind::Trace | FrameKind::Resources | FrameKind::Ticket => {
                 Some(before_call(kind, stream, body).map_err(malformed)?)
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),

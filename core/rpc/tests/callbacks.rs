@@ -275,6 +275,7 @@ fn calling() -> Client {
         shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        gives_resources: false,
         holds_arrays: false,
     };
     get(&mut client, &hello.encode(), |_, _| {}).expect("it is the protocol");

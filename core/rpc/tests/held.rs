@@ -117,6 +117,7 @@ fn a_fetched_array_comes_in_chunks_up_to_its_length() {
         shares_memory: false,
         local: None,
         vouchers: VoucherSupport::Known,
+        gives_resources: false,
         holds_arrays: false,
     };
     let mut client = Client::new();

@@ -38,6 +38,7 @@ fn greeted() -> Client {
         shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        gives_resources: false,
         holds_arrays: false,
     };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
@@ -231,6 +232,7 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        gives_resources: false,
         holds_arrays: false,
     };
     match Client::new().step(&hello.encode()) {
@@ -294,6 +296,7 @@ fn texts_do_nothing_to_a_terminal() {
         bytes: 1,
         role: kumi_rpc::Role::Server,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        gives_resources: false,
         holds_arrays: false,
     };
     let (came, _) = ServerHello::decode(&hello.encode()).expect("a hello").expect("whole");

@@ -11,6 +11,7 @@ mod hostile;
 mod meta;
 mod metaserver;
 mod objects;
+mod resources;
 #[path = "../../../fuzz/samples.rs"]
 mod samples;
 mod shared;

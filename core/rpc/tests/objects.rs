@@ -167,6 +167,7 @@ fn a_client_takes_nothing_else() {
         shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        gives_resources: false,
         holds_arrays: false,
     };
     let created = frame(17, 1, b"");

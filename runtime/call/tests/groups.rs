@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{TestServer, compiled, config, eventually, served_text};
-use kumi_call::server::{Config, ServerGroups, SlotLimits};
-use kumi_call::{Arg, CallError, Client, Outcome};
+use kumi_call::server::{Config, SANDBOX_PROCESSES, ServerGroups, SlotLimits};
+use kumi_call::{Arg, CallError, Client, Outcome, Resources};
 use kumi_idl::Scalar;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -36,7 +36,16 @@ struct Grouped {
 impl Grouped {
     /// `None`: there can be no groups here, or not with these limits, and the test is skipped.
     fn start(test: &str, change: impl FnOnce(&mut Config)) -> Option<Grouped> {
-        let groups = match ServerGroups::make(LIMITS) {
+        Grouped::start_within(test, LIMITS, change)
+    }
+
+    /// With other limits.
+    fn start_within(
+        test: &str,
+        limits: SlotLimits,
+        change: impl FnOnce(&mut Config),
+    ) -> Option<Grouped> {
+        let groups = match ServerGroups::make(limits) {
             Ok(groups) if groups.missing().is_empty() => Arc::new(groups),
             Ok(groups) => {
                 groups.destroy(Duration::from_secs(5)).expect("they are empty");
@@ -110,6 +119,42 @@ fn a_routine_that_uses_up_its_memory_is_told_so_with_the_limit() {
 }
 
 #[test]
+fn a_call_is_kept_to_the_memory_that_it_asks_for() {
+    let test = "a_call_is_kept_to_the_memory_that_it_asks_for";
+    let Some(it) = Grouped::start(test, |config| config.process_bytes = 1 << 30) else { return };
+    let asking = |bytes| it.client.with_resources(Resources::new(0, bytes).expect("memory"));
+    let small = asking(32 << 20);
+    small.call("use", vec![8.into()]).expect("it fits");
+    let (signal, text) = crash(small.call("use", vec![48.into()]));
+    assert!(signal == 9 && text.contains("may have 32 MiB"), "{text}");
+    it.call("use", vec![48.into()]).expect("others have the server's limit");
+    small.call("use", vec![8.into()]).expect("the next one has what it asks for");
+    for (bytes, option) in [((64 << 20) + 1, "67108864"), (u64::MAX, "--slot-memory")] {
+        match asking(bytes).call("use", vec![1.into()]) {
+            Err(error @ CallError::NoResources(_)) => {
+                let text = error.to_string();
+                assert!(error.has_not_run() && text.contains(option), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    asking(64 << 20).call("use", vec![48.into()]).expect("as much as the server gives");
+    it.end();
+}
+
+#[test]
+fn a_call_may_not_ask_for_more_than_a_process_may_map() {
+    let test = "a_call_may_not_ask_for_more_than_a_process_may_map";
+    let Some(it) = Grouped::start(test, |config| config.process_bytes = 48 << 20) else { return };
+    let asking = it.client.with_resources(Resources::new(0, 49 << 20).expect("memory"));
+    match asking.call("use", vec![1.into()]) {
+        Err(CallError::NoResources(text)) => assert!(text.contains("--process-memory"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    it.end();
+}
+
+#[test]
 fn all_processes_of_a_routine_share_its_memory() {
     let test = "all_processes_of_a_routine_share_its_memory";
     let Some(it) = Grouped::start(test, |_| {}) else { return };
@@ -131,6 +176,9 @@ fn a_routine_starts_so_many_processes_and_no_more_and_others_may() {
     let Some(it) = Grouped::start(test, |_| {}) else { return };
     let made = number(&it.call("breed", vec![100.into(), 0.into()]).expect("it returns"), 2);
     assert!((1..20).contains(&made), "{made}");
+    // Its process is warm and crashes in a call that starts nobody.
+    let (signal, text) = crash(it.call("breed", vec![0.into(), 1.into()]));
+    assert_eq!((signal, text.as_str()), (6, "`breed` crashed: its process was killed by signal 6"));
     let (signal, text) = crash(it.call("breed", vec![100.into(), 1.into()]));
     assert_eq!(signal, 6);
     assert!(text.ends_with("it may have 20 processes and threads, and was refused more"), "{text}");
@@ -215,4 +263,24 @@ fn the_groups_hold_in_a_sandbox_and_count_its_files_in_memory() {
     let (_, text) = crash(it.call("breed", vec![100.into(), 1.into()]));
     assert!(text.contains("20 processes"), "{text}");
     it.end();
+}
+
+#[test]
+fn a_sandbox_begins_with_as_few_processes_as_are_told_and_not_with_fewer() {
+    let test = "a_sandbox_begins_with_as_few_processes_as_are_told_and_not_with_fewer";
+    for processes in [SANDBOX_PROCESSES, SANDBOX_PROCESSES - 1] {
+        let limits = SlotLimits { processes: Some(processes), ..SlotLimits::default() };
+        let it = Grouped::start_within(test, limits, |config| config.sandbox = true);
+        let Some(it) = it else { return };
+        match it.call("use", vec![1.into()]) {
+            Ok(_) => assert_eq!(processes, SANDBOX_PROCESSES),
+            Err(error) if processes < SANDBOX_PROCESSES => drop(error),
+            Err(CallError::NotRunnable(text)) if text.contains("there can be no sandbox") => {
+                kumi_skip::skip(test, &text);
+                return it.end();
+            }
+            Err(error) => panic!("{processes}: {error}"),
+        }
+        it.end();
+    }
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,6 +95,9 @@ fn arrays_are_sent_once_and_are_arguments_of_many_calls() {
     // An array without numbers, and one of many chunks, also at another server.
     client.hold::<f64>(empty, &[], MINUTE).expect("there is room");
     client.fetch::<f64>(empty, 0, &mut []).expect("it is held");
+    let mut nothing: [f64; 0] = [];
+    let sum = vec![0.into(), held(empty, 0, ""), nothing.as_mut_slice().into()];
+    client.call("add", sum).expect("it runs");
     let numbers: Vec<f64> = (0..300_000).map(f64::from).collect();
     client.hold(large, &numbers, MINUTE).expect("there is room");
     let mut y = vec![1.0; numbers.len()];
@@ -167,6 +170,38 @@ fn an_array_that_is_given_up_on_the_way_leaves_nothing() {
     }
 }
 
+/// A limit of calls is one of arrays that are sent; without one, they have as long as an array is held.
+#[test]
+fn an_array_that_does_not_arrive_in_time_leaves_nothing_and_is_refused() {
+    let short = Duration::from_millis(300);
+    for (call_time, held_time) in [(Some(short), MINUTE), (None, short)] {
+        let (server, _) = counted(|config| {
+            (config.held_bytes, config.call_time, config.held_time) =
+                (1 << 20, call_time, held_time);
+        });
+        let mut names = names();
+        let (name, kept) = (names.fresh(), names.fresh());
+        let mut raw = std::net::TcpStream::connect(server.address).expect("it listens");
+        let mut sent = kumi_rpc::ClientHello::default().encode();
+        let head = kumi_rpc::HoldRequest { name, lifetime_ms: 60_000, bytes: 1 << 20 };
+        let stream = kumi_rpc::Client::new().hold(&head, &mut sent);
+        sent.extend_from_slice(&kumi_rpc::chunk_header(stream, 0, 1 << 19));
+        sent.resize(sent.len() + (1 << 19), 0);
+        raw.write_all(&sent).expect("it is sent");
+        let mut said = Vec::new();
+        while !String::from_utf8_lossy(&said).contains("its bytes came too late") {
+            let mut part = [0; 4096];
+            let count = raw.read(&mut part).expect("an answer");
+            assert!(count > 0, "the connection has ended");
+            said.extend_from_slice(&part[..count]);
+        }
+        let client = server.client();
+        let gone = client.fetch(name, 0, &mut [0.0]);
+        assert!(matches!(gone, Err(CallError::NotHeld { yet: false, .. })), "{gone:?}");
+        client.hold(kept, &[1.0; 100_000], MINUTE).expect("there is room");
+    }
+}
+
 #[test]
 fn a_server_of_an_earlier_version_is_not_sent_arrays() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -183,6 +218,7 @@ fn a_server_of_an_earlier_version_is_not_sent_arrays() {
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Known,
             holds_arrays: false,
+            gives_resources: false,
         };
         let (mut socket, _) = listener.accept().expect("a connection");
         socket.write_all(&hello.encode()).expect("it is sent");
@@ -338,6 +374,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
+            gives_resources: false,
             holds_arrays: false,
         };
         let mut result = Vec::new();

@@ -59,6 +59,7 @@ fn a_client_that_waits_answers_pings() {
             shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
+            gives_resources: false,
             holds_arrays: false,
         };
         socket.write_all(&hello.encode()).expect("it is sent");

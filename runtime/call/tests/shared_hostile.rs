@@ -350,6 +350,7 @@ fn greeting() -> ServerHello {
         shares_memory: true,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
+        gives_resources: false,
         holds_arrays: false,
     }
 }

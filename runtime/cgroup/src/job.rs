@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use super::counters::LimitCounters;
 use super::mounts::Controller;
 use super::part::{DeviceNumber, IdleSwitch, Part, Version};
 use super::unified::ControlGroup;
@@ -134,6 +135,13 @@ impl JobGroups {
     /// How often the kernel has refused a process or thread because there were as many as the limit so far; 0 if nobody counts.
     pub fn process_refusals(&self) -> u64 {
         self.with(Controller::Pids).and_then(Part::process_refusals).unwrap_or(0)
+    }
+
+    /// Both counts, for who reads them often.
+    pub fn limit_counters(&self) -> LimitCounters {
+        let memory = self.with(Controller::Memory).and_then(Part::memory_kills_counter);
+        let processes = self.with(Controller::Pids).and_then(Part::process_refusals_counter);
+        LimitCounters::new(memory, processes)
     }
 
     /// The memory that the job uses now, in bytes, with files that are in memory for it; none if nobody counts.

@@ -11,11 +11,13 @@
 //! | `part` | files of limits in both versions |
 //! | `node` | the groups of a node: where they may be, and which controllers they have |
 //! | `job` | the groups of a job, and its limits |
+//! | `counters` | how often limits were reached, in open files |
 //! | `again` | groups that a former daemon made |
 //! | `server` | the groups of a server of routines and of its slots |
 #![forbid(unsafe_code)]
 
 mod again;
+mod counters;
 mod folder;
 mod job;
 mod mounts;
@@ -24,6 +26,7 @@ mod part;
 mod server;
 mod unified;
 
+pub use counters::{LimitCounters, LimitCounts};
 pub use job::{JobGroups, JobLimits};
 pub use mounts::{Controller, mount_point, mount_points};
 pub use node::{DaemonGroup, NodeGroups, NodeLimits, memory_limit};

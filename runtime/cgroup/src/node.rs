@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::folder::{get, may_write, set};
+use super::folder::{get, may_write, set, while_gone};
 use super::job::{JobGroups, JobLimits};
 use super::mounts::{Controller, Hierarchies, VersionOneHierarchy};
 use super::part::{Part, Version};
@@ -24,6 +25,39 @@ pub enum DaemonGroup {
     Leave,
     /// Stay.
     Keep,
+}
+
+/// Who may have made the groups before, and who may open them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// A former life of this process may have made them. All may read them.
+    Shared,
+    /// The lower ones must be new, and no other user can open them. Those above them are root's alone if root makes them.
+    Private,
+}
+
+impl Access {
+    /// Makes the group below that of the name, which is made if need be.
+    fn make(self, parent: &Part, names: &[String; 2]) -> io::Result<Part> {
+        if self == Self::Private && nix::unistd::geteuid().is_root() {
+            match DirBuilder::new().mode(0o700).create(parent.path.join(&names[0])) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
+        }
+        let above = parent.child(&names[0])?;
+        let made = match self {
+            Self::Shared => above.child(&names[1]),
+            Self::Private => above.private_child(&names[1]),
+        };
+        made.inspect_err(|_| drop(fs::remove_dir(&above.path)))
+    }
+
+    /// Removes groups that are of no use. Those that may have been there before stay if they have groups in them.
+    fn unmake(part: &Part) {
+        let _others = fs::remove_dir(&part.path);
+        ControlGroup::at(part.path.clone()).remove_empty_parent();
+    }
 }
 
 /// Limits of all that runs on a node, and of all nodes of the cluster on this machine.
@@ -55,17 +89,18 @@ impl NodeGroups {
     /// Why there is none of version 2, as a sentence for people.
     pub fn make(cluster: &str, node: impl Display, home: DaemonGroup) -> Result<Self, String> {
         let names = [format!("kumi-{cluster}"), format!("node-{node}")];
-        Self::make_with(&names, home, &Controller::ALL)
+        Self::make_with(&names, Access::Shared, home, &Controller::ALL)
     }
 
     /// As [`NodeGroups::make`], with these names, the second below the first, and for these controllers only.
     pub(super) fn make_with(
         names: &[String; 2],
+        access: Access,
         home: DaemonGroup,
         wanted: &[Controller],
     ) -> Result<Self, String> {
         let found = Hierarchies::read()?;
-        let (main, mut missing) = unified(&found, names, home, wanted)?;
+        let (main, mut missing) = unified(&found, names, (access, home), wanted)?;
         let mut parts = vec![main];
         for legacy in &found.legacy {
             let rest = legacy.controllers.iter().copied().filter(|&one| !parts[0].has(one));
@@ -73,7 +108,7 @@ impl NodeGroups {
             if rest.is_empty() {
                 continue;
             }
-            match of_version_1(legacy, rest.clone(), names) {
+            match of_version_1(legacy, rest.clone(), names, access) {
                 Ok(part) => {
                     missing.retain(|(one, _)| !rest.contains(one));
                     parts.push(part);
@@ -100,6 +135,12 @@ impl NodeGroups {
         };
         old.destroy(Duration::from_secs(5)).map_err(left)?;
         Self::make(cluster, node, DaemonGroup::Leave)
+    }
+
+    /// Of these parts, none of which is missing.
+    #[cfg(test)]
+    pub(super) fn of(parts: Vec<Part>) -> Self {
+        Self { parts, missing: Vec::new() }
     }
 
     /// The group of version 2.
@@ -211,7 +252,7 @@ fn bound_leaf(leaf: Option<PathBuf>, bytes: u64) -> Result<(), String> {
 fn unified(
     found: &Hierarchies,
     names: &[String; 2],
-    home: DaemonGroup,
+    (access, home): (Access, DaemonGroup),
     wanted: &[Controller],
 ) -> Result<(Part, Vec<(Controller, String)>), String> {
     let mount = found.unified.as_deref().ok_or("cgroup v2 is not mounted")?;
@@ -219,23 +260,36 @@ fn unified(
     let delegated = delegated(mount, own, home);
     let mut reason = String::new();
     for parent in delegated.iter().map(PathBuf::as_path).chain([mount, own]) {
-        let path = parent.join(&names[0]).join(&names[1]);
-        let made = fs::create_dir_all(&path).and_then(|()| {
+        let above = part_of_version_2(parent.to_owned());
+        let made = while_gone(|| {
+            let part = access.make(&above, names)?;
             ["cgroup.procs", "cgroup.freeze", "cgroup.kill"]
                 .iter()
-                .try_for_each(|file| may_write(&path, file))
+                .try_for_each(|file| may_write(&part.path, file))
+                .inspect_err(|_| Access::unmake(&part))
         });
         match made {
             Ok(()) => return Ok(with_controllers(parent, names, wanted)),
-            Err(error) => reason = format!("{} cannot be used: {error}", path.display()),
+            Err(error) => {
+                let path = parent.join(&names[0]).join(&names[1]);
+                reason = format!("{} cannot be used: {error}", path.display());
+                if error.kind() == io::ErrorKind::AlreadyExists {
+                    break;
+                }
+            }
         }
     }
     Err(reason)
 }
 
+/// A group of version 2 of which no controllers are known.
+fn part_of_version_2(path: PathBuf) -> Part {
+    Part { version: Version::Two, controllers: BTreeSet::new(), path }
+}
+
 /// The group that a service manager has delegated to this process: one in which it is alone.
 fn delegated(mount: &Path, own: &Path, home: DaemonGroup) -> Option<PathBuf> {
-    let part = Part { version: Version::Two, controllers: BTreeSet::new(), path: own.to_owned() };
+    let part = part_of_version_2(own.to_owned());
     let this = i32::try_from(std::process::id()).ok()?;
     if own == mount || part.processes().ok()? != BTreeSet::from([this]) {
         return None;
@@ -268,10 +322,9 @@ fn with_controllers(
             missing.push((controller, not_there(controller, parent)));
             continue;
         }
-        let enabled = [parent, &cluster, &node].into_iter().try_for_each(|folder| {
-            let path = folder.to_owned();
-            Part { version: Version::Two, controllers: BTreeSet::new(), path }.enable(controller)
-        });
+        let enabled = [parent, &cluster, &node]
+            .into_iter()
+            .try_for_each(|folder| part_of_version_2(folder.to_owned()).enable(controller));
         match enabled {
             Ok(()) => drop(on.insert(controller)),
             Err(error) => missing.push((
@@ -297,14 +350,14 @@ fn of_version_1(
     legacy: &VersionOneHierarchy,
     controllers: BTreeSet<Controller>,
     names: &[String; 2],
+    access: Access,
 ) -> io::Result<Part> {
     let own = Part { version: Version::One, controllers, path: legacy.own.clone() };
-    let cluster = own.child(&names[0])?;
-    let made = cluster.child(&names[1]).and_then(|node| {
-        node.usable().inspect_err(|_| drop(fs::remove_dir(&node.path)))?;
+    while_gone(|| {
+        let node = access.make(&own, names)?;
+        node.usable().inspect_err(|_| Access::unmake(&node))?;
         Ok(node)
-    });
-    made.inspect_err(|_| drop(fs::remove_dir(&cluster.path)))
+    })
 }
 
 /// The bound that the groups of this process set to its memory, in bytes, if they do.
@@ -406,7 +459,8 @@ mod tests {
             mount: dir.path().to_owned(),
             own: dir.path().to_owned(),
         };
-        let part = of_version_1(&legacy, legacy.controllers.clone(), &names).unwrap();
+        let part = of_version_1(&legacy, legacy.controllers.clone(), &names, Access::Shared);
+        let part = part.unwrap();
         assert_eq!(get(&part.path, "cpuset.cpus").unwrap(), "0-3");
         assert_eq!(get(&cluster, "cpuset.mems").unwrap(), "0");
     }
@@ -420,7 +474,7 @@ mod tests {
         }
         let controllers = [Controller::Memory, Controller::Pids, Controller::Cpuset].into();
         let part = Part { version: Version::Two, controllers, path: node.clone() };
-        let groups = NodeGroups { parts: vec![part], missing: Vec::new() };
+        let groups = NodeGroups::of(vec![part]);
         let limits = NodeLimits {
             machine_memory: Some(9_000),
             machine_processes: Some(90),

@@ -1,12 +1,14 @@
 //! A group in one hierarchy: how limits are written in each version.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{major, minor};
 
+use super::counters::Counter;
 use super::folder::{get, gone, may_write, number, number_of, set};
 use super::mounts::Controller;
 
@@ -57,6 +59,18 @@ impl Part {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
+        self.prepared(path)
+    }
+
+    /// Its child of that name, which must not be there yet, with the same controllers. Other users cannot open it.
+    pub(super) fn private_child(&self, name: &str) -> io::Result<Self> {
+        let path = self.path.join(name);
+        DirBuilder::new().mode(0o700).create(&path)?;
+        self.prepared(path)
+    }
+
+    /// The child in this folder, so that processes can join it.
+    fn prepared(&self, path: PathBuf) -> io::Result<Self> {
         let child = Self { version: self.version, controllers: self.controllers.clone(), path };
         if self.version == Version::One && self.has(Controller::Cpuset) {
             // Without these nobody can join.
@@ -95,13 +109,25 @@ impl Part {
         }
     }
 
-    /// How many of its processes the kernel has killed because memory ran out.
-    pub(super) fn memory_kills(&self) -> Option<u64> {
+    /// The file that counts how many of its processes the kernel has killed because memory ran out, and the count's name.
+    fn kills_file(&self) -> (&'static str, &'static str) {
         let file = match self.version {
             Version::Two => "memory.events",
             Version::One => "memory.oom_control",
         };
-        number_of(&self.path, file, "oom_kill")
+        (file, "oom_kill")
+    }
+
+    /// How many of its processes the kernel has killed because memory ran out.
+    pub(super) fn memory_kills(&self) -> Option<u64> {
+        let (file, name) = self.kills_file();
+        number_of(&self.path, file, name)
+    }
+
+    /// The counter of that, open.
+    pub(super) fn memory_kills_counter(&self) -> Option<Counter> {
+        let (file, name) = self.kills_file();
+        Counter::open(&self.path, file, name)
     }
 
     /// The most memory that it has used at a time, in bytes.
@@ -139,6 +165,11 @@ impl Part {
     /// How often the kernel has refused a process or thread because of that bound.
     pub(super) fn process_refusals(&self) -> Option<u64> {
         number_of(&self.path, "pids.events", "max")
+    }
+
+    /// The counter of that, open.
+    pub(super) fn process_refusals_counter(&self) -> Option<Counter> {
+        Counter::open(&self.path, "pids.events", "max")
     }
 
     /// Bounds processor time: microseconds in each [`PERIOD`].

@@ -16,7 +16,7 @@ const WORDS: &[&str] = &[
 ];
 
 /// Parameters of `Connection.call` itself; arguments of these names get an underscore there.
-const OPTIONS: &[&str] = &["timeout", "out", "priority", "output"];
+const OPTIONS: &[&str] = &["timeout", "out", "priority", "output", "threads", "memory"];
 
 /// The imports of both files. Names begin with an underscore, which no routine's does.
 const IMPORTS: &str = "from __future__ import annotations\n\nimport os as _os\nfrom collections.abc import Callable as _Callable\n\

@@ -394,7 +394,7 @@ fn wanted(param: &Param) -> String {
 
 impl CheckedCall {
     fn array(&mut self, index: usize, array: RemoteArray<'_>) -> Result<(), String> {
-        let RemoteArray { from, parts, to, keep } = array;
+        let RemoteArray { from, mut parts, to, keep } = array;
         let argument = &self.plan.arguments[index];
         let number = u16::try_from(index).map_err(|_| "has no number".to_owned())?;
         let source = match (from, &to) {
@@ -408,6 +408,8 @@ impl CheckedCall {
             let gaps = gaps.ok_or_else(|| {
                 format!("has {} bytes, fewer than the parts at servers", argument.sent)
             })?;
+            // Of an empty array nothing is held.
+            parts.retain(|part| part.length > 0);
             if !parts.is_empty() {
                 self.held.from.push((number, parts));
             }

@@ -108,6 +108,9 @@ pub enum CallError {
     /// The server has no room to hold more arrays.
     #[error("{0}")]
     HeldFull(String),
+    /// The server does not give the call the threads or the memory that it asks for.
+    #[error("{0}")]
+    NoResources(String),
     /// Any other error that the server reports.
     #[error("{0}")]
     Server(String),
@@ -203,6 +206,7 @@ impl CallError {
             Code::NotHeld | Code::NotYet => CallError::NotHeld { text, yet: code == Code::NotYet },
             Code::NoSource => CallError::NoSource(text),
             Code::HeldFull => CallError::HeldFull(text),
+            Code::NoResources => CallError::NoResources(text),
             Code::Expired => CallError::Expired(text),
             Code::TlsWanted => CallError::Tls { address: "the server".to_owned(), text },
             Code::InterfaceChanged
@@ -222,9 +226,9 @@ impl CallError {
             return *has_not_run;
         }
         use CallError::{
-            Address, Argument, Busy, Connect, Environment, Expired, HeldFull, NoPriority, NoSource,
-            NotHeld, NotLeading, NotPermitted, NotRunnable, ObjectLost, RoutineNotFound, Tls,
-            TooLarge,
+            Address, Argument, Busy, Connect, Environment, Expired, HeldFull, NoPriority,
+            NoResources, NoSource, NotHeld, NotLeading, NotPermitted, NotRunnable, ObjectLost,
+            RoutineNotFound, Tls, TooLarge,
         };
         matches!(
             self,
@@ -241,6 +245,7 @@ impl CallError {
                 | NotPermitted(_)
                 | NotHeld { .. }
                 | NotLeading { .. }
+                | NoResources(_)
                 | NoSource(_)
                 | HeldFull(_)
                 | Expired(_)

@@ -28,7 +28,7 @@ use kumi_rpc::{AttemptReport, Placement};
 use super::arguments::{self, Arg};
 use super::queries::ASK;
 use super::routed_call::{Control, RoutedCall};
-use super::{CallError, CallOutput, Client, KnownRoutine, Options, Outcome, context};
+use super::{CallError, CallOutput, Client, KnownRoutine, Options, Outcome, Resources, context};
 pub use placement_queue::{GridCall, GridCanceller};
 
 /// How long a call waits for a metaserver that does not answer.
@@ -47,6 +47,8 @@ pub struct Grid {
     priority: u8,
     /// Where the output of routines goes.
     output: Option<CallOutput>,
+    /// What calls ask for.
+    resources: Option<Resources>,
 }
 
 /// State that all calls share.
@@ -120,7 +122,7 @@ impl Grid {
             Err(CallError::NotLeading { .. }) => inner.metaserver(Some(options.connect_time))?,
             other => other?,
         };
-        Ok(Grid { inner: Arc::new(inner), priority: 0, output: None })
+        Ok(Grid { inner: Arc::new(inner), priority: 0, output: None, resources: None })
     }
 
     /// The same connections with this priority for calls, 0 (as [`Grid::connect`] gives) to 9. The priority
@@ -135,6 +137,13 @@ impl Grid {
     #[must_use]
     pub fn with_output(&self, output: &CallOutput) -> Grid {
         Grid { output: Some(output.clone()), ..self.clone() }
+    }
+
+    /// The same connections, whose calls and objects ask for these resources, as [`Client::with_resources`] has it. A call that a
+    /// server refuses for them goes to the next one.
+    #[must_use]
+    pub fn with_resources(&self, resources: Resources) -> Grid {
+        Grid { resources: Some(resources), ..self.clone() }
     }
 
     /// The metaserver's name.
@@ -222,6 +231,7 @@ impl Grid {
         routed_call.checked = Some(checked);
         routed_call.functions = functions;
         routed_call.output.clone_from(&self.output);
+        routed_call.resources = self.resources;
         routed_call.deadline = time.and_then(|time| Instant::now().checked_add(time));
         Ok(routed_call)
     }

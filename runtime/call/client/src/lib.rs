@@ -22,6 +22,7 @@ mod object;
 mod output;
 mod queries;
 mod remote;
+mod resources;
 #[cfg(feature = "transactions")]
 pub mod transaction;
 mod wait;
@@ -39,8 +40,8 @@ use std::time::{Duration, Instant};
 
 use kumi_idl::{ArgumentForm, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, ClientHello, Failure, Placement, ResultHead, Role, ServerHello, VERSIONS,
-    VoucherSupport,
+    CallHead, CallIntroduction, ClientHello, Failure, Placement, ResultHead, Role, ServerHello,
+    VERSIONS, VoucherSupport,
 };
 
 pub use answer_handle::Canceller;
@@ -58,7 +59,7 @@ pub use kumi_call_wire::state;
 pub use kumi_call_wire::tls::Authorities;
 pub use kumi_call_wire::tls::TlsError;
 pub use kumi_call_wire::values::GivenValues;
-pub use kumi_rpc::{TraceContext, TraceContextError, Value};
+pub use kumi_rpc::{Resources, TraceContext, TraceContextError, Value};
 pub use object::Object;
 pub use output::{CallOutput, Printed};
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
@@ -151,6 +152,8 @@ pub struct Client {
     known: Arc<Mutex<HashMap<String, Arc<KnownRoutine>>>>,
     /// Where the output of routines goes.
     output: Option<CallOutput>,
+    /// What its calls ask for.
+    resources: Option<Resources>,
 }
 
 /// The result of a call besides its arrays.
@@ -232,6 +235,7 @@ impl Client {
             file_bytes: options.file_bytes,
             known: Arc::default(),
             output: None,
+            resources: None,
         })
     }
 
@@ -333,6 +337,16 @@ impl Client {
         self.send(known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 
+    /// Whether the server's version knows what a call needs.
+    fn check_support(&self, checked: &CheckedCall) -> Result<(), CallError> {
+        if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
+            let text =
+                format!("`{}` is of a version that shows no vouchers to others", self.server());
+            return Err(CallError::NoSource(text));
+        }
+        self.check_resources()
+    }
+
     /// Sends a call with checked arguments. If that fails, the arguments are given back.
     #[allow(clippy::result_large_err)] // What is given back is what was given.
     fn send<'a>(
@@ -344,10 +358,8 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, CheckedCall)> {
         let CallRoute { time, placed, object, trace } = route;
-        if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
-            let text =
-                format!("`{}` is of a version that shows no vouchers to others", self.server());
-            return Err((CallError::NoSource(text), checked));
+        if let Err(error) = self.check_support(&checked) {
+            return Err((error, checked));
         }
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
@@ -375,7 +387,11 @@ impl Client {
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
             files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
             output: self.output.clone(),
-            trace,
+            said: CallIntroduction {
+                listens: self.output.is_some(),
+                trace,
+                resources: self.resources.filter(|_| object.is_none()),
+            },
         };
         let ticket = match Link::call(Arc::clone(&self.link), parts, deadline, interrupted) {
             Ok(ticket) => ticket,

@@ -69,7 +69,9 @@ impl Client {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
-        let stream = self.link.create(class, placed, deadline, interrupted)?;
+        self.check_resources()?;
+        let asked = self.resources.as_ref();
+        let stream = self.link.create(class, placed, asked, deadline, interrupted)?;
         let mut ticket = AnswerHandle::of(Arc::clone(&self.link), stream);
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Created) => {}

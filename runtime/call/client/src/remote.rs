@@ -10,7 +10,7 @@ use super::WakeEvent;
 use super::grid::GridCanceller;
 use super::{
     Arg, Call, CallError, CallOutput, CallWatch, Canceller, Client, Grid, GridCall, KnownRoutine,
-    Object, Options, Outcome,
+    Object, Options, Outcome, Resources,
 };
 
 /// The target of calls.
@@ -81,6 +81,15 @@ impl Remote {
         match self {
             Remote::Server(client) => Remote::Server(client.with_output(output)),
             Remote::Grid(grid) => Remote::Grid(grid.with_output(output)),
+        }
+    }
+
+    /// [`Client::with_resources`], or [`Grid::with_resources`].
+    #[must_use]
+    pub fn with_resources(&self, resources: Resources) -> Remote {
+        match self {
+            Remote::Server(client) => Remote::Server(client.with_resources(resources)),
+            Remote::Grid(grid) => Remote::Grid(grid.with_resources(resources)),
         }
     }
 

@@ -16,7 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    Failure, MOST_UNREAD, ResultHead, SendPiece, Server, ServerEvent, Step, Ticket, TraceContext,
+    Failure, MOST_UNREAD, Resources, ResultHead, SendPiece, Server, ServerEvent, Step, Ticket,
+    TraceContext,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
@@ -141,6 +142,8 @@ struct AnnouncedCall {
     listens: Option<u32>,
     /// The call's place in a trace.
     traced: Option<(u32, TraceContext)>,
+    /// The threads and the memory that it asks for the call, or for an object.
+    resources: Option<(u32, Resources)>,
 }
 
 /// Receivers of a connection for events from the rest of the server.
@@ -387,11 +390,12 @@ impl Connection {
             event,
             ServerEvent::Listen(_)
                 | ServerEvent::Trace(..)
+                | ServerEvent::Resources(..)
                 | ServerEvent::Ticket(..)
                 | ServerEvent::Call(..)
                 | ServerEvent::Create(..)
         ) {
-            // A ticket is for a call or an object that follows directly; so are a wish to listen, and a trace, for a call.
+            // What is said before a call or an object is for that only.
             (self.ticket, self.announced) = (None, AnnouncedCall::default());
         }
         match event {
@@ -411,6 +415,9 @@ impl Connection {
             }
             ServerEvent::Listen(stream) => self.announced.listens = Some(stream),
             ServerEvent::Trace(stream, context) => self.announced.traced = Some((stream, context)),
+            ServerEvent::Resources(stream, asked) => {
+                self.announced.resources = Some((stream, asked));
+            }
             ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => self.ready(stream),
             ServerEvent::Cancel(stream) => self.cancel(stream),

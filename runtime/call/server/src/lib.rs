@@ -39,6 +39,7 @@ use kumi_call_wire::{address, callback, layout, native, nearby, random, socket, 
 
 pub use held::Traffic;
 pub use kumi_call_access::{Listener, RefusalCounters, ServeError};
+pub use kumi_call_slot::confine::SANDBOX_PROCESSES;
 pub use kumi_call_slot::slot_protocol::Jobs;
 pub use kumi_cgroup::{ServerGroups, SlotLimits};
 pub use loadable::{LibraryCheck, Unloadable};

@@ -255,7 +255,7 @@ impl MetaserverSession<'_> {
             }
             RegisteredServerEvent::Stop(ticket) => {
                 if let StopAction::Cancel(job) = self.shared.tickets.stop(ticket) {
-                    self.shared.pool.borrow_mut().take_back(job);
+                    crate::slots::take_back(self.shared, job);
                 }
             }
             RegisteredServerEvent::Ask(ticket) => {

@@ -1,10 +1,12 @@
 //! Pool of slot processes, and the queue of calls that wait for one.
 
 pub(super) mod callback_requests;
+mod cancellation;
 mod group;
 mod objects;
 pub(super) mod output;
 pub(super) mod process;
+mod resources;
 pub(super) mod slot_channel;
 mod worker_task;
 
@@ -36,10 +38,12 @@ use super::tickets::TicketGuard;
 use super::{Config, Shared};
 use crate::layout::Layout;
 use crate::slot_protocol::CallContext;
+pub use cancellation::{cancel, take_back};
 use kumi_call_wire::context::{Span, monotonic_ns};
 use objects::Object;
 pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
 use output::{CapturedOutput, Printer};
+pub use resources::ProcessResources;
 
 /// A call whose arguments are in place.
 #[derive(Debug)]
@@ -80,6 +84,8 @@ pub struct ReadyCall {
     pub printed: Option<RefCell<CapturedOutput>>,
     /// Its span, if it is in a trace.
     pub span: Option<Span>,
+    /// What its process must have.
+    pub resources: ProcessResources,
     /// Whether a process gave it back for another process that is set up anew.
     pub given_back: bool,
     /// How many processes have ended without taking it, as far as known.
@@ -139,6 +145,7 @@ struct Worker {
     owner: Rc<Owner>,
     /// The folder of its calls' files.
     scratch: Option<PathBuf>,
+    resources: ProcessResources,
     process: RefCell<Process>,
     /// Its call, and when that began.
     job: RefCell<Option<(Box<ReadyCall>, Instant)>>,
@@ -177,12 +184,14 @@ impl Worker {
         offered: Arc<OfferedRoutine>,
         owner: Rc<Owner>,
         scratch: Option<PathBuf>,
+        resources: ProcessResources,
     ) -> Worker {
         let callback_requests = RefCell::new(CallbackTracker::new(&offered.interface));
         Worker {
             offered,
             owner,
             scratch,
+            resources,
             process: RefCell::new(process),
             job: RefCell::new(None),
             set_up: Cell::new(false),
@@ -221,7 +230,8 @@ pub struct SlotPool {
     processes: usize,
     waiting: usize,
     next: u64,
-    running: usize,
+    /// Slots that running calls have.
+    taken: usize,
     queue: VecDeque<WaitingCall>,
     /// Idle workers, least recently used first.
     idle: VecDeque<Rc<Worker>>,
@@ -318,7 +328,7 @@ impl SlotPool {
             processes: slots + config.warm,
             waiting: config.waiting,
             next: 0,
-            running: 0,
+            taken: 0,
             queue: VecDeque::new(),
             idle: VecDeque::new(),
             busy: Vec::new(),
@@ -337,9 +347,9 @@ impl SlotPool {
         self.next
     }
 
-    /// Number of calls that run, and that wait.
+    /// Number of slots that running calls have, and of calls that wait.
     pub fn load(&self) -> (usize, usize) {
-        (self.running, self.queue.len())
+        (self.taken, self.queue.len())
     }
 
     /// Ends all calls and processes.
@@ -348,41 +358,6 @@ impl SlotPool {
         self.idle.clear();
         self.busy.clear();
         self.objects.clear();
-    }
-
-    /// Ends a call that waits or runs, and reports its end.
-    pub fn cancel(&mut self, id: u64, code: Code) {
-        if let Some(index) = self.queue.iter().position(|waiting| waiting.job.id == id) {
-            if let Some(WaitingCall { job, .. }) = self.queue.remove(index) {
-                let failure = failure(code, 0, &job);
-                tell(job, Err(failure));
-            }
-            return;
-        }
-        if let Some(worker) = self.runs(id) {
-            worker.ending.set(Some(code));
-            worker.process.borrow_mut().kill();
-        }
-    }
-
-    /// Ends a call that its metaserver does not want any more. If it has not begun, the client is told so.
-    pub fn take_back(&mut self, id: u64) {
-        let waits = self.queue.iter().any(|waiting| waiting.job.id == id);
-        self.cancel(id, if waits { Code::NoTicket } else { Code::Cancelled });
-    }
-
-    /// The worker that runs a call.
-    fn runs(&self, id: u64) -> Option<&Rc<Worker>> {
-        self.busy
-            .iter()
-            .find(|worker| worker.job.borrow().as_ref().is_some_and(|(job, _)| job.id == id))
-    }
-
-    /// Ends a running call with this failure, unless it is ending already.
-    pub fn fail(&mut self, id: u64, failure: Failure) {
-        if let Some(worker) = self.runs(id) {
-            worker.fail(failure);
-        }
     }
 
     /// A callback of a call has returned.
@@ -449,16 +424,34 @@ impl SlotPool {
             Arc::ptr_eq(&worker.offered, &job.offered)
                 && worker.owner == job.owner
                 && worker.scratch.as_deref() == job.scratch()
+                && worker.resources == job.resources
         };
         let index = self.idle.iter().rposition(fits)?;
         self.idle.remove(index)
     }
 
-    /// The first waiting call that can begin, if a slot is free.
+    /// The first waiting call that can begin, if its slots are free.
     fn next_call(&mut self) -> Option<WaitingCall> {
-        let free = self.running < self.slots;
-        let index = self.queue.iter().position(|waiting| free && self.can_begin(&waiting.job))?;
+        let free = self.slots.saturating_sub(self.taken);
+        if free == 0 {
+            return None;
+        }
+        let calls = self.queue.iter().map(|waiting| &waiting.job);
+        let calls = calls.map(|job| (self.can_begin(job), job.resources.slots));
+        let index = resources::next(free, calls)?;
         self.queue.remove(index)
+    }
+
+    /// Whether a call can begin before all that wait.
+    fn can_begin_now(&self, job: &ReadyCall) -> bool {
+        // Others that wait while slots are free wait for their objects.
+        let held_up = || {
+            let many = |waiting: &&WaitingCall| waiting.job.resources.slots > 1;
+            self.queue.iter().filter(many).any(|waiting| self.can_begin(&waiting.job))
+        };
+        self.taken.saturating_add(job.resources.slots) <= self.slots
+            && self.can_begin(job)
+            && !held_up()
     }
 
     /// Makes room for one more process by ending the one that was idle for longest.
@@ -475,10 +468,11 @@ impl SlotPool {
 /// Runs a call now, or lets it wait.
 pub fn submit(shared: &Rc<Shared>, job: Box<ReadyCall>) {
     let mut pool = shared.pool.borrow_mut();
-    if pool.running < pool.slots && pool.can_begin(&job) {
+    if pool.can_begin_now(&job) {
         drop(pool);
+        let slots = job.resources.slots;
         if !begin(shared, job) {
-            free(shared);
+            free(shared, slots);
         }
         return;
     }
@@ -491,7 +485,7 @@ pub fn submit(shared: &Rc<Shared>, job: Box<ReadyCall>) {
         let (shared, id) = (Rc::clone(shared), job.id);
         let task = tokio::task::spawn_local(async move {
             sleep_until(deadline).await;
-            shared.pool.borrow_mut().cancel(id, Code::TimedOut);
+            cancel(&shared, id, Code::TimedOut);
         });
         TaskGuard(task.abort_handle())
     });
@@ -501,16 +495,16 @@ pub fn submit(shared: &Rc<Shared>, job: Box<ReadyCall>) {
 /// Gives a call to a process. False: no process could start, and the call's end was reported.
 fn begin(shared: &Rc<Shared>, job: Box<ReadyCall>) -> bool {
     let mut pool = shared.pool.borrow_mut();
-    pool.running += 1;
-    let running = pool.running;
-    let room = pool.room.is_left(running, Instant::now().into_std());
+    pool.taken += job.resources.slots;
+    let taken = pool.taken;
+    let room = pool.room.is_left(taken, Instant::now().into_std());
     if let Some(on) = job.object {
         return objects::begin(pool, on, job, room);
     }
     let mut job = job;
     while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
-        match give(&worker, job, room) {
+        match give_next(&worker, job, room) {
             Ok(()) => return true,
             // It died while idle, or does not read; its task cleans up.
             Err(back) => {
@@ -524,6 +518,7 @@ fn begin(shared: &Rc<Shared>, job: Box<ReadyCall>) -> bool {
         offered: std::slice::from_ref(&job.offered),
         owner: &job.owner,
         scratch: job.scratch(),
+        resources: job.resources,
     };
     let started = Process::start(&shared.config, shared.files, duty, &mut pool.arenas);
     let process = match started {
@@ -536,8 +531,8 @@ fn begin(shared: &Rc<Shared>, job: Box<ReadyCall>) -> bool {
         }
     };
     let (offered, owner) = (Arc::clone(&job.offered), Rc::clone(&job.owner));
-    let scratch = job.scratch().map(Path::to_owned);
-    let mut worker = Worker::new(process, offered, owner, scratch);
+    let (scratch, resources) = (job.scratch().map(Path::to_owned), job.resources);
+    let mut worker = Worker::new(process, offered, owner, scratch, resources);
     worker.job = RefCell::new(Some((job, Instant::now())));
     let worker = Rc::new(worker);
     pool.busy.push(Rc::clone(&worker));
@@ -550,6 +545,13 @@ fn not_started(shared: &Shared, offered: &OfferedRoutine, error: &io::Error) -> 
     let program = offered.program.as_ref().map_or(&shared.config.slot, |program| &program.path);
     let text = format!("the process of a slot ({}) cannot be started: {error}", program.display());
     Failure::new(Code::NotRunnable, 0, text)
+}
+
+/// Orders a process that has had calls before to run a call. Returns the call if the process is gone.
+fn give_next(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<ReadyCall>> {
+    // A limit that an earlier call has reached must not explain a crash of this one.
+    let _earlier = worker_task::log_limits(worker);
+    give(worker, job, room)
 }
 
 /// Orders a process to run a call. Returns the call if the process is gone.
@@ -566,9 +568,9 @@ fn give(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<Read
     Ok(())
 }
 
-/// A slot is free: begins the next call.
-fn free(shared: &Rc<Shared>) {
-    shared.pool.borrow_mut().running -= 1;
+/// So many slots are free: begins the next calls.
+fn free(shared: &Rc<Shared>, slots: usize) {
+    shared.pool.borrow_mut().taken -= slots;
     advance(shared);
 }
 
@@ -577,8 +579,9 @@ fn advance(shared: &Rc<Shared>) {
     loop {
         let next = shared.pool.borrow_mut().next_call();
         let Some(waiting) = next else { return };
+        let slots = waiting.job.resources.slots;
         if !begin(shared, waiting.job) {
-            shared.pool.borrow_mut().running -= 1;
+            shared.pool.borrow_mut().taken -= slots;
         }
     }
 }

@@ -26,6 +26,10 @@ use crate::native::{
     one_thread,
 };
 
+/// Processes of a sandbox before a routine starts any: the guard of its PID namespace, the process with number 1 there, and
+/// the routine's own.
+pub const SANDBOX_PROCESSES: u64 = 3;
+
 /// A system user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAs {

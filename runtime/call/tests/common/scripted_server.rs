@@ -62,6 +62,7 @@ impl ScriptedServer {
             shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
+            gives_resources: false,
             holds_arrays: false,
         };
         self.socket.write_all(&hello.encode()).expect("it is sent");

@@ -78,7 +78,7 @@ pub fn exit_code(error: &CallError) -> ExitCode {
         | CallError::Tls { .. }
         | CallError::NotLeading { .. } => ExitCode::Unavailable,
         CallError::RoutineNotFound(_) | CallError::File(_) => ExitCode::NoInput,
-        CallError::TooLarge(_) => ExitCode::TooLarge,
+        CallError::TooLarge(_) | CallError::NoResources(_) => ExitCode::TooLarge,
         CallError::Busy(_) | CallError::TimedOut(_) | CallError::Cancelled(_) => ExitCode::TryLater,
         CallError::NoServer { .. } => ExitCode::TryLater,
         CallError::Attempts { last, .. } => exit_code(last),

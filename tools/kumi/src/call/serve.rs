@@ -144,6 +144,7 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         }
     }
     args.functions.apply(&mut registry)?;
+    args.slot_limits.check(args.sandbox)?;
     if args.sandbox {
         registry.check_sandbox()?;
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use clap::Args;
-use kumi_call::server::{ServerGroups, SlotLimits};
+use kumi_call::server::{SANDBOX_PROCESSES, ServerGroups, SlotLimits};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,20 @@ impl SlotArgs {
             (self.slot_processors.is_some(), ("--slot-processors", "cpu")),
         ];
         options.into_iter().filter_map(|(is_given, option)| is_given.then_some(option))
+    }
+
+    /// Checks that a sandbox, if routines run in one, can begin within the limits.
+    ///
+    /// # Errors
+    /// It needs more processes.
+    pub fn check(&self, sandbox: bool) -> Result<(), Error> {
+        match self.slot_processes {
+            Some(most) if sandbox && most < SANDBOX_PROCESSES => Err(Error::Usage(format!(
+                "--slot-processes {most} is too few with --sandbox, which has {SANDBOX_PROCESSES} processes before a routine \
+                 starts any; give more"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The server's control groups, if it may have any, and what to say of them.
@@ -119,5 +133,15 @@ mod tests {
         let (memory, processes) = (Some(64 << 20), Some(9));
         let expected = SlotLimits { memory, processes, processors: Some(0.5) };
         assert_eq!((all.limits(), all.given().count()), (expected, 3));
+    }
+
+    #[test]
+    fn a_sandbox_needs_processes_of_its_own() {
+        let of = |most| SlotArgs { slot_memory: None, slot_processes: most, slot_processors: None };
+        let error = of(Some(SANDBOX_PROCESSES - 1)).check(true).expect_err("too few").to_string();
+        assert!(error.contains("--slot-processes 2 is too few with --sandbox"), "{error}");
+        for (most, sandbox) in [(Some(1), false), (Some(SANDBOX_PROCESSES), true), (None, true)] {
+            of(most).check(sandbox).expect("enough");
+        }
     }
 }

@@ -186,9 +186,17 @@ def _connection() -> Connection:
         return _usual[key]
 
 
-def object(name: str, /, *, timeout: float | None = None, priority: int = 0) -> Object:
+def object(
+    name: str,
+    /,
+    *,
+    timeout: float | None = None,
+    priority: int = 0,
+    threads: int | None = None,
+    memory: int | None = None,
+) -> Object:
     """Creates an object as :meth:`Connection.object` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    return _connection().object(name, timeout=timeout, priority=priority)
+    return _connection().object(name, timeout=timeout, priority=priority, threads=threads, memory=memory)
 
 
 def call(
@@ -199,10 +207,13 @@ def call(
     out: Destination = None,
     priority: int = 0,
     output: TextSink | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
     **named: Any,
 ) -> Any:
     """Calls a routine as :meth:`Connection.call` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    return _connection().call(name, *args, timeout=timeout, out=out, priority=priority, output=output, **named)
+    asked: dict[str, Any] = {"output": output, "threads": threads, "memory": memory}
+    return _connection().call(name, *args, timeout=timeout, out=out, priority=priority, **asked, **named)
 
 
 def call_async(
@@ -213,10 +224,13 @@ def call_async(
     out: Destination = None,
     priority: int = 0,
     output: TextSink | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
     **named: Any,
 ) -> Handle:
     """Begins a call as :meth:`Connection.call_async` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    return _connection().call_async(name, *args, timeout=timeout, out=out, priority=priority, output=output, **named)
+    asked: dict[str, Any] = {"output": output, "threads": threads, "memory": memory}
+    return _connection().call_async(name, *args, timeout=timeout, out=out, priority=priority, **asked, **named)
 
 
 async def acall(
@@ -227,12 +241,13 @@ async def acall(
     out: Destination = None,
     priority: int = 0,
     output: TextSink | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
     **named: Any,
 ) -> Any:
     """Calls a routine in a coroutine as :meth:`Connection.acall` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    return await _connection().acall(
-        name, *args, timeout=timeout, out=out, priority=priority, output=output, **named
-    )
+    asked: dict[str, Any] = {"output": output, "threads": threads, "memory": memory}
+    return await _connection().acall(name, *args, timeout=timeout, out=out, priority=priority, **asked, **named)
 
 
 def map(

@@ -22,6 +22,7 @@ from ._held import Held, held
 from ._object import Object
 from ._out import Out
 from ._output import OutputReceiver, TextSink
+from ._resources import resources
 from ._prepare import Caller
 
 
@@ -119,6 +120,8 @@ class Connection(Caller, Block):
         out: Out = None,
         priority: int = 0,
         output: TextSink | None = None,
+        threads: int | None = None,
+        memory: int | None = None,
         **named: Any,
     ) -> Any:
         """Calls a routine and waits.
@@ -137,19 +140,24 @@ class Connection(Caller, Block):
                 accepts only 0.
             output: A file, such as ``sys.stdout``. When the call is over, also if it failed, what the routine has printed is
                 written to it, at most 1 MiB. Servers of earlier versions send nothing.
+            threads: Threads for the routine. The call takes as many of the server's slots as that needs, and waits for them.
+            memory: Bytes of memory for the routine and all that it starts. More ends the call.
+
+                A server that does not give so much refuses the call (:class:`TooLargeError`).
 
         Raises:
             CallError: The call failed. If the arguments do not fit (:class:`ArgumentError`), nothing was sent.
         """
         if output is not None:
-            begun = self.call_async(name, *args, timeout=timeout, out=out, priority=priority, output=output, **named)
-            return begun.result()
+            asked: dict[str, Any] = {"output": output, "threads": threads, "memory": memory}
+            return self.call_async(name, *args, timeout=timeout, out=out, priority=priority, **asked, **named).result()
         _checked(priority)
         call = self._prepared(name, args, named, out)
+        native = self._asking(threads, memory)
         # This call may wait for a slot that a call with functions has.
         if call.functions or _waits.under_way():
-            return call.begun(in_trace(lambda: self._native.start(name, call.native, timeout, priority))).result()
-        return call.ran(lambda: in_trace(lambda: self._native.call(name, call.native, timeout, priority)))
+            return call.begun(in_trace(lambda: native.start(name, call.native, timeout, priority))).result()
+        return call.ran(lambda: in_trace(lambda: native.call(name, call.native, timeout, priority)))
 
     def call_async(
         self,
@@ -160,13 +168,16 @@ class Connection(Caller, Block):
         out: Out = None,
         priority: int = 0,
         output: TextSink | None = None,
+        threads: int | None = None,
+        memory: int | None = None,
         **named: Any,
     ) -> Handle:
         """Begins a call and returns when the arguments are sent. The arguments are those of :meth:`call`."""
         _checked(priority)
         call = self._prepared(name, args, named, out)
+        native = self._asking(threads, memory)
         receiver = None if output is None else OutputReceiver(output)
-        native = self._native if receiver is None else self._native.printing(receiver.native)
+        native = native if receiver is None else native.printing(receiver.native)
         return call.begun(in_trace(lambda: native.start(name, call.native, timeout, priority)), receiver)
 
     async def acall(
@@ -178,6 +189,8 @@ class Connection(Caller, Block):
         out: Out = None,
         priority: int = 0,
         output: TextSink | None = None,
+        threads: int | None = None,
+        memory: int | None = None,
         **named: Any,
     ) -> Any:
         """Calls a routine in a coroutine; the event loop goes on meanwhile, also while the arguments are sent.
@@ -185,9 +198,8 @@ class Connection(Caller, Block):
         The arguments and errors are those of :meth:`call`. If the task is cancelled, the call is. Functions of the call run
         in a thread of the package.
         """
-        begin = partial(
-            self.call_async, name, *args, timeout=timeout, out=out, priority=priority, output=output, **named
-        )
+        asked: dict[str, Any] = {"output": output, "threads": threads, "memory": memory}
+        begin = partial(self.call_async, name, *args, timeout=timeout, out=out, priority=priority, **asked, **named)
         # What is put after :meth:`close` has stopped the sender would never begin.
         with self._lock:
             if self._sender is None:
@@ -230,7 +242,16 @@ class Connection(Caller, Block):
         begin = partial(self.call_async, name, timeout=timeout, priority=priority)
         return in_turn(begin, zip(*inputs), in_flight)
 
-    def object(self, name: str, /, *, timeout: float | None = None, priority: int = 0) -> Object:
+    def object(
+        self,
+        name: str,
+        /,
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        threads: int | None = None,
+        memory: int | None = None,
+    ) -> Object:
         """Creates an object of a class, and waits until it exists.
 
         .. code-block:: python
@@ -243,12 +264,19 @@ class Connection(Caller, Block):
             name: The class.
             timeout: Time limit in seconds.
             priority: As in :meth:`call`.
+            threads: As in :meth:`call`, for the object and each call on it; also ``memory``.
 
         Raises:
             CallError: There is no such class, it cannot be run, or the server has too many objects.
         """
         _checked(priority)
-        return Object(self._native.object(name, timeout, priority), name, self.names)
+        return Object(self._asking(threads, memory).object(name, timeout, priority), name, self.names)
+
+    def _asking(self, threads: int | None, memory: int | None) -> NativeClient:
+        """The native client, whose calls and objects ask for this."""
+        if threads is None and memory is None:
+            return self._native
+        return self._native.asking(*resources(threads, memory))
 
 
 def _checked(priority: int) -> None:

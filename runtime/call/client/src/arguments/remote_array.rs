@@ -11,6 +11,7 @@ use super::super::HeldNames;
 use super::super::answer_handle::AnswerHandle;
 use super::super::link::{Answer, Link};
 use super::super::{Array, ArrayMut, CallError, Client, Number};
+use crate::context;
 use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, bytes_of, bytes_of_mut};
 
 /// An array of which servers hold parts, or whose result stays at the server.
@@ -72,24 +73,27 @@ impl Client {
         offset: u64,
         to: &mut [T],
     ) -> Result<(), CallError> {
-        self.fetch_bytes(name, offset, LentBytesMut::slice(bytes_of_mut(to)), None)
+        self.fetch_bytes(name, offset, LentBytesMut::slice(bytes_of_mut(to)), None, &|| false)
     }
 
-    /// Fetches bytes of an array that the server holds.
+    /// Fetches bytes of an array that the server holds, until `interrupted`.
     ///
     /// # Errors
-    /// [`CallError`]: the server does not hold the array, it is shorter, or it does not arrive in time.
+    /// [`CallError`]: the server does not hold the array, it is shorter, or it does not arrive in time. The time of a call
+    /// around this one is a limit, too.
     pub fn fetch_bytes(
         &self,
         name: HeldArrayName,
         offset: u64,
         to: LentBytesMut,
         time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
+        let time = context::limit(time, "fetch")?;
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let head = FetchRequest { name, offset, length: to.length() as u64 };
         let mut ticket: AnswerHandle<&Link> = Link::fetch(&*self.link, &head, to, deadline)?;
-        match ticket.wait(deadline, &|| false)? {
+        match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Done(..)) => Ok(()),
             Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
@@ -107,19 +111,20 @@ impl Client {
         numbers: &[T],
         lifetime: Duration,
     ) -> Result<(), CallError> {
-        self.hold_bytes(name, LentBytes::slice(bytes_of(numbers)), lifetime, None)
+        self.hold_bytes(name, LentBytes::slice(bytes_of(numbers)), lifetime, None, &|| false)
     }
 
-    /// [`Client::hold`] of bytes in the order in which a routine wants them, with a time limit.
+    /// [`Client::hold`] of bytes in the order in which a routine wants them, with a time limit and until `interrupted`.
     ///
     /// # Errors
-    /// [`CallError`]: as [`Client::hold`], or it took too long.
+    /// [`CallError`]: as [`Client::hold`], or it took too long. The time of a call around this one is a limit, too.
     pub fn hold_bytes(
         &self,
         name: HeldArrayName,
         from: LentBytes,
         lifetime: Duration,
         time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
         if !self.server.holds_arrays {
             let text = format!(
@@ -128,11 +133,13 @@ impl Client {
             );
             return Err(CallError::Server(text));
         }
+        let time = context::limit(time, "hold")?;
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
         let head = HoldRequest { name, lifetime_ms, bytes: from.length() as u64 };
-        let mut ticket: AnswerHandle<&Link> = Link::hold(&*self.link, &head, from, deadline)?;
-        match ticket.wait(deadline, &|| false)? {
+        let waits = (deadline, interrupted);
+        let mut ticket: AnswerHandle<&Link> = Link::hold(&*self.link, &head, from, waits)?;
+        match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Done(..)) => Ok(()),
             Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),

@@ -42,7 +42,8 @@ impl Grid {
             )));
         }
         let placing = self.placing(&known, (0, 0), f64::NAN);
-        let routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
+        let mut routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
+        routed_call.resources = self.resources;
         let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
         let late = || deadline.is_some_and(|deadline| deadline <= Instant::now());
         match routed_call.make(class, deadline, &|| late() || interrupted()) {

@@ -132,7 +132,11 @@ impl Grid {
 
     /// A connection to the server of a place.
     pub(crate) fn connect_server(&self, placed: &Placement) -> Result<Client, CallError> {
-        self.inner.connect_server(placed)
+        let client = self.inner.connect_server(placed)?;
+        Ok(match self.resources {
+            Some(resources) => client.with_resources(resources),
+            None => client,
+        })
     }
 }
 

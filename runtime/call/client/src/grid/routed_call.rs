@@ -17,7 +17,7 @@ use super::super::completion::Completion;
 use super::super::grid::Inner;
 use super::super::link::Link;
 use super::super::{
-    Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome, TraceContext,
+    Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome, Resources, TraceContext,
     trace_context,
 };
 pub(crate) use place::Place;
@@ -95,6 +95,8 @@ pub struct RoutedCall<'a> {
     pub output: Option<CallOutput>,
     /// Its place in a trace.
     pub trace: Option<TraceContext>,
+    /// What it asks for.
+    pub resources: Option<Resources>,
 }
 
 /// What the routing wants done with attempts.
@@ -144,6 +146,7 @@ impl<'a> RoutedCall<'a> {
             done: None,
             output: None,
             trace: trace_context(),
+            resources: None,
         }
     }
 }

@@ -34,7 +34,7 @@ impl Link {
         link: L,
         head: &HoldRequest,
         from: LentBytes,
-        deadline: Option<Instant>,
+        (deadline, interrupted): (Option<Instant>, &dyn Fn() -> bool),
     ) -> Result<AnswerHandle<L>, CallError> {
         let mut out = Vec::new();
         let mut state = link.lock();
@@ -43,7 +43,7 @@ impl Link {
         let ticket = AnswerHandle::of(link, stream);
         // An array without bytes has no chunks.
         let sends = if from.length() > 0 { vec![(0, from)] } else { Vec::new() };
-        match ticket.link.send(stream, &out, &sends, deadline, &|| false) {
+        match ticket.link.send(stream, &out, &sends, deadline, interrupted) {
             // The server has answered and then closed the connection.
             Err(error) if !ticket.link.has_answer(stream) => Err(error),
             _ => Ok(ticket),

@@ -54,7 +54,7 @@ impl Relay {
         }
         for (client, name, from, offset, length) in &self.fetches {
             let to = lent.part(*offset as usize, *length as usize);
-            client.fetch_bytes(*name, *from, to, None).map_err(|error| match error {
+            client.fetch_bytes(*name, *from, to, None, &|| false).map_err(|error| match error {
                 // The server that is called is still there.
                 error @ CallError::Lost(_) => of_holder(client.server(), error),
                 error => error,
@@ -167,7 +167,7 @@ impl Attempt {
         if matches!(result, Err(CallError::NotHeld { .. } | CallError::NoSource(_))) {
             for (client, server, name) in &self.holders {
                 let (_memory, nothing) = buffer(0);
-                let found_it = match client.fetch_bytes(*name, 0, nothing, Some(ASK)) {
+                let found_it = match client.fetch_bytes(*name, 0, nothing, Some(ASK), &|| false) {
                     Ok(()) => SourceStatus::Held,
                     Err(CallError::Lost(_) | CallError::TimedOut(_)) => SourceStatus::Unreachable,
                     Err(_) => SourceStatus::Missing,

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use kumi_call_wire::context::Span;
-use kumi_rpc::{ArraySize, CallHead, Code, Failure, GrantedArray, Ticket};
+use kumi_rpc::{ArraySize, CallHead, Code, Failure, GrantedArray, Resources, Ticket};
 use tokio::time::Instant;
 
 use super::super::Shared;
+use super::super::arenas::Block;
 use super::super::gather::GatherPlan;
 use super::super::held_results::RetainedResults;
 use super::super::slots::ReadyCall;
@@ -51,7 +52,7 @@ impl Connection {
         &mut self,
         stream: u32,
     ) -> Result<(Option<RefCell<CapturedOutput>>, Option<Span>), Failure> {
-        let AnnouncedCall { listens, traced } = std::mem::take(&mut self.announced);
+        let AnnouncedCall { listens, traced, .. } = std::mem::take(&mut self.announced);
         let traced = traced.filter(|(of, _)| *of == stream);
         let span = traced.map(|(_, context)| Span::new(context)).transpose().map_err(|error| {
             Failure::new(Code::Busy, 0, format!("there is no number for a span: {error}"))
@@ -59,11 +60,35 @@ impl Connection {
         Ok(((listens == Some(stream)).then(RefCell::default), span))
     }
 
+    /// What the client has asked for this call or object.
+    pub(super) fn asked_resources(&self, stream: u32) -> Option<Resources> {
+        self.announced.resources.filter(|(of, _)| *of == stream).map(|(_, resources)| resources)
+    }
+
+    /// Room for the results that stay, and the call's memory, which is given back if there is none.
+    fn retained(
+        &self,
+        layout: &Layout,
+        block: Rc<Block>,
+        head: &CallHead,
+    ) -> Result<(Option<Box<RetainedResults>>, Rc<Block>), Failure> {
+        let (shared, holder, owner) = (&self.shared, self.holder(), self.caller.owner());
+        match RetainedResults::new(shared, layout, &block, &head.held.keep, holder, owner) {
+            Ok(retained) => Ok((retained, block)),
+            Err(failure) => {
+                shared.give(block);
+                Err(failure)
+            }
+        }
+    }
+
     /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
     pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
-        let (shown, (printed, span)) = (self.shown_for(stream), self.announced(stream)?);
+        let (shown, asked) = (self.shown_for(stream), self.asked_resources(stream));
+        let (printed, span) = self.announced(stream)?;
         let (shared, offered) = (Rc::clone(&self.shared), self.find_for(head)?);
         let object = self.object_of(head, &offered)?;
+        let resources = self.resources_of(head, &offered, asked)?;
         // The owner of an object may call it.
         let own = || self.caller.may_call(&shared, &head.routine, shown);
         let ticket = if object.is_some() { None } else { own()? };
@@ -77,15 +102,7 @@ impl Connection {
         let id = shared.pool.borrow_mut().number();
         let ticket = ticket.map(|ticket| admit(&shared, ticket, id, &head.routine)).transpose()?;
         let (block, foreign, granted) = self.memory_for(&layout, head, requested_arrays)?;
-        let (holder, owner) = (self.holder(), self.caller.owner());
-        let retained =
-            match RetainedResults::new(&shared, &layout, &block, &head.held.keep, holder, owner) {
-                Ok(retained) => retained,
-                Err(failure) => {
-                    shared.give(block);
-                    return Err(failure);
-                }
-            };
+        let (retained, block) = self.retained(&layout, block, head)?;
         let sizes = awaited(sources.left(layout.sent()), &granted, &given);
         let lent = Rc::clone(&block);
         let time_limit = self.time_limit(head.timeout_ms);
@@ -108,6 +125,7 @@ impl Connection {
             ticket,
             object,
             span,
+            resources,
             given_back: false,
             untaken: 0,
         };

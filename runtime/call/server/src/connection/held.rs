@@ -222,7 +222,8 @@ impl Connection {
                 return Err(full(why, charged));
             }
         };
-        let limit = self.time_limit(0);
+        // What is begun occupies memory of all users, so it has no more time than what is held.
+        let limit = self.time_limit(0).into_iter().chain([shared.config.held_time]).min();
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.coming = self.coming.into_iter().chain(deadline).min();
         // Checked to fit the memory.

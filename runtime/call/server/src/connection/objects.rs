@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kumi_idl::Type;
-use kumi_rpc::{CallHead, Code, Failure};
+use kumi_rpc::{CallHead, Code, Failure, Resources};
 
 use super::Connection;
 use super::admission::admit;
 use crate::registry::OfferedRoutine;
-use crate::slots::{self, ObjectEvent, ObjectRequest, ObjectTarget};
+use crate::slots::{self, ObjectEvent, ObjectRequest, ObjectTarget, ProcessResources};
 use crate::values::bad;
 
 /// Objects by stream.
@@ -21,6 +21,7 @@ pub struct ConnectionObject {
     id: u64,
     class: String,
     methods: Vec<Arc<OfferedRoutine>>,
+    resources: ProcessResources,
 }
 
 impl Connection {
@@ -29,9 +30,10 @@ impl Connection {
     /// # Errors
     /// The class does not exist or is not permitted to this user, or there are too many objects.
     pub(super) fn create(&mut self, stream: u32, class: &str) -> Result<(), Failure> {
-        let shown = self.shown_for(stream);
+        let (shown, asked) = (self.shown_for(stream), self.asked_resources(stream));
         let methods = self.methods(class)?;
         let ticket = self.caller.may_call(&self.shared, class, shown)?;
+        let resources = ProcessResources::granted(&self.shared.config, asked, class, false)?;
         let id = self.shared.pool.borrow_mut().number();
         let ticket = ticket.map(|ticket| admit(&self.shared, ticket, id, class));
         let wanted = ObjectRequest {
@@ -39,12 +41,14 @@ impl Connection {
             methods: &methods,
             owner: self.caller.owner(),
             scratch: self.scratch_for(&methods)?,
+            resources,
             stream,
             news: self.news.clone(),
             ticket: ticket.transpose()?,
         };
         slots::create(&self.shared, id, wanted)?;
-        self.objects.insert(stream, ConnectionObject { id, class: class.to_owned(), methods });
+        let class = class.to_owned();
+        self.objects.insert(stream, ConnectionObject { id, class, methods, resources });
         Ok(())
     }
 
@@ -87,6 +91,33 @@ impl Connection {
             bad(-1, format!("`{name}` is no method of `{}`, of which the object is", made.class))
         })?;
         Ok(Some(ObjectTarget { id: made.id, method }))
+    }
+
+    /// What a call has: on an object, what that has.
+    ///
+    /// # Errors
+    /// It does not get what it asks for.
+    pub(super) fn resources_of(
+        &self,
+        head: &CallHead,
+        offered: &OfferedRoutine,
+        asked: Option<Resources>,
+    ) -> Result<ProcessResources, Failure> {
+        match (self.objects.get(&head.object), asked) {
+            (Some(made), None) => Ok(made.resources),
+            (Some(made), Some(_)) => {
+                let text = format!(
+                    "`{}` is called on an object of `{}`, which has the threads and the memory with which it was made: ask when \
+                     it is made",
+                    head.routine, made.class
+                );
+                Err(Failure::new(Code::NoResources, 0, text))
+            }
+            (None, asked) => {
+                let is_parallel = offered.interface.parallel.is_some();
+                ProcessResources::granted(&self.shared.config, asked, &head.routine, is_parallel)
+            }
+        }
     }
 
     /// Whether one of the client's objects has a method of this name.

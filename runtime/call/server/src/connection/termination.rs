@@ -6,6 +6,7 @@ use kumi_rpc::{Code, Failure};
 use tokio::time::Instant;
 
 use super::{CallStage, Connection};
+use crate::slots::cancel;
 
 impl Connection {
     /// The limit of a call's time: the shorter one of what the client asks for and the server's.
@@ -25,7 +26,7 @@ impl Connection {
                 self.drop_holding(stream, Code::Cancelled, "it was cancelled");
             }
             Some(CallStage::Running(id)) => {
-                self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled);
+                cancel(&self.shared, *id, Code::Cancelled);
             }
             Some(CallStage::Sending(..) | CallStage::SendingHeld(..)) => {}
             None => self.end_object(stream),
@@ -34,10 +35,16 @@ impl Connection {
 
     /// Ends a call whose arguments are arriving.
     pub(super) fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
-        if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&stream) {
-            let text = format!("the call of `{}` {what}", job.offered.interface.name);
-            self.rpc.fail(stream, &Failure::new(code, 0, text));
-            self.forget(*job);
+        match self.calls.remove(&stream) {
+            Some(CallStage::Receiving(job, _)) => {
+                let text = format!("the call of `{}` {what}", job.offered.interface.name);
+                self.rpc.fail(stream, &Failure::new(code, 0, text));
+                self.forget(*job);
+            }
+            Some(other) => {
+                self.calls.insert(stream, other);
+            }
+            None => {}
         }
     }
 
@@ -131,7 +138,7 @@ impl Connection {
                 CallStage::Receiving(job, _) => self.forget(*job),
                 CallStage::Holding(array) => array.release(&self.shared),
                 CallStage::Running(_) if self.surviving.contains(&stream) => survivors += 1,
-                CallStage::Running(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
+                CallStage::Running(id) => cancel(&self.shared, id, Code::Cancelled),
                 CallStage::Sending(_, block, _) | CallStage::SendingHeld(block, ..) => {
                     self.shared.give(block);
                 }

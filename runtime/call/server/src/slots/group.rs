@@ -6,11 +6,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kumi_cgroup::{JobGroups, SlotLimits};
+use kumi_cgroup::{JobGroups, LimitCounters, LimitCounts, SlotLimits};
 use kumi_rpc::Failure;
 use nix::libc::SIGKILL;
 
 use super::super::Config;
+use super::resources::ProcessResources;
 
 /// How long killed processes may take to leave their groups.
 const EMPTYING: Duration = Duration::from_secs(5);
@@ -22,22 +23,25 @@ pub struct SlotGroup {
     groups: JobGroups,
     limits: SlotLimits,
     /// How often limits were reached when that was last asked.
-    told: Cell<(u64, u64)>,
+    told: Cell<LimitCounts>,
+    counters: LimitCounters,
 }
 
 impl SlotGroup {
-    /// Makes groups with the server's limits. `None`: the server has none.
+    /// Makes groups with the server's limits, for a process with these resources. `None`: the server has none.
     ///
     /// # Errors
     /// An error of the system.
-    pub fn make(config: &Config) -> io::Result<Option<SlotGroup>> {
+    pub fn make(config: &Config, resources: ProcessResources) -> io::Result<Option<SlotGroup>> {
         let Some(server) = &config.groups else { return Ok(None) };
         let failed = |error: io::Error| {
             let text = format!("its control group cannot be made: {error}");
             io::Error::new(error.kind(), text)
         };
-        let groups = server.slot().map_err(failed)?;
-        Ok(Some(SlotGroup { groups, limits: server.limits(), told: Cell::default() }))
+        let limits = limits(server.limits(), resources);
+        let groups = server.slot_with(&limits).map_err(failed)?;
+        let counters = groups.limit_counters();
+        Ok(Some(SlotGroup { groups, limits, told: Cell::default(), counters }))
     }
 
     /// The files by which a process joins them.
@@ -55,9 +59,10 @@ impl SlotGroup {
 
     /// The limits that were reached since this was last asked. `None`: no limit was.
     pub fn reached(&self) -> Option<ReachedLimits> {
-        let now = (self.groups.memory_kills(), self.groups.process_refusals());
+        let now = self.counters.read();
         let before = self.told.replace(now);
-        let (kills, refusals) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+        let kills = now.memory_kills.saturating_sub(before.memory_kills);
+        let refusals = now.process_refusals.saturating_sub(before.process_refusals);
         let memory = (kills > 0).then(|| Memory {
             kills,
             had: self.groups.memory_used_up(),
@@ -85,6 +90,16 @@ impl Drop for SlotGroup {
             // Those that are still being killed go with the server's groups.
             tracing::debug!(%error, "a control group is removed when the server ends");
         }
+    }
+}
+
+/// The limits of a process: the memory that was asked for, and the processors of all slots that its calls take.
+#[expect(clippy::cast_precision_loss, reason = "there are fewer slots")]
+fn limits(of_slot: SlotLimits, resources: ProcessResources) -> SlotLimits {
+    SlotLimits {
+        memory: resources.memory.or(of_slot.memory),
+        processors: of_slot.processors.map(|count| count * resources.slots as f64),
+        ..of_slot
     }
 }
 

@@ -21,7 +21,8 @@ use super::super::process::{Process, ProcessAssignment};
 use super::super::registry::OfferedRoutine;
 use super::super::tickets::TicketGuard;
 use super::{
-    ReadyCall, SlotPool, WaitingCall, Worker, give, nanoseconds, not_started, tell, worker_task,
+    ProcessResources, ReadyCall, SlotPool, WaitingCall, Worker, give_next, nanoseconds,
+    not_started, tell, worker_task,
 };
 
 /// The object and method of a call.
@@ -55,6 +56,8 @@ pub struct ObjectRequest<'a> {
     pub owner: &'a Rc<Owner>,
     /// The folder of its calls' files.
     pub scratch: Option<PathBuf>,
+    /// What its process has, and each call on it.
+    pub resources: ProcessResources,
     /// The stream of its connection.
     pub stream: u32,
     /// Where to report its events.
@@ -107,7 +110,7 @@ fn gone(class: &str, why: &str) -> Failure {
 /// # Errors
 /// There are too many objects, or the process cannot be started.
 pub fn create(shared: &Rc<Shared>, id: u64, wanted: ObjectRequest<'_>) -> Result<(), Failure> {
-    let ObjectRequest { class, methods, owner, scratch, stream, news, ticket } = wanted;
+    let ObjectRequest { class, methods, owner, scratch, resources, stream, news, ticket } = wanted;
     let first = methods.first().ok_or_else(|| gone(class, "it has no methods"))?;
     let mut pool = shared.pool.borrow_mut();
     if pool.objects.len() >= pool.most_objects {
@@ -115,10 +118,11 @@ pub fn create(shared: &Rc<Shared>, id: u64, wanted: ObjectRequest<'_>) -> Result
         let text = format!("the server has {most} objects already; try again later");
         return Err(Failure::new(Code::Busy, i64::try_from(most).unwrap_or(i64::MAX), text));
     }
-    let duty = ProcessAssignment { offered: methods, owner, scratch: scratch.as_deref() };
+    let duty =
+        ProcessAssignment { offered: methods, owner, scratch: scratch.as_deref(), resources };
     let process = Process::start(&shared.config, shared.files, duty, &mut pool.arenas)
         .map_err(|error| not_started(shared, first, &error))?;
-    let mut worker = Worker::new(process, Arc::clone(first), Rc::clone(owner), scratch);
+    let mut worker = Worker::new(process, Arc::clone(first), Rc::clone(owner), scratch, resources);
     let (class, since) = (class.to_owned(), Instant::now());
     let ticket = RefCell::new(ticket);
     worker.object = Some(Object { id, class, stream, news, ticket, since });
@@ -145,7 +149,7 @@ pub(super) fn begin(
     };
     pool.busy.push(Rc::clone(&worker));
     worker.callback_requests.borrow_mut().are_of(&job.offered.interface);
-    if let Err(back) = give(&worker, job, room) {
+    if let Err(back) = give_next(&worker, job, room) {
         // It died while idle, or does not read; its task cleans up.
         worker.process.borrow_mut().kill();
         *worker.job.borrow_mut() = Some((back, Instant::now()));

@@ -24,6 +24,7 @@ use super::super::registry::OfferedRoutine;
 use super::super::slot_channel::SlotChannel;
 use super::group::{ReachedLimits, SlotGroup};
 use super::output::ProcessOutput;
+use super::resources::ProcessResources;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
@@ -40,6 +41,8 @@ pub struct ProcessAssignment<'a> {
     pub owner: &'a Owner,
     /// The folder of its calls' files.
     pub scratch: Option<&'a Path>,
+    /// What it has.
+    pub resources: ProcessResources,
 }
 
 impl ProcessAssignment<'_> {
@@ -79,12 +82,12 @@ fn clear_environment(command: &mut Command) {
     command.envs(kept.into_iter().filter_map(|(name, value)| Some((name, value?))));
 }
 
-/// The variables of a slot, for a process of the server's user or of another.
-fn set_environment(command: &mut Command, config: &Config, is_another_user: bool) {
+/// The variables of a slot with so many threads, for a process of the server's user or of another.
+fn set_environment(command: &mut Command, config: &Config, threads: usize, is_another_user: bool) {
     if config.sandbox {
         clear_environment(command);
     }
-    let threads = config.threads.max(1).to_string();
+    let threads = threads.to_string();
     for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
         command.env(name, &threads);
     }
@@ -119,7 +122,7 @@ fn guarded(config: &Config, program: &Path, is_proxy: bool, group: Option<&SlotG
 pub fn check_command(config: &Config) -> (std::process::Command, u64) {
     let mut command = Command::new(&config.slot);
     command.arg("--check");
-    set_environment(&mut command, config, true);
+    set_environment(&mut command, config, config.threads.max(1), true);
     (command.into_std(), temporary_room(config))
 }
 
@@ -165,7 +168,10 @@ impl Process {
         let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
         let path = program.map_or(&config.slot, |program| &program.path);
         // A proxy runs nothing of its routine, and has time to end the job.
-        let group = if duty.is_parallel() { None } else { SlotGroup::make(config)? };
+        let group = match duty.is_parallel() {
+            true => None,
+            false => SlotGroup::make(config, duty.resources)?,
+        };
         let mut command = guarded(config, path, duty.is_parallel(), group.as_ref());
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(config.sandbox);
@@ -174,7 +180,7 @@ impl Process {
         // Fortran's and Python's own buffers would be lost with a process that is killed.
         command.env("GFORTRAN_UNBUFFERED_PRECONNECTED", "1").env("PYTHONUNBUFFERED", "1");
         command.process_group(0);
-        set_environment(&mut command, config, run_as.is_some());
+        set_environment(&mut command, config, duty.resources.threads, run_as.is_some());
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
         let pid = Pid::from_raw(pid);

@@ -167,8 +167,9 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
         }
     }
     let waited = nanoseconds(begun.duration_since(job.ready));
+    let slots = job.resources.slots;
     tell(job, ran.map(|ran| (waited, ran)));
-    free(shared);
+    free(shared, slots);
 }
 
 /// A process cannot run its call and has not begun it, so another may. If the other cannot either, returns
@@ -204,8 +205,8 @@ fn log_idle_end(worker: &Worker, detail: i64) {
     }
 }
 
-/// Logs which limits of its control groups a process has reached, and returns them.
-fn log_limits(worker: &Worker) -> Option<ReachedLimits> {
+/// Logs which limits of its control groups a process has reached since this was last done, and returns them.
+pub(super) fn log_limits(worker: &Worker) -> Option<ReachedLimits> {
     let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
     let reached = worker.process.borrow().reached_limits();
     if let Some(limits) = &reached {
@@ -253,9 +254,10 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     if let Some((mut job, begun)) = job {
         if unanswered && (worker.outdated.get() || is_untaken(worker, &mut job)) {
             // As if the process had ended before it got the call.
-            shared.pool.borrow_mut().running -= 1;
+            shared.pool.borrow_mut().taken -= job.resources.slots;
             submit(shared, job);
-            return;
+            // It may wait for others now, which may begin.
+            return advance(shared);
         }
         let failed = why.unwrap_or_else(|| match worker.ending.get() {
             Some(Code::TimedOut) => {
@@ -277,7 +279,8 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
                 crash
             }
         });
+        let slots = job.resources.slots;
         tell(job, Err(failed));
-        free(shared);
+        free(shared, slots);
     }
 }

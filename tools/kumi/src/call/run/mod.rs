@@ -10,8 +10,8 @@ use crate::{output, parse};
 use clap::Args;
 use given::Arguments;
 use kumi_call::{
-    Arg, Array, ArrayMut, CallError, CallOutput, FileArgument, Outcome, Printed, Remote, Shape,
-    TraceContext, TraceContextError, is_given, trace_calls,
+    Arg, Array, ArrayMut, CallError, CallOutput, FileArgument, Outcome, Printed, Remote, Resources,
+    Shape, TraceContext, TraceContextError, is_given, trace_calls,
 };
 use kumi_idl::{ArgumentForm, Element, Interface, Mode, Order, Plan, PlanError, Type};
 use std::io::Write;
@@ -44,6 +44,12 @@ pub struct RunArgs {
     /// Through a metaserver: priority among the calls of the same user, from 0 to 9 (first)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub priority: u8,
+    /// Threads for the routine; it takes as many of the server's slots as that needs [default: those of a slot]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: Option<u32>,
+    /// Memory for the routine and all that it starts, as `512M`; more ends the call [default: that of a slot]
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    pub memory: Option<u64>,
     /// Print what the routine prints to standard error, when the call is over
     #[arg(long)]
     pub printed: bool,
@@ -98,6 +104,10 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let list = list(interface, &arguments, &mut results, &files);
     let printed = CallOutput::new();
     let client = if args.printed { client.with_output(&printed) } else { client };
+    let client = match Resources::new(args.threads.unwrap_or(0), args.memory.unwrap_or(0)) {
+        Some(resources) => client.with_resources(resources),
+        None => client,
+    };
     trace_calls(args.traceparent);
     let outcome = client.call_within(&args.routine, list, args.timeout);
     let shown_printed = show_printed(&printed.take());

@@ -18,7 +18,7 @@ impl RoutedCall<'_> {
     /// Connects to the server of a place.
     pub(crate) fn connect(&mut self, place: &Place) -> Option<Client> {
         match self.inner.server(place) {
-            Ok(client) => Some(self.listening(client)),
+            Ok(client) => Some(self.equipped(client)),
             Err(error) => {
                 // If the connection is lost, it did not exist yet and nothing was sent.
                 let unsent = error.has_not_run() || matches!(error, CallError::Lost(_));
@@ -28,10 +28,14 @@ impl RoutedCall<'_> {
         }
     }
 
-    /// The server's client, whose calls send what they print to where the caller wants it.
-    fn listening(&self, client: Client) -> Client {
-        match &self.output {
+    /// The server's client, whose calls send what they print to where the caller wants it, and ask for what the caller asks for.
+    fn equipped(&self, client: Client) -> Client {
+        let client = match &self.output {
             Some(output) => client.with_output(output),
+            None => client,
+        };
+        match self.resources {
+            Some(resources) => client.with_resources(resources),
             None => client,
         }
     }

@@ -1,0 +1,64 @@
+//! What a client says of a request, in frames before it.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::{Client, Stream};
+use crate::frame::{self, FrameKind};
+use crate::resources::Resources;
+use crate::trace_context::TraceContext;
+
+/// What a client says of a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallIntroduction {
+    /// It wants what the routine prints.
+    pub listens: bool,
+    /// The call's place in a trace. `None`: it is in none.
+    pub trace: Option<TraceContext>,
+    /// The threads and the memory that it asks for. `None`: it asks for nothing.
+    pub resources: Option<Resources>,
+}
+
+impl Client {
+    /// Asks for what the routine of a call prints. `out` has the call, and the request goes before it. Older servers skip it.
+    pub fn listen(&mut self, stream: u32, out: &mut Vec<u8>) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
+            call.listens = true;
+            let mut request = Vec::new();
+            frame::put(&mut request, FrameKind::Listen, stream, |_| {});
+            out.splice(0..0, request);
+        }
+    }
+
+    /// Says in which trace a call is, or a request for its place. `out` has that from byte `at` on, and this goes before it.
+    /// Older servers skip it.
+    pub fn trace(stream: u32, context: &TraceContext, at: usize, out: &mut Vec<u8>) {
+        let mut said = Vec::new();
+        let text = context.to_string();
+        frame::put(&mut said, FrameKind::Trace, stream, |out| {
+            out.extend_from_slice(text.as_bytes());
+        });
+        out.splice(at..at, said);
+    }
+
+    /// Asks for threads and memory for a call. `out` has the call, and this goes before it. It is for servers whose hello
+    /// mentions resources: older ones would skip it.
+    pub fn ask_resources(stream: u32, resources: &Resources, out: &mut Vec<u8>) {
+        let mut asked = Vec::new();
+        frame::put(&mut asked, FrameKind::Resources, stream, |out| resources.encode(out));
+        out.splice(0..0, asked);
+    }
+
+    /// Says all that there is to say of a call. `out` has the call.
+    pub fn introduce(&mut self, stream: u32, said: &CallIntroduction, out: &mut Vec<u8>) {
+        if said.listens {
+            self.listen(stream, out);
+        }
+        if let Some(resources) = &said.resources {
+            Client::ask_resources(stream, resources, out);
+        }
+        if let Some(trace) = &said.trace {
+            Client::trace(stream, trace, 0, out);
+        }
+    }
+}
