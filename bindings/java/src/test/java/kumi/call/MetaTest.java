@@ -72,6 +72,8 @@ class MetaTest {
         assertArrayEquals(new double[] {19, 22, 43, 50},
                 client.call("dmmul", 2, new double[] {1, 2, 3, 4}, new double[] {5, 6, 7, 8}).doubles("C"));
         assertTrue(client.names("dmm").contains("dmmul"));
+        // A time limit that no clock counts is as good as none.
+        assertTrue(client.prepare("nap").add(0).within(Duration.ofSeconds(Long.MAX_VALUE)).call().integer("pid") > 0);
         assertThrows(CallException.RoutineNotFound.class, () -> client.call("dmmull", 1));
         Set<Long> processes = new HashSet<>();
         for (int turn = 0; turn < 8; turn++) {
