@@ -178,7 +178,7 @@ def test_only_arrays_stay(server: call.Connection) -> None:
 
 
 def test_ctrl_c_ends_the_wait_for_an_array(folder: Path) -> None:
-    words = [call_command(), "call", "serve", "--listen", "127.0.0.1:0", "--library", "./libroutines.so", "routines.json"]
+    words = [str(call_command()), "call", "serve", "--listen", "127.0.0.1:0", "--library", "./libroutines.so", "routines.json"]
     with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         server = call.connect(process.stderr.readline().split()[-1])
