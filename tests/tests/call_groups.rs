@@ -64,7 +64,8 @@ fn serve(folder: &Path, before: &[&str], options: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).args(["call", "serve", "--listen", "127.0.0.1:0"]);
     command.args(["--library", "libroutines.so"]).args(options).arg("routines.idl");
-    command.current_dir(folder).env_remove("KUMI_LOG").stdin(Stdio::null());
+    // So that it says what is as always, too.
+    command.current_dir(folder).env("KUMI_LOG", "info").stdin(Stdio::null());
     command
 }
 

@@ -164,6 +164,11 @@ impl ServerGroups {
         self.groups.job("trial", &limits.of_job())?.remove()
     }
 
+    /// Groups of dead servers that could not be removed, and why, as sentences for people.
+    pub fn left(&self) -> &[String] {
+        &self.left
+    }
+
     /// The limits of each slot.
     pub fn limits(&self) -> SlotLimits {
         self.limits

@@ -28,6 +28,15 @@ pub struct SlotArgs {
     pub slot_processors: Option<f64>,
 }
 
+/// What a server says of its control groups.
+#[derive(Debug)]
+pub enum GroupsNotice {
+    /// Limits were asked for, or groups of dead servers cannot be removed.
+    ForOwner(String),
+    /// It is as always.
+    ForLog(String),
+}
+
 impl SlotArgs {
     fn limits(&self) -> SlotLimits {
         SlotLimits {
@@ -65,7 +74,7 @@ impl SlotArgs {
     ///
     /// # Errors
     /// A limit that was asked for would not hold.
-    pub fn groups(&self) -> Result<(Option<Arc<ServerGroups>>, String), Error> {
+    pub fn groups(&self) -> Result<(Option<Arc<ServerGroups>>, GroupsNotice), Error> {
         match ServerGroups::make(self.limits()) {
             Ok(groups) => {
                 let missing = groups.missing().iter().find_map(|(controller, why)| {
@@ -77,12 +86,18 @@ impl SlotArgs {
                     let _left = groups.destroy(REMOVAL);
                     return Err(refusal);
                 }
-                let said = groups.to_string();
-                Ok((Some(Arc::new(groups)), said))
+                let text = groups.to_string();
+                let is_plain = self.given().next().is_none() && groups.left().is_empty();
+                let notice = if is_plain {
+                    GroupsNotice::ForLog(text)
+                } else {
+                    GroupsNotice::ForOwner(text)
+                };
+                Ok((Some(Arc::new(groups)), notice))
             }
             Err(why) => match self.given().next() {
                 Some((option, _)) => Err(refused(option, &why)),
-                None => Ok((None, without(&why))),
+                None => Ok((None, GroupsNotice::ForLog(without(&why)))),
             },
         }
     }
