@@ -3,7 +3,7 @@
 use super::access::{GuardArgs, log};
 use super::python::PythonArgs;
 use super::shipped::ShippedArgs;
-use super::slot_limits::{GroupsNotice, SlotArgs};
+use super::slot_limits::SlotArgs;
 use crate::context::Context;
 use crate::error::Error;
 use crate::{cluster, output, parse};
@@ -176,13 +176,10 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         let _signal = signals.forever().next();
         drop(stop);
     });
-    let (groups, said) = args.slot_limits.groups()?;
+    let (groups, notice) = args.slot_limits.groups()?;
     config.groups = groups;
     output::note(&format!("serves {count} routine{} at {at}", if count == 1 { "" } else { "s" }));
-    match said {
-        GroupsNotice::ForOwner(text) => output::note(&text),
-        GroupsNotice::ForLog(text) => tracing::info!("{text}"),
-    }
+    notice.tell();
     tell_unloadable(registry.library_check(), config.clone());
     serve(config, registry, listener, async {
         // Nothing is ever sent: the receiver ends when the sender is dropped.

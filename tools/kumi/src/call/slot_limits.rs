@@ -1,6 +1,7 @@
 //! Options of `kumi call serve` for what a slot may use, which control groups bound.
 
 use crate::error::Error;
+use crate::output;
 use clap::Args;
 use kumi_call::server::{SANDBOX_PROCESSES, ServerGroups, SlotLimits};
 use std::sync::Arc;
@@ -35,6 +36,16 @@ pub enum GroupsNotice {
     ForOwner(String),
     /// It is as always.
     ForLog(String),
+}
+
+impl GroupsNotice {
+    /// Tells whom it concerns.
+    pub fn tell(&self) {
+        match self {
+            GroupsNotice::ForOwner(text) => output::note(text),
+            GroupsNotice::ForLog(text) => tracing::info!("{text}"),
+        }
+    }
 }
 
 impl SlotArgs {
