@@ -22,6 +22,7 @@
 #   make bench-dsm    the figures of shared memory only; SCALED=yes for today's sizes; SRC=DIR with the sources of
 #                     ArgoDSM (DIR/argodsm, with its submodules) and M-JIAJIA (DIR/jiajia) compares with them
 #   make bench-mpi    the figures of stock MPI programs only
+#   make bench-client-build  what a client of routines compiles (SRC=DIR: beside an earlier checkout)
 #   make test-mpi     stock MPI programs on all libraries and sizes, for hours; make test runs a part
 #   make test-hosts   two virtual machines with the packages; the administrator's guide typed in them; needs root and qemu
 #   make mpi          the libraries that the tests of MPI programs run on beside the distribution's: Open MPI 5, MPICH 5, mpi4py
@@ -62,7 +63,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := runtime/web/page bindings/grpc bindings/ofi bindings/cpp bindings/fortran examples/c examples/dsm examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man deb test-hosts test-upgrade install build c jia ofi dsm cpp fortran grpc routines python wheel java demo test test-programs lint bench bench-transport bench-dsm bench-mpi mpi test-mpi test-heads bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all page docs reference simulations man deb test-hosts test-upgrade install build c jia ofi dsm cpp fortran grpc routines python wheel java demo test test-programs lint bench bench-transport bench-dsm bench-mpi bench-client-build mpi test-mpi test-heads bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd bench-engines properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -243,6 +244,10 @@ bench-transport: bench-build
 
 bench-dsm: bench-build
 	@$(TARGET)/release/kumi-bench shared shared-programs shared-acks shared-handler shared-peers $(if $(SCALED),--scaled) --peers $(TARGET)/bench/peers --out $(TARGET)/bench
+
+# SRC is a checkout from before the crates of calls were divided.
+bench-client-build:
+	@bench/client-build $(if $(SRC),--src $(abspath $(SRC)))
 
 bench-mpi: bench-build
 	@$(TARGET)/release/kumi-bench mpi --peers $(TARGET)/bench/peers --out $(TARGET)/bench

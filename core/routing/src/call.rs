@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Action, End, Event, GivenUp, Nanos, Outcome, Rules, Why};
+use super::{Action, CallEnd, Event, GiveUpReason, Nanos, Outcome, RetryReason, Rules};
 
 /// Where the call is.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct Call<P, E> {
     last: Option<P>,
     /// The report on the latest place, which a metaserver may not have yet.
     unreported: Option<Outcome>,
-    tried: Vec<(P, Why<E>)>,
+    tried: Vec<(P, RetryReason<E>)>,
     may_have_run: bool,
     first_failure: Option<Nanos>,
     actions: VecDeque<Action<P, E>>,
@@ -105,12 +105,12 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
 
     /// The attempts that failed or were left, in their order.
     #[must_use]
-    pub fn tried(&self) -> &[(P, Why<E>)] {
+    pub fn tried(&self) -> &[(P, RetryReason<E>)] {
         &self.tried
     }
 
     /// Takes what [`Call::tried`] has.
-    pub fn take_tried(&mut self) -> Vec<(P, Why<E>)> {
+    pub fn take_tried(&mut self) -> Vec<(P, RetryReason<E>)> {
         core::mem::take(&mut self.tried)
     }
 
@@ -141,21 +141,21 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
             Event::RequestEnded(error) => self.request_ended(now, error),
             Event::MetaserverLost => self.metaserver_lost(),
             Event::NoMetaserver(error) if self.wants_metaserver() && !self.has_attempt() => {
-                self.give_up(GivenUp::Because(error));
+                self.give_up(GiveUpReason::Because(error));
             }
             Event::Sent => self.sent(),
-            Event::Done => self.conclude(Outcome::Done, End::Done),
-            Event::Failed(error) => self.conclude(Outcome::Failed, End::Failed(error)),
+            Event::Done => self.conclude(Outcome::Done, CallEnd::Done),
+            Event::Failed(error) => self.conclude(Outcome::Failed, CallEnd::Failed(error)),
             Event::NotBegun(error) => self.attempt_failed(now, Outcome::NotBegun, error),
             Event::Broken(error) => self.attempt_failed(now, Outcome::Broken, error),
             Event::Left => self.left(now),
             Event::Stays => self.stays(),
             Event::Stopped(error) if self.has_attempt() => {
-                self.conclude(Outcome::Failed, End::Failed(error));
+                self.conclude(Outcome::Failed, CallEnd::Failed(error));
             }
-            Event::Stopped(error) => self.give_up(GivenUp::Because(error)),
+            Event::Stopped(error) => self.give_up(GiveUpReason::Because(error)),
             Event::Tick if !self.has_attempt() && self.is_late(now) => {
-                self.give_up(GivenUp::RetryTime);
+                self.give_up(GiveUpReason::RetryTime);
             }
             Event::NoMetaserver(_) | Event::Tick => {}
         }
@@ -174,7 +174,7 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
     /// A metaserver that does not know the attempt would run a call twice.
     fn ask_if_allowed(&mut self) {
         if self.may_have_run && !self.rules.idempotent {
-            self.give_up(GivenUp::Unknown);
+            self.give_up(GiveUpReason::Unknown);
         } else {
             self.ask();
         }
@@ -218,7 +218,7 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
             Phase::Running(at) => self.leave(at, Next::Place(place), false),
             Phase::Leaving(at, _) => self.leave(at, Next::Place(place), true),
             Phase::Connecting(at) => {
-                self.attempt_over(now, at, Why::Superseded);
+                self.attempt_over(now, at, RetryReason::Superseded);
                 self.start(now, place);
             }
             Phase::Over => self.phase = Phase::Over,
@@ -231,14 +231,14 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
         }
         let is_known = core::mem::replace(&mut self.request, Request::Absent) == Request::Open;
         match core::mem::replace(&mut self.phase, Phase::Waiting) {
-            Phase::Waiting => self.give_up(GivenUp::Because(error)),
+            Phase::Waiting => self.give_up(GiveUpReason::Because(error)),
             // It does not know the attempt, which goes on.
             attempt if !is_known => self.phase = attempt,
             Phase::Running(at) => self.leave(at, Next::End(error), false),
             Phase::Leaving(at, _) => self.leave(at, Next::End(error), true),
             Phase::Connecting(at) => {
-                self.attempt_over(now, at, Why::Superseded);
-                self.give_up(GivenUp::Because(error));
+                self.attempt_over(now, at, RetryReason::Superseded);
+                self.give_up(GiveUpReason::Because(error));
             }
             Phase::Over => self.phase = Phase::Over,
         }
@@ -266,7 +266,7 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
 
     fn start(&mut self, now: Nanos, place: P) {
         if self.is_late(now) {
-            return self.give_up(GivenUp::RetryTime);
+            return self.give_up(GiveUpReason::RetryTime);
         }
         self.unreported = None;
         self.last = Some(place.clone());
@@ -285,7 +285,7 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
     fn left(&mut self, now: Nanos) {
         match core::mem::replace(&mut self.phase, Phase::Waiting) {
             Phase::Leaving(at, next) => {
-                self.attempt_over(now, at, Why::Superseded);
+                self.attempt_over(now, at, RetryReason::Superseded);
                 self.may_have_run = true;
                 self.go_on(now, next);
             }
@@ -302,7 +302,7 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
                     self.ask();
                 }
             }
-            Next::End(error) => self.give_up(GivenUp::Because(error)),
+            Next::End(error) => self.give_up(GiveUpReason::Because(error)),
         }
     }
 
@@ -320,12 +320,12 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
     fn attempt_failed(&mut self, now: Nanos, outcome: Outcome, error: E) {
         match core::mem::replace(&mut self.phase, Phase::Waiting) {
             Phase::Connecting(at) | Phase::Running(at) => {
-                self.attempt_over(now, at.clone(), Why::Failed(Box::new(error)));
+                self.attempt_over(now, at.clone(), RetryReason::Failed(Box::new(error)));
                 self.may_have_run |= outcome == Outcome::Broken;
                 if self.is_late(now) {
                     // The metaserver must not place the call again.
                     self.close(at, Outcome::Failed);
-                    return self.give_up(GivenUp::RetryTime);
+                    return self.give_up(GiveUpReason::RetryTime);
                 }
                 self.unreported = Some(outcome);
                 self.actions.push_back(Action::Report(at, outcome));
@@ -334,13 +334,13 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
                     Request::Rejoining if self.rules.idempotent || outcome == Outcome::NotBegun => {
                     }
                     // It may not know the attempt, and would place the call anew.
-                    Request::Rejoining => self.give_up(GivenUp::Unknown),
+                    Request::Rejoining => self.give_up(GiveUpReason::Unknown),
                     Request::Absent | Request::Wanted => self.ask_if_allowed(),
                 }
             }
             // The metaserver has given it up before it failed.
             Phase::Leaving(at, next) => {
-                self.attempt_over(now, at, Why::Failed(Box::new(error)));
+                self.attempt_over(now, at, RetryReason::Failed(Box::new(error)));
                 self.may_have_run |= outcome == Outcome::Broken;
                 self.go_on(now, next);
             }
@@ -348,13 +348,13 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
         }
     }
 
-    fn attempt_over(&mut self, now: Nanos, at: P, why: Why<E>) {
+    fn attempt_over(&mut self, now: Nanos, at: P, why: RetryReason<E>) {
         self.first_failure.get_or_insert(now);
         self.tried.push((at, why));
     }
 
     /// The last attempt has ended.
-    fn conclude(&mut self, outcome: Outcome, end: End<E>) {
+    fn conclude(&mut self, outcome: Outcome, end: CallEnd<E>) {
         match core::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Connecting(at) | Phase::Running(at) => self.close(at, outcome),
             Phase::Leaving(at, _) => {
@@ -395,12 +395,12 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
         self.request = Request::Absent;
     }
 
-    fn give_up(&mut self, why: GivenUp<E>) {
+    fn give_up(&mut self, why: GiveUpReason<E>) {
         if matches!(self.phase, Phase::Over) {
             return;
         }
         self.drop_request();
         self.phase = Phase::Over;
-        self.actions.push_back(Action::End(End::GivenUp(why)));
+        self.actions.push_back(Action::End(CallEnd::GivenUp(why)));
     }
 }

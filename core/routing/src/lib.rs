@@ -99,23 +99,23 @@ pub enum Action<P, E> {
     /// Forget the request: the metaserver ends it by itself.
     CloseRequest,
     /// The call is over. Nothing follows.
-    End(End<E>),
+    End(CallEnd<E>),
 }
 
 /// The end of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End<E> {
+pub enum CallEnd<E> {
     /// The result of the last attempt is that of the call.
     Done,
     /// This error of the last attempt is that of the call.
     Failed(E),
     /// The call has no attempt any more, and gets no other. [`Call::tried`] says what happened before.
-    GivenUp(GivenUp<E>),
+    GivenUp(GiveUpReason<E>),
 }
 
 /// Why a call gets no further attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GivenUp<E> {
+pub enum GiveUpReason<E> {
     /// The metaserver has ended it, none was found, or the program has stopped it.
     Because(E),
     /// An attempt may have run, and no metaserver knows it.
@@ -126,7 +126,7 @@ pub enum GivenUp<E> {
 
 /// Why an attempt was not the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why<E> {
+pub enum RetryReason<E> {
     /// The server failed.
     Failed(Box<E>),
     /// The metaserver has moved or ended the call meanwhile.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kumi_routing::{Action, Call, Event, Outcome, Rules, Why};
+use kumi_routing::{Action, Call, Event, Outcome, RetryReason, Rules};
 use proptest::prelude::*;
 
 /// An event; a place is the latest or a new one.
@@ -193,7 +193,7 @@ proptest! {
         prop_assert!(judge.started.starts_with(&tried), "{tried:?} of {:?}", judge.started);
         prop_assert!(judge.started.len() - tried.len() <= 1);
         for (place, why) in call.tried() {
-            let taken = *why == Why::Superseded || judge.taken.contains(place);
+            let taken = *why == RetryReason::Superseded || judge.taken.contains(place);
             prop_assert!(judge.reports.contains_key(place) != taken, "{place} is told, or else taken away");
         }
         if judge.over && tried.len() < judge.started.len() {

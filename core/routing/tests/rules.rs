@@ -1,6 +1,6 @@
 //! What a call does, event by event.
 
-use kumi_routing::{Action, Call, End, Event, GivenUp, Outcome, Rules, Why};
+use kumi_routing::{Action, Call, CallEnd, Event, GiveUpReason, Outcome, RetryReason, Rules};
 
 type Error = &'static str;
 type Actions = Vec<Action<u32, Error>>;
@@ -41,14 +41,14 @@ impl Run {
     }
 }
 
-fn given_up(why: GivenUp<Error>) -> Action<u32, Error> {
-    Action::End(End::GivenUp(why))
+fn given_up(why: GiveUpReason<Error>) -> Action<u32, Error> {
+    Action::End(CallEnd::GivenUp(why))
 }
 
 #[test]
 fn a_call_that_runs_at_once() {
     let mut run = Run::running(false);
-    let done = [Action::Report(1, Outcome::Done), Action::CloseRequest, Action::End(End::Done)];
+    let done = [Action::Report(1, Outcome::Done), Action::CloseRequest, Action::End(CallEnd::Done)];
     assert_eq!(run.on(Event::Done), done);
     assert_eq!(run.on(Event::Broken("late")), []);
     assert!(run.0.tried().is_empty());
@@ -59,7 +59,7 @@ fn a_call_that_did_not_begin_gets_the_next_place() {
     let mut run = Run::running(false);
     assert_eq!(run.on(Event::NotBegun("busy")), [Action::Report(1, Outcome::NotBegun)]);
     assert_eq!(run.on(Event::Placed(2)), [Action::Start(2)]);
-    assert_eq!(run.0.tried(), [(1, Why::Failed(Box::new("busy")))]);
+    assert_eq!(run.0.tried(), [(1, RetryReason::Failed(Box::new("busy")))]);
     assert!(!run.0.may_have_run());
 }
 
@@ -68,7 +68,7 @@ fn the_metaserver_that_knows_a_broken_attempt_decides() {
     let mut run = Run::running(false);
     assert_eq!(run.on(Event::Broken("lost")), [Action::Report(1, Outcome::Broken)]);
     assert!(run.0.may_have_run());
-    let end = [given_up(GivenUp::Because("its server is gone"))];
+    let end = [given_up(GiveUpReason::Because("its server is gone"))];
     assert_eq!(run.on(Event::RequestEnded("its server is gone")), end);
 }
 
@@ -77,7 +77,7 @@ fn a_broken_call_asks_no_other_metaserver_unless_it_may_run_twice() {
     for idempotent in [false, true] {
         let mut run = Run::running(idempotent);
         run.on(Event::Broken("lost"));
-        let then = if idempotent { Action::Ask } else { given_up(GivenUp::Unknown) };
+        let then = if idempotent { Action::Ask } else { given_up(GiveUpReason::Unknown) };
         assert_eq!(run.on(Event::MetaserverLost), [then]);
     }
 }
@@ -90,7 +90,7 @@ fn a_call_that_breaks_before_a_new_metaserver_has_spoken() {
         assert_eq!(run.on(Event::Asked), []);
         let mut then = vec![Action::Report(1, Outcome::Broken)];
         if !idempotent {
-            then.extend([Action::CancelRequest, given_up(GivenUp::Unknown)]);
+            then.extend([Action::CancelRequest, given_up(GiveUpReason::Unknown)]);
         }
         assert_eq!(run.on(Event::Broken("lost")), then);
         // Named before the report was read: no second attempt there.
@@ -125,7 +125,7 @@ fn a_running_call_wants_no_place_of_a_metaserver_that_does_not_know_it() {
     run.on(Event::MetaserverLost);
     run.on(Event::Asked);
     assert_eq!(run.on(Event::Placed(2)), [Action::CancelRequest]);
-    assert_eq!(run.on(Event::Done), [Action::Report(1, Outcome::Done), Action::End(End::Done)]);
+    assert_eq!(run.on(Event::Done), [Action::Report(1, Outcome::Done), Action::End(CallEnd::Done)]);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_call_that_its_metaserver_has_moved() {
     assert_eq!(run.on(Event::Placed(2)), [Action::Leave]);
     assert_eq!(run.on(Event::Placed(3)), [], "the attempt is not left yet");
     assert_eq!(run.on(Event::Left), [Action::Start(3)]);
-    assert_eq!(run.0.tried(), [(1, Why::Superseded)]);
+    assert_eq!(run.0.tried(), [(1, RetryReason::Superseded)]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_call_that_cannot_leave_gives_the_new_place_back() {
     assert_eq!(run.on(Event::Placed(2)), [Action::Leave]);
     assert_eq!(run.on(Event::Stays), [Action::CancelRequest]);
     let broke = run.on(Event::Broken("lost"));
-    assert_eq!(broke, [Action::Report(1, Outcome::Broken), given_up(GivenUp::Unknown)]);
+    assert_eq!(broke, [Action::Report(1, Outcome::Broken), given_up(GiveUpReason::Unknown)]);
 }
 
 #[test]
@@ -169,13 +169,13 @@ fn before_anything_is_sent_a_call_moves_at_once() {
 fn a_call_that_is_stopped() {
     let mut waits = Run::new(false);
     waits.on(Event::Asked);
-    let end = [Action::CancelRequest, given_up(GivenUp::Because("stopped"))];
+    let end = [Action::CancelRequest, given_up(GiveUpReason::Because("stopped"))];
     assert_eq!(waits.on(Event::Stopped("stopped")), end);
     let mut runs = Run::running(false);
     let end = [
         Action::Report(1, Outcome::Failed),
         Action::CloseRequest,
-        Action::End(End::Failed("stopped")),
+        Action::End(CallEnd::Failed("stopped")),
     ];
     assert_eq!(runs.on(Event::Stopped("stopped")), end);
 }
@@ -192,8 +192,11 @@ fn further_attempts_begin_only_while_there_is_time() {
     assert_eq!(run.0.wakes_at(), None, "an attempt may run as long as it likes");
     let failed = run.at(110, Event::NotBegun("full"));
     // So that the metaserver places it nowhere else.
-    let end =
-        [Action::Report(2, Outcome::Failed), Action::CloseRequest, given_up(GivenUp::RetryTime)];
+    let end = [
+        Action::Report(2, Outcome::Failed),
+        Action::CloseRequest,
+        given_up(GiveUpReason::RetryTime),
+    ];
     assert_eq!(failed, end);
 }
 
@@ -204,5 +207,5 @@ fn time_ends_a_call_that_waits_for_another_attempt() {
     run.at(0, Event::Placed(1));
     run.at(5, Event::NotBegun("full"));
     assert_eq!(run.at(14, Event::Tick), []);
-    assert_eq!(run.at(15, Event::Tick), [Action::CancelRequest, given_up(GivenUp::RetryTime)]);
+    assert_eq!(run.at(15, Event::Tick), [Action::CancelRequest, given_up(GiveUpReason::RetryTime)]);
 }

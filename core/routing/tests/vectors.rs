@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use kumi_routing::{Action, Call, End, Event, GivenUp, Outcome, Rules};
+use kumi_routing::{Action, Call, CallEnd, Event, GiveUpReason, Outcome, Rules};
 use serde_json::{Value, json};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/testvectors/routing.json");
@@ -120,11 +120,13 @@ fn said(action: &Action<u32, u32>) -> String {
         Action::Report(place, how) => format!("report {place} {}", outcome(how)),
         Action::CancelRequest => "cancel request".to_owned(),
         Action::CloseRequest => "close request".to_owned(),
-        Action::End(End::Done) => "end done".to_owned(),
-        Action::End(End::Failed(error)) => format!("end failed {error}"),
-        Action::End(End::GivenUp(GivenUp::Because(error))) => format!("end given up {error}"),
-        Action::End(End::GivenUp(GivenUp::Unknown)) => "end unknown".to_owned(),
-        Action::End(End::GivenUp(GivenUp::RetryTime)) => "end retry time".to_owned(),
+        Action::End(CallEnd::Done) => "end done".to_owned(),
+        Action::End(CallEnd::Failed(error)) => format!("end failed {error}"),
+        Action::End(CallEnd::GivenUp(GiveUpReason::Because(error))) => {
+            format!("end given up {error}")
+        }
+        Action::End(CallEnd::GivenUp(GiveUpReason::Unknown)) => "end unknown".to_owned(),
+        Action::End(CallEnd::GivenUp(GiveUpReason::RetryTime)) => "end retry time".to_owned(),
     }
 }
 

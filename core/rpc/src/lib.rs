@@ -48,7 +48,7 @@ pub use resources::Resources;
 pub use send_queue::{SendPiece, SendQueue};
 pub use server::{Server, ServerEvent};
 pub use shared_memory::{GrantedArray, MemoryGrant, SharedDirections};
-pub use trace_context::{Digits, TRACE_PARENT, TraceContext, TraceContextError};
+pub use trace_context::{HexDigits, TRACE_PARENT, TraceContext, TraceContextError};
 
 use thiserror::Error;
 

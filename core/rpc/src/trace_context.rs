@@ -86,14 +86,14 @@ impl TraceContext {
 
     /// The number of the trace.
     #[must_use]
-    pub fn trace(&self) -> Digits<'_> {
-        Digits(&self.trace)
+    pub fn trace(&self) -> HexDigits<'_> {
+        HexDigits(&self.trace)
     }
 
     /// The number of the span.
     #[must_use]
-    pub fn span(&self) -> Digits<'_> {
-        Digits(&self.span)
+    pub fn span(&self) -> HexDigits<'_> {
+        HexDigits(&self.span)
     }
 }
 
@@ -106,9 +106,9 @@ impl fmt::Display for TraceContext {
 
 /// Bytes, shown as digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digits<'a>(&'a [u8]);
+pub struct HexDigits<'a>(&'a [u8]);
 
-impl fmt::Display for Digits<'_> {
+impl fmt::Display for HexDigits<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
     }

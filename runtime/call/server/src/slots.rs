@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{AttemptState, Code, Digits, Failure};
+use kumi_rpc::{AttemptState, Code, Failure, HexDigits};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
@@ -294,7 +294,7 @@ fn log_end(job: &ReadyCall, outcome: &Result<(u64, u64), Failure>) {
 }
 
 /// The numbers of trace, span and parent, for the log.
-fn shown(span: Option<&Span>) -> [Option<DisplayValue<Digits<'_>>>; 3] {
+fn shown(span: Option<&Span>) -> [Option<DisplayValue<HexDigits<'_>>>; 3] {
     [Span::trace, Span::span, Span::parent].map(|number| span.map(|span| display(number(span))))
 }
 

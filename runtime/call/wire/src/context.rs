@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::time::Duration;
 
-use kumi_rpc::{Digits, TraceContext};
+use kumi_rpc::{HexDigits, TraceContext};
 use nix::time::{ClockId, clock_gettime};
 
 /// The deadline of the call that this process runs a routine for, in nanoseconds of [`monotonic_ns`]. Empty: there is none.
@@ -38,19 +38,19 @@ impl Span {
 
     /// The number of the trace, for logs.
     #[must_use]
-    pub fn trace(&self) -> Digits<'_> {
+    pub fn trace(&self) -> HexDigits<'_> {
         self.context.trace()
     }
 
     /// The number of this span, for logs.
     #[must_use]
-    pub fn span(&self) -> Digits<'_> {
+    pub fn span(&self) -> HexDigits<'_> {
         self.context.span()
     }
 
     /// The number of the span in which the call was made, for logs.
     #[must_use]
-    pub fn parent(&self) -> Digits<'_> {
+    pub fn parent(&self) -> HexDigits<'_> {
         self.parent.span()
     }
 }

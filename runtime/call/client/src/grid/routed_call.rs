@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_routing::{Action, End, Event, GivenUp, Why};
+use kumi_routing::{Action, CallEnd, Event, GiveUpReason, RetryReason};
 use kumi_rpc::{AttemptOutcome, AttemptReport, PlacementRequest};
 
 use super::super::answer_handle::AnswerHandle;
@@ -103,7 +103,7 @@ pub struct RoutedCall<'a> {
 pub(crate) enum RoutedStep {
     Start(Place),
     Leave,
-    Over(End<CallError>),
+    Over(CallEnd<CallError>),
 }
 
 /// What the error of an attempt means for the next attempt.
@@ -227,7 +227,7 @@ impl RoutedCall<'_> {
             match self.turn() {
                 Some(RoutedStep::Start(place)) => self.start(&place, control, interrupted),
                 Some(RoutedStep::Leave) => self.leave(control),
-                Some(RoutedStep::Over(End::Done)) => {
+                Some(RoutedStep::Over(CallEnd::Done)) => {
                     let none = || CallError::Server("the call has no result".to_owned());
                     return self.outcome.take().ok_or_else(none);
                 }
@@ -239,19 +239,19 @@ impl RoutedCall<'_> {
     }
 
     /// The error of a call that has ended like this.
-    pub(crate) fn error(&mut self, end: End<CallError>) -> CallError {
+    pub(crate) fn error(&mut self, end: CallEnd<CallError>) -> CallError {
         let has_not_run = !self.routing.may_have_run();
         let error = match end {
-            End::Failed(error) => return error,
+            CallEnd::Failed(error) => return error,
             // The program wanted it.
-            End::GivenUp(GivenUp::Because(
+            CallEnd::GivenUp(GiveUpReason::Because(
                 error @ (CallError::Cancelled(_) | CallError::Interrupted),
             )) => return error,
-            End::GivenUp(GivenUp::Because(error)) => error,
-            End::GivenUp(GivenUp::RetryTime) => {
+            CallEnd::GivenUp(GiveUpReason::Because(error)) => error,
+            CallEnd::GivenUp(GiveUpReason::RetryTime) => {
                 CallError::NoServer { text: NO_MORE_TIME.to_owned(), has_not_run }
             }
-            End::Done | End::GivenUp(GivenUp::Unknown) => {
+            CallEnd::Done | CallEnd::GivenUp(GiveUpReason::Unknown) => {
                 CallError::NoServer { text: String::new(), has_not_run: false }
             }
         };
@@ -259,11 +259,11 @@ impl RoutedCall<'_> {
         for (place, why) in self.routing.take_tried() {
             let place = format!("{} ({})", place.server, place.address);
             match why {
-                Why::Failed(error) => {
+                RetryReason::Failed(error) => {
                     tried.push(format!("{place}: {error}"));
                     last = Some(*error);
                 }
-                Why::Superseded => tried.push(format!("{place}: the metaserver lost it")),
+                RetryReason::Superseded => tried.push(format!("{place}: the metaserver lost it")),
             }
         }
         // Why no other server follows the last one.

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use kumi_broker::{CallId, Failure, HeldInput, ServerId};
-use kumi_routing::{Action, End, Event, GivenUp, Why};
+use kumi_routing::{Action, CallEnd, Event, GiveUpReason, RetryReason};
 use kumi_rpc::{
     AttemptOutcome, AttemptReport, InputLocation, Placement, PlacementRequest, Transfer,
 };
@@ -205,15 +205,19 @@ impl MetaserverChooser {
                     self.closing.insert(asked.stream(), (asked, over));
                 }
             }
-            Action::End(End::Done | End::Failed(_)) => self.remove(id),
-            Action::End(End::GivenUp(why)) => {
+            Action::End(CallEnd::Done | CallEnd::Failed(_)) => self.remove(id),
+            Action::End(CallEnd::GivenUp(why)) => {
                 let why = match why {
-                    GivenUp::Because(why) => why,
-                    GivenUp::Unknown => "it may have run, and no metaserver knows it".to_owned(),
-                    GivenUp::RetryTime => NO_MORE_TIME.to_owned(),
+                    GiveUpReason::Because(why) => why,
+                    GiveUpReason::Unknown => {
+                        "it may have run, and no metaserver knows it".to_owned()
+                    }
+                    GiveUpReason::RetryTime => NO_MORE_TIME.to_owned(),
                 };
                 let before = match call.routing.tried().last() {
-                    Some((_, Why::Failed(before))) if !before.is_empty() => format!("{before}; "),
+                    Some((_, RetryReason::Failed(before))) if !before.is_empty() => {
+                        format!("{before}; ")
+                    }
                     _ => String::new(),
                 };
                 self.choices.push_back(PlacementDecision::NotStarted(id, before + &why));
