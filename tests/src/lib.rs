@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binaries;
+pub mod call_server;
 pub mod cluster;
 pub mod command;
 pub mod deadlock;

@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries;
+use kumi_tests::call_server::{CallServer, routines};
 use kumi_tests::command::{RunningCommand, run, wait_for};
-use std::fs::{self, File};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 const DESCRIPTIONS: &str = r#"
 Define left(mode_out long ns) Calls "C" left(ns);
@@ -32,58 +32,38 @@ void through(const char *command, char *said)
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// A server or a metaserver, which does not outlive a test that fails, and its log.
+/// A server or a metaserver with its folder.
 struct Service {
-    child: Child,
-    address: String,
-    folder: tempfile::TempDir,
+    server: CallServer,
+    _folder: tempfile::TempDir,
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        // It has ended if the test went well.
-        let _ended = self.child.kill();
-        let _waited = self.child.wait();
+impl std::ops::Deref for Service {
+    type Target = CallServer;
+
+    fn deref(&self) -> &CallServer {
+        &self.server
     }
 }
 
 impl Service {
     fn start(words: &[&str], described: bool) -> Service {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = routines(DESCRIPTIONS, SOURCE);
         let mut command = Command::new(binaries::path("kumi"));
         command.current_dir(folder.path()).arg("call").args(words);
         command.args(["--listen", "127.0.0.1:0"]).env("KUMI_LOG", "info");
         if described {
-            fs::write(folder.path().join("routines.idl"), DESCRIPTIONS).expect("descriptions");
-            fs::write(folder.path().join("routines.c"), SOURCE).expect("routines");
-            let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
-                .current_dir(folder.path())
-                .args(["-O2", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"])
-                .status();
-            assert!(compiled.expect("a C compiler").success());
             command.args(["--library", "libroutines.so", "routines.idl"]);
         }
         // What the server was started in is not what its calls are in.
         command.env("TRACEPARENT", format!("00-{}-{}-00", "1".repeat(32), "1".repeat(16)));
         command.env("KUMI_CALL_DEADLINE", "1");
-        let log = File::create(folder.path().join("log")).expect("a log");
-        let child = command.stderr(log).stdin(Stdio::null()).spawn().expect("a server");
-        let mut service = Service { child, address: String::new(), folder };
-        service.address = wait_for("its address", || {
-            let log = service.log();
-            let words = log.split_inclusive([' ', '\n']);
-            let mut whole = words.filter(|word| word.ends_with(char::is_whitespace));
-            whole.find(|word| word.starts_with("127.0.0.1:")).map(|word| word.trim().to_owned())
-        });
-        service
+        let server = CallServer::start(command, folder.path());
+        Service { server, _folder: folder }
     }
 
     fn server(more: &[&str]) -> Service {
         Service::start(&[&["serve", "--slots", "2"], more].concat(), true)
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).expect("the log")
     }
 
     /// The value of a field in the line of the log with all these words.

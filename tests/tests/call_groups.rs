@@ -2,10 +2,11 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries;
+use kumi_tests::call_server::{CallServer, routines};
 use kumi_tests::command::run;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const DESCRIPTIONS: &str = r#"
@@ -25,35 +26,15 @@ void breed(int most)
 { while (most-- > 0) { int child = fork(); if (child < 0) abort(); if (!child) { alarm(300); for (;;) pause(); } } }
 "#;
 
-/// A server, which does not outlive a test that fails, and its log.
-struct Server {
-    child: Child,
-    log: PathBuf,
-    address: String,
-}
+/// A server that has said what it has.
+struct Server(CallServer);
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // So that it removes its groups. It may have ended, and then has no number any more.
-        if let (Ok(None), Ok(pid)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
-            let pid = nix::unistd::Pid::from_raw(pid);
-            let _ended = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-        }
-        let _waited = self.child.wait();
+impl std::ops::Deref for Server {
+    type Target = CallServer;
+
+    fn deref(&self) -> &CallServer {
+        &self.0
     }
-}
-
-/// A folder with routines.
-fn routines() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("routines.idl"), DESCRIPTIONS).expect("descriptions");
-    fs::write(folder.path().join("routines.c"), SOURCE).expect("routines");
-    let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
-        .current_dir(folder.path())
-        .args(["-O1", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"])
-        .status();
-    assert!(compiled.expect("a C compiler").success());
-    folder
 }
 
 /// The command of a server, with further words before and behind.
@@ -65,39 +46,15 @@ fn serve(folder: &Path, before: &[&str], options: &[&str]) -> Command {
     command.args(&words[1..]).args(["call", "serve", "--listen", "127.0.0.1:0"]);
     command.args(["--library", "libroutines.so"]).args(options).arg("routines.idl");
     // So that it says what is as always, too.
-    command.current_dir(folder).env("KUMI_LOG", "info").stdin(Stdio::null());
+    command.current_dir(folder).env("KUMI_LOG", "info");
     command
 }
 
 impl Server {
     fn start(folder: &Path, before: &[&str], options: &[&str]) -> Server {
-        let log = folder.join(format!("log-{}", fs::read_dir(folder).expect("it").count()));
-        let mut command = serve(folder, before, options);
-        let child = command.stderr(File::create(&log).expect("a log")).spawn();
-        let mut server = Server { child: child.expect("a server"), log, address: String::new() };
-        let said = server.wait_for(" control group");
-        let at = said.split(" routines at ").nth(1).and_then(|rest| rest.lines().next());
-        at.expect("an address").clone_into(&mut server.address);
-        server
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).expect("the log")
-    }
-
-    /// The log, as soon as it has these words.
-    #[track_caller]
-    fn wait_for(&self, words: &str) -> String {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            let log = self.log();
-            // A line is written at once.
-            if log.contains(words) && log.ends_with('\n') {
-                return log;
-            }
-            assert!(Instant::now() < end, "{words}: {log}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let server = CallServer::start(serve(folder, before, options), folder);
+        server.wait_for("what it says of groups", |log| log.contains(" control group"));
+        Server(server)
     }
 
     fn call(&self, words: &[&str]) -> kumi_tests::command::FinishedCommand {
@@ -151,7 +108,7 @@ fn find(folder: &Path, start: &str, depth: u32, found: &mut Vec<PathBuf>) {
 #[test]
 fn limits_are_told_at_the_start_and_to_callers_and_logged_with_their_values() {
     let test = "limits_are_told_at_the_start_and_to_callers_and_logged_with_their_values";
-    let folder = routines();
+    let folder = routines(DESCRIPTIONS, SOURCE);
     let options = ["--slot-memory", "48", "--slot-processes", "30", "--slot-processors", "1.5"];
     // A server of a machine without controllers refuses.
     let probe = Server::start(folder.path(), &[], &[]);
@@ -182,7 +139,7 @@ fn limits_are_told_at_the_start_and_to_callers_and_logged_with_their_values() {
 #[test]
 fn a_server_removes_its_groups_and_those_of_one_that_was_killed() {
     let test = "a_server_removes_its_groups_and_those_of_one_that_was_killed";
-    let folder = routines();
+    let folder = routines(DESCRIPTIONS, SOURCE);
     let mut killed = Server::start(folder.path(), &[], &[]);
     if !killed.has_groups(test) {
         return;
@@ -191,15 +148,15 @@ fn a_server_removes_its_groups_and_those_of_one_that_was_killed() {
     let groups = killed.groups();
     assert!(!groups.is_empty());
     assert!(groups.iter().all(|group| group.join("slot-0").is_dir()), "{groups:?}");
-    killed.child.kill().expect("it is ours");
-    killed.child.wait().expect("it ends");
+    killed.0.child.kill().expect("it is ours");
+    killed.0.child.wait().expect("it ends");
     let mut next = Server::start(folder.path(), &[], &[]);
     assert_eq!(killed.groups(), Vec::<PathBuf>::new());
     next.call(&["nap", "1"]).ok();
     assert!(!next.groups().is_empty());
     let pid = nix::unistd::Pid::from_raw(i32::try_from(next.child.id()).expect("a number"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it is ours");
-    assert!(next.child.wait().expect("it ends").success());
+    assert!(next.0.child.wait().expect("it ends").success());
     assert_eq!(next.groups(), Vec::<PathBuf>::new(), "{}", next.log());
 }
 
@@ -211,7 +168,7 @@ fn a_server_without_groups_says_so_serves_and_refuses_limits_that_need_them() {
     if !unshare.is_ok_and(|status| status.success()) {
         return kumi_skip::skip(test, "no namespace of mounts can be made");
     }
-    let folder = routines();
+    let folder = routines(DESCRIPTIONS, SOURCE);
     let hide = "for one in unified .; do umount -l /sys/fs/cgroup/$one 2>/dev/null && break; done; \
                 exec \"$@\"";
     let before = ["unshare", "-m", "/bin/sh", "-c", hide, "sh"];
@@ -259,7 +216,7 @@ impl Drop for HalfProcessor {
 #[test]
 fn a_limit_that_the_system_refuses_is_refused_at_the_start_by_its_option() {
     let test = "a_limit_that_the_system_refuses_is_refused_at_the_start_by_its_option";
-    let folder = routines();
+    let folder = routines(DESCRIPTIONS, SOURCE);
     let few = ["--sandbox", "--slot-processes", "2"];
     run(serve(folder.path(), &[], &few)).fails(64, &["--slot-processes 2 is too few"]);
     let Some(group) = HalfProcessor::make() else {
@@ -297,7 +254,7 @@ fn locked_group(above: &Path) -> (PathBuf, File) {
 #[test]
 fn who_locks_a_group_of_a_dead_server_is_told_and_holds_nobody_up() {
     let test = "who_locks_a_group_of_a_dead_server_is_told_and_holds_nobody_up";
-    let folder = routines();
+    let folder = routines(DESCRIPTIONS, SOURCE);
     // So that the group above stays.
     let first = Server::start(folder.path(), &[], &[]);
     if !first.has_groups(test) {

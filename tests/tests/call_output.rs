@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries;
+use kumi_tests::call_server::{CallServer, routines};
 use kumi_tests::command::{FinishedCommand, RunningCommand, run, wait_for};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 const DESCRIPTIONS: &str = r#"
 Define talk(mode_in int lines, mode_in int name) Calls "C" talk(lines, name);
@@ -45,65 +45,29 @@ void forge(int no)
   for (int end = 0; end < 64; end++) send(end, reply, 9 + strlen(text), MSG_NOSIGNAL); }
 "#;
 
-/// A server, which does not outlive a test that fails, and its log.
+/// A server with its folder.
 struct Server {
-    child: Child,
-    address: String,
+    server: CallServer,
     folder: tempfile::TempDir,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended if the test went well.
-        let _ended = self.child.kill();
-        let _waited = self.child.wait();
+impl std::ops::Deref for Server {
+    type Target = CallServer;
+
+    fn deref(&self) -> &CallServer {
+        &self.server
     }
 }
 
 impl Server {
     fn start(options: &[&str]) -> Server {
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::write(folder.path().join("routines.idl"), DESCRIPTIONS).expect("descriptions");
-        fs::write(folder.path().join("routines.c"), SOURCE).expect("routines");
-        let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
-            .current_dir(folder.path())
-            .args(["-O2", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"])
-            .status();
-        assert!(compiled.expect("a C compiler").success());
+        let folder = routines(DESCRIPTIONS, SOURCE);
         fs::write(folder.path().join("missing.idl"), MISSING).expect("descriptions");
-        let log = File::create(folder.path().join("log")).expect("a log");
-        let child = Command::new(binaries::path("kumi"))
-            .current_dir(folder.path())
-            .args(["call", "serve", "--listen", "127.0.0.1:0", "--library", "libroutines.so"])
-            .args(options)
-            .arg("routines.idl")
-            .env_remove("KUMI_LOG")
-            .stderr(log)
-            .stdin(Stdio::null())
-            .spawn();
-        let mut server = Server { child: child.expect("a server"), address: String::new(), folder };
-        let said = server.wait_for("that it serves", |log| log.contains(" routines at "));
-        let at = said.split(" routines at ").nth(1).and_then(|rest| rest.lines().next());
-        at.expect("an address").clone_into(&mut server.address);
-        server
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).expect("the log")
-    }
-
-    /// The log, as soon as it is so.
-    #[track_caller]
-    fn wait_for(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            let log = self.log();
-            if is(&log) {
-                return log;
-            }
-            assert!(Instant::now() < end, "{what}: {log}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let mut command = Command::new(binaries::path("kumi"));
+        command.current_dir(folder.path()).env_remove("KUMI_LOG");
+        command.args(["call", "serve", "--listen", "127.0.0.1:0", "--library", "libroutines.so"]);
+        command.args(options).arg("routines.idl");
+        Server { server: CallServer::start(command, folder.path()), folder }
     }
 
     fn call(&self, words: &[&str]) -> FinishedCommand {
