@@ -4,9 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kumi_call_client::{
-    Arg, Array, CallError, Client, LentBytes, LentBytesMut, Remote, RemoteArray, Shape,
-};
+use kumi_call_client::{Arg, CallError, Client, LentBytes, LentBytesMut, Remote, RemoteArray};
 use kumi_idl::{Argument, ArgumentForm, Element, Order};
 use kumi_rpc::HeldArrayName;
 
@@ -126,13 +124,8 @@ impl StoredArray {
         Ok(())
     }
 
-    fn argument(&self, wanted: Form) -> RemoteArray<'static> {
-        if self.bytes > 0 {
-            return RemoteArray::held(self.name, self.bytes, "");
-        }
-        // An array without elements has no parts.
-        let shape = Shape { element: wanted.element, dims: None, order: wanted.order };
-        RemoteArray { from: Some(Array::bytes(&[], shape)), ..RemoteArray::default() }
+    fn argument(&self) -> RemoteArray<'static> {
+        RemoteArray::held(self.name, self.bytes, "")
     }
 }
 
@@ -200,8 +193,7 @@ impl GrpcHeldArray {
             stored.check(connection, argument)?;
             stored.form.map_or(Ok(()), |own| own.check(form))?;
         }
-        let mut remote =
-            read.as_ref().map_or_else(RemoteArray::default, |read| read.argument(form));
+        let mut remote = read.as_ref().map_or_else(RemoteArray::default, |read| read.argument());
         let mut made = None;
         if mode.is_returned() {
             let name = runtime.held_name()?;

@@ -1,10 +1,10 @@
 //! State machine of the client end of a connection.
 
 mod answers;
-mod introduction;
 mod memory_grant;
+mod metadata;
 
-pub use introduction::CallIntroduction;
+pub use metadata::CallMetadata;
 
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};

@@ -28,7 +28,7 @@ mod shared_memory;
 mod trace_context;
 
 pub use callback::{CallbackHead, CallbackReturn};
-pub use client::{CallIntroduction, Client, ClientEvent, RequestTooLong};
+pub use client::{CallMetadata, Client, ClientEvent, RequestTooLong};
 pub use codec::DecodeError;
 pub use frame::{HEADER, chunk_header, chunks};
 pub use frame_reader::{ArrayPosition, Step};

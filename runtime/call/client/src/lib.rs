@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use kumi_idl::{ArgumentForm, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, CallIntroduction, ClientHello, Failure, Placement, ResultHead, Role, ServerHello,
+    CallHead, CallMetadata, ClientHello, Failure, Placement, ResultHead, Role, ServerHello,
     VERSIONS, VoucherSupport,
 };
 
@@ -387,7 +387,7 @@ impl Client {
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
             files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
             output: self.output.clone(),
-            said: CallIntroduction {
+            said: CallMetadata {
                 listens: self.output.is_some(),
                 trace,
                 resources: self.resources.filter(|_| object.is_none()),

@@ -39,7 +39,7 @@ use super::answer_handle::AnswerHandle;
 use super::read_buffer::ReadBuffer;
 use super::wake_event::WakeEvents;
 use super::wire::Wire;
-use super::{CallError, CallIntroduction, CallOutput};
+use super::{CallError, CallMetadata, CallOutput};
 use crate::lent::{LendMut, LentBytes, LentBytesMut};
 use crate::native::{Source, Target};
 
@@ -113,7 +113,7 @@ pub struct CallParts<'a> {
     pub functions: Functions,
     pub files: FileParts<'a>,
     pub output: Option<CallOutput>,
-    pub said: CallIntroduction,
+    pub said: CallMetadata,
 }
 
 /// What the connection must read next.

@@ -10,7 +10,7 @@ use crate::trace_context::TraceContext;
 
 /// What a client says of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CallIntroduction {
+pub struct CallMetadata {
     /// It wants what the routine prints.
     pub listens: bool,
     /// The call's place in a trace. `None`: it is in none.
@@ -50,7 +50,7 @@ impl Client {
     }
 
     /// Says all that there is to say of a call. `out` has the call.
-    pub fn introduce(&mut self, stream: u32, said: &CallIntroduction, out: &mut Vec<u8>) {
+    pub fn introduce(&mut self, stream: u32, said: &CallMetadata, out: &mut Vec<u8>) {
         if said.listens {
             self.listen(stream, out);
         }
