@@ -45,6 +45,16 @@ impl SmallDisk {
         kumi_small_disk::fill(&self.path);
     }
 
+    /// Bytes that are left of it.
+    ///
+    /// # Panics
+    /// When the system does not say.
+    #[must_use]
+    #[track_caller]
+    pub fn free(&self) -> u64 {
+        kumi_small_disk::free(&self.path)
+    }
+
     /// Gives back what [`Self::fill`] took.
     ///
     /// # Panics

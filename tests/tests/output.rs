@@ -6,7 +6,7 @@ use kumi_tests::command::{self, FinishedCommand};
 use kumi_tests::disk::SmallDisk;
 use kumi_tests::machine;
 use nix::sys::signal::Signal;
-use std::io::Write;
+use std::io::{Read as _, Write as _};
 
 /// A cluster whose spool is a disk of so many KiB.
 fn cluster_with_disk(test: &str, kib: u32) -> Option<(TestCluster, SmallDisk)> {
@@ -110,6 +110,9 @@ fn a_full_disk_stops_no_submissions() {
     let Some(disk) = SmallDisk::mount(TEST, cluster.state(), 64 << 10) else { return };
     let mut on_disk = OnDisk { cluster, disk };
     let (cluster, folder) = (&mut on_disk.cluster, on_disk.disk.path());
+    let mut others = std::fs::File::create(folder.join("filler")).unwrap();
+    // What they give back at the end is enough for a reserve, also if output fills the disk before they do.
+    others.write_all(&[0; 8 << 20]).unwrap();
     cluster.try_up(2, &[]).ok();
     let reserve = cluster.path().join("head.reserve");
     assert!(reserve.exists());
@@ -122,19 +125,22 @@ fn a_full_disk_stops_no_submissions() {
     assert_eq!((done.out.len(), missing(&done)), (80_000_000, 0), "{}", done.err);
     assert!(cluster.job("much").is_some_and(|job| job["output_not_kept"].as_u64() > Some(0)));
     runs(cluster);
-    // Others take the rest of the disk, also whatever the table gives back. The table may have needed its reserve already.
-    let filler = folder.join("filler");
+    // Others take the rest of the disk again and again, as the table gives some back. They do not take the reserve, which the
+    // table may need at any time: what is free is read before the reserve is seen to be there.
     for _ in 0..50 {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&filler).unwrap();
-        while file.write_all(&[0; 4096]).is_ok() {}
-        runs(cluster);
+        let free = on_disk.disk.free();
         if !reserve.exists() {
             break;
         }
+        // The table may have been faster.
+        if let Err(error) = std::io::copy(&mut std::io::repeat(0).take(free), &mut others) {
+            assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        }
+        runs(cluster);
     }
     assert!(!reserve.exists(), "it was needed");
     runs(cluster);
-    std::fs::remove_file(&filler).unwrap();
+    others.set_len(0).unwrap();
     command::wait_for("the reserve", || reserve.exists().then_some(()));
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::statvfs::statvfs;
 
 /// Runs this on a thread with a disk of its own, of so many bytes. Skipped, visibly, where that is not permitted.
 ///
@@ -38,4 +39,14 @@ pub fn fill(disk: &Path) {
     let mut others = others.expect("a small disk");
     let full = io::copy(&mut io::repeat(0), &mut others).expect_err("it is small");
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+}
+
+/// Bytes that are left of the disk.
+///
+/// # Panics
+/// If the system does not say.
+#[must_use]
+pub fn free(disk: &Path) -> u64 {
+    let disk = statvfs(disk).expect("a disk");
+    disk.blocks_available() * disk.fragment_size()
 }

@@ -191,12 +191,7 @@ impl DiskReserve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_small_disk::on_a_small_disk;
-
-    fn free(folder: &Path) -> u64 {
-        let disk = statvfs(folder).unwrap();
-        disk.blocks_available() * disk.fragment_size()
-    }
+    use kumi_small_disk::{free, on_a_small_disk};
 
     #[test]
     fn the_reserve_takes_room_and_gives_it_back() {
