@@ -38,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-cgroup",
             "kumi-control",
             "kumi-etcd",
+            "kumi-metrics",
             "kumi-monitor",
             "kumi-sched",
             "kumi-net",
@@ -48,6 +49,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("kumi-etcd", &["kumi-leadership"]),
     ("kumi-cgroup", &[]),
+    ("kumi-metrics", &[]),
     ("kumi-call-wire", &["kumi-idl", "kumi-rpc"]),
     ("kumi-call-ffi", &["kumi-idl"]),
     ("kumi-call-access", &["kumi-call-wire", "kumi-rpc"]),
@@ -73,7 +75,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "kumi-call-meta",
-        &["kumi-broker", "kumi-call-access", "kumi-call-wire", "kumi-etcd", "kumi-idl", "kumi-rpc"],
+        &[
+            "kumi-broker",
+            "kumi-call-access",
+            "kumi-call-wire",
+            "kumi-etcd",
+            "kumi-idl",
+            "kumi-metrics",
+            "kumi-rpc",
+        ],
     ),
     (
         "kumi-call",
