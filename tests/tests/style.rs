@@ -47,10 +47,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-web",
         ],
     ),
-    ("kumi-etcd", &["kumi-leadership"]),
+    ("kumi-etcd", &["kumi-leadership", "kumi-tls"]),
     ("kumi-cgroup", &[]),
     ("kumi-metrics", &[]),
-    ("kumi-call-wire", &["kumi-idl", "kumi-rpc"]),
+    ("kumi-tls", &[]),
+    ("kumi-call-wire", &["kumi-idl", "kumi-rpc", "kumi-tls"]),
     ("kumi-call-ffi", &["kumi-idl"]),
     ("kumi-call-access", &["kumi-call-wire", "kumi-rpc"]),
     // A program that calls links this, and nothing of slots, servers and metaservers.
