@@ -19,7 +19,6 @@ use servers::{catalogue, members};
 use state::{etcd, persistence, store};
 
 use std::cell::RefCell;
-use std::future::ready;
 use std::io;
 use std::net::{IpAddr, TcpListener};
 #[cfg(feature = "sqlite")]
@@ -37,8 +36,8 @@ use dispatcher::Dispatcher;
 pub use etcd::{Etcd, EtcdError};
 use kumi_call_access::users::{self, Users};
 use kumi_call_access::{HandshakeLimit, Listener, ServeError, pass};
+use kumi_call_wire::socket::{self, PlainSocket};
 use kumi_call_wire::tls::Tls;
-use kumi_call_wire::{socket, tcp};
 pub use store::StoreError;
 pub use view::{
     CallState, CounterState, LeaderState, PathState, RoutineState, ServerCondition, ServerState,
@@ -254,49 +253,16 @@ async fn accept(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io:
         (watched.then_some(config.unidentified), config.tls.clone())
     };
     let handshake_limit = unidentified.map(|most| HandshakeLimit::new(most, Arc::default()));
-    match listener {
-        Listener::Tcp(listener) => {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            loop {
-                match listener.accept().await {
-                    Ok((stream, from)) => match crate::tcp::prepare(&stream) {
-                        Ok(()) => {
-                            let socket = socket::accept(stream, tls.clone());
-                            take(dispatcher, socket, Some(from.ip()), handshake_limit.as_ref());
-                        }
-                        Err(error) => tracing::debug!(%error, "a client went before it was served"),
-                    },
-                    Err(error) => kumi_call_access::pause(&error).await,
-                }
-            }
-        }
-        Listener::Unix(listener) => {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::UnixListener::from_std(listener)?;
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        let socket: socket::Socket = Box::pin(stream);
-                        take(
-                            dispatcher,
-                            ready(Ok((socket, false))),
-                            None,
-                            handshake_limit.as_ref(),
-                        );
-                    }
-                    Err(error) => kumi_call_access::pause(&error).await,
-                }
-            }
-        }
-    }
+    let take = |socket, from| take(dispatcher, socket, from, tls.clone(), handshake_limit.as_ref());
+    listener.attend(take).await
 }
 
-/// Serves a connection after the choice of TLS or not.
+/// Serves a connection.
 fn take(
     dispatcher: &Rc<RefCell<Dispatcher>>,
-    socket: impl Future<Output = io::Result<(socket::Socket, bool)>> + 'static,
+    socket: PlainSocket,
     from: Option<IpAddr>,
+    tls: Option<Tls>,
     handshake_limit: Option<&Rc<HandshakeLimit>>,
 ) {
     {
@@ -310,7 +276,7 @@ fn take(
     let dispatcher = Rc::clone(dispatcher);
     tokio::task::spawn_local(async move {
         let socket = tokio::select! {
-            socket = socket => socket,
+            socket = socket::accept(socket, tls) => socket,
             () = kumi_call_access::evicted(handshake_permit.as_ref()) => return,
         };
         match socket {
