@@ -19,9 +19,10 @@ public final class Call {
     private Duration time;
     private int priority;
     private CallOutput output;
+    private Resources resources;
 
-    /** Time limit or null, priority, object of a method call or null, and receiver of the routine's output or null. */
-    record CallSettings(Duration time, int priority, RemoteObject object, CallOutput output) {}
+    /** Time limit or null, priority, object of a method call or null, and what is said of the call. */
+    record CallSettings(Duration time, int priority, RemoteObject object, CallMetadata said) {}
 
     Call(KumiClient client, String routine, RemoteObject object) {
         this.client = client;
@@ -107,6 +108,15 @@ public final class Call {
         return this;
     }
 
+    /**
+     * Asks for threads and memory. A server that does not give them refuses the call, and a metaserver sends it to another. An object has
+     * what it was made with, so calls of methods cannot ask.
+     */
+    public Call resources(Resources resources) {
+        this.resources = resources;
+        return this;
+    }
+
     static Duration checked(Duration time) {
         if (time.isNegative() || time.isZero()) {
             throw new IllegalArgumentException("a call takes more time than " + time);
@@ -122,7 +132,7 @@ public final class Call {
     }
 
     private CallSettings settings() {
-        return new CallSettings(time, priority, object, output);
+        return new CallSettings(time, priority, object, new CallMetadata(output, resources));
     }
 
     /**

@@ -409,9 +409,7 @@ final class Connection {
                     continue;
                 }
                 begin(exchange);
-                if (exchange.output != null) {
-                    out.put(Protocol.listen(exchange.stream));
-                }
+                exchange.said.put(exchange.stream, out);
                 if (exchange.ticket != null) {
                     out.put(Protocol.ticket(exchange.stream, exchange.ticket));
                 }
@@ -441,7 +439,7 @@ final class Connection {
                 incoming.expect(exchange.stream, target.argument(), target.bytes());
             }
         }
-        if (exchange.output != null) {
+        if (exchange.said.output() != null) {
             incoming.listen(exchange.stream);
         }
         open.put(exchange.stream, exchange);
@@ -499,7 +497,7 @@ final class Connection {
 
         @Override
         public void output(int stream, byte[] bytes, boolean isCut) {
-            open.get(stream).output.add(bytes, isCut);
+            open.get(stream).said.output().add(bytes, isCut);
         }
 
         @Override

@@ -140,8 +140,8 @@ final class Exchange {
     final CompletableFuture<Answer> answer = new CompletableFuture<>();
     /** The pass that the server gets before a call; null: none. */
     byte[] ticket;
-    /** Where the output of the routine goes; null: nowhere. */
-    CallOutput output;
+    /** What is said of it before it. */
+    CallMetadata said = CallMetadata.NONE;
     /** A frame that a metaserver gets after the request. */
     MetaserverMessages.AttemptReport behind;
     /** The latest placement from a metaserver, until it is handled. */

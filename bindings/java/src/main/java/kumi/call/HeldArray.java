@@ -149,7 +149,7 @@ public final class HeldArray implements AutoCloseable {
         Exchange exchange = new Exchange(
                 Protocol.FETCH, body.array(), List.of(), List.of(Exchange.Target.of(0, into, 0, argument.bytes())), null);
         drop.connection().submit(exchange);
-        KumiClient.await(drop.connection(), exchange, time, "the array did not come in time");
+        Waits.await(drop.connection(), exchange, time, "the array did not come in time");
         // Otherwise the array could be dropped before it is asked for.
         java.lang.ref.Reference.reachabilityFence(this);
     }

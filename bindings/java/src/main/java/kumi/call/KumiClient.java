@@ -6,9 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
@@ -164,7 +162,7 @@ public final class KumiClient implements AutoCloseable {
             try {
                 Exchange exchange = Exchange.of(kind, body);
                 asked.submit(exchange);
-                return await(asked, exchange, grid == null ? null : ANSWER, "the metaserver did not answer in time");
+                return Waits.await(asked, exchange, grid == null ? null : ANSWER, "the metaserver did not answer in time");
             } catch (CallException.ConnectionLost | CallException.TimedOut lost) {
                 if (grid == null || tries == MOST_TRIES) {
                     throw lost;
@@ -183,7 +181,7 @@ public final class KumiClient implements AutoCloseable {
         try {
             return found.get();
         } catch (ExecutionException failed) {
-            throw again(failed.getCause());
+            throw Waits.again(failed.getCause());
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
             throw new CallException.Interrupted();
@@ -240,22 +238,35 @@ public final class KumiClient implements AutoCloseable {
      * @throws CallException as there, or the time limit was exceeded
      */
     public RemoteObject object(String name, Duration time, int priority) {
+        return object(name, time, priority, null);
+    }
+
+    /**
+     * Creates an object as {@link #object(String, Duration, int)} does, which asks for threads and memory. All calls on it have these.
+     *
+     * @param resources what it asks for; null: nothing
+     * @throws CallException as there, or the server does not give that much
+     */
+    public RemoteObject object(String name, Duration time, int priority, Resources resources) {
         byte[] body = nameOf(name);
         Call.checked(priority);
         if (time != null) {
             Call.checked(time);
         }
+        CallMetadata said = new CallMetadata(null, resources);
         if (grid != null) {
-            return far(name, time, priority);
+            return far(name, time, priority, said);
         }
         withoutPriority(name, priority);
+        said.check(server);
         Exchange exchange = Exchange.of(Protocol.CREATE, body);
+        exchange.said = said;
         connection.submit(exchange);
-        await(connection, exchange, time, "there was no object of `" + name + "` in time");
+        Waits.await(connection, exchange, time, "there was no object of `" + name + "` in time");
         return new RemoteObject(this, connection, exchange, name);
     }
 
-    private RemoteObject far(String name, Duration time, int priority) {
+    private RemoteObject far(String name, Duration time, int priority, CallMetadata said) {
         KnownRoutine of = known(name);
         if (!of.routine().isConstructor()) {
             throw new CallException.RoutineNotFound(
@@ -263,10 +274,10 @@ public final class KumiClient implements AutoCloseable {
         }
         PreparedCall nothing = PreparedCall.of(of.routine(), new Arguments(), memory, options, null);
         RoutedCall<RemoteObject> routedCall = new RoutedCall<>(grid,
-                new RoutedCall.Task<>(of, nothing, priority, time, new RoutedOperation.ObjectCreation(name, options)));
+                new RoutedCall.Task<>(of, nothing, priority, time, said, new RoutedOperation.ObjectCreation(name, options)));
         grid.begin(routedCall);
         CompletableFuture<RemoteObject> made = routedCall.begin();
-        return await(made, new LinkedBlockingQueue<>(), () -> {
+        return Waits.await(made, new LinkedBlockingQueue<>(), () -> {
             routedCall.cancel();
             // If the object was created nevertheless, nobody uses it.
             made.thenAccept(RemoteObject::close);
@@ -287,7 +298,7 @@ public final class KumiClient implements AutoCloseable {
         try {
             connection().ping().get(Timer.milliseconds(time), TimeUnit.MILLISECONDS);
         } catch (ExecutionException failed) {
-            throw again(failed.getCause());
+            throw Waits.again(failed.getCause());
         } catch (TimeoutException late) {
             throw new CallException.TimedOut("the server gave no sign of life in time", 0);
         } catch (InterruptedException interrupted) {
@@ -317,7 +328,8 @@ public final class KumiClient implements AutoCloseable {
     /** Begins a call; its callbacks run by means of {@code turns}. */
     private StartedCall begin(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
         withoutPriority(of.routine().name(), settings.priority());
-        RemoteObject.check(of.routine(), settings.object());
+        RemoteObject.check(of.routine(), settings);
+        settings.said().check(server);
         PreparedCall prepared = PreparedCall.of(
                 of.routine(), arguments, memory, options, settings.object() == null ? connection : null);
         boolean begun = false;
@@ -346,7 +358,7 @@ public final class KumiClient implements AutoCloseable {
         int kind = settings.object() == null ? Protocol.CALL : Protocol.INVOKE;
         Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
                 prepared.functions(options.callbackBytes(), turns));
-        exchange.output = settings.output();
+        exchange.said = settings.said();
         connection.submit(exchange);
         Future<?> limit = time == null ? null : Timer.after(time, GRACE, () -> late(exchange));
         return new StartedCall(exchange, prepared, limit);
@@ -364,13 +376,13 @@ public final class KumiClient implements AutoCloseable {
 
     /** A call through the metaserver that has not begun. */
     private RoutedCall<Result> routedCall(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
-        RemoteObject.check(of.routine(), settings.object());
+        RemoteObject.check(of.routine(), settings);
         PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options, null);
         boolean done = false;
         try {
             head(of, 0, prepared, null);
-            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), settings.time(),
-                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns, settings.output())));
+            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), settings.time(), settings.said(),
+                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns)));
             grid.begin(routedCall);
             done = true;
             return routedCall;
@@ -394,37 +406,12 @@ public final class KumiClient implements AutoCloseable {
         BlockingQueue<Runnable> turns = new LinkedBlockingQueue<>();
         if (grid != null) {
             RoutedCall<Result> routedCall = routedCall(of, arguments, settings, turns::add);
-            return await(routedCall.begin(), turns, routedCall::cancel);
+            return Waits.await(routedCall.begin(), turns, routedCall::cancel);
         }
         StartedCall started = begin(of, arguments, settings, turns::add);
         Exchange exchange = started.exchange();
-        return end(routine, started, () -> exchange.functions == null ? await(connection, exchange)
-                : await(exchange.answer, turns, () -> connection.abandon(exchange)));
-    }
-
-    /** Waits for the end of a call and runs its callbacks meanwhile. An interrupt cancels the call. */
-    private static <T> T await(CompletableFuture<T> end, BlockingQueue<Runnable> turns, Runnable leave) {
-        end.whenComplete((answer, error) -> turns.add(() -> { }));
-        try {
-            while (!end.isDone()) {
-                turns.take().run();
-                // After an interrupted callback the server may have sent more; the interrupt decides nevertheless.
-                if (Thread.currentThread().isInterrupted()) {
-                    throw interrupted(leave);
-                }
-            }
-            return end.get();
-        } catch (ExecutionException failed) {
-            throw again(failed.getCause());
-        } catch (InterruptedException interrupted) {
-            throw interrupted(leave);
-        }
-    }
-
-    private static CallException interrupted(Runnable leave) {
-        leave.run();
-        Thread.currentThread().interrupt();
-        return new CallException.Interrupted();
+        return end(routine, started, () -> exchange.functions == null ? Waits.await(connection, exchange)
+                : Waits.await(exchange.answer, turns, () -> connection.abandon(exchange)));
     }
 
     private interface Wait {
@@ -528,7 +515,7 @@ public final class KumiClient implements AutoCloseable {
                 try {
                     future.complete(end(routine, started, () -> {
                         if (error != null) {
-                            throw again(error);
+                            throw Waits.again(error);
                         }
                         return answer;
                     }));
@@ -539,39 +526,5 @@ public final class KumiClient implements AutoCloseable {
         } catch (RuntimeException | Error wrong) {
             future.completeExceptionally(wrong);
         }
-    }
-
-    private static Answer await(Connection asked, Exchange exchange) {
-        return await(asked, exchange, null, null);
-    }
-
-    /**
-     * Waits for an exchange's answer, at most this time; null: no limit. {@code late} is the message when the time is over. An
-     * interrupt ends the wait.
-     */
-    static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
-        try {
-            return time == null ? exchange.answer.get() : exchange.answer.get(Timer.nanoseconds(time), TimeUnit.NANOSECONDS);
-        } catch (ExecutionException failed) {
-            throw again(failed.getCause());
-        } catch (TimeoutException over) {
-            asked.abandon(exchange);
-            throw new CallException.TimedOut(late, 0);
-        } catch (InterruptedException interrupted) {
-            throw interrupted(() -> asked.abandon(exchange));
-        }
-    }
-
-    /** The failure of another thread, thrown in this one. */
-    static CallException again(Throwable error) {
-        Throwable cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
-        if (cause instanceof CallException failed) {
-            failed.fillInStackTrace();
-            return failed;
-        }
-        if (cause instanceof CancellationException) {
-            return new CallException.Cancelled("the call was cancelled", 0);
-        }
-        return new CallException.Server("the call failed: " + cause, 0);
     }
 }

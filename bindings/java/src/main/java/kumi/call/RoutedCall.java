@@ -39,8 +39,9 @@ final class RoutedCall<T> {
     /** Why a call got no further attempt: its time for that is over. */
     private static final String NO_MORE_TIME = "the time for further attempts is over (ClientOptions.retryTime, KUMI_CALL_RETRY_TIME)";
 
-    /** The routine or class, the arguments, and the operation. */
-    record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, RoutedOperation<T> aim) {}
+    /** The routine or class, the arguments, what is said of the call, and the operation. */
+    record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, CallMetadata said,
+            RoutedOperation<T> aim) {}
 
     /** An attempt at a server; connection and exchange are set when it begins. */
     private static final class Attempt {
@@ -177,7 +178,7 @@ final class RoutedCall<T> {
                 }
             } catch (RuntimeException | Error wrong) {
                 // Otherwise the caller would wait for ever.
-                stop(KumiClient.again(wrong));
+                stop(Waits.again(wrong));
                 act();
             }
         }
@@ -276,7 +277,7 @@ final class RoutedCall<T> {
                 // The attempt goes on meanwhile. A new metaserver would give it up if it never heard of it.
                 Timer.after(AGAIN, () -> post(this::look));
             } else {
-                tell(RoutingEvent.Kind.NO_METASERVER, KumiClient.again(error));
+                tell(RoutingEvent.Kind.NO_METASERVER, Waits.again(error));
             }
         }));
     }
@@ -306,7 +307,7 @@ final class RoutedCall<T> {
         tell(RoutingEvent.Kind.ASKED);
         asked.answer.whenComplete((answer, error) -> post(() -> {
             if (asked == placeRequest) {
-                requestEnded(error == null ? null : KumiClient.again(error));
+                requestEnded(error == null ? null : Waits.again(error));
             }
         }));
     }
@@ -395,7 +396,7 @@ final class RoutedCall<T> {
         attempt = mine;
         grid.server(mine.placed).whenComplete((connection, error) -> post(() -> {
             if (mine == attempt && error != null) {
-                failed(RoutingEvent.Kind.NOT_BEGUN, KumiClient.again(error));
+                failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
             } else if (mine == attempt) {
                 send(mine, connection);
             }
@@ -410,7 +411,9 @@ final class RoutedCall<T> {
         }
         Exchange exchange = task.aim().exchange(left);
         exchange.ticket = mine.placed.shown();
+        exchange.said = task.said();
         try {
+            task.said().check(connection.hello().join());
             synchronized (argumentsLock) {
                 if (cancelled) {
                     return;
@@ -424,14 +427,14 @@ final class RoutedCall<T> {
             grid.forget(mine.placed, connection);
             failed(RoutingEvent.Kind.NOT_BEGUN, lost);
             return;
-        } catch (CallException.Busy full) {
-            failed(RoutingEvent.Kind.NOT_BEGUN, full);
+        } catch (CallException.Busy | CallException.NoResources refused) {
+            failed(RoutingEvent.Kind.NOT_BEGUN, refused);
             return;
         }
         tell(RoutingEvent.Kind.SENT);
         exchange.answer.whenComplete((answer, error) -> post(() -> {
             if (mine == attempt && error != null) {
-                broke(mine, unasked(KumiClient.again(error)));
+                broke(mine, unasked(Waits.again(error)));
             } else if (mine == attempt) {
                 ran(mine, answer);
             }

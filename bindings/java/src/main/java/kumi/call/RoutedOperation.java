@@ -24,16 +24,13 @@ interface RoutedOperation<T> {
     /** The report of the attempt to the metaserver. */
     AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer);
 
-    /** A call of a routine, whose output goes to {@code output} unless that is null. */
-    record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns, CallOutput output)
+    /** A call of a routine. */
+    record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns)
             implements RoutedOperation<Result> {
         @Override
         public Exchange exchange(int left) {
             byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());
-            Exchange exchange = new Exchange(
-                    Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns));
-            exchange.output = output;
-            return exchange;
+            return new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns));
         }
 
         @Override

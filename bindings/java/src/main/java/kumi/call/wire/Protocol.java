@@ -62,6 +62,7 @@ public final class Protocol {
     static final int EXTENSIONS = 128;
     static final int LISTEN = 131;
     static final int OUTPUT = 132;
+    static final int RESOURCES = 134;
     /** Most bytes of one frame of output. */
     static final int MOST_OUTPUT = 64 << 10;
 
@@ -138,6 +139,11 @@ public final class Protocol {
     /** The request, right before a call or its pass, for what its routine prints. */
     public static byte[] listen(int stream) {
         return frame(LISTEN, stream, new byte[0]);
+    }
+
+    /** What a call or an object asks for, before it. Only for servers whose hello mentions it, as others skip it. */
+    public static byte[] resources(int stream, byte[] asked) {
+        return frame(RESOURCES, stream, asked);
     }
 
     /** The request to cancel a call. */
