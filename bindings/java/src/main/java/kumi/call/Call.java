@@ -21,8 +21,17 @@ public final class Call {
     private CallOutput output;
     private Resources resources;
 
-    /** Time limit or null, priority, object of a method call or null, and what is said of the call. */
-    record CallSettings(Duration time, int priority, RemoteObject object, CallMetadata said) {}
+    /** Time limit or null, priority, object of a method call or null, what is said of the call, and what it inherits. */
+    record CallSettings(Duration time, int priority, RemoteObject object, CallMetadata said, InheritedContext context) {
+        /**
+         * The time that is left for it; null: it has no limit.
+         *
+         * @throws CallException.TimedOut none: the time of the call around it is over
+         */
+        Duration limit(String name) {
+            return context.limit(time, name);
+        }
+    }
 
     Call(KumiClient client, String routine, RemoteObject object) {
         this.client = client;
@@ -84,7 +93,10 @@ public final class Call {
         return set(param, place).into(param, place);
     }
 
-    /** Sets the time limit of the call. The server stops a call that exceeds it. */
+    /**
+     * Sets the time limit of the call. The server stops a call that exceeds it. A call that a {@link Callback} makes ends within the time
+     * of the call around it, too; see {@link CallContext#remaining}.
+     */
     public Call within(Duration time) {
         this.time = checked(time);
         return this;
@@ -132,7 +144,7 @@ public final class Call {
     }
 
     private CallSettings settings() {
-        return new CallSettings(time, priority, object, new CallMetadata(output, resources));
+        return new CallSettings(time, priority, object, new CallMetadata(output, resources), InheritedContext.ofThisThread());
     }
 
     /**

@@ -138,8 +138,9 @@ public final class HeldArray implements AutoCloseable {
         fetch(numbers, time == null ? null : Call.checked(time));
     }
 
-    private void fetch(Numbers into, Duration time) {
+    private void fetch(Numbers into, Duration most) {
         check();
+        Duration time = InheritedContext.ofThisThread().limit(most, "fetch");
         if (argument.bytes() == 0) {
             return;
         }

@@ -122,7 +122,7 @@ public final class KumiClient implements AutoCloseable {
         if (bytes.length > Protocol.MOST_NAME) {
             throw new CallException.Argument("no name has a part of " + bytes.length + " bytes");
         }
-        return ask(Protocol.LIST, bytes).names();
+        return ask(Protocol.LIST, bytes, "names").names();
     }
 
     /**
@@ -136,7 +136,7 @@ public final class KumiClient implements AutoCloseable {
 
     private KnownRoutine known(String name) {
         KnownRoutine cached = known.get(name);
-        return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name)));
+        return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name), name));
     }
 
     /** The routine of a call. For an ended object this fails without asking the server. */
@@ -144,7 +144,10 @@ public final class KumiClient implements AutoCloseable {
         if (settings.object() != null) {
             settings.object().check();
         }
-        return known(name);
+        // Another thread may ask than the one that calls.
+        try (InheritedContext.Scope ofCall = settings.context().enter()) {
+            return known(name);
+        }
     }
 
     private static byte[] nameOf(String name) {
@@ -156,15 +159,18 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** Asks the server, or the metaserver, and the next one if the connection is lost. */
-    private Answer ask(int kind, byte[] body) {
+    private Answer ask(int kind, byte[] body, String name) {
         for (int tries = 1; ; tries++) {
+            Duration left = InheritedContext.ofThisThread().limit(null, name);
+            boolean patient = grid != null && (left == null || left.compareTo(ANSWER) > 0);
             Connection asked = connection();
             try {
                 Exchange exchange = Exchange.of(kind, body);
                 asked.submit(exchange);
-                return Waits.await(asked, exchange, grid == null ? null : ANSWER, "the metaserver did not answer in time");
+                return Waits.await(asked, exchange, patient ? ANSWER : left, late(name));
             } catch (CallException.ConnectionLost | CallException.TimedOut lost) {
-                if (grid == null || tries == MOST_TRIES) {
+                // Who has less time than the metaserver does not give that up.
+                if (grid == null || tries == MOST_TRIES || !patient && lost instanceof CallException.TimedOut) {
                     throw lost;
                 }
                 grid.lost(asked);
@@ -244,15 +250,14 @@ public final class KumiClient implements AutoCloseable {
     /**
      * Creates an object as {@link #object(String, Duration, int)} does, which asks for threads and memory. All calls on it have these.
      *
+     * @param most the time limit; null: none
      * @param resources what it asks for; null: nothing
      * @throws CallException as there, or the server does not give that much
      */
-    public RemoteObject object(String name, Duration time, int priority, Resources resources) {
+    public RemoteObject object(String name, Duration most, int priority, Resources resources) {
         byte[] body = nameOf(name);
         Call.checked(priority);
-        if (time != null) {
-            Call.checked(time);
-        }
+        Duration time = InheritedContext.ofThisThread().limit(most == null ? null : Call.checked(most), name);
         CallMetadata said = new CallMetadata(null, resources);
         if (grid != null) {
             return far(name, time, priority, said);
@@ -352,12 +357,12 @@ public final class KumiClient implements AutoCloseable {
     }
 
     private StartedCall begin(KnownRoutine of, PreparedCall prepared, Call.CallSettings settings, Consumer<Runnable> turns) {
-        Duration time = settings.time();
+        Duration time = settings.limit(of.routine().name());
         int milliseconds = time == null ? 0 : Timer.milliseconds(time);
         byte[] head = head(of, milliseconds, prepared, settings.object());
         int kind = settings.object() == null ? Protocol.CALL : Protocol.INVOKE;
         Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
-                prepared.functions(options.callbackBytes(), turns));
+                prepared.functions(options.callbackBytes(), turns, InheritedContext.of(time)));
         exchange.said = settings.said();
         connection.submit(exchange);
         Future<?> limit = time == null ? null : Timer.after(time, GRACE, () -> late(exchange));
@@ -381,7 +386,8 @@ public final class KumiClient implements AutoCloseable {
         boolean done = false;
         try {
             head(of, 0, prepared, null);
-            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), settings.time(), settings.said(),
+            Duration time = settings.limit(of.routine().name());
+            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), time, settings.said(),
                     new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns)));
             grid.begin(routedCall);
             done = true;
@@ -448,12 +454,17 @@ public final class KumiClient implements AutoCloseable {
             return future;
         }
         try {
+            // Begun or not, it ends with the call around it.
+            Duration left = settings.context().limit(null, routine);
             if (grid != null) {
-                BackgroundThreads.run(() -> learnAndStart(() -> known(routine), routine, arguments, settings, future));
+                BackgroundThreads.run(() -> learnAndStart(() -> known(routine, settings), routine, arguments, settings, future));
                 return future;
             }
             Exchange asked = Exchange.of(Protocol.INTERFACE, nameOf(routine));
             connection.submit(asked);
+            if (left != null) {
+                Timer.after(left, () -> undescribed(routine, asked));
+            }
             // Not in the reading thread: it may have to copy arguments.
             asked.answer.whenCompleteAsync((answer, error) -> {
                 if (error != null) {
@@ -466,6 +477,16 @@ public final class KumiClient implements AutoCloseable {
             future.completeExceptionally(wrong);
         }
         return future;
+    }
+
+    /** The description of a routine has not come in time. */
+    private void undescribed(String routine, Exchange asked) {
+        connection.abandon(asked);
+        asked.answer.completeExceptionally(new CallException.TimedOut(late(routine), 0));
+    }
+
+    private static String late(String routine) {
+        return "the description of `" + routine + "` did not come in time";
     }
 
     private void learnAndStart(Supplier<KnownRoutine> learned, String routine, Arguments arguments, Call.CallSettings settings,

@@ -76,6 +76,8 @@ final class RoutedCall<T> {
     /** When the call began, and when its time is over, by {@link System#nanoTime}. */
     private final long begun = System.nanoTime();
     private final long deadline;
+    /** What calls of its functions inherit. */
+    private final InheritedContext context;
     private final CompletableFuture<T> future = new CompletableFuture<>();
     /** Events that wait to be handled. Its lock also guards {@code taking}: a thread handles events. */
     private final Deque<Runnable> events = new ArrayDeque<>();
@@ -113,6 +115,7 @@ final class RoutedCall<T> {
         number = grid.number();
         long nanoseconds = task.time() == null || task.time().toSeconds() > Integer.MAX_VALUE ? Long.MAX_VALUE / 2 : task.time().toNanos();
         deadline = begun + nanoseconds;
+        context = new InheritedContext(task.time() == null ? null : (Long) deadline);
         routing = new CallRouting<>(new CallRouting.Rules(idempotent, grid.retryTime()));
     }
 
@@ -228,13 +231,13 @@ final class RoutedCall<T> {
         }
     }
 
-    /** The remaining time in milliseconds, rounded up; 0: no limit, -1: none is left. */
+    /** The remaining time in milliseconds, at least 1; 0: no limit, -1: none is left. */
     private int left() {
         if (task.time() == null) {
             return 0;
         }
         long left = deadline - System.nanoTime();
-        return left <= 0 ? -1 : (int) Math.min(Integer.MAX_VALUE, (left - 1) / 1_000_000 + 1);
+        return left <= 0 ? -1 : Timer.milliseconds(Duration.ofNanos(left));
     }
 
     private CallException tooLate() {
@@ -409,7 +412,7 @@ final class RoutedCall<T> {
             stop(tooLate());
             return;
         }
-        Exchange exchange = task.aim().exchange(left);
+        Exchange exchange = task.aim().exchange(left, context);
         exchange.ticket = mine.placed.shown();
         exchange.said = task.said();
         try {

@@ -11,8 +11,8 @@ import kumi.call.wire.Values;
 
 /** The operation of a {@link RoutedCall}: a call of a routine or the creation of an object, at the server that was chosen. */
 interface RoutedOperation<T> {
-    /** The request for the server, with a time limit in milliseconds; 0: none. */
-    Exchange exchange(int left);
+    /** The request for the server, with a time limit in milliseconds (0: none), and what calls of its functions inherit. */
+    Exchange exchange(int left, InheritedContext context);
 
     /**
      * The result, when the answer has arrived.
@@ -28,9 +28,10 @@ interface RoutedOperation<T> {
     record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns)
             implements RoutedOperation<Result> {
         @Override
-        public Exchange exchange(int left) {
+        public Exchange exchange(int left, InheritedContext context) {
             byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());
-            return new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns));
+            return new Exchange(
+                    Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns, context));
         }
 
         @Override
@@ -51,7 +52,7 @@ interface RoutedOperation<T> {
     /** The creation of an object of a class. */
     record ObjectCreation(String name, ClientOptions options) implements RoutedOperation<RemoteObject> {
         @Override
-        public Exchange exchange(int left) {
+        public Exchange exchange(int left, InheritedContext context) {
             return Exchange.of(Protocol.CREATE, name.getBytes(StandardCharsets.UTF_8));
         }
 
