@@ -2,6 +2,7 @@ package kumi.call;
 
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import kumi.call.wire.TraceContext;
 
 /**
  * A call in preparation, from {@link KumiClient#prepare} or {@link RemoteObject#prepare}.
@@ -20,6 +21,7 @@ public final class Call {
     private int priority;
     private CallOutput output;
     private Resources resources;
+    private TraceContext trace;
 
     /** Time limit or null, priority, object of a method call or null, what is said of the call, and what it inherits. */
     record CallSettings(Duration time, int priority, RemoteObject object, CallMetadata said, InheritedContext context) {
@@ -129,6 +131,16 @@ public final class Call {
         return this;
     }
 
+    /**
+     * Sets the call's place in a trace, as OpenTelemetry and W3C Trace Context write it. Without it: {@link CallContext#traceparent}.
+     *
+     * @throws IllegalArgumentException the text is no {@code traceparent}
+     */
+    public Call traceparent(String traceparent) {
+        this.trace = TraceContext.parse(traceparent);
+        return this;
+    }
+
     static Duration checked(Duration time) {
         if (time.isNegative() || time.isZero()) {
             throw new IllegalArgumentException("a call takes more time than " + time);
@@ -144,7 +156,9 @@ public final class Call {
     }
 
     private CallSettings settings() {
-        return new CallSettings(time, priority, object, new CallMetadata(output, resources), InheritedContext.ofThisThread());
+        InheritedContext context = InheritedContext.ofThisThread();
+        CallMetadata said = new CallMetadata(output, resources, trace != null ? trace : context.trace());
+        return new CallSettings(time, priority, object, said, context);
     }
 
     /**

@@ -3,16 +3,23 @@ package kumi.call;
 import java.nio.ByteBuffer;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
+import kumi.call.wire.TraceContext;
 
 /**
  * What a client says of a call, in frames before it.
  *
  * @param output where the output of the routine goes; null: nowhere
  * @param resources the threads and the memory that it asks for; null: it asks for nothing
+ * @param trace its place in a trace; null: it is in none
  */
-record CallMetadata(CallOutput output, Resources resources) {
+record CallMetadata(CallOutput output, Resources resources, TraceContext trace) {
     /** Nothing is said. */
-    static final CallMetadata NONE = new CallMetadata(null, null);
+    static final CallMetadata NONE = new CallMetadata(null, null, null);
+
+    /** What is said before the request for the place of the call. */
+    CallMetadata ofPlace() {
+        return new CallMetadata(null, null, trace);
+    }
 
     /**
      * Checks that a server, as far as its hello says, gives what this asks for.
@@ -28,6 +35,9 @@ record CallMetadata(CallOutput output, Resources resources) {
 
     /** Puts the frames before a call on this stream. */
     void put(int stream, ByteBuffer out) {
+        if (trace != null) {
+            out.put(Protocol.trace(stream, trace));
+        }
         if (resources != null) {
             out.put(Protocol.resources(stream, resources.encode()));
         }

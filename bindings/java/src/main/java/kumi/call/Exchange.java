@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import kumi.call.wire.MetaserverMessages;
 import kumi.call.wire.Protocol;
@@ -142,8 +143,8 @@ final class Exchange {
     byte[] ticket;
     /** What is said of it before it. */
     CallMetadata said = CallMetadata.NONE;
-    /** A frame that a metaserver gets after the request. */
-    MetaserverMessages.AttemptReport behind;
+    /** Frames that a metaserver gets after the request, by its stream. */
+    final List<IntFunction<byte[]>> behind = new ArrayList<>();
     /** The latest placement from a metaserver, until it is handled. */
     final AtomicReference<MetaserverMessages.Placement> place = new AtomicReference<>();
     /** Runs when there is a placement. */
@@ -175,6 +176,16 @@ final class Exchange {
     /** A request without arrays. */
     static Exchange of(int kind, byte[] body) {
         return new Exchange(kind, body, List.of(), List.of(), null);
+    }
+
+    /** Puts the request into {@code out}, with the frames before and after it. */
+    void put(ByteBuffer out) {
+        said.put(stream, out);
+        if (ticket != null) {
+            out.put(Protocol.ticket(stream, ticket));
+        }
+        out.put(Protocol.frame(kind, stream, body));
+        behind.forEach(frame -> out.put(frame.apply(stream)));
     }
 
     /** Whether the other side gets a cancellation when the caller no longer waits. */

@@ -1,24 +1,20 @@
 package kumi.call;
 
 import java.time.Duration;
+import kumi.call.wire.TraceContext;
 
 /**
  * What calls inherit from the call around them: the one whose function this thread runs, and the one whose routine this process runs.
  *
  * @param deadline when that is over, by {@link System#nanoTime}; null: it has no limit, or there is none
+ * @param trace the place of calls in a trace; null: they are in none
  */
-record InheritedContext(Long deadline) {
+record InheritedContext(Long deadline, TraceContext trace) {
     /** Nothing is inherited. */
-    private static final InheritedContext NONE = new InheritedContext(null);
-    /** That of the call for which this thread runs a function. */
+    private static final InheritedContext NONE = new InheritedContext(null, null);
+    /** That of the call for which this thread runs a function, and the trace that the program has set. */
     private static final ThreadLocal<InheritedContext> OF_FUNCTION = ThreadLocal.withInitial(() -> NONE);
     private static final String DEADLINE = "KUMI_CALL_DEADLINE";
-
-    /** A part of a thread's time. */
-    interface Scope extends AutoCloseable {
-        @Override
-        void close();
-    }
 
     /**
      * What calls of this thread inherit.
@@ -27,7 +23,28 @@ record InheritedContext(Long deadline) {
      */
     static InheritedContext ofThisThread() {
         InheritedContext function = OF_FUNCTION.get();
-        return new InheritedContext(earlier(function.deadline, deadline(System.getenv(DEADLINE))));
+        TraceContext trace = function.trace != null ? function.trace : trace(System.getenv("TRACEPARENT"));
+        return new InheritedContext(earlier(function.deadline, deadline(System.getenv(DEADLINE))), trace);
+    }
+
+    /** The place in a trace in this variable. A text that is no {@code traceparent} counts as none: who set it may not know of calls. */
+    static TraceContext trace(String variable) {
+        try {
+            return variable == null ? null : TraceContext.parse(variable);
+        } catch (IllegalArgumentException none) {
+            return null;
+        }
+    }
+
+    /** Puts the calls of this thread into a trace until the scope is closed; null: into that of the environment. */
+    static CallContext.Scope traced(TraceContext trace) {
+        return set(new InheritedContext(OF_FUNCTION.get().deadline, trace));
+    }
+
+    private static CallContext.Scope set(InheritedContext context) {
+        InheritedContext before = OF_FUNCTION.get();
+        OF_FUNCTION.set(context);
+        return () -> OF_FUNCTION.set(before);
     }
 
     /**
@@ -61,16 +78,15 @@ record InheritedContext(Long deadline) {
         return one - other < 0 ? one : other;
     }
 
-    /** What calls of a function inherit whose call begins now and may take this time; null: it has no limit. */
-    static InheritedContext of(Duration time) {
-        return new InheritedContext(time == null ? null : (Long) (System.nanoTime() + Timer.nanoseconds(time)));
+    /** What calls of a function inherit whose call begins now, may take this time (null: any), and is in this trace (null: in none). */
+    static InheritedContext of(Duration time, TraceContext trace) {
+        return new InheritedContext(time == null ? null : (Long) (System.nanoTime() + Timer.nanoseconds(time)), trace);
     }
 
     /** Makes it that of this thread, which runs a function of a call, until the scope is closed. A function within a function has no more time. */
-    Scope enter() {
+    CallContext.Scope enter() {
         InheritedContext before = OF_FUNCTION.get();
-        OF_FUNCTION.set(new InheritedContext(earlier(before.deadline, deadline)));
-        return () -> OF_FUNCTION.set(before);
+        return set(new InheritedContext(earlier(before.deadline, deadline), trace != null ? trace : before.trace));
     }
 
     /** The time that is left, at least zero; null: there is no limit. */

@@ -145,7 +145,7 @@ public final class KumiClient implements AutoCloseable {
             settings.object().check();
         }
         // Another thread may ask than the one that calls.
-        try (InheritedContext.Scope ofCall = settings.context().enter()) {
+        try (CallContext.Scope ofCall = settings.context().enter()) {
             return known(name);
         }
     }
@@ -257,8 +257,9 @@ public final class KumiClient implements AutoCloseable {
     public RemoteObject object(String name, Duration most, int priority, Resources resources) {
         byte[] body = nameOf(name);
         Call.checked(priority);
-        Duration time = InheritedContext.ofThisThread().limit(most == null ? null : Call.checked(most), name);
-        CallMetadata said = new CallMetadata(null, resources);
+        InheritedContext context = InheritedContext.ofThisThread();
+        Duration time = context.limit(most == null ? null : Call.checked(most), name);
+        CallMetadata said = new CallMetadata(null, resources, context.trace());
         if (grid != null) {
             return far(name, time, priority, said);
         }
@@ -362,7 +363,7 @@ public final class KumiClient implements AutoCloseable {
         byte[] head = head(of, milliseconds, prepared, settings.object());
         int kind = settings.object() == null ? Protocol.CALL : Protocol.INVOKE;
         Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
-                prepared.functions(options.callbackBytes(), turns, InheritedContext.of(time)));
+                prepared.functions(options.callbackBytes(), turns, InheritedContext.of(time, settings.said().trace())));
         exchange.said = settings.said();
         connection.submit(exchange);
         Future<?> limit = time == null ? null : Timer.after(time, GRACE, () -> late(exchange));

@@ -115,7 +115,7 @@ final class RoutedCall<T> {
         number = grid.number();
         long nanoseconds = task.time() == null || task.time().toSeconds() > Integer.MAX_VALUE ? Long.MAX_VALUE / 2 : task.time().toNanos();
         deadline = begun + nanoseconds;
-        context = new InheritedContext(task.time() == null ? null : (Long) deadline);
+        context = new InheritedContext(task.time() == null ? null : (Long) deadline, task.said().trace());
         routing = new CallRouting<>(new CallRouting.Rules(idempotent, grid.retryTime()));
     }
 
@@ -296,6 +296,7 @@ final class RoutedCall<T> {
         PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
                 prepared.operations(), left, attempts, task.priority(), idempotent, name);
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
+        asked.said = task.said().ofPlace();
         asked.placed = () -> post(() -> placed(asked));
         try {
             connection.submit(asked);
@@ -500,8 +501,11 @@ final class RoutedCall<T> {
         }
     }
 
-    /** The attempt has failed. */
+    /** The attempt has failed. Who looks at the metaserver is told why. */
     private void failed(RoutingEvent.Kind meaning, CallException error) {
+        if (placeRequest != null && routing.last() != null) {
+            meta.reason(placeRequest, routing.last().placed().ticket(), error.getMessage());
+        }
         leave();
         tell(meaning, error);
     }

@@ -21,11 +21,12 @@ final class ContextProgram {
         return Path.of(URI.create(of.getProtectionDomain().getCodeSource().getLocation().toString()));
     }
 
-    /** Prints nanoseconds that are left of the call, and of one that it makes; -1: it has no limit. */
+    /** Prints nanoseconds that are left of the call and of one that it makes (-1: it has no limit), and the places of both in a trace. */
     public static void main(String[] arguments) {
         long own = CallContext.remaining().map(Duration::toNanos).orElse(-1L);
         try (KumiClient client = KumiClient.connect(arguments[0])) {
-            System.out.println(own + " " + client.call("left").integer("ns"));
+            String parent = client.call("traced").text("parent");
+            System.out.println(own + " " + client.call("left").integer("ns") + " " + CallContext.traceparent().orElse("none") + " " + parent);
         }
     }
 }

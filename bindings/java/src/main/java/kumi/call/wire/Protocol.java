@@ -60,8 +60,10 @@ public final class Protocol {
     static final int TICKET = 46;
     /** Receivers skip unknown frames from here on. */
     static final int EXTENSIONS = 128;
+    static final int ATTEMPT_REASON = 130;
     static final int LISTEN = 131;
     static final int OUTPUT = 132;
+    static final int TRACE = 133;
     static final int RESOURCES = 134;
     /** Most bytes of one frame of output. */
     static final int MOST_OUTPUT = 64 << 10;
@@ -129,6 +131,16 @@ public final class Protocol {
     /** The report on an attempt; stream 0: the call's own stream is gone. */
     public static byte[] over(int stream, MetaserverMessages.AttemptReport over) {
         return frame(ATTEMPT_REPORT, stream, over.encode());
+    }
+
+    /** Why an attempt failed, 1 to 512 bytes of the text, before its report. */
+    public static byte[] reason(int stream, MetaserverMessages.Ticket ticket, String why) {
+        return frame(ATTEMPT_REASON, stream, ticket.reason(why));
+    }
+
+    /** The place of a call in a trace, before it or before the request for its place. */
+    public static byte[] trace(int stream, TraceContext context) {
+        return frame(TRACE, stream, context.encode());
     }
 
     /** The pass right before a call, from {@link MetaserverMessages.Placement#shown}. */
