@@ -191,7 +191,7 @@ final class Exchange {
     /** Whether the other side gets a cancellation when the caller no longer waits. */
     boolean isEndedByCancel() {
         return switch (kind) {
-            case Protocol.CALL, Protocol.PLACE, Protocol.CREATE, Protocol.INVOKE -> true;
+            case Protocol.CALL, Protocol.PLACE, Protocol.CREATE, Protocol.INVOKE, Protocol.HOLD -> true;
             default -> false;
         };
     }

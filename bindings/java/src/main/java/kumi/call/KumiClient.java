@@ -17,6 +17,7 @@ import java.util.function.Consumer;
 import java.util.function.Supplier;
 import kumi.call.Exchange.Answer;
 import kumi.call.idl.DescriptionException;
+import kumi.call.idl.Element;
 import kumi.call.idl.Routine;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
@@ -290,6 +291,43 @@ public final class KumiClient implements AutoCloseable {
         });
     }
 
+    /**
+     * Sends an array that stays at the server, as long as the server allows, and waits until it is there. It is an argument of later calls of
+     * this client, like an array that {@link Call#keep} has left there.
+     *
+     * <pre>{@code
+     * try (HeldArray a = client.hold(Shape.of(n, n).rows(numbers))) {
+     *     double[] c = client.call("dmmul", n, a, b).doubles("C");
+     * }
+     * }</pre>
+     *
+     * @param array an array or buffer of numbers, which is a vector, one with a {@link Shape}, or a {@code double[][]}, a matrix by rows
+     * @throws CallException.Argument it is none, or the client has connected to a metaserver
+     * @throws CallException the server has no room, or is of an earlier version
+     */
+    public HeldArray hold(Object array) {
+        return hold(array, null, null);
+    }
+
+    /**
+     * Sends an array as {@link #hold(Object)} does, with elements of this type and a time limit.
+     *
+     * @param element for unsigned integers, complex numbers, and a {@link java.nio.ByteBuffer}; null: as the array has them
+     * @param most the time limit; null: none
+     * @throws CallException as there, or the time limit was exceeded
+     */
+    public HeldArray hold(Object array, Element element, Duration most) {
+        HeldUpload upload = HeldUpload.of(array, element);
+        if (grid != null) {
+            throw new CallException.Argument("arrays stay at a server to which the client is connected; a metaserver chooses the server of"
+                    + " each call");
+        } else if (!server.holdsArrays()) {
+            throw new CallException.Server("`" + server.name() + "` is of a version that holds only results of calls: let a routine make"
+                    + " the array there", 0);
+        }
+        return upload.send(connection, InheritedContext.ofThisThread().limit(most == null ? null : Call.checked(most), "hold"));
+    }
+
     /** A client of an existing connection to a server, which another client closes. */
     static KumiClient over(Connection connection, ClientOptions options) {
         return new KumiClient(new Handshake(connection, connection.hello().join()), options);
@@ -366,7 +404,7 @@ public final class KumiClient implements AutoCloseable {
                 prepared.functions(options.callbackBytes(), turns, InheritedContext.of(time, settings.said().trace())));
         exchange.said = settings.said();
         connection.submit(exchange);
-        Future<?> limit = time == null ? null : Timer.after(time, GRACE, () -> late(exchange));
+        Future<?> limit = time == null ? null : Timer.after(time, GRACE, () -> Waits.late(connection, exchange));
         return new StartedCall(exchange, prepared, limit);
     }
 
@@ -398,14 +436,6 @@ public final class KumiClient implements AutoCloseable {
                 prepared.close();
             }
         }
-    }
-
-    /** The server has not answered in time. */
-    private void late(Exchange exchange) {
-        boolean stuck = connection.late(exchange);
-        exchange.answer.completeExceptionally(new CallException.TimedOut(stuck
-                ? "the call took longer than it may while its arguments were sent"
-                : "the server did not answer in time", 0));
     }
 
     Result run(String routine, Arguments arguments, Call.CallSettings settings) {

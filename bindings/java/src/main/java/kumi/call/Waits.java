@@ -14,6 +14,14 @@ import kumi.call.Exchange.Answer;
 final class Waits {
     private Waits() {}
 
+    /** The server has not answered in time. */
+    static void late(Connection connection, Exchange exchange) {
+        boolean stuck = connection.late(exchange);
+        exchange.answer.completeExceptionally(new CallException.TimedOut(stuck
+                ? "the call took longer than it may while its arguments were sent"
+                : "the server did not answer in time", 0));
+    }
+
     /** Waits for the end of a call and runs its callbacks meanwhile. An interrupt cancels the call. */
     static <T> T await(CompletableFuture<T> end, BlockingQueue<Runnable> turns, Runnable leave) {
         end.whenComplete((answer, error) -> turns.add(() -> { }));

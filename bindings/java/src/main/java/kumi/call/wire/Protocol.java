@@ -65,6 +65,8 @@ public final class Protocol {
     static final int OUTPUT = 132;
     static final int TRACE = 133;
     static final int RESOURCES = 134;
+    /** Sends an array that the server then holds. Only for servers whose hello mentions it. */
+    public static final int HOLD = 215;
     /** Most bytes of one frame of output. */
     static final int MOST_OUTPUT = 64 << 10;
 
