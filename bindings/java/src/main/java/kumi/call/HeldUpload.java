@@ -75,6 +75,12 @@ record HeldUpload(Numbers numbers, Element element, long[] dims, Order order) {
         }
     }
 
+    /** The body of the request to hold so many bytes by this name. */
+    static byte[] head(byte[] name, long bytes) {
+        ByteBuffer head = ByteBuffer.allocate(name.length + Integer.BYTES + Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+        return head.put(name).putInt(LIFETIME).putLong(bytes).array();
+    }
+
     /**
      * Sends the array, and waits until the server holds it. An interrupt ends that.
      *
@@ -87,11 +93,8 @@ record HeldUpload(Numbers numbers, Element element, long[] dims, Order order) {
             // Nobody asks for its bytes.
             return made;
         }
-        byte[] name = made.name();
-        ByteBuffer head = ByteBuffer.allocate(name.length + Integer.BYTES + Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-        head.put(name).putInt(LIFETIME).putLong(numbers.bytes());
-        Exchange exchange = new Exchange(
-                Protocol.HOLD, head.array(), List.of(Exchange.Send.of(0, numbers, 0, numbers.bytes())), List.of(), null);
+        Exchange exchange = new Exchange(Protocol.HOLD, head(made.name(), numbers.bytes()),
+                List.of(Exchange.Send.of(0, numbers, 0, numbers.bytes())), List.of(), null);
         Future<?> limit = null;
         boolean isThere = false;
         try {
