@@ -132,12 +132,12 @@ public final class Call {
     }
 
     /**
-     * Sets the call's place in a trace, as OpenTelemetry and W3C Trace Context write it. Without it: {@link CallContext#traceparent}.
+     * Sets the call's place in a trace, as OpenTelemetry and W3C Trace Context write it. Without it, or with null: {@link CallContext#traceparent}.
      *
      * @throws IllegalArgumentException the text is no {@code traceparent}
      */
     public Call traceparent(String traceparent) {
-        this.trace = TraceContext.parse(traceparent);
+        this.trace = traceparent == null ? null : TraceContext.parse(traceparent);
         return this;
     }
 

@@ -15,8 +15,8 @@ import kumi.call.idl.Order;
 import kumi.call.wire.Protocol;
 
 /**
- * An array at a server: a result that {@link Call#keep} has left there, or one that {@link KumiClient#hold} has sent. It is an argument of later calls of the same client, and
- * does not travel.
+ * An array at a server: a result that {@link Call#keep} has left there, or one that {@link KumiClient#hold} has sent. It is an argument
+ * of later calls of the same client, and does not travel.
  *
  * <pre>{@code
  * try (HeldArray ab = client.prepare("dmmul").add(n, a, b).keep("C").call().held("C")) {

@@ -494,7 +494,8 @@ public final class KumiClient implements AutoCloseable {
             Exchange asked = Exchange.of(Protocol.INTERFACE, nameOf(routine));
             connection.submit(asked);
             if (left != null) {
-                Timer.after(left, () -> undescribed(routine, asked));
+                Future<?> limit = Timer.after(left, () -> undescribed(routine, asked));
+                asked.answer.whenComplete((answer, error) -> limit.cancel(false));
             }
             // Not in the reading thread: it may have to copy arguments.
             asked.answer.whenCompleteAsync((answer, error) -> {
