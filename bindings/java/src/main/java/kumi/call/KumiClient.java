@@ -168,7 +168,7 @@ public final class KumiClient implements AutoCloseable {
             try {
                 Exchange exchange = Exchange.of(kind, body);
                 asked.submit(exchange);
-                return Waits.await(asked, exchange, patient ? ANSWER : left, late(name));
+                return Waits.await(asked, exchange, patient ? ANSWER : left, kind == Protocol.LIST ? "the names did not come in time" : late(name));
             } catch (CallException.ConnectionLost | CallException.TimedOut lost) {
                 // Who has less time than the metaserver does not give that up.
                 if (grid == null || tries == MOST_TRIES || !patient && lost instanceof CallException.TimedOut) {
