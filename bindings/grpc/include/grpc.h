@@ -204,6 +204,11 @@ grpc_error_t grpc_remaining_np(double *seconds);
  * gives. NULL: the TRACEPARENT with which the program was started; a routine has that of its call there. Errors: INVALID_ARGUMENT_NP. */
 grpc_error_t grpc_traceparent_set_np(const char *traceparent);
 
+/* Copies what was set so for this thread, with a zero at its end; an empty text: nothing. `size` bytes are there, of which it needs
+ * GRPC_TRACEPARENT_SIZE_NP. Errors: INVALID_ARGUMENT_NP. */
+#define GRPC_TRACEPARENT_SIZE_NP 56
+grpc_error_t grpc_traceparent_get_np(char *traceparent, size_t size);
+
 /* ---- Sessions ---- */
 
 /* NO_ERROR: the session is over, successfully or not, and its results are in place. NOT_COMPLETED: it is under way. */

@@ -41,6 +41,7 @@
 #include <vector>
 
 #include "kumi_grpc/argument.hpp"
+#include "kumi_grpc/context.hpp"
 #include "kumi_grpc/error.hpp"
 #include "kumi_grpc/function.hpp"
 #include "kumi_grpc/held.hpp"

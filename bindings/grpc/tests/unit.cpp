@@ -377,6 +377,61 @@ void prints()
     EXPECT(output.take().text == "of a method\n" && output.take().text.empty());
 }
 
+// What functions of a call and the routines that they call have left of its time.
+void deadlines()
+{
+    EXPECT(!grpc::remaining());
+    grpc::handle integrate("integrate");
+    double sum = 0;
+    double own = 0;
+    double routine = 0;
+    const auto looks = [&](double x, double *y) {
+        own = grpc::remaining().value().count();
+        grpc::call("left", routine);
+        *y = x;
+    };
+    integrate.limit(std::chrono::hours(1));
+    integrate.call(1, looks, sum);
+    EXPECT(own > 1800 && own <= 3600 && routine > 1800 && routine <= own && !grpc::remaining());
+    const auto outlasts = [&](double x, double *y) {
+        while (grpc::remaining().value().count() > 0) {
+            usleep(1000);
+        }
+        throws<grpc::timed_out>(GRPC_TIMEOUT_NP, "was not begun", [&] { grpc::call("left", routine); });
+        own = grpc::remaining().value().count();
+        *y = x;
+    };
+    integrate.limit(std::chrono::milliseconds(200));
+    throws<grpc::timed_out>(GRPC_TIMEOUT_NP, "it waited for `f`", [&] { integrate.call(1, outlasts, sum); });
+    EXPECT(own == 0 && !grpc::remaining());
+}
+
+void traces()
+{
+    const std::string first = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const std::string second = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const std::size_t trace = 35;
+    const auto found = [] {
+        std::string parent;
+        grpc::call("traced", parent);
+        return parent;
+    };
+    EXPECT(found().empty());
+    {
+        const grpc::traced one(first);
+        const std::string outer = found();
+        EXPECT(outer.substr(0, trace) == first.substr(0, trace) && outer != first);
+        {
+            const grpc::traced two(second);
+            EXPECT(found().substr(0, trace) == second.substr(0, trace));
+        }
+        EXPECT(found().substr(0, trace) == first.substr(0, trace));
+        throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "a traceparent is `00-`", [] { grpc::traced("00-1-2-3"); });
+        EXPECT(found().substr(0, trace) == first.substr(0, trace));
+    }
+    EXPECT(found().empty());
+}
+
 } // namespace
 
 int main()
@@ -399,6 +454,8 @@ int main()
         objects(server.address);
         held();
         prints();
+        deadlines();
+        traces();
     }
     server_end(&server, SIGTERM);
     return 0;
