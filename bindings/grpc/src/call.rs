@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call_client::{CallError, CallOutput, KnownRoutine, Object, Remote, RemoteCall};
+use kumi_call_client::{
+    CallError, CallOutput, KnownRoutine, Object, Remote, RemoteCall, Resources,
+};
 
 use crate::argument::{Arguments, CallSite, PassedValue, arguments, text};
 use crate::attribute::GrpcSessionAttributes;
@@ -30,6 +32,8 @@ struct CallOptions {
     time: Option<Duration>,
     /// Its priority at a metaserver.
     priority: u8,
+    /// Threads and memory for which it asks.
+    resources: Option<Resources>,
     /// Where what its routine prints goes.
     output: Option<CallOutput>,
 }
@@ -115,6 +119,7 @@ impl PreparedCall {
         let options = CallOptions {
             time: attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout),
             priority: attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?,
+            resources: self.resources(attributes)?,
             output: lock(&self.handle.output).clone(),
         };
         // SAFETY: as the caller promises.
@@ -138,23 +143,34 @@ impl PreparedCall {
         matches!(way, CallMode::Session(_)) && through_metaserver && self.object.is_none()
     }
 
+    /// Threads and memory for which the call asks.
+    fn resources(
+        &self,
+        attributes: Option<&GrpcSessionAttributes>,
+    ) -> Result<Option<Resources>, Failure> {
+        let of_handle = self.handle.resources;
+        let asked = attributes.map_or(Ok(of_handle), |given| given.resources(of_handle))?;
+        if self.object.is_some() && asked != of_handle {
+            let text = "a call on an object has the threads and the memory with which the object was made: ask for them in the \
+                        attributes of its handle";
+            return Err(Failure::argument(text));
+        }
+        Ok(asked)
+    }
+
     fn begin(&self, arguments: Arguments, options: CallOptions) -> Result<RunningCall, Failure> {
-        let CallOptions { time, priority, output } = options;
+        let time = options.time;
         let begun = match &self.object {
             None => {
-                let mut client = self.connection.client.with_priority(priority)?;
-                if let Some(output) = &output {
-                    client = client.with_output(output);
-                }
-                client.begin(&self.handle.routine, arguments.args, time, &|| false)
+                self.remote(&options)?.begin(&self.handle.routine, arguments.args, time, &|| false)
             }
-            Some(_) if priority > 0 => {
+            Some(_) if options.priority > 0 => {
                 let text =
                     "calls on an object have no priority: they run in the order in which they come";
                 return Err(Failure::argument(text));
             }
             Some((object, method)) => {
-                let listening = output.as_ref().map(|output| object.with_output(output));
+                let listening = options.output.as_ref().map(|output| object.with_output(output));
                 listening
                     .as_ref()
                     .unwrap_or(object)
@@ -172,5 +188,17 @@ impl PreparedCall {
         let functions = arguments.functions;
         let Arguments { back, made, copies: _copies, .. } = arguments;
         Ok(RunningCall { call, back, made, functions, connection, _copies })
+    }
+
+    /// The connection for a call of a routine with these options.
+    fn remote(&self, options: &CallOptions) -> Result<Remote, Failure> {
+        let mut client = self.connection.client.with_priority(options.priority)?;
+        if let Some(resources) = options.resources {
+            client = client.with_resources(resources);
+        }
+        if let Some(output) = &options.output {
+            client = client.with_output(output);
+        }
+        Ok(client)
     }
 }

@@ -173,6 +173,13 @@ void left(double *seconds)
     }
 }
 
+/* How many threads a library would start here. */
+void threads(int *count)
+{
+    const char *found = getenv("OMP_NUM_THREADS");
+    *count = found == NULL ? 0 : atoi(found);
+}
+
 void traced(char *parent)
 {
     const char *found = getenv("TRACEPARENT");

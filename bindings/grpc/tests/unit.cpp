@@ -432,6 +432,30 @@ void traces()
     EXPECT(found().empty());
 }
 
+// What a server of two slots gives.
+void resources()
+{
+    grpc::handle threads("threads");
+    int count = 0;
+    threads.resources({2});
+    threads.call(count);
+    EXPECT(count == 2);
+    threads.async(count).get();
+    EXPECT(count == 2);
+    threads.resources({3});
+    throws<grpc::refused_error>(GRPC_TOO_LARGE_NP, "3 threads", [&] { threads.call(count); });
+    threads.resources({0, std::uint64_t{1} << 30});
+    throws<grpc::refused_error>(GRPC_TOO_LARGE_NP, "1073741824 bytes", [&] { threads.call(count); });
+    threads.resources({});
+    threads.call(count);
+    EXPECT(count == 1);
+    grpc::object wide("counter", grpc::resources{2});
+    wide.call("threads", count);
+    EXPECT(count == 2);
+    throws<grpc::refused_error>(GRPC_TOO_LARGE_NP, "3 threads", [] { grpc::object("counter", grpc::resources{3}); });
+    throws<grpc::error>(GRPC_SERVER_NOT_FOUND, "127.0.0.1:1", [] { grpc::object("127.0.0.1:1", "counter", grpc::resources{2}); });
+}
+
 } // namespace
 
 int main()
@@ -456,6 +480,7 @@ int main()
         prints();
         deadlines();
         traces();
+        resources();
     }
     server_end(&server, SIGTERM);
     return 0;
