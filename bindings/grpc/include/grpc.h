@@ -138,7 +138,12 @@ enum {
      * wait. */
     GRPC_HELD_LOST_NP = 46,
     /* The server has no room to hold an array: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a wait. */
-    GRPC_HELD_FULL_NP = 47
+    GRPC_HELD_FULL_NP = 47,
+    /* GRPC_SESSION_FAILED: this call of a transaction did not run, because a call failed that makes what it reads, or because the
+     * transaction was refused as a whole */
+    GRPC_NOT_RUN_NP = 48,
+    /* GRPC_INVALID_ARGUMENT_NP: this is no transaction, it was destructed, or it is over */
+    GRPC_INVALID_TRANSACTION_NP = 49
 };
 /* British spelling of the same code. */
 #define GRPC_CANCELLED_NP GRPC_CANCELED_NP
@@ -539,5 +544,7 @@ grpc_error_t grpc_session_info_release_np(grpc_session_info_t_np *info);
 #ifdef __cplusplus
 }
 #endif
+
+#include "kumi_grpc_transaction.h"
 
 #endif

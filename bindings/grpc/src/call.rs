@@ -18,24 +18,27 @@ use crate::session::{RunningCall, run};
 
 /// A call with its routine, still without arguments.
 pub struct PreparedCall {
-    runtime: Arc<Runtime>,
-    handle: Arc<Handle>,
-    connection: Connection,
+    /// The library's state.
+    pub runtime: Arc<Runtime>,
+    /// The handle with which it is made.
+    pub handle: Arc<Handle>,
+    /// The connection over which it goes.
+    pub connection: Connection,
     known: Arc<KnownRoutine>,
     /// The object on which it runs, and the method's short name.
     object: Option<(Object, String)>,
 }
 
 /// What a call is given besides its arguments.
-struct CallOptions {
+pub struct CallOptions {
     /// Its time limit.
-    time: Option<Duration>,
+    pub time: Option<Duration>,
     /// Its priority at a metaserver.
-    priority: u8,
+    pub priority: u8,
     /// Threads and memory for which it asks.
-    resources: Option<Resources>,
+    pub resources: Option<Resources>,
     /// Where what its routine prints goes.
-    output: Option<CallOutput>,
+    pub output: Option<CallOutput>,
 }
 
 /// How a call is run.
@@ -115,16 +118,12 @@ impl PreparedCall {
             connection: &self.connection,
             order: self.handle.order,
             keeps: self.keeps(way),
+            intermediate: None,
         };
-        let options = CallOptions {
-            time: attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout),
-            priority: attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?,
-            resources: self.resources(attributes)?,
-            output: lock(&self.handle.output).clone(),
-        };
+        let options = self.options(attributes)?;
         // SAFETY: as the caller promises.
         let arguments = unsafe { arguments(&self.known, given, &site) }?;
-        let running = self.begin(arguments, options)?;
+        let running = self.begin(arguments, &options)?;
         match way {
             CallMode::Wait => run(&self.runtime, &self.handle, running)?,
             CallMode::Session(place) => {
@@ -143,6 +142,22 @@ impl PreparedCall {
         matches!(way, CallMode::Session(_)) && through_metaserver && self.object.is_none()
     }
 
+    /// What the handle and the attributes say of the call.
+    ///
+    /// # Errors
+    /// An attribute is out of range.
+    pub fn options(
+        &self,
+        attributes: Option<&GrpcSessionAttributes>,
+    ) -> Result<CallOptions, Failure> {
+        Ok(CallOptions {
+            time: attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout),
+            priority: attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?,
+            resources: self.resources(attributes)?,
+            output: lock(&self.handle.output).clone(),
+        })
+    }
+
     /// Threads and memory for which the call asks.
     fn resources(
         &self,
@@ -158,11 +173,11 @@ impl PreparedCall {
         Ok(asked)
     }
 
-    fn begin(&self, arguments: Arguments, options: CallOptions) -> Result<RunningCall, Failure> {
+    fn begin(&self, arguments: Arguments, options: &CallOptions) -> Result<RunningCall, Failure> {
         let time = options.time;
         let begun = match &self.object {
             None => {
-                self.remote(&options)?.begin(&self.handle.routine, arguments.args, time, &|| false)
+                self.remote(options)?.begin(&self.handle.routine, arguments.args, time, &|| false)
             }
             Some(_) if options.priority > 0 => {
                 let text =
