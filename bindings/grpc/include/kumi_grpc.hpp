@@ -24,6 +24,7 @@
 // - Files: texts that are paths. The file is written, not the std::string.
 // - kumi::grpc::held_array: an array that is at the server, or stays there.
 // - kumi::grpc::defaulted: the parameter's default; for a number or text as a result: it is not wanted.
+// - kumi::grpc::intermediate: an array of a kumi::grpc::transaction.
 // Arguments must live until the call is over, and results must not be touched before. A call is over when call() returns, when
 // get(), wait() or cancel() of the future returns, or when the future's destructor has cancelled it.
 #ifndef KUMI_GRPC_HPP
@@ -266,6 +267,7 @@ public:
 
     // For the functions of grpc.h.
     grpc_function_handle_t *get() const noexcept { return handle_.get(); }
+    const grpc_session_attr_t_np &attributes() const noexcept { return attributes_; }
 
 private:
     template <class... Arguments>
@@ -368,5 +370,7 @@ void call(const std::string &routine, Arguments &&...arguments)
 }
 
 } // namespace kumi::grpc
+
+#include "kumi_grpc/transaction.hpp"
 
 #endif

@@ -7,37 +7,13 @@
 #include <string>
 #include <unistd.h>
 
+#include "expect.hpp"
 #include "kumi_grpc.hpp"
 #include "server.h"
-
-#define EXPECT(condition)                                                                                                    \
-    do {                                                                                                                     \
-        if (!(condition)) {                                                                                                  \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            std::exit(1);                                                                                                    \
-        }                                                                                                                    \
-    } while (0)
 
 namespace {
 
 namespace grpc = kumi::grpc;
-
-// That something throws an error of this type, of this code, whose text has this in it.
-template <class Error, class Body>
-void throws(grpc_error_t code, const char *text, Body body)
-{
-    try {
-        body();
-    } catch (const Error &error) {
-        if (error.code() == code && std::string(error.what()).find(text) != std::string::npos) {
-            return;
-        }
-        std::fprintf(stderr, "%d: %s\n", error.code(), error.what());
-        std::exit(1);
-    }
-    std::fprintf(stderr, "nothing was thrown where %s was expected\n", text);
-    std::exit(1);
-}
 
 void products()
 {
@@ -219,6 +195,8 @@ void wrong()
     static_cast<void>(grpc::handle("noop").async([&](double x) { number = x; }));
 #elif WRONG == 6
     grpc::call("noop", [](bool) {});
+#elif WRONG == 7
+    grpc::transaction().call(grpc::handle("noop"), std::vector<double>(1));
 #endif
 }
 #endif
