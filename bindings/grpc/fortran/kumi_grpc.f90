@@ -31,69 +31,28 @@
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_grpc
-  use, intrinsic :: iso_c_binding, only: c_char, c_double, c_f_pointer, c_int, c_int64_t, c_loc, c_null_char, c_null_ptr, &
-    c_ptr, c_size_t
-  use, intrinsic :: iso_fortran_env, only: error_unit
-  use kumi_grpc_base, only: address_of, begin, begin_method, c_cancel, c_cancel_all, c_error_string, c_finalize, &
-    c_get_failed, c_handle_default, c_handle_destruct, c_handle_init, c_handle_output, c_initialize, c_last_error_text, &
-    c_object_destruct, c_object_is_ready, c_object_output, c_output_create, c_output_destruct, c_output_take, c_probe, &
-    c_probe_or, c_remaining, c_strlen, c_traceparent_get, c_traceparent_set, c_wait, c_wait_all, c_wait_and, c_wait_any, &
-    c_wait_or, given, grpc_arguments, grpc_clear, grpc_function_handle, grpc_get_error, grpc_last_error, grpc_object_handle, &
-    grpc_output, grpc_push_default, grpc_push_function, make_object, scattered, set_address, text_of_c
+  use, intrinsic :: iso_c_binding, only: c_char, c_double, c_int, c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t
+  use kumi_grpc_base, only: address_of, begin, begin_method, c_cancel, c_cancel_all, c_finalize, c_get_failed, &
+    c_handle_default, c_handle_destruct, c_handle_init, c_handle_output, c_initialize, c_object_destruct, c_object_is_ready, &
+    c_object_output, c_output_create, c_output_destruct, c_output_take, c_probe, c_probe_or, c_remaining, c_traceparent_get, &
+    c_traceparent_set, c_wait, c_wait_all, c_wait_and, c_wait_any, c_wait_or, given, grpc_arguments, grpc_clear, &
+    grpc_function_handle, grpc_get_error, grpc_last_error, grpc_object_handle, grpc_output, grpc_push_default, &
+    grpc_push_function, make_object, set_address, text_of_c
   use kumi_grpc_codes
+  use kumi_grpc_errors, only: copy_text, done, grpc_error_string, grpc_last_error_text, in_pieces
   use kumi_grpc_push
+  use kumi_grpc_transaction, only: grpc_intermediate, grpc_push_intermediate, grpc_transaction, grpc_transaction_abandon, &
+    grpc_transaction_begin, grpc_transaction_call, grpc_transaction_destruct, grpc_transaction_end, &
+    grpc_transaction_get_error, grpc_transaction_intermediate, grpc_transaction_priority
   implicit none
   public
-  private :: address_of, begin, begin_method, c_cancel, c_cancel_all, c_char, c_double, c_error_string, c_f_pointer, &
-    c_finalize, c_get_failed, c_handle_default, c_handle_destruct, c_handle_init, c_handle_output, c_initialize, c_int, &
-    c_int64_t, c_last_error_text, c_loc, c_null_char, c_null_ptr, c_object_destruct, c_object_is_ready, c_object_output, &
-    c_output_create, c_output_destruct, c_output_take, c_probe, c_probe_or, c_ptr, c_remaining, c_size_t, c_strlen, &
-    c_traceparent_get, c_traceparent_set, c_wait, c_wait_all, c_wait_and, c_wait_any, c_wait_or, copy_text, done, &
-    error_unit, given, in_pieces, make_object, scattered, set_address, text_of_c
+  private :: address_of, begin, begin_method, c_cancel, c_cancel_all, c_char, c_double, c_finalize, c_get_failed, &
+    c_handle_default, c_handle_destruct, c_handle_init, c_handle_output, c_initialize, c_int, c_int64_t, c_loc, c_null_char, &
+    c_null_ptr, c_object_destruct, c_object_is_ready, c_object_output, c_output_create, c_output_destruct, c_output_take, &
+    c_probe, c_probe_or, c_ptr, c_remaining, c_size_t, c_traceparent_get, c_traceparent_set, c_wait, c_wait_all, c_wait_and, &
+    c_wait_any, c_wait_or, copy_text, done, given, in_pieces, make_object, set_address, text_of_c
 
 contains
-
-  ! ---- errors -------------------------------------------------------------------------------------
-
-  recursive subroutine copy_text(pointer, text)
-    type(c_ptr), intent(in) :: pointer
-    character(len=*), intent(out) :: text
-    character(kind=c_char), pointer :: letters(:)
-    integer :: i
-
-    call c_f_pointer(pointer, letters, [len(text)])
-    do i = 1, len(text)
-      text(i:i) = letters(i)
-    end do
-  end subroutine copy_text
-
-  ! The name of a code.
-  recursive function grpc_error_string(code) result(text)
-    integer(c_int), intent(in) :: code
-    character(len=c_strlen(c_error_string(code))) :: text
-
-    call copy_text(c_error_string(code), text)
-  end function grpc_error_string
-
-  ! The exact code of this thread's last error.
-  recursive function grpc_last_error_text() result(text)
-    character(len=c_strlen(c_last_error_text())) :: text
-
-    call copy_text(c_last_error_text(), text)
-  end function grpc_last_error_text
-
-  ! Returns a code, or ends the program.
-  subroutine done(code, stat)
-    integer(c_int), intent(in) :: code
-    integer(c_int), intent(out), optional :: stat
-
-    if (present(stat)) then
-      stat = code
-    else if (code /= GRPC_NO_ERROR) then
-      write (error_unit, '(4a)') grpc_error_string(code), ': ', grpc_last_error_text()
-      error stop 1
-    end if
-  end subroutine done
 
   ! ---- start, end, handles ------------------------------------------------------------------------
 
@@ -240,21 +199,6 @@ contains
     if (in_pieces(arguments, stat)) return
     call done(begin_method(handle, method, arguments, 1_c_int, session, given(limit)), stat)
   end subroutine grpc_invoke_async
-
-  ! Whether an array is not contiguous, which is reported as an error.
-  logical function in_pieces(arguments, stat)
-    type(grpc_arguments), intent(in) :: arguments
-    integer(c_int), intent(out), optional :: stat
-
-    in_pieces = scattered(arguments) > 0
-    if (.not. in_pieces) return
-    if (present(stat)) then
-      stat = GRPC_INVALID_ARGUMENT_NP
-    else
-      write (error_unit, '(a, i0, a)') 'argument ', scattered(arguments), ' is an array that does not lie in one piece'
-      error stop 1
-    end if
-  end function in_pieces
 
   ! ---- the call around this one -------------------------------------------------------------------
 

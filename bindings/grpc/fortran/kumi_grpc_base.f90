@@ -145,6 +145,17 @@ module kumi_grpc_base
       type(c_attributes), intent(in) :: attributes
     end function c_invoke
 
+    integer(c_int) function c_transaction_call(transaction, number, handle, arguments, count, attributes) &
+      bind(c, name='kumi_grpc_transaction_call_arguments')
+      import :: c_argument, c_attributes, c_int, c_ptr, c_size_t, grpc_function_handle
+      type(c_ptr), value :: transaction
+      integer(c_int), intent(inout) :: number
+      type(grpc_function_handle), intent(in) :: handle
+      type(c_argument), intent(in) :: arguments(*)
+      integer(c_size_t), value :: count
+      type(c_attributes), intent(in) :: attributes
+    end function c_transaction_call
+
     integer(c_int) function c_probe(session) bind(c, name='grpc_probe')
       import :: c_int
       integer(c_int), value :: session
@@ -413,6 +424,16 @@ contains
     arguments%items(at)%argument = c_argument(KUMI_GRPC_FUNCTION, 0, 0, 2, transfer(function, c_null_ptr), 0_c_int64_t)
   end subroutine grpc_push_function
 
+  ! An array that is no memory of the program.
+  subroutine add_held(arguments, address)
+    type(grpc_arguments), intent(inout) :: arguments
+    type(c_ptr), intent(in) :: address
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_HELD, 0, 1, 2, address, 0_c_int64_t)
+  end subroutine add_held
+
   subroutine add_text(arguments, address, length)
     type(grpc_arguments), intent(inout) :: arguments
     type(c_ptr), intent(in) :: address
@@ -472,6 +493,17 @@ contains
     begin_method = c_invoke(handle, trim(method)//c_null_char, raw(arguments), int(arguments%used, c_size_t), is_session, &
       session, attributes)
   end function begin_method
+
+  ! The same for a call that a transaction records.
+  integer(c_int) function record_call(transaction, number, handle, arguments, attributes)
+    type(c_ptr), intent(in) :: transaction
+    integer(c_int), intent(inout) :: number
+    type(grpc_function_handle), intent(in) :: handle
+    type(grpc_arguments), intent(in), target :: arguments
+    type(c_attributes), intent(in) :: attributes
+
+    record_call = c_transaction_call(transaction, number, handle, raw(arguments), int(arguments%used, c_size_t), attributes)
+  end function record_call
 
   ! The attributes of a call: 0 for what is not given.
   type(c_attributes) function given(limit, threads, memory)

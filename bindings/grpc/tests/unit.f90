@@ -4,6 +4,7 @@ module unit
   use around, only: deadlines, prints, resources, traces
   use expectations, only: expect, fails
   use kumi_grpc
+  use transactions, only: abandoned, chains, failures_of_calls, refusals
   implicit none
   private
   public :: all_of_fortran
@@ -416,6 +417,10 @@ contains
     call traces()
     call prints()
     call resources()
+    call chains()
+    call refusals()
+    call failures_of_calls()
+    call abandoned()
     call grpc_finalize()
   end subroutine all_of_fortran
 end module unit
