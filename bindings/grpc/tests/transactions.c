@@ -376,6 +376,30 @@ static void abandoned(void)
     remove_gate();
 }
 
+/* The end of the library is that of its transactions: of one that runs, and of one that was left. */
+static void finalized(void)
+{
+    grpc_transaction_t_np *left = NULL;
+    double c[4] = {0}, y[1] = {0};
+    char server[64] = "";
+    pthread_t ending;
+    void *code = NULL;
+    close_gate();
+    GIVES(GRPC_NO_ERROR, grpc_transaction_begin_np(&left, NULL));
+    GIVES(GRPC_NO_ERROR, grpc_transaction_call_np(left, NULL, &dmmul, 2, A, B, c));
+    GIVES(GRPC_NO_ERROR, grpc_transaction_begin_np(&transaction, NULL));
+    GIVES(GRPC_NO_ERROR, grpc_transaction_call_np(transaction, NULL, &gate, path, A, y));
+    EXPECT(pthread_create(&ending, NULL, end, NULL) == 0);
+    wait_for_begin(server, sizeof server);
+    GIVES(GRPC_NO_ERROR, grpc_finalize());
+    EXPECT(pthread_join(ending, &code) == 0 && *(int *)code == GRPC_CANCELED_NP && y[0] == 0 && c[0] == 0);
+    GIVES(GRPC_NOT_INITIALIZED, grpc_transaction_end_np(left));
+    GIVES(GRPC_NO_ERROR, grpc_initialize(NULL));
+    over(grpc_transaction_end_np(left), "no transaction");
+    over(grpc_transaction_destruct_np(transaction), "no transaction");
+    remove_gate();
+}
+
 /* Each thread records products of its own arrays. */
 enum { THREADS = 4, CALLS = 8 };
 
@@ -512,8 +536,6 @@ static void through_metaserver(void)
 int main(void)
 {
     struct server server, other;
-    grpc_transaction_t_np *begun = NULL;
-    double c[4] = {0};
     server_start(&server, 2, 64, "127.0.0.1:0");
     server_start(&other, 1, 64, "127.0.0.1:0");
     setenv("KUMI_CALL_SERVER", server.address, 1);
@@ -532,13 +554,7 @@ int main(void)
     abandoned();
     threads();
     serves_functions();
-    /* One that is left: its arrays are the program's again. */
-    GIVES(GRPC_NO_ERROR, grpc_transaction_begin_np(&begun, NULL));
-    GIVES(GRPC_NO_ERROR, grpc_transaction_call_np(begun, NULL, &dmmul, 2, A, B, c));
-    GIVES(GRPC_NO_ERROR, grpc_finalize());
-    GIVES(GRPC_NOT_INITIALIZED, grpc_transaction_end_np(begun));
-    GIVES(GRPC_NO_ERROR, grpc_initialize(NULL));
-    over(grpc_transaction_end_np(begun), "no transaction");
+    finalized();
     dies(0);
     dies(1);
     through_metaserver();
