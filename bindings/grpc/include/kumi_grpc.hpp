@@ -37,7 +37,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,6 +45,7 @@
 #include "kumi_grpc/error.hpp"
 #include "kumi_grpc/function.hpp"
 #include "kumi_grpc/held.hpp"
+#include "kumi_grpc/transaction.hpp"
 
 namespace kumi::grpc {
 
@@ -193,16 +193,6 @@ inline grpc_error_t make_object(grpc_object_handle_t_np *place, const char *serv
     check(grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_THREADS_NP, &asked.threads));
     check(grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_MEMORY_NP, &asked.memory));
     return grpc_object_handle_init_with_attr_np(place, &attributes);
-}
-
-// Begins a call with these arguments by means of `begin`.
-template <class Begin, class... Arguments>
-void start(const Begin &begin, const grpc_session_attr_t_np &attributes, Arguments &&...arguments)
-{
-    const std::tuple<argument<Arguments>...> typed(argument<Arguments>{arguments}...);
-    const auto raw = std::apply(
-        [](const auto &...one) { return std::array<kumi_grpc_argument, sizeof...(Arguments)>{one.raw()...}; }, typed);
-    check(begin(raw.data(), raw.size(), &attributes));
 }
 
 template <class... Arguments>
@@ -370,7 +360,5 @@ void call(const std::string &routine, Arguments &&...arguments)
 }
 
 } // namespace kumi::grpc
-
-#include "kumi_grpc/transaction.hpp"
 
 #endif

@@ -2,11 +2,11 @@
 #ifndef KUMI_GRPC_TRANSACTION_HPP
 #define KUMI_GRPC_TRANSACTION_HPP
 
-#include <array>
+#include <cstddef>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "argument.hpp"
 #include "error.hpp"
