@@ -301,6 +301,13 @@ fn an_object_is_made_in_its_trace_and_has_a_log() {
         (said.routine.as_str(), said.is_object, texts(&said).len()),
         ("thing.say", false, 2)
     );
+    // They are in the traces of their callers.
+    assert_eq!(said.trace, None);
+    trace_calls(Some(parent()));
+    traced.call("say", vec![1.into()]).expect("it is there");
+    trace_calls(None);
+    let own = last(&client).trace.expect("its span");
+    assert_eq!(own.parent, parent().span().to_string());
     assert_eq!(whole(&client, made.call).end, None);
     let number = made.call;
     drop(traced);

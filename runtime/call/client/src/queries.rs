@@ -94,7 +94,7 @@ impl Client {
     }
 
     /// Asks for logs of calls, and waits for the answer.
-    pub(super) fn logs_json(
+    pub(super) fn logs_until(
         &self,
         request: &LogRequest,
         until: Option<Instant>,

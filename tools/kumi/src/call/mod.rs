@@ -39,7 +39,7 @@ pub enum CallCommand {
     Meta(Box<meta::MetaArgs>),
     /// Show the state of a metaserver: servers, waiting calls, paths
     Status(status::StatusArgs),
-    /// Show the log of a call: what its routine printed, when it ran, and how it ended
+    /// Show the log of a call: the lines of its routine, when it ran, and how it ended
     Logs(logs::LogsArgs),
     /// Check interface descriptions, and list their routines
     Check(check::CheckArgs),

@@ -28,8 +28,16 @@ impl Client {
     /// # Errors
     /// [`CallError`]; [`CallError::NoLogs`] from a server of an earlier version.
     pub fn logs(&self, request: &LogRequest) -> Result<CallLogs, CallError> {
-        let json = self.logs_json(request, Instant::now().checked_add(ANSWERS))?;
+        let json = self.logs_json(request)?;
         serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))
+    }
+
+    /// [`Client::logs`] as JSON.
+    ///
+    /// # Errors
+    /// As of [`Client::logs`].
+    pub fn logs_json(&self, request: &LogRequest) -> Result<String, CallError> {
+        self.logs_until(request, Instant::now().checked_add(ANSWERS))
     }
 }
 
@@ -39,7 +47,7 @@ impl Grid {
     /// # Errors
     /// [`CallError`] of the metaserver; [`CallError::NoLogs`] if it is of an earlier version.
     pub fn log_sources(&self) -> Result<LogSources, CallError> {
-        let ask = |meta: &Client, until| meta.logs_json(&LogRequest::Latest(1), until);
+        let ask = |meta: &Client, until| meta.logs_until(&LogRequest::Latest(1), until);
         let json = self.inner.ask(ask)?;
         let found: LogServers =
             serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))?;
