@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    ArraySize, AttemptOutcome, AttemptReport, CallHead, CallbackHead, CallbackReturn, Client,
-    ClientEvent, ClientHello, Code, Failure, Placement, PlacementRequest, ResultHead, Step, Ticket,
-    Transfer, Value as Sent, chunk_header,
+    ArraySize, AttemptOutcome, AttemptReport, CallHead, CallMetadata, CallbackHead, CallbackReturn,
+    Client, ClientEvent, ClientHello, Code, Failure, HeldArrayName, HoldRequest, Placement,
+    PlacementRequest, Resources, ResultHead, ServerHello, Step, Ticket, TraceContext, Transfer,
+    Value as Sent, chunk_header,
 };
 use serde_json::{Value, json};
 
@@ -109,7 +110,57 @@ fn backs() -> Vec<Value> {
     ]
 }
 
-/// What clients and metaservers tell each other of calls: the bodies of PLACE, PLACED, TICKET and ATTEMPT_REPORT.
+/// What clients say of calls in frames before these, all on stream 1, and the frame that sends an array to be held.
+fn said() -> Vec<Value> {
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let trace = TraceContext::parse(parent.as_bytes()).expect("a traceparent");
+    let head = CallHead { routine: "f".into(), ..CallHead::default() };
+    let mut all = Vec::new();
+    for (listens, traced, threads, memory) in [
+        (true, false, 0, 0),
+        (false, true, 0, 0),
+        (false, false, 3, 0),
+        (true, true, 0, 1 << 40),
+        (true, true, 1 << 20, 5),
+    ] {
+        let (mut client, mut out) = (Client::new(), Vec::new());
+        let stream = client.call(&head, &[], &mut out).expect("short");
+        let call = out.len();
+        let resources = Resources::new(threads, memory);
+        let said = CallMetadata { listens, trace: traced.then_some(trace), resources };
+        client.introduce(stream, &said, &mut out);
+        out.truncate(out.len() - call);
+        let place = if traced { parent } else { "" };
+        all.push(json!({ "said": [listens, place, threads, memory], "hex": hex(&out) }));
+    }
+    let (mut client, mut out) = (Client::new(), Vec::new());
+    let name = HeldArrayName { secret: *b"0123456789abcdef", index: 0x0403_0201 };
+    let hold = HoldRequest { name, lifetime_ms: u32::MAX, bytes: 1 << 40 };
+    client.hold(&hold, &mut out);
+    let name = [&name.secret[..], &name.index.to_le_bytes()].concat();
+    all.push(json!({ "hold": [hex(&name), hold.bytes], "hex": hex(&out) }));
+    all
+}
+
+/// The hellos of servers that know what is said of calls, and of those that do not.
+fn welcomes() -> Vec<Value> {
+    let with = |tags: &[(u16, &[u8])]| {
+        let bytes = by_hand(b"KUMICALL", &[&[(3, &b"s"[..])], tags].concat());
+        let (hello, _) = ServerHello::decode(&bytes).expect("a hello").expect("whole");
+        json!({ "resources": hello.gives_resources, "holds": hello.holds_arrays, "hex": hex(&bytes) })
+    };
+    vec![
+        with(&[]),
+        with(&[(13, &[1])]),
+        with(&[(215, &[1])]),
+        with(&[(13, &[1]), (215, &[1]), (999, b"skipped")]),
+        with(&[(13, &[0]), (215, &[2])]),
+        with(&[(13, &[1, 1]), (215, &[1, 0])]),
+        with(&[(13, &[1]), (13, &[2]), (215, &[0]), (215, &[1])]),
+    ]
+}
+
+/// What clients and metaservers tell each other of calls: the bodies of PLACE, PLACED, TICKET, ATTEMPT_REPORT and ATTEMPT_REASON.
 fn places() -> Vec<Value> {
     let ticket = Ticket { call: u64::MAX - 1, attempt: 3 };
     let number = |bits: u64| format!("{bits:016x}");
@@ -156,6 +207,11 @@ fn places() -> Vec<Value> {
         let mut bytes = Vec::new();
         over.encode(&mut bytes);
         all.push(json!({ "over": [number(ticket.call), ticket.attempt, ended as u8, 1, 2, 3, 4, 5, 6], "hex": hex(&bytes) }));
+    }
+    for why in ["it ended", "größer\u{1b}[2J\n", &"ä".repeat(300)] {
+        let mut bytes = Vec::new();
+        Client::new().attempt_reason(1, ticket, why, &mut bytes);
+        all.push(json!({ "reason": [number(ticket.call), ticket.attempt, why], "hex": hex(&bytes[12..]) }));
     }
     all
 }
@@ -494,6 +550,8 @@ fn the_vectors_are_what_the_code_gives() {
         ("heads", heads()),
         ("backs", backs()),
         ("places", places()),
+        ("said", said()),
+        ("welcomes", welcomes()),
         ("cases", cases()),
     ];
     let text = |items: &[Value]| items.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n");
@@ -506,7 +564,7 @@ fn the_vectors_are_what_the_code_gives() {
     // As values: the order of members depends on how the writer of JSON was built.
     let read = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     let (made, committed) = (read(&made), read(&committed));
-    for section in ["hellos", "heads", "backs", "places", "cases"] {
+    for section in ["hellos", "heads", "backs", "places", "said", "welcomes", "cases"] {
         let (made, committed) = (made[section].as_array(), committed[section].as_array());
         let (made, committed) = (made.expect("a list"), committed.expect("a list"));
         for (made, committed) in made.iter().zip(committed) {

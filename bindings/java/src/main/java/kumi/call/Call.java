@@ -2,6 +2,7 @@ package kumi.call;
 
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import kumi.call.wire.TraceContext;
 
 /**
  * A call in preparation, from {@link KumiClient#prepare} or {@link RemoteObject#prepare}.
@@ -19,9 +20,20 @@ public final class Call {
     private Duration time;
     private int priority;
     private CallOutput output;
+    private Resources resources;
+    private TraceContext trace;
 
-    /** Time limit or null, priority, object of a method call or null, and receiver of the routine's output or null. */
-    record CallSettings(Duration time, int priority, RemoteObject object, CallOutput output) {}
+    /** Time limit or null, priority, object of a method call or null, what is said of the call, and what it inherits. */
+    record CallSettings(Duration time, int priority, RemoteObject object, CallMetadata said, InheritedContext context) {
+        /**
+         * The time that is left for it; null: it has no limit.
+         *
+         * @throws CallException.TimedOut none: the time of the call around it is over
+         */
+        Duration limit(String name) {
+            return context.limit(time, name);
+        }
+    }
 
     Call(KumiClient client, String routine, RemoteObject object) {
         this.client = client;
@@ -83,7 +95,10 @@ public final class Call {
         return set(param, place).into(param, place);
     }
 
-    /** Sets the time limit of the call. The server stops a call that exceeds it. */
+    /**
+     * Sets the time limit of the call. The server stops a call that exceeds it. A call that a {@link Callback} makes ends within the time
+     * of the call around it, too; see {@link CallContext#remaining}.
+     */
     public Call within(Duration time) {
         this.time = checked(time);
         return this;
@@ -107,6 +122,25 @@ public final class Call {
         return this;
     }
 
+    /**
+     * Asks for threads and memory. A server that does not give them refuses the call, and a metaserver sends it to another. An object has
+     * what it was made with, so calls of methods cannot ask.
+     */
+    public Call resources(Resources resources) {
+        this.resources = resources;
+        return this;
+    }
+
+    /**
+     * Sets the call's place in a trace, as OpenTelemetry and W3C Trace Context write it. Without it, or with null: {@link CallContext#traceparent}.
+     *
+     * @throws IllegalArgumentException the text is no {@code traceparent}
+     */
+    public Call traceparent(String traceparent) {
+        this.trace = traceparent == null ? null : TraceContext.parse(traceparent);
+        return this;
+    }
+
     static Duration checked(Duration time) {
         if (time.isNegative() || time.isZero()) {
             throw new IllegalArgumentException("a call takes more time than " + time);
@@ -122,7 +156,9 @@ public final class Call {
     }
 
     private CallSettings settings() {
-        return new CallSettings(time, priority, object, output);
+        InheritedContext context = InheritedContext.ofThisThread();
+        CallMetadata said = new CallMetadata(output, resources, trace != null ? trace : context.trace());
+        return new CallSettings(time, priority, object, said, context);
     }
 
     /**

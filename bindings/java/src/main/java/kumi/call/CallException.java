@@ -117,6 +117,15 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
+    /** The server does not give the threads or the memory that the call asks for. */
+    public static final class NoResources extends NotRun {
+        private static final long serialVersionUID = 1;
+
+        NoResources(String message, int code) {
+            super(message, code, null);
+        }
+    }
+
     /** The metaserver has no server that offers the routine or accepts the call. */
     public static final class NoServer extends CallException {
         private static final long serialVersionUID = 1;
@@ -352,6 +361,7 @@ public sealed class CallException extends RuntimeException {
             case 30 -> new File(failure);
             case 31 -> new Raised(failure);
             case 32 -> new ObjectLost(failure.text(), failure.code());
+            case 33 -> new NoResources(failure.text(), failure.code());
             default -> new Server(failure.text(), failure.code());
         };
     }

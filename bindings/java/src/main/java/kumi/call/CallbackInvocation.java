@@ -159,7 +159,7 @@ final class CallbackInvocation {
     CallbackOutcome run() {
         try {
             CallbackArguments arguments = ready();
-            try {
+            try (CallContext.Scope ofCall = functions.context().enter()) {
                 function.body().call(arguments);
             } finally {
                 arguments.end();

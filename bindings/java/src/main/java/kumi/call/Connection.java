@@ -14,6 +14,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BooleanSupplier;
+import java.util.function.IntFunction;
 import java.util.stream.Stream;
 import kumi.call.Exchange.Answer;
 import kumi.call.wire.Failure;
@@ -35,8 +36,8 @@ final class Connection {
     private static final int INPUT = 256 << 10;
     /** A chunk, and small frames before it. */
     private static final int OUTPUT = Protocol.CHUNK + 2 * Protocol.MOST_REQUEST;
-    /** A header, and small frames before or after a request. */
-    private static final int SMALL = 1024;
+    /** A header, and small frames before or after a request: of a place a trace, a reason and reports, of a call its pass and what is said. */
+    private static final int SMALL = 2048;
     /** How long to wait for the server's last frames after a write has failed. */
     private static final Duration LAST_WORDS = Duration.ofSeconds(1);
 
@@ -140,15 +141,24 @@ final class Connection {
 
     /** Reports an attempt to a metaserver on the stream of its call; null: the stream is gone. False: the connection is lost. */
     boolean over(Exchange exchange, MetaserverMessages.AttemptReport over) {
+        return tell(exchange, stream -> Protocol.over(stream, over));
+    }
+
+    /** Says why an attempt failed, on the stream of its call as long as that is there. */
+    void reason(Exchange exchange, MetaserverMessages.Ticket ticket, String why) {
+        tell(exchange, stream -> stream == 0 ? new byte[0] : Protocol.reason(stream, ticket, why));
+    }
+
+    private boolean tell(Exchange exchange, IntFunction<byte[]> frame) {
         lock.lock();
         try {
             if (broken != null) {
                 return false;
             }
             if (exchange != null && !exchange.over && exchange.stream == 0) {
-                exchange.behind = over;
+                exchange.behind.add(frame);
             } else {
-                control.add(Protocol.over(exchange == null || exchange.over ? 0 : exchange.stream, over));
+                control.add(frame.apply(exchange == null || exchange.over ? 0 : exchange.stream));
                 work.signal();
             }
             return true;
@@ -232,7 +242,11 @@ final class Connection {
         try {
             exchange.functions.turns().accept(() -> {
                 if (!exchange.over) {
-                    giveBack(exchange, called.run());
+                    CallbackInvocation.CallbackOutcome outcome = called.run();
+                    // Nobody waits for one that is late: the server ends the call, and names the function.
+                    if (!exchange.functions.context().isOver()) {
+                        giveBack(exchange, outcome);
+                    }
                 }
             });
         } catch (RuntimeException | OutOfMemoryError none) {
@@ -409,16 +423,7 @@ final class Connection {
                     continue;
                 }
                 begin(exchange);
-                if (exchange.output != null) {
-                    out.put(Protocol.listen(exchange.stream));
-                }
-                if (exchange.ticket != null) {
-                    out.put(Protocol.ticket(exchange.stream, exchange.ticket));
-                }
-                out.put(Protocol.frame(exchange.kind, exchange.stream, exchange.body));
-                if (exchange.behind != null) {
-                    out.put(Protocol.over(exchange.stream, exchange.behind));
-                }
+                exchange.put(out);
                 sending.add(exchange);
             }
             return broken == null;
@@ -441,7 +446,7 @@ final class Connection {
                 incoming.expect(exchange.stream, target.argument(), target.bytes());
             }
         }
-        if (exchange.output != null) {
+        if (exchange.said.output() != null) {
             incoming.listen(exchange.stream);
         }
         open.put(exchange.stream, exchange);
@@ -499,7 +504,7 @@ final class Connection {
 
         @Override
         public void output(int stream, byte[] bytes, boolean isCut) {
-            open.get(stream).output.add(bytes, isCut);
+            open.get(stream).said.output().add(bytes, isCut);
         }
 
         @Override

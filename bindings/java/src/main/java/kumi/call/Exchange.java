@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import kumi.call.wire.MetaserverMessages;
 import kumi.call.wire.Protocol;
@@ -140,10 +141,10 @@ final class Exchange {
     final CompletableFuture<Answer> answer = new CompletableFuture<>();
     /** The pass that the server gets before a call; null: none. */
     byte[] ticket;
-    /** Where the output of the routine goes; null: nowhere. */
-    CallOutput output;
-    /** A frame that a metaserver gets after the request. */
-    MetaserverMessages.AttemptReport behind;
+    /** What is said of it before it. */
+    CallMetadata said = CallMetadata.NONE;
+    /** Frames that a metaserver gets after the request, by its stream. */
+    final List<IntFunction<byte[]>> behind = new ArrayList<>();
     /** The latest placement from a metaserver, until it is handled. */
     final AtomicReference<MetaserverMessages.Placement> place = new AtomicReference<>();
     /** Runs when there is a placement. */
@@ -177,10 +178,20 @@ final class Exchange {
         return new Exchange(kind, body, List.of(), List.of(), null);
     }
 
+    /** Puts the request into {@code out}, with the frames before and after it. */
+    void put(ByteBuffer out) {
+        said.put(stream, out);
+        if (ticket != null) {
+            out.put(Protocol.ticket(stream, ticket));
+        }
+        out.put(Protocol.frame(kind, stream, body));
+        behind.forEach(frame -> out.put(frame.apply(stream)));
+    }
+
     /** Whether the other side gets a cancellation when the caller no longer waits. */
     boolean isEndedByCancel() {
         return switch (kind) {
-            case Protocol.CALL, Protocol.PLACE, Protocol.CREATE, Protocol.INVOKE -> true;
+            case Protocol.CALL, Protocol.PLACE, Protocol.CREATE, Protocol.INVOKE, Protocol.HOLD -> true;
             default -> false;
         };
     }

@@ -19,6 +19,7 @@ final class Functions {
     private final List<Function> list;
     private final long limit;
     private final Consumer<Runnable> turns;
+    private final InheritedContext context;
     private volatile Throwable raised;
     private volatile boolean called;
 
@@ -26,8 +27,10 @@ final class Functions {
      * Callbacks that run by means of {@code turns}.
      *
      * @param limit most bytes of the arguments of one callback
+     * @param context what calls inherit that they make
      */
-    Functions(List<Function> list, long limit, Consumer<Runnable> turns) {
+    Functions(List<Function> list, long limit, Consumer<Runnable> turns, InheritedContext context) {
+        this.context = context;
         this.list = list;
         this.limit = limit;
         this.turns = turns;
@@ -35,6 +38,11 @@ final class Functions {
 
     Consumer<Runnable> turns() {
         return turns;
+    }
+
+    /** What calls inherit that they make; with it the time of their call. */
+    InheritedContext context() {
+        return context;
     }
 
     /** The exception of one of them; null: none. */

@@ -30,7 +30,7 @@ record Handshake(Connection connection, ServerHello hello) {
             connected = true;
             return new Handshake(connection, hello);
         } catch (ExecutionException failed) {
-            throw KumiClient.again(failed.getCause());
+            throw Waits.again(failed.getCause());
         } catch (TimeoutException late) {
             throw new CallException.Connect("the server at " + address + " did not greet in time", late);
         } catch (InterruptedException interrupted) {

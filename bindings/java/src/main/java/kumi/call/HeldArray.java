@@ -15,8 +15,8 @@ import kumi.call.idl.Order;
 import kumi.call.wire.Protocol;
 
 /**
- * An array at a server: a result that {@link Call#keep} has left there. It is an argument of later calls of the same client, and
- * does not travel.
+ * An array at a server: a result that {@link Call#keep} has left there, or one that {@link KumiClient#hold} has sent. It is an argument
+ * of later calls of the same client, and does not travel.
  *
  * <pre>{@code
  * try (HeldArray ab = client.prepare("dmmul").add(n, a, b).keep("C").call().held("C")) {
@@ -61,30 +61,41 @@ public final class HeldArray implements AutoCloseable {
 
     private final Drop drop;
     private final Cleaner.Cleanable dropped;
-    private final Argument argument;
+    private final Element element;
+    private final long[] dims;
+    private final Order order;
+    private final long bytes;
 
     /** A new name for the result of this parameter at the server of the connection. */
     HeldArray(Connection connection, Argument argument) {
+        this(connection, argument.element(), argument.sizes(), argument.param().order(), argument.bytes());
+    }
+
+    /** A new name for an array of this type, shape, order and length. */
+    HeldArray(Connection connection, Element element, long[] dims, Order order, long bytes) {
         ByteBuffer name = ByteBuffer.allocate(SECRET + Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
         name.put(PROCESS).putInt(NEXT.incrementAndGet());
-        this.argument = argument;
+        this.element = element;
+        this.dims = dims;
+        this.order = order;
+        this.bytes = bytes;
         drop = new Drop(connection, name.array(), new AtomicBoolean());
         dropped = CLEANER.register(this, drop);
     }
 
     /** The type of the elements. */
     public Element element() {
-        return argument.element();
+        return element;
     }
 
     /** The shape. */
     public Shape shape() {
-        return Shape.of(argument.sizes());
+        return Shape.of(dims);
     }
 
     /** The memory order. */
     public Order order() {
-        return argument.param().order();
+        return order;
     }
 
     /** Whether it has ended, as far as the client knows without asking. */
@@ -100,11 +111,11 @@ public final class HeldArray implements AutoCloseable {
      */
     public Object fetch() {
         try {
-            Numbers numbers = Numbers.allocate(argument.element(), argument.elements());
+            Numbers numbers = Numbers.allocate(element, elements());
             fetch(numbers, null);
             return numbers.owner();
         } catch (ArithmeticException beyond) {
-            throw new CallException.TooLarge("an array of " + argument.elements() + " elements is more than Java's can have: give a"
+            throw new CallException.TooLarge("an array of " + elements() + " elements is more than Java's can have: give a"
                     + " buffer to fetchInto", 0);
         }
     }
@@ -116,8 +127,8 @@ public final class HeldArray implements AutoCloseable {
      * @throws CallException.Argument the elements are no doubles
      */
     public double[] doubles() {
-        if (argument.element() != Element.F64 && argument.element() != Element.C128) {
-            throw new CallException.Argument("the array has elements of " + argument.element() + ", no doubles");
+        if (element != Element.F64 && element != Element.C128) {
+            throw new CallException.Argument("the array has elements of " + element + ", no doubles");
         }
         return (double[]) fetch();
     }
@@ -131,25 +142,25 @@ public final class HeldArray implements AutoCloseable {
      */
     public void fetchInto(Object place, Duration time) {
         Numbers numbers = Numbers.of(place);
-        if (numbers == null || numbers.isReadOnly() || !numbers.fits(argument.element()) || numbers.bytes() != argument.bytes()) {
-            throw new CallException.Argument("the place is no writable array of " + argument.elements() + " elements of "
-                    + argument.element());
+        if (numbers == null || numbers.isReadOnly() || !numbers.fits(element) || numbers.bytes() != bytes) {
+            throw new CallException.Argument("the place is no writable array of " + elements() + " elements of " + element);
         }
         fetch(numbers, time == null ? null : Call.checked(time));
     }
 
-    private void fetch(Numbers into, Duration time) {
+    private void fetch(Numbers into, Duration most) {
         check();
-        if (argument.bytes() == 0) {
+        Duration time = InheritedContext.ofThisThread().limit(most, "fetch");
+        if (bytes == 0) {
             return;
         }
         byte[] name = drop.name();
         ByteBuffer body = ByteBuffer.allocate(name.length + 2 * Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-        body.put(name).putLong(0).putLong(argument.bytes());
+        body.put(name).putLong(0).putLong(bytes);
         Exchange exchange = new Exchange(
-                Protocol.FETCH, body.array(), List.of(), List.of(Exchange.Target.of(0, into, 0, argument.bytes())), null);
+                Protocol.FETCH, body.array(), List.of(), List.of(Exchange.Target.of(0, into, 0, bytes)), null);
         drop.connection().submit(exchange);
-        KumiClient.await(drop.connection(), exchange, time, "the array did not come in time");
+        Waits.await(drop.connection(), exchange, time, "the array did not come in time");
         // Otherwise the array could be dropped before it is asked for.
         java.lang.ref.Reference.reachabilityFence(this);
     }
@@ -162,7 +173,7 @@ public final class HeldArray implements AutoCloseable {
     private void check() {
         if (isLost()) {
             throw new CallException.HeldLost("the array is not at the server any more: "
-                    + (drop.closed().get() ? "it was closed" : "its connection was lost") + "; call again what makes it", 0);
+                    + (drop.closed().get() ? "it was closed" : "its connection was lost") + "; call again what makes it, or send it again", 0);
         }
     }
 
@@ -180,7 +191,7 @@ public final class HeldArray implements AutoCloseable {
             return "travels in pieces, so it cannot be an array that stays at the server";
         } else if (wanted.element() != element()) {
             return "has elements of " + element() + ", the routine wants " + wanted.element();
-        } else if (!Arrays.equals(wanted.sizes(), argument.sizes())) {
+        } else if (!Arrays.equals(wanted.sizes(), dims)) {
             return "has the shape " + shape() + ", the routine wants " + Arrays.toString(wanted.sizes());
         } else if (wanted.param().order() != order() && thick > 1) {
             return "is in the order " + order() + ", the routine wants " + wanted.param().order() + ": fetch it";
@@ -188,17 +199,21 @@ public final class HeldArray implements AutoCloseable {
         return null;
     }
 
+    private long elements() {
+        return bytes / element.size();
+    }
+
     byte[] name() {
         return drop.name();
     }
 
     long bytes() {
-        return argument.bytes();
+        return bytes;
     }
 
     /** Elements along each dimension. */
     long[] dims() {
-        return argument.sizes();
+        return dims;
     }
 
     /** Has the server drop the array, after the calls that were begun with it. Closing it again has no effect. */

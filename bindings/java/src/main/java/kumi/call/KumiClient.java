@@ -6,9 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
@@ -19,6 +17,7 @@ import java.util.function.Consumer;
 import java.util.function.Supplier;
 import kumi.call.Exchange.Answer;
 import kumi.call.idl.DescriptionException;
+import kumi.call.idl.Element;
 import kumi.call.idl.Routine;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
@@ -124,7 +123,7 @@ public final class KumiClient implements AutoCloseable {
         if (bytes.length > Protocol.MOST_NAME) {
             throw new CallException.Argument("no name has a part of " + bytes.length + " bytes");
         }
-        return ask(Protocol.LIST, bytes).names();
+        return ask(Protocol.LIST, bytes, "names").names();
     }
 
     /**
@@ -138,7 +137,7 @@ public final class KumiClient implements AutoCloseable {
 
     private KnownRoutine known(String name) {
         KnownRoutine cached = known.get(name);
-        return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name)));
+        return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name), name));
     }
 
     /** The routine of a call. For an ended object this fails without asking the server. */
@@ -146,7 +145,10 @@ public final class KumiClient implements AutoCloseable {
         if (settings.object() != null) {
             settings.object().check();
         }
-        return known(name);
+        // Another thread may ask than the one that calls.
+        try (CallContext.Scope ofCall = settings.context().enter()) {
+            return known(name);
+        }
     }
 
     private static byte[] nameOf(String name) {
@@ -158,15 +160,18 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** Asks the server, or the metaserver, and the next one if the connection is lost. */
-    private Answer ask(int kind, byte[] body) {
+    private Answer ask(int kind, byte[] body, String name) {
         for (int tries = 1; ; tries++) {
+            Duration left = InheritedContext.ofThisThread().limit(null, name);
+            boolean patient = grid != null && (left == null || left.compareTo(ANSWER) > 0);
             Connection asked = connection();
             try {
                 Exchange exchange = Exchange.of(kind, body);
                 asked.submit(exchange);
-                return await(asked, exchange, grid == null ? null : ANSWER, "the metaserver did not answer in time");
+                return Waits.await(asked, exchange, patient ? ANSWER : left, kind == Protocol.LIST ? "the names did not come in time" : late(name));
             } catch (CallException.ConnectionLost | CallException.TimedOut lost) {
-                if (grid == null || tries == MOST_TRIES) {
+                // Who has less time than the metaserver does not give that up.
+                if (grid == null || tries == MOST_TRIES || !patient && lost instanceof CallException.TimedOut) {
                     throw lost;
                 }
                 grid.lost(asked);
@@ -183,7 +188,7 @@ public final class KumiClient implements AutoCloseable {
         try {
             return found.get();
         } catch (ExecutionException failed) {
-            throw again(failed.getCause());
+            throw Waits.again(failed.getCause());
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
             throw new CallException.Interrupted();
@@ -240,22 +245,35 @@ public final class KumiClient implements AutoCloseable {
      * @throws CallException as there, or the time limit was exceeded
      */
     public RemoteObject object(String name, Duration time, int priority) {
+        return object(name, time, priority, null);
+    }
+
+    /**
+     * Creates an object as {@link #object(String, Duration, int)} does, which asks for threads and memory. All calls on it have these.
+     *
+     * @param most the time limit; null: none
+     * @param resources what it asks for; null: nothing
+     * @throws CallException as there, or the server does not give that much
+     */
+    public RemoteObject object(String name, Duration most, int priority, Resources resources) {
         byte[] body = nameOf(name);
         Call.checked(priority);
-        if (time != null) {
-            Call.checked(time);
-        }
+        InheritedContext context = InheritedContext.ofThisThread();
+        Duration time = context.limit(most == null ? null : Call.checked(most), name);
+        CallMetadata said = new CallMetadata(null, resources, context.trace());
         if (grid != null) {
-            return far(name, time, priority);
+            return far(name, time, priority, said);
         }
         withoutPriority(name, priority);
+        said.check(server);
         Exchange exchange = Exchange.of(Protocol.CREATE, body);
+        exchange.said = said;
         connection.submit(exchange);
-        await(connection, exchange, time, "there was no object of `" + name + "` in time");
+        Waits.await(connection, exchange, time, "there was no object of `" + name + "` in time");
         return new RemoteObject(this, connection, exchange, name);
     }
 
-    private RemoteObject far(String name, Duration time, int priority) {
+    private RemoteObject far(String name, Duration time, int priority, CallMetadata said) {
         KnownRoutine of = known(name);
         if (!of.routine().isConstructor()) {
             throw new CallException.RoutineNotFound(
@@ -263,14 +281,51 @@ public final class KumiClient implements AutoCloseable {
         }
         PreparedCall nothing = PreparedCall.of(of.routine(), new Arguments(), memory, options, null);
         RoutedCall<RemoteObject> routedCall = new RoutedCall<>(grid,
-                new RoutedCall.Task<>(of, nothing, priority, time, new RoutedOperation.ObjectCreation(name, options)));
+                new RoutedCall.Task<>(of, nothing, priority, time, said, new RoutedOperation.ObjectCreation(name, options)));
         grid.begin(routedCall);
         CompletableFuture<RemoteObject> made = routedCall.begin();
-        return await(made, new LinkedBlockingQueue<>(), () -> {
+        return Waits.await(made, new LinkedBlockingQueue<>(), () -> {
             routedCall.cancel();
             // If the object was created nevertheless, nobody uses it.
             made.thenAccept(RemoteObject::close);
         });
+    }
+
+    /**
+     * Sends an array that stays at the server, as long as the server allows, and waits until it is there. It is an argument of later calls of
+     * this client, like an array that {@link Call#keep} has left there.
+     *
+     * <pre>{@code
+     * try (HeldArray a = client.hold(Shape.of(n, n).rows(numbers))) {
+     *     double[] c = client.call("dmmul", n, a, b).doubles("C");
+     * }
+     * }</pre>
+     *
+     * @param array an array or buffer of numbers, which is a vector, one with a {@link Shape}, or a {@code double[][]}, a matrix by rows
+     * @throws CallException.Argument it is none, or the client has connected to a metaserver
+     * @throws CallException the server has no room, or is of an earlier version
+     */
+    public HeldArray hold(Object array) {
+        return hold(array, null, null);
+    }
+
+    /**
+     * Sends an array as {@link #hold(Object)} does, with elements of this type and a time limit.
+     *
+     * @param element for unsigned integers, complex numbers, and a {@link java.nio.ByteBuffer}; null: as the array has them
+     * @param most the time limit; null: none
+     * @throws CallException as there, or the time limit was exceeded
+     */
+    public HeldArray hold(Object array, Element element, Duration most) {
+        HeldUpload upload = HeldUpload.of(array, element);
+        if (grid != null) {
+            throw new CallException.Argument("arrays stay at a server to which the client is connected; a metaserver chooses the server of"
+                    + " each call");
+        } else if (!server.holdsArrays()) {
+            throw new CallException.Server("`" + server.name() + "` is of a version that holds only results of calls: let a routine make"
+                    + " the array there", 0);
+        }
+        return upload.send(connection, InheritedContext.ofThisThread().limit(most == null ? null : Call.checked(most), "hold"));
     }
 
     /** A client of an existing connection to a server, which another client closes. */
@@ -287,7 +342,7 @@ public final class KumiClient implements AutoCloseable {
         try {
             connection().ping().get(Timer.milliseconds(time), TimeUnit.MILLISECONDS);
         } catch (ExecutionException failed) {
-            throw again(failed.getCause());
+            throw Waits.again(failed.getCause());
         } catch (TimeoutException late) {
             throw new CallException.TimedOut("the server gave no sign of life in time", 0);
         } catch (InterruptedException interrupted) {
@@ -317,7 +372,8 @@ public final class KumiClient implements AutoCloseable {
     /** Begins a call; its callbacks run by means of {@code turns}. */
     private StartedCall begin(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
         withoutPriority(of.routine().name(), settings.priority());
-        RemoteObject.check(of.routine(), settings.object());
+        RemoteObject.check(of.routine(), settings);
+        settings.said().check(server);
         PreparedCall prepared = PreparedCall.of(
                 of.routine(), arguments, memory, options, settings.object() == null ? connection : null);
         boolean begun = false;
@@ -340,15 +396,15 @@ public final class KumiClient implements AutoCloseable {
     }
 
     private StartedCall begin(KnownRoutine of, PreparedCall prepared, Call.CallSettings settings, Consumer<Runnable> turns) {
-        Duration time = settings.time();
+        Duration time = settings.limit(of.routine().name());
         int milliseconds = time == null ? 0 : Timer.milliseconds(time);
         byte[] head = head(of, milliseconds, prepared, settings.object());
         int kind = settings.object() == null ? Protocol.CALL : Protocol.INVOKE;
         Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
-                prepared.functions(options.callbackBytes(), turns));
-        exchange.output = settings.output();
+                prepared.functions(options.callbackBytes(), turns, InheritedContext.of(time, settings.said().trace())));
+        exchange.said = settings.said();
         connection.submit(exchange);
-        Future<?> limit = time == null ? null : Timer.after(time, GRACE, () -> late(exchange));
+        Future<?> limit = time == null ? null : Timer.after(time, GRACE, () -> Waits.late(connection, exchange));
         return new StartedCall(exchange, prepared, limit);
     }
 
@@ -364,13 +420,14 @@ public final class KumiClient implements AutoCloseable {
 
     /** A call through the metaserver that has not begun. */
     private RoutedCall<Result> routedCall(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
-        RemoteObject.check(of.routine(), settings.object());
+        RemoteObject.check(of.routine(), settings);
         PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options, null);
         boolean done = false;
         try {
             head(of, 0, prepared, null);
-            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), settings.time(),
-                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns, settings.output())));
+            Duration time = settings.limit(of.routine().name());
+            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), time, settings.said(),
+                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns)));
             grid.begin(routedCall);
             done = true;
             return routedCall;
@@ -381,50 +438,17 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    /** The server has not answered in time. */
-    private void late(Exchange exchange) {
-        boolean stuck = connection.late(exchange);
-        exchange.answer.completeExceptionally(new CallException.TimedOut(stuck
-                ? "the call took longer than it may while its arguments were sent"
-                : "the server did not answer in time", 0));
-    }
-
     Result run(String routine, Arguments arguments, Call.CallSettings settings) {
         KnownRoutine of = known(routine, settings);
         BlockingQueue<Runnable> turns = new LinkedBlockingQueue<>();
         if (grid != null) {
             RoutedCall<Result> routedCall = routedCall(of, arguments, settings, turns::add);
-            return await(routedCall.begin(), turns, routedCall::cancel);
+            return Waits.await(routedCall.begin(), turns, routedCall::cancel);
         }
         StartedCall started = begin(of, arguments, settings, turns::add);
         Exchange exchange = started.exchange();
-        return end(routine, started, () -> exchange.functions == null ? await(connection, exchange)
-                : await(exchange.answer, turns, () -> connection.abandon(exchange)));
-    }
-
-    /** Waits for the end of a call and runs its callbacks meanwhile. An interrupt cancels the call. */
-    private static <T> T await(CompletableFuture<T> end, BlockingQueue<Runnable> turns, Runnable leave) {
-        end.whenComplete((answer, error) -> turns.add(() -> { }));
-        try {
-            while (!end.isDone()) {
-                turns.take().run();
-                // After an interrupted callback the server may have sent more; the interrupt decides nevertheless.
-                if (Thread.currentThread().isInterrupted()) {
-                    throw interrupted(leave);
-                }
-            }
-            return end.get();
-        } catch (ExecutionException failed) {
-            throw again(failed.getCause());
-        } catch (InterruptedException interrupted) {
-            throw interrupted(leave);
-        }
-    }
-
-    private static CallException interrupted(Runnable leave) {
-        leave.run();
-        Thread.currentThread().interrupt();
-        return new CallException.Interrupted();
+        return end(routine, started, () -> exchange.functions == null ? Waits.await(connection, exchange)
+                : Waits.await(exchange.answer, turns, () -> connection.abandon(exchange)));
     }
 
     private interface Wait {
@@ -461,12 +485,18 @@ public final class KumiClient implements AutoCloseable {
             return future;
         }
         try {
+            // Begun or not, it ends with the call around it.
+            Duration left = settings.context().limit(null, routine);
             if (grid != null) {
-                BackgroundThreads.run(() -> learnAndStart(() -> known(routine), routine, arguments, settings, future));
+                BackgroundThreads.run(() -> learnAndStart(() -> known(routine, settings), routine, arguments, settings, future));
                 return future;
             }
             Exchange asked = Exchange.of(Protocol.INTERFACE, nameOf(routine));
             connection.submit(asked);
+            if (left != null) {
+                Future<?> limit = Timer.after(left, () -> undescribed(routine, asked));
+                asked.answer.whenComplete((answer, error) -> limit.cancel(false));
+            }
             // Not in the reading thread: it may have to copy arguments.
             asked.answer.whenCompleteAsync((answer, error) -> {
                 if (error != null) {
@@ -479,6 +509,16 @@ public final class KumiClient implements AutoCloseable {
             future.completeExceptionally(wrong);
         }
         return future;
+    }
+
+    /** The description of a routine has not come in time. */
+    private void undescribed(String routine, Exchange asked) {
+        connection.abandon(asked);
+        asked.answer.completeExceptionally(new CallException.TimedOut(late(routine), 0));
+    }
+
+    private static String late(String routine) {
+        return "the description of `" + routine + "` did not come in time";
     }
 
     private void learnAndStart(Supplier<KnownRoutine> learned, String routine, Arguments arguments, Call.CallSettings settings,
@@ -528,7 +568,7 @@ public final class KumiClient implements AutoCloseable {
                 try {
                     future.complete(end(routine, started, () -> {
                         if (error != null) {
-                            throw again(error);
+                            throw Waits.again(error);
                         }
                         return answer;
                     }));
@@ -539,39 +579,5 @@ public final class KumiClient implements AutoCloseable {
         } catch (RuntimeException | Error wrong) {
             future.completeExceptionally(wrong);
         }
-    }
-
-    private static Answer await(Connection asked, Exchange exchange) {
-        return await(asked, exchange, null, null);
-    }
-
-    /**
-     * Waits for an exchange's answer, at most this time; null: no limit. {@code late} is the message when the time is over. An
-     * interrupt ends the wait.
-     */
-    static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
-        try {
-            return time == null ? exchange.answer.get() : exchange.answer.get(Timer.nanoseconds(time), TimeUnit.NANOSECONDS);
-        } catch (ExecutionException failed) {
-            throw again(failed.getCause());
-        } catch (TimeoutException over) {
-            asked.abandon(exchange);
-            throw new CallException.TimedOut(late, 0);
-        } catch (InterruptedException interrupted) {
-            throw interrupted(() -> asked.abandon(exchange));
-        }
-    }
-
-    /** The failure of another thread, thrown in this one. */
-    static CallException again(Throwable error) {
-        Throwable cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
-        if (cause instanceof CallException failed) {
-            failed.fillInStackTrace();
-            return failed;
-        }
-        if (cause instanceof CancellationException) {
-            return new CallException.Cancelled("the call was cancelled", 0);
-        }
-        return new CallException.Server("the call failed: " + cause, 0);
     }
 }

@@ -80,6 +80,13 @@ final class Numbers implements Exchange.Source {
         return width == element.size() / slots(element) && real != element.isInteger();
     }
 
+    /** The type of elements that they are by themselves; null: bytes of a buffer, which may hold any. */
+    Element element() {
+        return owner instanceof ByteBuffer ? null : buffer instanceof DoubleBuffer ? Element.F64 : buffer instanceof FloatBuffer ? Element.F32
+                : buffer instanceof LongBuffer ? Element.I64 : buffer instanceof IntBuffer ? Element.I32
+                : buffer instanceof ShortBuffer ? Element.I16 : Element.I8;
+    }
+
     /** Their type, for messages. */
     String kind() {
         return buffer instanceof DoubleBuffer ? "double" : buffer instanceof FloatBuffer ? "float"

@@ -167,9 +167,9 @@ final class PreparedCall implements AutoCloseable {
         }
     }
 
-    /** The callbacks of the routine, which run by means of {@code turns}; null: none. */
-    Functions functions(long limit, Consumer<Runnable> turns) {
-        return functions.isEmpty() ? null : new Functions(functions, limit, turns);
+    /** The callbacks of the routine, which run by means of {@code turns} and whose calls inherit {@code context}; null: none. */
+    Functions functions(long limit, Consumer<Runnable> turns, InheritedContext context) {
+        return functions.isEmpty() ? null : new Functions(functions, limit, turns, context);
     }
 
     /** Data to send, from the first byte. */

@@ -102,10 +102,11 @@ public final class RemoteObject implements AutoCloseable {
     /**
      * Checks that a routine can be called on an object, or on none (null).
      *
-     * @throws CallException.Argument the routine belongs to another class
+     * @throws CallException.Argument the routine belongs to another class, or the call asks for what only the object may
      * @throws CallException.ObjectLost the object has ended
      */
-    static void check(Routine routine, RemoteObject object) {
+    static void check(Routine routine, Call.CallSettings settings) {
+        RemoteObject object = settings.object();
         String wanted = routine.className();
         if (object == null) {
             if (!wanted.isEmpty()) {
@@ -114,6 +115,9 @@ public final class RemoteObject implements AutoCloseable {
             }
         } else if (!object.name.equals(wanted) || routine.isConstructor()) {
             throw new CallException.Argument("`" + routine.name() + "` is no method of `" + object.name + "`, of which the object is");
+        } else if (settings.said().resources() != null) {
+            throw new CallException.Argument("`" + routine.name() + "` has the threads and the memory with which its object was made:"
+                    + " ask for them there (KumiClient.object)");
         } else {
             object.check();
         }

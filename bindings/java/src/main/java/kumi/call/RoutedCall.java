@@ -39,8 +39,9 @@ final class RoutedCall<T> {
     /** Why a call got no further attempt: its time for that is over. */
     private static final String NO_MORE_TIME = "the time for further attempts is over (ClientOptions.retryTime, KUMI_CALL_RETRY_TIME)";
 
-    /** The routine or class, the arguments, and the operation. */
-    record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, RoutedOperation<T> aim) {}
+    /** The routine or class, the arguments, what is said of the call, and the operation. */
+    record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, CallMetadata said,
+            RoutedOperation<T> aim) {}
 
     /** An attempt at a server; connection and exchange are set when it begins. */
     private static final class Attempt {
@@ -75,6 +76,8 @@ final class RoutedCall<T> {
     /** When the call began, and when its time is over, by {@link System#nanoTime}. */
     private final long begun = System.nanoTime();
     private final long deadline;
+    /** What calls of its functions inherit. */
+    private final InheritedContext context;
     private final CompletableFuture<T> future = new CompletableFuture<>();
     /** Events that wait to be handled. Its lock also guards {@code taking}: a thread handles events. */
     private final Deque<Runnable> events = new ArrayDeque<>();
@@ -112,6 +115,7 @@ final class RoutedCall<T> {
         number = grid.number();
         long nanoseconds = task.time() == null || task.time().toSeconds() > Integer.MAX_VALUE ? Long.MAX_VALUE / 2 : task.time().toNanos();
         deadline = begun + nanoseconds;
+        context = new InheritedContext(task.time() == null ? null : (Long) deadline, task.said().trace());
         routing = new CallRouting<>(new CallRouting.Rules(idempotent, grid.retryTime()));
     }
 
@@ -177,7 +181,7 @@ final class RoutedCall<T> {
                 }
             } catch (RuntimeException | Error wrong) {
                 // Otherwise the caller would wait for ever.
-                stop(KumiClient.again(wrong));
+                stop(Waits.again(wrong));
                 act();
             }
         }
@@ -227,13 +231,13 @@ final class RoutedCall<T> {
         }
     }
 
-    /** The remaining time in milliseconds, rounded up; 0: no limit, -1: none is left. */
+    /** The remaining time in milliseconds, at least 1; 0: no limit, -1: none is left. */
     private int left() {
         if (task.time() == null) {
             return 0;
         }
         long left = deadline - System.nanoTime();
-        return left <= 0 ? -1 : (int) Math.min(Integer.MAX_VALUE, (left - 1) / 1_000_000 + 1);
+        return left <= 0 ? -1 : Timer.milliseconds(Duration.ofNanos(left));
     }
 
     private CallException tooLate() {
@@ -276,7 +280,7 @@ final class RoutedCall<T> {
                 // The attempt goes on meanwhile. A new metaserver would give it up if it never heard of it.
                 Timer.after(AGAIN, () -> post(this::look));
             } else {
-                tell(RoutingEvent.Kind.NO_METASERVER, KumiClient.again(error));
+                tell(RoutingEvent.Kind.NO_METASERVER, Waits.again(error));
             }
         }));
     }
@@ -292,6 +296,7 @@ final class RoutedCall<T> {
         PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
                 prepared.operations(), left, attempts, task.priority(), idempotent, name);
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
+        asked.said = task.said().ofPlace();
         asked.placed = () -> post(() -> placed(asked));
         try {
             connection.submit(asked);
@@ -306,7 +311,7 @@ final class RoutedCall<T> {
         tell(RoutingEvent.Kind.ASKED);
         asked.answer.whenComplete((answer, error) -> post(() -> {
             if (asked == placeRequest) {
-                requestEnded(error == null ? null : KumiClient.again(error));
+                requestEnded(error == null ? null : Waits.again(error));
             }
         }));
     }
@@ -395,7 +400,7 @@ final class RoutedCall<T> {
         attempt = mine;
         grid.server(mine.placed).whenComplete((connection, error) -> post(() -> {
             if (mine == attempt && error != null) {
-                failed(RoutingEvent.Kind.NOT_BEGUN, KumiClient.again(error));
+                failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
             } else if (mine == attempt) {
                 send(mine, connection);
             }
@@ -408,9 +413,11 @@ final class RoutedCall<T> {
             stop(tooLate());
             return;
         }
-        Exchange exchange = task.aim().exchange(left);
+        Exchange exchange = task.aim().exchange(left, context);
         exchange.ticket = mine.placed.shown();
+        exchange.said = task.said();
         try {
+            task.said().check(connection.hello().join());
             synchronized (argumentsLock) {
                 if (cancelled) {
                     return;
@@ -424,14 +431,14 @@ final class RoutedCall<T> {
             grid.forget(mine.placed, connection);
             failed(RoutingEvent.Kind.NOT_BEGUN, lost);
             return;
-        } catch (CallException.Busy full) {
-            failed(RoutingEvent.Kind.NOT_BEGUN, full);
+        } catch (CallException.Busy | CallException.NoResources refused) {
+            failed(RoutingEvent.Kind.NOT_BEGUN, refused);
             return;
         }
         tell(RoutingEvent.Kind.SENT);
         exchange.answer.whenComplete((answer, error) -> post(() -> {
             if (mine == attempt && error != null) {
-                broke(mine, unasked(KumiClient.again(error)));
+                broke(mine, unasked(Waits.again(error)));
             } else if (mine == attempt) {
                 ran(mine, answer);
             }
@@ -494,8 +501,11 @@ final class RoutedCall<T> {
         }
     }
 
-    /** The attempt has failed. */
+    /** The attempt has failed. Who looks at the metaserver is told why. */
     private void failed(RoutingEvent.Kind meaning, CallException error) {
+        if (placeRequest != null && routing.last() != null) {
+            meta.reason(placeRequest, routing.last().placed().ticket(), error.getMessage());
+        }
         leave();
         tell(meaning, error);
     }

@@ -11,8 +11,8 @@ import kumi.call.wire.Values;
 
 /** The operation of a {@link RoutedCall}: a call of a routine or the creation of an object, at the server that was chosen. */
 interface RoutedOperation<T> {
-    /** The request for the server, with a time limit in milliseconds; 0: none. */
-    Exchange exchange(int left);
+    /** The request for the server, with a time limit in milliseconds (0: none), and what calls of its functions inherit. */
+    Exchange exchange(int left, InheritedContext context);
 
     /**
      * The result, when the answer has arrived.
@@ -24,16 +24,14 @@ interface RoutedOperation<T> {
     /** The report of the attempt to the metaserver. */
     AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer);
 
-    /** A call of a routine, whose output goes to {@code output} unless that is null. */
-    record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns, CallOutput output)
+    /** A call of a routine. */
+    record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns)
             implements RoutedOperation<Result> {
         @Override
-        public Exchange exchange(int left) {
+        public Exchange exchange(int left, InheritedContext context) {
             byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());
-            Exchange exchange = new Exchange(
-                    Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns));
-            exchange.output = output;
-            return exchange;
+            return new Exchange(
+                    Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns, context));
         }
 
         @Override
@@ -54,7 +52,7 @@ interface RoutedOperation<T> {
     /** The creation of an object of a class. */
     record ObjectCreation(String name, ClientOptions options) implements RoutedOperation<RemoteObject> {
         @Override
-        public Exchange exchange(int left) {
+        public Exchange exchange(int left, InheritedContext context) {
             return Exchange.of(Protocol.CREATE, name.getBytes(StandardCharsets.UTF_8));
         }
 

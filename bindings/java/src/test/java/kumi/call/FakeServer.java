@@ -77,22 +77,32 @@ final class FakeServer implements AutoCloseable {
 
         /** Takes a hello and answers it. */
         void greet(int streams, long bytes) throws IOException {
-            greet(streams, bytes, false);
+            greet(streams, bytes, false, new byte[0]);
         }
 
         /** Takes a hello and answers it as a metaserver does. */
         void greetAsMetaserver() throws IOException {
-            greet(8, Long.MAX_VALUE, true);
+            greet(8, Long.MAX_VALUE, true, new byte[0]);
         }
 
-        private void greet(int streams, long bytes, boolean meta) throws IOException {
+        /** Takes a hello and answers it, with a field of this tag and content. */
+        void greetWithField(int tag, int... content) throws IOException {
+            ByteBuffer field = ByteBuffer.allocate(4 + content.length).order(ByteOrder.LITTLE_ENDIAN);
+            field.putShort((short) tag).putShort((short) content.length);
+            for (int one : content) {
+                field.put((byte) one);
+            }
+            greet(8, Long.MAX_VALUE, false, field.array());
+        }
+
+        private void greet(int streams, long bytes, boolean meta, byte[] more) throws IOException {
             in.readNBytes(12);
             read(read(4).getInt());
-            ByteBuffer hello = ByteBuffer.allocate(16 + 8 + 12 + 5).order(ByteOrder.LITTLE_ENDIAN);
+            ByteBuffer hello = ByteBuffer.allocate(16 + 8 + 12 + 5 + more.length).order(ByteOrder.LITTLE_ENDIAN);
             hello.put("KUMICALL".getBytes(StandardCharsets.US_ASCII)).putShort((short) 1).putShort((short) 1);
-            hello.putInt(25).putShort((short) 4).putShort((short) 4).putInt(streams);
+            hello.putInt(25 + more.length).putShort((short) 4).putShort((short) 4).putInt(streams);
             hello.putShort((short) 5).putShort((short) 8).putLong(bytes);
-            hello.putShort((short) 7).putShort((short) 1).put((byte) (meta ? 1 : 0));
+            hello.putShort((short) 7).putShort((short) 1).put((byte) (meta ? 1 : 0)).put(more);
             write(hello.array());
         }
 

@@ -9,6 +9,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CountDownLatch;
@@ -26,6 +28,7 @@ class HostileMetaTest {
             + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
     private static final int BUSY = 5;
     private static final int NO_SERVER = 21;
+    private static final int ATTEMPT_REASON = 130;
 
     /** What a metaserver does with the first PLACE of a connection. */
     interface Script {
@@ -43,6 +46,18 @@ class HostileMetaTest {
         ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(ByteOrder.LITTLE_ENDIAN);
         out.putLong(7).putInt(attempt).putShort((short) text.length).put(text).putShort((short) 1);
         return out.put((byte) 's').array();
+    }
+
+    /** The next frame, which is the report of an attempt. Why it failed comes before it, and goes to {@code reasons}. */
+    private static FakeServer.Frame report(FakeServer.Peer peer, List<String> reasons) throws IOException {
+        FakeServer.Frame frame = peer.next();
+        while (frame.kind() == ATTEMPT_REASON) {
+            assertEquals(7, frame.body()[0], "the ticket");
+            assertEquals(1, frame.body()[8], "the attempt");
+            reasons.add(new String(frame.body(), 12, frame.body().length - 12, StandardCharsets.UTF_8));
+            frame = peer.next();
+        }
+        return frame;
     }
 
     private static void refuse(FakeServer.Peer peer, int stream, int code) throws IOException {
@@ -124,11 +139,14 @@ class HostileMetaTest {
 
     private static CallException nowhere(String address, String description, Consumer<KumiClient> asks) throws Exception {
         BlockingQueue<FakeServer.Frame> told = new LinkedBlockingQueue<>();
+        List<String> reasons = Collections.synchronizedList(new ArrayList<>());
         CallException failed = failure(new AtomicInteger(), description, asks, (peer, stream) -> {
             peer.frame(33, stream, 0, placed(address));
-            told.add(peer.next());
+            told.add(report(peer, reasons));
             refuse(peer, stream, NO_SERVER);
         });
+        assertEquals(1, reasons.size(), "why it failed comes once, before the report");
+        assertTrue(failed.getMessage().contains(reasons.get(0)), reasons + ": " + failed.getMessage());
         FakeServer.Frame over = told.take();
         assertEquals(34, over.kind());
         assertEquals(61, over.body().length);
@@ -172,7 +190,7 @@ class HostileMetaTest {
         })) {
             CallException lost = failure(new AtomicInteger(), (peer, stream) -> {
                 peer.frame(33, stream, 0, placed(server.address()));
-                told.add(peer.next());
+                told.add(report(peer, new ArrayList<>()));
                 refuse(peer, stream, 22);
             });
             assertEquals(CallException.ConnectionLost.class, lost.getClass());
@@ -197,7 +215,7 @@ class HostileMetaTest {
         ClientOptions options = ClientOptions.usual().retryTime(Duration.ZERO);
         try (FakeServer fake = meta((peer, stream) -> {
             peer.frame(33, stream, 0, placed("127.0.0.1:1"));
-            told.add(peer.next());
+            told.add(report(peer, new ArrayList<>()));
         }); KumiClient client = KumiClient.connect(fake.address(), options)) {
             CallException failed = assertThrows(CallException.class, () -> client.call("f"));
             assertEquals(CallException.Connect.class, failed.getClass());
@@ -205,6 +223,31 @@ class HostileMetaTest {
             FakeServer.Frame over = told.take();
             assertTrue(over.kind() == 34 && over.body()[12] == 3, "failed for good");
         }
+    }
+
+    /** Why an attempt failed is cut to what a metaserver takes, and has no control characters. */
+    @Test
+    void reasonsThatMetaserversTake() throws Exception {
+        List<String> reasons = Collections.synchronizedList(new ArrayList<>());
+        byte[] text = ("no\n\u001b" + "ü".repeat(300)).getBytes(StandardCharsets.UTF_8);
+        try (FakeServer server = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.next();
+            ByteBuffer body = ByteBuffer.allocate(10 + text.length).order(ByteOrder.LITTLE_ENDIAN).putShort((short) BUSY);
+            peer.frame(11, peer.next().stream(), 0, body.putLong(0).put(text).array());
+            peer.drain();
+        })) {
+            failure(new AtomicInteger(), (peer, stream) -> {
+                peer.frame(33, stream, 0, placed(server.address()));
+                report(peer, reasons);
+                refuse(peer, stream, NO_SERVER);
+            });
+        }
+        assertEquals(1, reasons.size());
+        assertTrue(reasons.get(0).startsWith("no ") && reasons.get(0).endsWith("ü"), reasons.get(0));
+        int length = reasons.get(0).getBytes(StandardCharsets.UTF_8).length;
+        assertTrue(length == 511 || length == 512, "" + length);
+        assertTrue(reasons.get(0).codePoints().noneMatch(Character::isISOControl), reasons.get(0));
     }
 
     /** A place that the metaserver names while the call runs elsewhere: the call leaves, and runs there. */

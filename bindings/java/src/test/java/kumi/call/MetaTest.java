@@ -21,6 +21,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -30,6 +31,9 @@ import org.junit.jupiter.api.io.TempDir;
 /** Calls through a real metaserver, at real servers. */
 @Timeout(180)
 class MetaTest {
+    /** How the metaserver shows a call that has failed, with the reason that the client has told. */
+    private static final Pattern SHOWN = Pattern.compile("\"reason\":\"[^\"]*\\(127\\.0\\.0\\.1:[0-9]+\\):[^\"]*crashed");
+
     private final List<ServerProcess> servers = new ArrayList<>();
     private ServerProcess meta;
     private KumiClient client;
@@ -97,11 +101,12 @@ class MetaTest {
     }
 
     @Test
-    void crashesAndStatus() {
+    void crashesAndStatus() throws Exception {
         CallException.Crashed crashed = assertThrows(CallException.Crashed.class, () -> client.call("crash"));
         assertFalse(crashed.hasNotRun());
         assertTrue(crashed.getMessage().startsWith("`crash` failed on one server: "), crashed.getMessage());
         assertTrue(crashed.getMessage().contains("(127.0.0.1:"), crashed.getMessage());
+        eventually("the reason", () -> SHOWN.matcher(meta.status().replace(" ", "")).find());
         assertThrows(CallException.Argument.class, () -> client.call("nap", "a"));
         assertThrows(CallException.NotRunnable.class, () -> {
             try {

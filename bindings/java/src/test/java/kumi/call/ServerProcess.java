@@ -38,9 +38,11 @@ final class ServerProcess implements AutoCloseable {
         Skips.unless(Files.isRegularFile(routines),
                 "the routines of the tests are not at -Dkumi.routines=" + routines + "; `make java` compiles them");
         Path descriptions = property("kumi.root").resolve("bindings/java/src/test/resources/" + name + ".idl");
-        List<String> line = new ArrayList<>(List.of(
-                command.toString(), "call", "serve", "--slots", "4", "--library", routines.toString()));
+        List<String> line = new ArrayList<>(List.of(command.toString(), "call", "serve", "--library", routines.toString()));
         line.addAll(List.of(options));
+        if (!line.contains("--slots")) {
+            line.addAll(List.of("--slots", "4"));
+        }
         if (!line.contains("--listen")) {
             line.addAll(List.of("--listen", "127.0.0.1:0"));
         }

@@ -62,7 +62,12 @@ public final class ConnectionState {
 
         /** Whether a result may come. */
         boolean awaitsResult() {
-            return isRunning() || kind == Protocol.FETCH && !begun;
+            return isRunning() || isOfHeldArray() && !begun;
+        }
+
+        /** Whether a held array is fetched or sent. */
+        boolean isOfHeldArray() {
+            return kind == Protocol.FETCH || kind == Protocol.HOLD;
         }
 
         boolean isCall() {
@@ -346,7 +351,7 @@ public final class ConnectionState {
 
     private void result(int stream, Stream asked, Values.ResultHead head) throws ProtocolException {
         asked.begun = true;
-        if (asked.kind == Protocol.FETCH && !head.values().isEmpty()) {
+        if (asked.isOfHeldArray() && !head.values().isEmpty()) {
             throw new ProtocolException("a held array comes with values");
         }
         for (Values.Value value : head.values()) {

@@ -23,6 +23,16 @@ public final class MetaserverMessages {
         private void put(ByteBuffer out) {
             out.putLong(call).putInt(attempt);
         }
+
+        /** The body of an ATTEMPT_REASON frame. The text is cut to what a metaserver takes, and has no control characters. */
+        byte[] reason(String why) {
+            StringBuilder plain = new StringBuilder();
+            why.codePoints().forEach(letter -> plain.appendCodePoint(Character.isISOControl(letter) ? ' ' : letter));
+            byte[] text = Protocol.shortened(plain.toString(), MOST_TEXT).getBytes(StandardCharsets.UTF_8);
+            ByteBuffer out = ByteBuffer.allocate(LENGTH + text.length).order(ByteOrder.LITTLE_ENDIAN);
+            put(out);
+            return out.put(text).array();
+        }
     }
 
     /**

@@ -60,8 +60,13 @@ public final class Protocol {
     static final int TICKET = 46;
     /** Receivers skip unknown frames from here on. */
     static final int EXTENSIONS = 128;
+    static final int ATTEMPT_REASON = 130;
     static final int LISTEN = 131;
     static final int OUTPUT = 132;
+    static final int TRACE = 133;
+    static final int RESOURCES = 134;
+    /** Sends an array that the server then holds. Only for servers whose hello mentions it. */
+    public static final int HOLD = 215;
     /** Most bytes of one frame of output. */
     static final int MOST_OUTPUT = 64 << 10;
 
@@ -130,6 +135,16 @@ public final class Protocol {
         return frame(ATTEMPT_REPORT, stream, over.encode());
     }
 
+    /** Why an attempt failed, 1 to 512 bytes of the text, before its report. */
+    public static byte[] reason(int stream, MetaserverMessages.Ticket ticket, String why) {
+        return frame(ATTEMPT_REASON, stream, ticket.reason(why));
+    }
+
+    /** The place of a call in a trace, before it or before the request for its place. */
+    public static byte[] trace(int stream, TraceContext context) {
+        return frame(TRACE, stream, context.encode());
+    }
+
     /** The pass right before a call, from {@link MetaserverMessages.Placement#shown}. */
     public static byte[] ticket(int stream, byte[] shown) {
         return frame(TICKET, stream, shown);
@@ -138,6 +153,11 @@ public final class Protocol {
     /** The request, right before a call or its pass, for what its routine prints. */
     public static byte[] listen(int stream) {
         return frame(LISTEN, stream, new byte[0]);
+    }
+
+    /** What a call or an object asks for, before it. Only for servers whose hello mentions it, as others skip it. */
+    public static byte[] resources(int stream, byte[] asked) {
+        return frame(RESOURCES, stream, asked);
     }
 
     /** The request to cancel a call. */

@@ -11,9 +11,12 @@ import java.nio.charset.StandardCharsets;
  * @param streams most streams that may be open at once
  * @param bytes most bytes of memory of one call
  * @param metaserver whether it places calls, and runs none itself
+ * @param givesResources whether it knows what calls ask for
+ * @param holdsArrays whether it holds arrays that clients send
  * @param refusal the refusal, or null
  */
-public record ServerHello(int version, String name, int streams, long bytes, boolean metaserver, Failure refusal) {
+public record ServerHello(int version, String name, int streams, long bytes, boolean metaserver, boolean givesResources,
+        boolean holdsArrays, Failure refusal) {
     private static final byte[] MAGIC = "KUMICALL".getBytes(StandardCharsets.US_ASCII);
 
     /** Reads one from the beginning of the input; null: more bytes are needed, see {@link #needed}. */
@@ -32,6 +35,8 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
         long bytes = Long.MAX_VALUE;
         Failure refusal = version(highest);
         boolean metaserver = false;
+        boolean givesResources = false;
+        boolean holdsArrays = false;
         while (!fields.isEmpty()) {
             int tag = fields.u16();
             ByteBuffer content = fields.take(fields.u16());
@@ -41,6 +46,9 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
                 case 5 -> bytes = new Cursor(content).i64();
                 case 6 -> refusal = Failure.decode(content);
                 case 7 -> metaserver = new Cursor(content).u8() == 1;
+                // Another value is of another version.
+                case 13 -> givesResources = isOne(content);
+                case 215 -> holdsArrays = isOne(content);
                 default -> { }
             }
         }
@@ -48,8 +56,8 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
         if (version > Protocol.VERSION) {
             refusal = version(highest);
         }
-        return new ServerHello(version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, metaserver,
-                version == 0 || version > Protocol.VERSION ? refusal : null);
+        return new ServerHello(version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, metaserver, givesResources,
+                holdsArrays, version == 0 || version > Protocol.VERSION ? refusal : null);
     }
 
     private static Failure version(int highest) {
@@ -79,6 +87,10 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
             throw new ProtocolException("the hello is malformed: a name is too long");
         }
         return Cursor.printable(Cursor.text(content));
+    }
+
+    private static boolean isOne(ByteBuffer content) {
+        return content.remaining() == 1 && content.get(content.position()) == 1;
     }
 
     private static int positive(int unsigned) {

@@ -102,6 +102,9 @@ class FrameVectorsTest {
                         MetaserverMessages.AttemptOutcome.values()[(int) of(it.get(2))], of(it.get(3)), of(it.get(4)), of(it.get(5)), of(it.get(6)),
                         of(it.get(7)), of(it.get(8)));
                 assertEquals(hex, HexFormat.of().formatHex(over.encode()));
+            } else if (item.get("reason") instanceof List<?> it) {
+                MetaserverMessages.Ticket ticket = new MetaserverMessages.Ticket(bits(it.get(0)), (int) of(it.get(1)));
+                assertEquals(hex, HexFormat.of().formatHex(ticket.reason((String) it.get(2))));
             } else {
                 List<?> it = (List<?>) item.get("placed");
                 byte[] bytes = HexFormat.of().parseHex(hex);
@@ -112,6 +115,20 @@ class FrameVectorsTest {
                 cutShort(bytes, placed.pass().isEmpty() ? bytes.length : bytes.length - 2 - placed.pass().length());
             }
         }
+    }
+
+    /** What hellos of servers say that they know. */
+    @Test
+    void whatServersKnow() throws Exception {
+        int count = 0;
+        for (Map<?, ?> item : section("welcomes")) {
+            ServerHello hello = ServerHello.decode(
+                    ByteBuffer.wrap(HexFormat.of().parseHex((String) item.get("hex"))).order(ByteOrder.LITTLE_ENDIAN));
+            assertEquals(item.get("resources"), hello.givesResources(), item.toString());
+            assertEquals(item.get("holds"), hello.holdsArrays(), item.toString());
+            count++;
+        }
+        assertTrue(count >= 7, count + " hellos");
     }
 
     /** All that is too short is malformed, but for one without its last part, which may be missing. */
