@@ -31,65 +31,28 @@
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_grpc
-  use, intrinsic :: iso_c_binding, only: c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t
-  use, intrinsic :: iso_fortran_env, only: error_unit
-  use kumi_grpc_base, only: begin, begin_method, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, &
-    c_handle_default, c_handle_destruct, c_handle_init, c_initialize, c_last_error_text, c_object_default, c_object_destruct, &
-    c_object_init, c_object_is_ready, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, c_wait_and, c_wait_any, c_wait_or, &
-    grpc_arguments, grpc_clear, grpc_function_handle, grpc_get_error, grpc_last_error, grpc_object_handle, grpc_push_default, &
-    grpc_push_function, scattered
+  use, intrinsic :: iso_c_binding, only: c_char, c_double, c_int, c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t
+  use kumi_grpc_base, only: address_of, begin, begin_method, c_cancel, c_cancel_all, c_finalize, c_get_failed, &
+    c_handle_default, c_handle_destruct, c_handle_init, c_handle_output, c_initialize, c_object_destruct, c_object_is_ready, &
+    c_object_output, c_output_create, c_output_destruct, c_output_take, c_probe, c_probe_or, c_remaining, c_traceparent_get, &
+    c_traceparent_set, c_wait, c_wait_all, c_wait_and, c_wait_any, c_wait_or, given, grpc_arguments, grpc_clear, &
+    grpc_function_handle, grpc_get_error, grpc_last_error, grpc_object_handle, grpc_output, grpc_push_default, &
+    grpc_push_function, make_object, set_address, text_of_c
   use kumi_grpc_codes
+  use kumi_grpc_errors, only: copy_text, done, grpc_error_string, grpc_last_error_text, in_pieces
   use kumi_grpc_push
+  use kumi_grpc_transaction, only: grpc_intermediate, grpc_push_intermediate, grpc_transaction, grpc_transaction_abandon, &
+    grpc_transaction_begin, grpc_transaction_call, grpc_transaction_destruct, grpc_transaction_end, &
+    grpc_transaction_get_error, grpc_transaction_intermediate, grpc_transaction_priority
   implicit none
   public
-  private :: begin, begin_method, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, c_handle_default, &
-    c_handle_destruct, c_handle_init, c_initialize, c_last_error_text, c_object_default, c_object_destruct, c_object_init, &
-    c_object_is_ready, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, c_wait_and, c_wait_any, c_wait_or, copy_text, done, &
-    in_pieces, scattered, c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t, error_unit
+  private :: address_of, begin, begin_method, c_cancel, c_cancel_all, c_char, c_double, c_finalize, c_get_failed, &
+    c_handle_default, c_handle_destruct, c_handle_init, c_handle_output, c_initialize, c_int, c_int64_t, c_loc, c_null_char, &
+    c_null_ptr, c_object_destruct, c_object_is_ready, c_object_output, c_output_create, c_output_destruct, c_output_take, &
+    c_probe, c_probe_or, c_ptr, c_remaining, c_size_t, c_traceparent_get, c_traceparent_set, c_wait, c_wait_all, c_wait_and, &
+    c_wait_any, c_wait_or, copy_text, done, given, in_pieces, make_object, set_address, text_of_c
 
 contains
-
-  ! ---- errors -------------------------------------------------------------------------------------
-
-  recursive subroutine copy_text(pointer, text)
-    type(c_ptr), intent(in) :: pointer
-    character(len=*), intent(out) :: text
-    character(kind=c_char), pointer :: letters(:)
-    integer :: i
-
-    call c_f_pointer(pointer, letters, [len(text)])
-    do i = 1, len(text)
-      text(i:i) = letters(i)
-    end do
-  end subroutine copy_text
-
-  ! The name of a code.
-  recursive function grpc_error_string(code) result(text)
-    integer(c_int), intent(in) :: code
-    character(len=c_strlen(c_error_string(code))) :: text
-
-    call copy_text(c_error_string(code), text)
-  end function grpc_error_string
-
-  ! The exact code of this thread's last error.
-  recursive function grpc_last_error_text() result(text)
-    character(len=c_strlen(c_last_error_text())) :: text
-
-    call copy_text(c_last_error_text(), text)
-  end function grpc_last_error_text
-
-  ! Returns a code, or ends the program.
-  subroutine done(code, stat)
-    integer(c_int), intent(in) :: code
-    integer(c_int), intent(out), optional :: stat
-
-    if (present(stat)) then
-      stat = code
-    else if (code /= GRPC_NO_ERROR) then
-      write (error_unit, '(4a)') grpc_error_string(code), ': ', grpc_last_error_text()
-      error stop 1
-    end if
-  end subroutine done
 
   ! ---- start, end, handles ------------------------------------------------------------------------
 
@@ -141,21 +104,26 @@ contains
     call done(c_handle_destruct(handle), stat)
   end subroutine grpc_function_handle_destruct
 
-  ! Makes an object of a class at the first configured server that can make one; waits until it exists.
-  subroutine grpc_object_handle_default(handle, class, stat)
+  ! Makes an object of a class at the first configured server that can make one; waits until it exists. It asks for so
+  ! many threads and bytes of memory, which all calls on it have.
+  subroutine grpc_object_handle_default(handle, class, stat, threads, memory)
     type(grpc_object_handle), intent(inout) :: handle
     character(len=*), intent(in) :: class
     integer(c_int), intent(out), optional :: stat
+    integer(c_int), intent(in), optional :: threads
+    integer(c_int64_t), intent(in), optional :: memory
 
-    call done(c_object_default(handle, trim(class)//c_null_char), stat)
+    call done(make_object(handle, class, threads=threads, memory=memory), stat)
   end subroutine grpc_object_handle_default
 
-  subroutine grpc_object_handle_init(handle, server, class, stat)
+  subroutine grpc_object_handle_init(handle, server, class, stat, threads, memory)
     type(grpc_object_handle), intent(inout) :: handle
     character(len=*), intent(in) :: server, class
     integer(c_int), intent(out), optional :: stat
+    integer(c_int), intent(in), optional :: threads
+    integer(c_int64_t), intent(in), optional :: memory
 
-    call done(c_object_init(handle, trim(server)//c_null_char, trim(class)//c_null_char), stat)
+    call done(make_object(handle, class, server, threads, memory), stat)
   end subroutine grpc_object_handle_init
 
   subroutine grpc_object_handle_destruct(handle, stat)
@@ -175,35 +143,33 @@ contains
 
   ! ---- calls --------------------------------------------------------------------------------------
 
-  ! Calls and waits, at most this many milliseconds; 0: no limit.
-  subroutine grpc_call(handle, arguments, stat, limit)
+  ! Calls and waits, at most this many milliseconds; 0: no limit. The call asks for so many threads and bytes of memory;
+  ! 0: as many as the server gives.
+  subroutine grpc_call(handle, arguments, stat, limit, threads, memory)
     type(grpc_function_handle), intent(in) :: handle
     type(grpc_arguments), intent(in) :: arguments
     integer(c_int), intent(out), optional :: stat
-    integer(c_int), intent(in), optional :: limit
-    integer(c_int) :: session, milliseconds
+    integer(c_int), intent(in), optional :: limit, threads
+    integer(c_int64_t), intent(in), optional :: memory
+    integer(c_int) :: session
 
-    milliseconds = 0
-    if (present(limit)) milliseconds = limit
     session = GRPC_SESSIONID_VOID
     if (in_pieces(arguments, stat)) return
-    call done(begin(handle, arguments, 0_c_int, session, milliseconds), stat)
+    call done(begin(handle, arguments, 0_c_int, session, given(limit, threads, memory)), stat)
   end subroutine grpc_call
 
   ! Begins a session; returns when the arguments are sent.
-  subroutine grpc_call_async(handle, session, arguments, stat, limit)
+  subroutine grpc_call_async(handle, session, arguments, stat, limit, threads, memory)
     type(grpc_function_handle), intent(in) :: handle
     integer(c_int), intent(out) :: session
     type(grpc_arguments), intent(in) :: arguments
     integer(c_int), intent(out), optional :: stat
-    integer(c_int), intent(in), optional :: limit
-    integer(c_int) :: milliseconds
+    integer(c_int), intent(in), optional :: limit, threads
+    integer(c_int64_t), intent(in), optional :: memory
 
-    milliseconds = 0
-    if (present(limit)) milliseconds = limit
     session = GRPC_SESSIONID_VOID
     if (in_pieces(arguments, stat)) return
-    call done(begin(handle, arguments, 1_c_int, session, milliseconds), stat)
+    call done(begin(handle, arguments, 1_c_int, session, given(limit, threads, memory)), stat)
   end subroutine grpc_call_async
 
   ! Calls a method of an object and waits, at most this many milliseconds; 0: no limit.
@@ -213,13 +179,11 @@ contains
     type(grpc_arguments), intent(in) :: arguments
     integer(c_int), intent(out), optional :: stat
     integer(c_int), intent(in), optional :: limit
-    integer(c_int) :: session, milliseconds
+    integer(c_int) :: session
 
-    milliseconds = 0
-    if (present(limit)) milliseconds = limit
     session = GRPC_SESSIONID_VOID
     if (in_pieces(arguments, stat)) return
-    call done(begin_method(handle, method, arguments, 0_c_int, session, milliseconds), stat)
+    call done(begin_method(handle, method, arguments, 0_c_int, session, given(limit)), stat)
   end subroutine grpc_invoke
 
   ! Begins a session; returns when the arguments are sent.
@@ -230,29 +194,112 @@ contains
     type(grpc_arguments), intent(in) :: arguments
     integer(c_int), intent(out), optional :: stat
     integer(c_int), intent(in), optional :: limit
-    integer(c_int) :: milliseconds
 
-    milliseconds = 0
-    if (present(limit)) milliseconds = limit
     session = GRPC_SESSIONID_VOID
     if (in_pieces(arguments, stat)) return
-    call done(begin_method(handle, method, arguments, 1_c_int, session, milliseconds), stat)
+    call done(begin_method(handle, method, arguments, 1_c_int, session, given(limit)), stat)
   end subroutine grpc_invoke_async
 
-  ! Whether an array is not contiguous, which is reported as an error.
-  logical function in_pieces(arguments, stat)
-    type(grpc_arguments), intent(in) :: arguments
+  ! ---- the call around this one -------------------------------------------------------------------
+
+  ! The seconds that are left of the call for which this thread runs a function, or this process a routine: 0 when they are
+  ! over, infinity without a limit. Calls that are made there end within that time.
+  subroutine grpc_remaining(seconds, stat)
+    real(c_double), intent(out) :: seconds
     integer(c_int), intent(out), optional :: stat
 
-    in_pieces = scattered(arguments) > 0
-    if (.not. in_pieces) return
-    if (present(stat)) then
-      stat = GRPC_INVALID_ARGUMENT_NP
+    call done(c_remaining(seconds), stat)
+  end subroutine grpc_remaining
+
+  ! In which trace the calls are that this thread begins from now on: `traceparent` of W3C Trace Context. Without it: the
+  ! TRACEPARENT with which the program was started.
+  subroutine grpc_traceparent_set(traceparent, stat)
+    character(len=*), intent(in), optional :: traceparent
+    integer(c_int), intent(out), optional :: stat
+    character(kind=c_char), allocatable, target :: text(:)
+
+    if (present(traceparent)) then
+      allocate (text, source=text_of_c(traceparent))
+      call done(c_traceparent_set(c_loc(text)), stat)
     else
-      write (error_unit, '(a, i0, a)') 'argument ', scattered(arguments), ' is an array that does not lie in one piece'
-      error stop 1
+      call done(c_traceparent_set(c_null_ptr), stat)
     end if
-  end function in_pieces
+  end subroutine grpc_traceparent_set
+
+  ! What was set so for this thread; blanks: nothing.
+  function grpc_traceparent_get() result(traceparent)
+    character(len=55) :: traceparent
+    character(kind=c_char) :: text(56)
+    integer :: i
+
+    call done(c_traceparent_get(text, size(text, kind=c_size_t)))
+    traceparent = ''
+    do i = 1, len(traceparent)
+      if (text(i) == c_null_char) exit
+      traceparent(i:i) = text(i)
+    end do
+  end function grpc_traceparent_get
+
+  ! ---- what routines print ------------------------------------------------------------------------
+
+  ! Makes a receiver. Calls with a handle that has it give it what their routine prints.
+  subroutine grpc_output_create(output, stat)
+    type(grpc_output), intent(inout) :: output
+    integer(c_int), intent(out), optional :: stat
+    type(c_ptr) :: address
+    integer(c_int) :: code
+
+    code = c_output_create(address)
+    if (code == GRPC_NO_ERROR) call set_address(output, address)
+    call done(code, stat)
+  end subroutine grpc_output_create
+
+  ! Calls with this handle that begin from now on give this receiver what they print. Without one: nobody gets it.
+  subroutine grpc_function_handle_output(handle, output, stat)
+    type(grpc_function_handle), intent(in) :: handle
+    type(grpc_output), intent(in), optional :: output
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_handle_output(handle, address_of(output)), stat)
+  end subroutine grpc_function_handle_output
+
+  subroutine grpc_object_handle_output(handle, output, stat)
+    type(grpc_object_handle), intent(in) :: handle
+    type(grpc_output), intent(in), optional :: output
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_object_output(handle, address_of(output)), stat)
+  end subroutine grpc_object_handle_output
+
+  ! Takes what has come since the receiver was asked last, with its ends of lines (new_line('a')).
+  ! is_cut: something is missing.
+  subroutine grpc_output_take(output, text, stat, is_cut)
+    type(grpc_output), intent(in) :: output
+    character(len=:), allocatable, intent(out) :: text
+    integer(c_int), intent(out), optional :: stat
+    logical, intent(out), optional :: is_cut
+    type(c_ptr) :: bytes
+    integer(c_size_t) :: length
+    integer(c_int) :: code, cut
+
+    length = 0
+    cut = 0
+    code = c_output_take(address_of(output), bytes, length, cut)
+    if (code == GRPC_NO_ERROR) then
+      allocate (character(len=length) :: text)
+      if (length > 0) call copy_text(bytes, text)
+    end if
+    if (present(is_cut)) is_cut = cut /= 0
+    call done(code, stat)
+  end subroutine grpc_output_take
+
+  ! Frees a receiver. Nobody gets any more what calls print that have it.
+  subroutine grpc_output_destruct(output, stat)
+    type(grpc_output), intent(in) :: output
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_output_destruct(address_of(output)), stat)
+  end subroutine grpc_output_destruct
 
   ! ---- sessions -----------------------------------------------------------------------------------
 

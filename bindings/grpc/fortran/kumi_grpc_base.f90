@@ -2,13 +2,13 @@
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_grpc_base
-  use, intrinsic :: iso_c_binding, only: c_char, c_funptr, c_int, c_int8_t, c_int64_t, c_loc, c_null_char, &
+  use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_double, c_funptr, c_int, c_int8_t, c_int64_t, c_loc, c_null_char, &
     c_null_funptr, c_null_ptr, c_ptr, c_size_t
   use kumi_grpc_codes
   implicit none
   public
-  private :: c_char, c_funptr, c_int, c_int8_t, c_int64_t, c_loc, c_null_char, c_null_funptr, c_null_ptr, c_ptr, c_size_t, &
-    item, added, raw, set_dims
+  private :: c_associated, c_char, c_double, c_funptr, c_int, c_int8_t, c_int64_t, c_loc, c_null_char, c_null_funptr, &
+    c_null_ptr, c_ptr, c_size_t, nobody, item, added, raw, set_dims
 
   ! A routine at a server.  Copies are the same handle.
   type, bind(c) :: grpc_function_handle
@@ -21,6 +21,15 @@ module kumi_grpc_base
     private
     integer(c_int64_t) :: number = 0
   end type grpc_object_handle
+
+  ! A receiver of what routines print.  Copies are the same receiver.
+  type :: grpc_output
+    private
+    type(c_ptr) :: address = c_null_ptr
+  end type grpc_output
+
+  ! At the address of no receiver.
+  integer(c_int), target, save :: nobody = 0
 
   ! kumi_grpc_argument.
   type, bind(c) :: c_argument
@@ -40,7 +49,19 @@ module kumi_grpc_base
   type, bind(c) :: c_attributes
     integer(c_int) :: timeout_ms = 0
     integer(c_int) :: priority = 0
+    integer(c_int) :: threads = 0
+    integer(c_int64_t) :: memory = 0
   end type c_attributes
+
+  ! grpc_handle_attr_t_np.
+  type, bind(c) :: c_handle_attributes
+    type(c_ptr) :: server = c_null_ptr
+    type(c_ptr) :: routine = c_null_ptr
+    integer(c_int) :: timeout_ms = 0
+    integer(c_int) :: order = 0
+    integer(c_int) :: threads = 0
+    integer(c_int64_t) :: memory = 0
+  end type c_handle_attributes
 
   type :: item
     type(c_argument) :: argument
@@ -96,17 +117,11 @@ module kumi_grpc_base
       type(c_attributes), intent(in) :: attributes
     end function c_call
 
-    integer(c_int) function c_object_default(handle, class) bind(c, name='grpc_object_handle_default_np')
-      import :: c_char, c_int, grpc_object_handle
+    integer(c_int) function c_object_with(handle, attributes) bind(c, name='grpc_object_handle_init_with_attr_np')
+      import :: c_handle_attributes, c_int, grpc_object_handle
       type(grpc_object_handle), intent(inout) :: handle
-      character(kind=c_char), intent(in) :: class(*)
-    end function c_object_default
-
-    integer(c_int) function c_object_init(handle, server, class) bind(c, name='grpc_object_handle_init_np')
-      import :: c_char, c_int, grpc_object_handle
-      type(grpc_object_handle), intent(inout) :: handle
-      character(kind=c_char), intent(in) :: server(*), class(*)
-    end function c_object_init
+      type(c_handle_attributes), intent(in) :: attributes
+    end function c_object_with
 
     integer(c_int) function c_object_destruct(handle) bind(c, name='grpc_object_handle_destruct_np')
       import :: c_int, grpc_object_handle
@@ -129,6 +144,17 @@ module kumi_grpc_base
       integer(c_int), intent(inout) :: session
       type(c_attributes), intent(in) :: attributes
     end function c_invoke
+
+    integer(c_int) function c_transaction_call(transaction, number, handle, arguments, count, attributes) &
+      bind(c, name='kumi_grpc_transaction_call_arguments')
+      import :: c_argument, c_attributes, c_int, c_ptr, c_size_t, grpc_function_handle
+      type(c_ptr), value :: transaction
+      integer(c_int), intent(inout) :: number
+      type(grpc_function_handle), intent(in) :: handle
+      type(c_argument), intent(in) :: arguments(*)
+      integer(c_size_t), value :: count
+      type(c_attributes), intent(in) :: attributes
+    end function c_transaction_call
 
     integer(c_int) function c_probe(session) bind(c, name='grpc_probe')
       import :: c_int
@@ -194,6 +220,52 @@ module kumi_grpc_base
       import :: c_int
     end function grpc_last_error
 
+    integer(c_int) function c_remaining(seconds) bind(c, name='grpc_remaining_np')
+      import :: c_double, c_int
+      real(c_double), intent(out) :: seconds
+    end function c_remaining
+
+    integer(c_int) function c_traceparent_set(text) bind(c, name='grpc_traceparent_set_np')
+      import :: c_int, c_ptr
+      type(c_ptr), value :: text
+    end function c_traceparent_set
+
+    integer(c_int) function c_traceparent_get(text, room) bind(c, name='grpc_traceparent_get_np')
+      import :: c_char, c_int, c_size_t
+      character(kind=c_char), intent(out) :: text(*)
+      integer(c_size_t), value :: room
+    end function c_traceparent_get
+
+    integer(c_int) function c_output_create(address) bind(c, name='grpc_output_create_np')
+      import :: c_int, c_ptr
+      type(c_ptr), intent(out) :: address
+    end function c_output_create
+
+    integer(c_int) function c_output_destruct(address) bind(c, name='grpc_output_destruct_np')
+      import :: c_int, c_ptr
+      type(c_ptr), value :: address
+    end function c_output_destruct
+
+    integer(c_int) function c_output_take(address, bytes, length, is_cut) bind(c, name='grpc_output_take_np')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: address
+      type(c_ptr), intent(out) :: bytes
+      integer(c_size_t), intent(out) :: length
+      integer(c_int), intent(out) :: is_cut
+    end function c_output_take
+
+    integer(c_int) function c_handle_output(handle, address) bind(c, name='grpc_function_handle_output_np')
+      import :: c_int, c_ptr, grpc_function_handle
+      type(grpc_function_handle), intent(in) :: handle
+      type(c_ptr), value :: address
+    end function c_handle_output
+
+    integer(c_int) function c_object_output(handle, address) bind(c, name='grpc_object_handle_output_np')
+      import :: c_int, c_ptr, grpc_object_handle
+      type(grpc_object_handle), intent(in) :: handle
+      type(c_ptr), value :: address
+    end function c_object_output
+
     pure function c_error_string(code) bind(c, name='grpc_error_string') result(text)
       import :: c_int, c_ptr
       integer(c_int), value :: code
@@ -213,6 +285,25 @@ module kumi_grpc_base
   end interface
 
 contains
+
+  ! Where a receiver is; nowhere without one.
+  type(c_ptr) function address_of(output)
+    type(grpc_output), intent(in), optional :: output
+
+    address_of = c_null_ptr
+    if (.not. present(output)) return
+    address_of = output%address
+    ! One that was never made is not the same as none: the library refuses this address.
+    if (.not. c_associated(output%address)) address_of = c_loc(nobody)
+  end function address_of
+
+  ! Sets where it is.
+  subroutine set_address(output, address)
+    type(grpc_output), intent(inout) :: output
+    type(c_ptr), intent(in) :: address
+
+    output%address = address
+  end subroutine set_address
 
   ! The first array that is not contiguous; 0: none.
   integer function scattered(arguments)
@@ -333,6 +424,16 @@ contains
     arguments%items(at)%argument = c_argument(KUMI_GRPC_FUNCTION, 0, 0, 2, transfer(function, c_null_ptr), 0_c_int64_t)
   end subroutine grpc_push_function
 
+  ! An array that is no memory of the program.
+  subroutine add_held(arguments, address)
+    type(grpc_arguments), intent(inout) :: arguments
+    type(c_ptr), intent(in) :: address
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_HELD, 0, 1, 2, address, 0_c_int64_t)
+  end subroutine add_held
+
   subroutine add_text(arguments, address, length)
     type(grpc_arguments), intent(inout) :: arguments
     type(c_ptr), intent(in) :: address
@@ -370,27 +471,81 @@ contains
   end function raw
 
   ! Calls a routine: waits for the end, or begins a session.
-  integer(c_int) function begin(handle, arguments, is_session, session, milliseconds)
+  integer(c_int) function begin(handle, arguments, is_session, session, attributes)
     type(grpc_function_handle), intent(in) :: handle
     type(grpc_arguments), intent(in), target :: arguments
     integer(c_int), intent(in) :: is_session
     integer(c_int), intent(inout) :: session
-    integer(c_int), intent(in) :: milliseconds
+    type(c_attributes), intent(in) :: attributes
 
-    begin = c_call(handle, raw(arguments), int(arguments%used, c_size_t), is_session, session, &
-      c_attributes(milliseconds, 0_c_int))
+    begin = c_call(handle, raw(arguments), int(arguments%used, c_size_t), is_session, session, attributes)
   end function begin
 
   ! The same for a method.
-  integer(c_int) function begin_method(handle, method, arguments, is_session, session, milliseconds)
+  integer(c_int) function begin_method(handle, method, arguments, is_session, session, attributes)
     type(grpc_object_handle), intent(in) :: handle
     character(len=*), intent(in) :: method
     type(grpc_arguments), intent(in), target :: arguments
     integer(c_int), intent(in) :: is_session
     integer(c_int), intent(inout) :: session
-    integer(c_int), intent(in) :: milliseconds
+    type(c_attributes), intent(in) :: attributes
 
     begin_method = c_invoke(handle, trim(method)//c_null_char, raw(arguments), int(arguments%used, c_size_t), is_session, &
-      session, c_attributes(milliseconds, 0_c_int))
+      session, attributes)
   end function begin_method
+
+  ! The same for a call that a transaction records.
+  integer(c_int) function record_call(transaction, number, handle, arguments, attributes)
+    type(c_ptr), intent(in) :: transaction
+    integer(c_int), intent(inout) :: number
+    type(grpc_function_handle), intent(in) :: handle
+    type(grpc_arguments), intent(in), target :: arguments
+    type(c_attributes), intent(in) :: attributes
+
+    record_call = c_transaction_call(transaction, number, handle, raw(arguments), int(arguments%used, c_size_t), attributes)
+  end function record_call
+
+  ! The attributes of a call: 0 for what is not given.
+  type(c_attributes) function given(limit, threads, memory)
+    integer(c_int), intent(in), optional :: limit, threads
+    integer(c_int64_t), intent(in), optional :: memory
+
+    given = c_attributes()
+    if (present(limit)) given%timeout_ms = limit
+    if (present(threads)) given%threads = threads
+    if (present(memory)) given%memory = memory
+  end function given
+
+  ! Makes an object that asks for so many threads and bytes. Without a server: at the first that can.
+  integer(c_int) function make_object(handle, class, server, threads, memory)
+    type(grpc_object_handle), intent(inout) :: handle
+    character(len=*), intent(in) :: class
+    character(len=*), intent(in), optional :: server
+    integer(c_int), intent(in), optional :: threads
+    integer(c_int64_t), intent(in), optional :: memory
+    character(kind=c_char), allocatable, target :: address(:), name(:)
+    type(c_handle_attributes) :: attributes
+
+    allocate (name, source=text_of_c(class))
+    attributes%routine = c_loc(name)
+    if (present(server)) then
+      allocate (address, source=text_of_c(server))
+      attributes%server = c_loc(address)
+    end if
+    if (present(threads)) attributes%threads = threads
+    if (present(memory)) attributes%memory = memory
+    make_object = c_object_with(handle, attributes)
+  end function make_object
+
+  ! A text without its blanks at the end, as C has it.
+  function text_of_c(text) result(letters)
+    character(len=*), intent(in) :: text
+    character(kind=c_char) :: letters(len_trim(text) + 1)
+    integer :: i
+
+    do i = 1, len_trim(text)
+      letters(i) = text(i:i)
+    end do
+    letters(len_trim(text) + 1) = c_null_char
+  end function text_of_c
 end module kumi_grpc_base

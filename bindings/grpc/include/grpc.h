@@ -117,7 +117,7 @@ enum {
     GRPC_STATUS_NP = 36,
     /* GRPC_RPC_REFUSED: the server's queue of waiting calls is full */
     GRPC_BUSY_NP = 37,
-    /* GRPC_RPC_REFUSED: the call needs more memory than the server allows */
+    /* GRPC_RPC_REFUSED: the call needs more memory than the server allows, or asks for more memory or threads than it gives */
     GRPC_TOO_LARGE_NP = 38,
     /* GRPC_RPC_REFUSED: the server denies this client access */
     GRPC_NOT_PERMITTED_NP = 39,
@@ -138,7 +138,12 @@ enum {
      * wait. */
     GRPC_HELD_LOST_NP = 46,
     /* The server has no room to hold an array: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a wait. */
-    GRPC_HELD_FULL_NP = 47
+    GRPC_HELD_FULL_NP = 47,
+    /* GRPC_SESSION_FAILED: this call of a transaction did not run, because a call failed that makes what it reads, or because the
+     * transaction was refused as a whole */
+    GRPC_NOT_RUN_NP = 48,
+    /* GRPC_INVALID_ARGUMENT_NP: this is no transaction, it was destructed, or it is over */
+    GRPC_INVALID_TRANSACTION_NP = 49
 };
 /* British spelling of the same code. */
 #define GRPC_CANCELLED_NP GRPC_CANCELED_NP
@@ -203,6 +208,11 @@ grpc_error_t grpc_remaining_np(double *seconds);
 /* Sets in which trace the calls are that this thread begins from now on: `traceparent` of W3C Trace Context, which OpenTelemetry
  * gives. NULL: the TRACEPARENT with which the program was started; a routine has that of its call there. Errors: INVALID_ARGUMENT_NP. */
 grpc_error_t grpc_traceparent_set_np(const char *traceparent);
+
+/* Copies what was set so for this thread, with a zero at its end; an empty text: nothing. `size` bytes are there, of which it needs
+ * GRPC_TRACEPARENT_SIZE_NP. Errors: INVALID_ARGUMENT_NP. */
+#define GRPC_TRACEPARENT_SIZE_NP 56
+grpc_error_t grpc_traceparent_get_np(char *traceparent, size_t size);
 
 /* ---- Sessions ---- */
 
@@ -295,7 +305,12 @@ typedef enum grpc_handle_attr_name_e_np {
     /* int *: time limit of a call in milliseconds; 0: that of the configuration */
     GRPC_HANDLE_ATTR_SESSION_TIMEOUT_MS_NP = 32,
     /* int *: the memory order of the program's arrays, see below */
-    GRPC_HANDLE_ATTR_ORDER_NP = 33
+    GRPC_HANDLE_ATTR_ORDER_NP = 33,
+    /* int *: threads for which calls ask, or for which an object is made; 0: as many as the server gives */
+    GRPC_HANDLE_ATTR_THREADS_NP = 34,
+    /* uint64_t *: bytes of memory for the routine and all that it starts, likewise. RPC_REFUSED with the exact code TOO_LARGE_NP: the
+     * server does not give that much of either, or its version gives none. */
+    GRPC_HANDLE_ATTR_MEMORY_NP = 35
 } grpc_handle_attr_name_t_np;
 
 enum {
@@ -313,6 +328,8 @@ typedef struct grpc_handle_attr_s_np {
     char *gha_routine;
     int gha_timeout_ms;
     int gha_order;
+    int gha_threads;
+    uint64_t gha_memory;
 } grpc_handle_attr_t_np;
 
 grpc_error_t grpc_handle_attr_initialize_np(grpc_handle_attr_t_np *attributes);
@@ -338,12 +355,19 @@ typedef enum grpc_session_attr_name_e_np {
     /* int *: the same in milliseconds */
     GRPC_SESSION_ATTR_SESSION_TIMEOUT_MS_NP = 32,
     /* int *: priority among the user's calls that wait at a metaserver: 0 to 9, 9 comes first. A server accepts only 0. */
-    GRPC_SESSION_ATTR_PRIORITY_NP = 33
+    GRPC_SESSION_ATTR_PRIORITY_NP = 33,
+    /* int *: threads for which the call asks; 0: those of the handle. Calls on an object have those of the object: others are
+     * INVALID_ARGUMENT_NP. */
+    GRPC_SESSION_ATTR_THREADS_NP = 34,
+    /* uint64_t *: bytes of memory, likewise */
+    GRPC_SESSION_ATTR_MEMORY_NP = 35
 } grpc_session_attr_name_t_np;
 
 typedef struct grpc_session_attr_s_np {
     int gsa_timeout_ms;
     int gsa_priority;
+    int gsa_threads;
+    uint64_t gsa_memory;
 } grpc_session_attr_t_np;
 
 /* These functions work as those of handle attributes do. */
@@ -456,7 +480,7 @@ grpc_error_t grpc_object_handle_array_init_np(grpc_object_handle_t_np *handles, 
                                               const char *class_name);
 grpc_error_t grpc_object_handle_array_destruct_np(grpc_object_handle_t_np *handles, size_t count);
 
-/* Creates an object with a time limit and a memory order for all calls on it. The time limit also holds for the creation.
+/* Creates an object with a time limit, a memory order, threads and memory for all calls on it. The time limit also holds for the creation.
  * Errors: those of grpc_object_handle_default_np(); INVALID_ARGUMENT_NP: the attributes name no class. */
 grpc_error_t grpc_object_handle_init_with_attr_np(grpc_object_handle_t_np *handle, const grpc_handle_attr_t_np *attributes);
 grpc_error_t grpc_object_handle_array_init_with_attr_np(grpc_object_handle_t_np *handles, size_t count,
@@ -520,5 +544,7 @@ grpc_error_t grpc_session_info_release_np(grpc_session_info_t_np *info);
 #ifdef __cplusplus
 }
 #endif
+
+#include "kumi_grpc_transaction.h"
 
 #endif

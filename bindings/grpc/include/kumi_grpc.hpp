@@ -24,6 +24,7 @@
 // - Files: texts that are paths. The file is written, not the std::string.
 // - kumi::grpc::held_array: an array that is at the server, or stays there.
 // - kumi::grpc::defaulted: the parameter's default; for a number or text as a result: it is not wanted.
+// - kumi::grpc::intermediate: an array of a kumi::grpc::transaction.
 // Arguments must live until the call is over, and results must not be touched before. A call is over when call() returns, when
 // get(), wait() or cancel() of the future returns, or when the future's destructor has cancelled it.
 #ifndef KUMI_GRPC_HPP
@@ -36,14 +37,15 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kumi_grpc/argument.hpp"
+#include "kumi_grpc/context.hpp"
 #include "kumi_grpc/error.hpp"
 #include "kumi_grpc/function.hpp"
 #include "kumi_grpc/held.hpp"
+#include "kumi_grpc/transaction.hpp"
 
 namespace kumi::grpc {
 
@@ -147,6 +149,13 @@ inline std::size_t wait_any(const std::vector<future> &futures)
     return index;
 }
 
+// Threads, and bytes of memory, for which a call or an object asks; 0: as many as the server gives. A server that does not give that
+// much refuses (refused_error, GRPC_TOO_LARGE_NP).
+struct resources {
+    int threads = 0;
+    std::uint64_t memory = 0;
+};
+
 namespace detail {
 
 // Owns a handle of grpc.h, which must stay at its address.
@@ -170,14 +179,20 @@ Handle *made(const Make &make)
     return place.release();
 }
 
-// Begins a call with these arguments by means of `begin`.
-template <class Begin, class... Arguments>
-void start(const Begin &begin, const grpc_session_attr_t_np &attributes, Arguments &&...arguments)
+// Makes an object that asks for threads and memory. Without a server: at the first that can.
+inline grpc_error_t make_object(grpc_object_handle_t_np *place, const char *server, const std::string &of_class,
+                                const resources &asked)
 {
-    const std::tuple<argument<Arguments>...> typed(argument<Arguments>{arguments}...);
-    const auto raw = std::apply(
-        [](const auto &...one) { return std::array<kumi_grpc_argument, sizeof...(Arguments)>{one.raw()...}; }, typed);
-    check(begin(raw.data(), raw.size(), &attributes));
+    grpc_handle_attr_t_np attributes;
+    check(grpc_handle_attr_initialize_np(&attributes));
+    const std::unique_ptr<grpc_handle_attr_t_np, releases<grpc_handle_attr_t_np, grpc_handle_attr_destruct_np>> owner(&attributes);
+    if (server != nullptr) {
+        check(grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_HOSTNAME, server));
+    }
+    check(grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_FUNCNAME, of_class.c_str()));
+    check(grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_THREADS_NP, &asked.threads));
+    check(grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_MEMORY_NP, &asked.memory));
+    return grpc_object_handle_init_with_attr_np(place, &attributes);
 }
 
 template <class... Arguments>
@@ -213,6 +228,13 @@ public:
     // Sets the priority among the user's calls that wait at a metaserver: 0 to 9, 9 comes first.
     void priority(int first) { attributes_.gsa_priority = first; }
 
+    // Later calls ask for these.
+    void resources(const kumi::grpc::resources &asked)
+    {
+        attributes_.gsa_threads = asked.threads;
+        attributes_.gsa_memory = asked.memory;
+    }
+
     // Later calls give what their routines print to this receiver.
     void output(const kumi::grpc::output &receiver) { check(grpc_function_handle_output_np(handle_.get(), receiver.get())); }
 
@@ -235,6 +257,7 @@ public:
 
     // For the functions of grpc.h.
     grpc_function_handle_t *get() const noexcept { return handle_.get(); }
+    const grpc_session_attr_t_np &attributes() const noexcept { return attributes_; }
 
 private:
     template <class... Arguments>
@@ -267,6 +290,18 @@ public:
         : handle_(detail::made<grpc_object_handle_t_np>([&](grpc_object_handle_t_np *place) {
               return grpc_object_handle_init_np(place, server.c_str(), of_class.c_str());
           }))
+    {
+    }
+
+    // The same with threads and memory, which all calls on it have.
+    object(const std::string &of_class, const resources &asked)
+        : handle_(detail::made<grpc_object_handle_t_np>(
+              [&](grpc_object_handle_t_np *place) { return detail::make_object(place, nullptr, of_class, asked); }))
+    {
+    }
+    object(const std::string &server, const std::string &of_class, const resources &asked)
+        : handle_(detail::made<grpc_object_handle_t_np>(
+              [&](grpc_object_handle_t_np *place) { return detail::make_object(place, server.c_str(), of_class, asked); }))
     {
     }
 

@@ -22,7 +22,7 @@ enum {
     KUMI_GRPC_FUNCTION = 5,
     /* an array of mode `in`, which need not outlive the function */
     KUMI_GRPC_ARRAY_COPY = 6,
-    /* the grpc_held_array_t_np at `data` */
+    /* the grpc_held_array_t_np at `data`; in a transaction the grpc_intermediate_t_np */
     KUMI_GRPC_HELD = 7
 };
 
@@ -75,6 +75,12 @@ grpc_error_t kumi_grpc_call_arguments(grpc_function_handle_t *handle, const kumi
 grpc_error_t kumi_grpc_invoke_arguments(grpc_object_handle_t_np *handle, const char *method, const kumi_grpc_argument *arguments,
                                         size_t count, int is_session, grpc_sessionid_t *session,
                                         const grpc_session_attr_t_np *attributes);
+
+/* Records a call of a transaction; its end compares types, sizes and shapes, before anything is sent. Of the attributes, which may be NULL, it takes the time limit only, and refuses others. Errors: those
+ * of grpc_transaction_call_np(). */
+grpc_error_t kumi_grpc_transaction_call_arguments(grpc_transaction_t_np *transaction, int *call, grpc_function_handle_t *handle,
+                                                  const kumi_grpc_argument *arguments, size_t count,
+                                                  const grpc_session_attr_t_np *attributes);
 
 /* Waits until one of the sessions is over, and gives the first such session of the array. Unlike grpc_wait_or() it does not
  * report the end, and waits for no session whose end was reported. Errors: INVALID_SESSION_ID. */

@@ -1,19 +1,21 @@
 //! Conversion of a program's arguments to the arguments of a call, by the routine's description.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
 use std::sync::Arc;
 
-use kumi_call_client::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Outcome, Shape};
+use kumi_call_client::transaction::Data;
+use kumi_call_client::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Shape};
 use kumi_idl::{ArgumentForm, Element, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
-use kumi_rpc::Value;
 
 use crate::address::is_reserved;
 use crate::code::{Code, Failure};
 use crate::held::{ClaimedResult, GrpcHeldArray, StoredArray};
 use crate::passing;
+use crate::returned::{Destination, ReturnedValue};
 use crate::runtime::{Connection, Runtime};
-use crate::typed::{ArgumentKind, GrpcArgument, TextReceiver};
+use crate::typed::{ArgumentKind, GrpcArgument};
 
 /// A C string of the program.
 ///
@@ -46,26 +48,6 @@ impl PassedValue<'_> {
     }
 }
 
-/// Destination of a result that is not an array.
-pub struct ReturnedValue {
-    parameter: usize,
-    name: String,
-    place: Destination,
-}
-
-enum Destination {
-    Number(Element, *mut c_void),
-    /// A text with a zero at its end, in this many bytes.
-    Text(*mut c_void, usize),
-    /// A text padded with blanks.
-    Blanks(*mut c_void, usize),
-    /// A function of the program gets the text.
-    Taken(*mut c_void, TextReceiver),
-}
-
-// SAFETY: the program has lent these places to the call, whichever thread waits for it.
-unsafe impl Send for ReturnedValue {}
-
 /// Parameters that a program passes: all except work arrays.
 pub fn is_passed(param: &Param) -> bool {
     param.mode != Mode::Work
@@ -85,6 +67,8 @@ pub struct Arguments {
     pub read: Vec<Arc<StoredArray>>,
     /// Results that stay at the server.
     pub made: Vec<ClaimedResult>,
+    /// Arrays of the transaction: each with the index of the argument that stands for it.
+    pub intermediate: Vec<(usize, Data)>,
 }
 
 /// Where a call goes, and how it gets its arguments.
@@ -97,6 +81,8 @@ pub struct CallSite<'a> {
     pub order: Option<Order>,
     /// Also arguments that only have to live until the function that gets them returns are needed until the call is over.
     pub keeps: bool,
+    /// The intermediate arrays of the transaction for which the call is recorded, by their addresses; `None`: it is no such call.
+    pub intermediate: Option<&'a HashMap<usize, Data>>,
 }
 
 /// Reads a program's arguments.
@@ -137,6 +123,7 @@ pub unsafe fn arguments(
         copies: Vec::new(),
         read: Vec::new(),
         made: Vec::new(),
+        intermediate: Vec::new(),
     };
     for (index, given) in passed.iter().zip(given) {
         // SAFETY: as the caller promises.
@@ -154,6 +141,10 @@ fn count(interface: &Interface, passed: &[usize], given: usize) -> Failure {
 
 /// What is wrong with an address that is the library's, and not that of a held array.
 const NOT_HELD: &str = "is no held array, or one that was released";
+
+/// The same of a call of a transaction.
+const NOT_INTERMEDIATE: &str =
+    "is no memory, and no intermediate array of this transaction; held arrays are for other calls";
 
 struct ArgumentReader<'a> {
     interface: &'a Interface,
@@ -305,6 +296,11 @@ impl ArgumentReader<'_> {
         let param = self.param(index);
         let (mode, is_text) = (param.mode, param.ty == Type::String);
         if self.is_array(index) {
+            if let Some(data) = self.intermediate(index, given)? {
+                into.intermediate.push((into.args.len(), data));
+                into.args.push(Arg::Default);
+                return Ok(());
+            }
             if let Some(held) = self.held(index, given)? {
                 return self.held_argument(index, given, &held, into);
             }
@@ -406,6 +402,22 @@ impl ArgumentReader<'_> {
             self.plan = Some(plan);
         }
         self.plan.as_ref().ok_or_else(|| Code::OtherErrorCode.into())
+    }
+
+    /// The intermediate array of a transaction for which an argument stands; `None`: it is memory of the program, or the call belongs
+    /// to no transaction.
+    fn intermediate(&self, index: usize, given: PassedValue<'_>) -> Result<Option<Data>, Failure> {
+        let Some(known) = self.site.intermediate else { return Ok(None) };
+        let address = match given {
+            PassedValue::Address(address) => address,
+            PassedValue::Typed(typed) if typed.what() == Some(ArgumentKind::Held) => typed.data,
+            _ => return Ok(None),
+        };
+        match known.get(&address.addr()) {
+            Some(data) => Ok(Some(*data)),
+            None if is_reserved(address) => Err(self.wrong(index, NOT_INTERMEDIATE)),
+            None => Ok(None),
+        }
     }
 
     /// The array at a server for which an argument stands; `None`: it is memory of the program.
@@ -533,66 +545,4 @@ unsafe fn copied(from: *const u8, bytes: usize) -> Box<[u8]> {
 /// They are equal on 64-bit machines, the only supported ones.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-impl ReturnedValue {
-    /// Writes a result to its destination.
-    ///
-    /// # Errors
-    /// It does not fit there.
-    pub fn put(&self, outcome: &Outcome) -> Result<(), Failure> {
-        if let Destination::Number(..) = self.place {
-            return match outcome.scalar(self.parameter) {
-                Some(scalar) => self.put_number(scalar),
-                None => Ok(()),
-            };
-        }
-        let mut values = outcome.values.iter();
-        match values.find(|(index, _)| *index == self.parameter) {
-            Some((_, Value::Text(text))) => self.put_text(text),
-            _ => Ok(()),
-        }
-    }
-
-    fn put_number(&self, scalar: Scalar) -> Result<(), Failure> {
-        let Destination::Number(element, address) = self.place else { return Ok(()) };
-        let mut bytes = Vec::with_capacity(16);
-        if !scalar.encode(element, &mut bytes) {
-            let text = format!("`{}` came back as {scalar}, which is no {element}", self.name);
-            return Err(Failure::new(Code::OtherErrorCode, text));
-        }
-        // SAFETY: the program has lent room for an element until the call is over, and the address is not null.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast(), bytes.len()) };
-        Ok(())
-    }
-
-    fn put_text(&self, text: &str) -> Result<(), Failure> {
-        let (address, room, fill) = match self.place {
-            Destination::Number(..) => return Ok(()),
-            Destination::Taken(target, take) => {
-                // SAFETY: the program gave the function for this target; the text lives while it runs.
-                unsafe { take(target, text.as_ptr().cast(), text.len()) };
-                return Ok(());
-            }
-            // Not even the zero fits.
-            Destination::Text(_, 0) => return Ok(()),
-            Destination::Text(address, room) => (address, room - 1, None),
-            Destination::Blanks(address, room) => (address, room, Some(b' ')),
-        };
-        if text.len() > room {
-            let text = format!(
-                "`{}` came back with {} bytes, there is room for {room}",
-                self.name,
-                text.len()
-            );
-            return Err(Failure::argument(text));
-        }
-        let rest = if fill.is_some() { room - text.len() } else { 1 };
-        // SAFETY: the program has lent this much room; a C string has one byte more than `room`.
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), address.cast(), text.len());
-            address.cast::<u8>().add(text.len()).write_bytes(fill.unwrap_or(0), rest);
-        }
-        Ok(())
-    }
 }

@@ -2,8 +2,10 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use kumi_call_client::Resources;
 use kumi_idl::Order;
 
 use crate::code::{Code, Failure, guard};
@@ -18,6 +20,8 @@ pub struct GrpcHandleAttributes {
     routine: *mut c_char,
     timeout_ms: c_int,
     order: c_int,
+    threads: c_int,
+    memory: u64,
 }
 
 /// `grpc_session_attr_t_np`.
@@ -26,6 +30,8 @@ pub struct GrpcHandleAttributes {
 pub struct GrpcSessionAttributes {
     timeout_ms: c_int,
     priority: c_int,
+    threads: c_int,
+    memory: u64,
 }
 
 fn time(milliseconds: c_int) -> Option<Duration> {
@@ -36,10 +42,36 @@ fn milliseconds(time: Option<Duration>) -> c_int {
     time.map_or(0, |time| c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX))
 }
 
+/// What a program asks for; 0: nothing.
+fn resources(threads: c_int, memory: u64) -> Result<Option<Resources>, Failure> {
+    let threads = u32::try_from(within(threads, c_int::MAX)?).unwrap_or_default();
+    Ok(Resources::new(threads, memory))
+}
+
+/// The numbers of [`resources`].
+fn asked(resources: Option<Resources>) -> (c_int, u64) {
+    let threads = resources.and_then(|asked| asked.threads()).map_or(0, NonZeroU32::get);
+    let memory = resources.and_then(|asked| asked.memory()).map_or(0, NonZeroU64::get);
+    // It came from a program as a number of C.
+    (c_int::try_from(threads).unwrap_or(c_int::MAX), memory)
+}
+
 impl GrpcSessionAttributes {
     /// Those of calls with a handle.
     pub fn of(handle: &Handle) -> GrpcSessionAttributes {
-        GrpcSessionAttributes { timeout_ms: milliseconds(handle.timeout), priority: 0 }
+        let (threads, memory) = asked(handle.resources);
+        let timeout_ms = milliseconds(handle.timeout);
+        GrpcSessionAttributes { timeout_ms, priority: 0, threads, memory }
+    }
+
+    /// Threads and memory for the call: each that of the handle unless it is given here.
+    ///
+    /// # Errors
+    /// The number of threads is negative.
+    pub fn resources(&self, of_handle: Option<Resources>) -> Result<Option<Resources>, Failure> {
+        let (threads, memory) = asked(of_handle);
+        let or = |given: c_int| if given == 0 { threads } else { given };
+        resources(or(self.threads), if self.memory == 0 { memory } else { self.memory })
     }
 
     /// Time limit of the call; `None`: that of the handle.
@@ -79,6 +111,7 @@ impl GrpcHandleAttributes {
                 _ => None,
             },
             timeout: time(self.timeout_ms),
+            resources: resources(self.threads, self.memory)?,
         })
     }
 
@@ -90,11 +123,14 @@ impl GrpcHandleAttributes {
             Some(Order::Row) => 1,
             Some(Order::Column) => 2,
         };
+        let (threads, memory) = asked(handle.resources);
         GrpcHandleAttributes {
             server: text(&handle.address),
             routine: text(&handle.routine),
             timeout_ms: milliseconds(handle.timeout),
             order,
+            threads,
+            memory,
         }
     }
 
@@ -117,6 +153,7 @@ impl GrpcHandleAttributes {
         match name {
             SESSION_TIMEOUT_MS => Some(&mut self.timeout_ms),
             ORDER => Some(&mut self.order),
+            THREADS => Some(&mut self.threads),
             _ => None,
         }
     }
@@ -129,6 +166,9 @@ const SESSION_TIMEOUT_MS: c_int = 32;
 const PRIORITY: c_int = 33;
 const MOST_PRIORITY: c_int = 9;
 const ORDER: c_int = 33;
+/// The same for handles and sessions.
+const THREADS: c_int = 34;
+const MEMORY: c_int = 35;
 const SECONDS: c_int = 1;
 
 fn replace(place: &mut *mut c_char, by: *mut c_char) {
@@ -155,11 +195,11 @@ fn within(number: c_int, most: c_int) -> Result<c_int, Failure> {
 }
 
 /// A number for C, which C gives back to be freed.
-fn lend_number(number: c_int) -> *mut c_void {
-    // Not null: `malloc` of four bytes practically never fails.
-    // SAFETY: room for one number, or null.
+fn lend_number<T: Copy>(number: T) -> *mut c_void {
+    // Not null: `malloc` of so few bytes practically never fails.
+    // SAFETY: room for one number, or null; `malloc` aligns it for every number.
     unsafe {
-        let place = libc::malloc(size_of::<c_int>()).cast::<c_int>();
+        let place = libc::malloc(size_of::<T>()).cast::<T>();
         if !place.is_null() {
             place.write(number);
         }
@@ -198,8 +238,14 @@ pub unsafe extern "C" fn grpc_handle_attr_initialize_np(
         // SAFETY: null or writable, as `grpc.h` asks.
         let place = unsafe { place(attributes, "the attributes") }?;
         let null = std::ptr::null_mut();
-        let empty = GrpcHandleAttributes { server: null, routine: null, timeout_ms: 0, order: 0 };
-        place.write(empty);
+        place.write(GrpcHandleAttributes {
+            server: null,
+            routine: null,
+            timeout_ms: 0,
+            order: 0,
+            threads: 0,
+            memory: 0,
+        });
         Ok(Code::NoError)
     })
 }
@@ -240,6 +286,11 @@ pub unsafe extern "C" fn grpc_handle_attr_set_np(
             replace(text, copy(unsafe { CStr::from_ptr(value.cast()) }));
             return Ok(Code::NoError);
         }
+        if name == MEMORY {
+            // SAFETY: for this name it is the address of a number of 64 bits.
+            attributes.memory = unsafe { value.cast::<u64>().read_unaligned() };
+            return Ok(Code::NoError);
+        }
         let place = attributes.number(name).ok_or_else(|| no_attribute(name))?;
         // SAFETY: for the others it is the address of a number.
         let number = unsafe { value.cast::<c_int>().read_unaligned() };
@@ -268,6 +319,7 @@ pub unsafe extern "C" fn grpc_handle_attr_get_np(
             Some(text) if text.is_null() => std::ptr::null_mut(),
             // SAFETY: a text that this library made.
             Some(text) => unsafe { libc::strdup(text) }.cast(),
+            None if name == MEMORY => lend_number(attributes.memory),
             None => lend_number(*attributes.number(name).ok_or_else(|| no_attribute(name))?),
         };
         place.write(made);
@@ -358,13 +410,19 @@ pub unsafe extern "C" fn grpc_session_attr_set_np(
         if value.is_null() {
             return Err(Failure::null("the attribute's value"));
         }
-        if !matches!(name, SECONDS | SESSION_TIMEOUT_MS | PRIORITY) {
+        if name == MEMORY {
+            // SAFETY: the address of a number of 64 bits, as `grpc.h` asks.
+            attributes.memory = unsafe { value.cast::<u64>().read_unaligned() };
+            return Ok(Code::NoError);
+        }
+        if !matches!(name, SECONDS | SESSION_TIMEOUT_MS | PRIORITY | THREADS) {
             return Err(no_attribute(name));
         }
         // SAFETY: the address of a number, as `grpc.h` asks.
         let number = unsafe { value.cast::<c_int>().read_unaligned() };
         match name {
             PRIORITY => attributes.priority = within(number, MOST_PRIORITY)?,
+            THREADS => attributes.threads = within(number, c_int::MAX)?,
             SECONDS => attributes.timeout_ms = within(number, c_int::MAX)?.saturating_mul(1000),
             _ => attributes.timeout_ms = within(number, c_int::MAX)?,
         }
@@ -388,6 +446,10 @@ pub unsafe extern "C" fn grpc_session_attr_get_np(
         // SAFETY: null or initialised, as `grpc.h` asks.
         let attributes = unsafe { given(attributes) }?;
         let number = match name {
+            MEMORY => {
+                place.write(lend_number(attributes.memory));
+                return Ok(Code::NoError);
+            }
             // Rounded up, so that a positive limit never becomes 0, which means none.
             SECONDS => {
                 attributes.timeout_ms.div_euclid(1000)
@@ -395,6 +457,7 @@ pub unsafe extern "C" fn grpc_session_attr_get_np(
             }
             SESSION_TIMEOUT_MS => attributes.timeout_ms,
             PRIORITY => attributes.priority,
+            THREADS => attributes.threads,
             _ => return Err(no_attribute(name)),
         };
         place.write(lend_number(number));

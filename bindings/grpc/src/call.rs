@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call_client::{CallError, CallOutput, KnownRoutine, Object, Remote, RemoteCall};
+use kumi_call_client::{
+    CallError, CallOutput, KnownRoutine, Object, Remote, RemoteCall, Resources,
+};
 
 use crate::argument::{Arguments, CallSite, PassedValue, arguments, text};
 use crate::attribute::GrpcSessionAttributes;
@@ -16,22 +18,27 @@ use crate::session::{RunningCall, run};
 
 /// A call with its routine, still without arguments.
 pub struct PreparedCall {
-    runtime: Arc<Runtime>,
-    handle: Arc<Handle>,
-    connection: Connection,
+    /// The library's state.
+    pub runtime: Arc<Runtime>,
+    /// The handle with which it is made.
+    pub handle: Arc<Handle>,
+    /// The connection over which it goes.
+    pub connection: Connection,
     known: Arc<KnownRoutine>,
     /// The object on which it runs, and the method's short name.
     object: Option<(Object, String)>,
 }
 
 /// What a call is given besides its arguments.
-struct CallOptions {
+pub struct CallOptions {
     /// Its time limit.
-    time: Option<Duration>,
+    pub time: Option<Duration>,
     /// Its priority at a metaserver.
-    priority: u8,
+    pub priority: u8,
+    /// Threads and memory for which it asks.
+    pub resources: Option<Resources>,
     /// Where what its routine prints goes.
-    output: Option<CallOutput>,
+    pub output: Option<CallOutput>,
 }
 
 /// How a call is run.
@@ -111,15 +118,12 @@ impl PreparedCall {
             connection: &self.connection,
             order: self.handle.order,
             keeps: self.keeps(way),
+            intermediate: None,
         };
-        let options = CallOptions {
-            time: attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout),
-            priority: attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?,
-            output: lock(&self.handle.output).clone(),
-        };
+        let options = self.options(attributes)?;
         // SAFETY: as the caller promises.
         let arguments = unsafe { arguments(&self.known, given, &site) }?;
-        let running = self.begin(arguments, options)?;
+        let running = self.begin(arguments, &options)?;
         match way {
             CallMode::Wait => run(&self.runtime, &self.handle, running)?,
             CallMode::Session(place) => {
@@ -138,23 +142,50 @@ impl PreparedCall {
         matches!(way, CallMode::Session(_)) && through_metaserver && self.object.is_none()
     }
 
-    fn begin(&self, arguments: Arguments, options: CallOptions) -> Result<RunningCall, Failure> {
-        let CallOptions { time, priority, output } = options;
+    /// What the handle and the attributes say of the call.
+    ///
+    /// # Errors
+    /// An attribute is out of range.
+    pub fn options(
+        &self,
+        attributes: Option<&GrpcSessionAttributes>,
+    ) -> Result<CallOptions, Failure> {
+        Ok(CallOptions {
+            time: attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout),
+            priority: attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?,
+            resources: self.resources(attributes)?,
+            output: lock(&self.handle.output).clone(),
+        })
+    }
+
+    /// Threads and memory for which the call asks.
+    fn resources(
+        &self,
+        attributes: Option<&GrpcSessionAttributes>,
+    ) -> Result<Option<Resources>, Failure> {
+        let of_handle = self.handle.resources;
+        let asked = attributes.map_or(Ok(of_handle), |given| given.resources(of_handle))?;
+        if self.object.is_some() && asked != of_handle {
+            let text = "a call on an object has the threads and the memory with which the object was made: ask for them in the \
+                        attributes of its handle";
+            return Err(Failure::argument(text));
+        }
+        Ok(asked)
+    }
+
+    fn begin(&self, arguments: Arguments, options: &CallOptions) -> Result<RunningCall, Failure> {
+        let time = options.time;
         let begun = match &self.object {
             None => {
-                let mut client = self.connection.client.with_priority(priority)?;
-                if let Some(output) = &output {
-                    client = client.with_output(output);
-                }
-                client.begin(&self.handle.routine, arguments.args, time, &|| false)
+                self.remote(options)?.begin(&self.handle.routine, arguments.args, time, &|| false)
             }
-            Some(_) if priority > 0 => {
+            Some(_) if options.priority > 0 => {
                 let text =
                     "calls on an object have no priority: they run in the order in which they come";
                 return Err(Failure::argument(text));
             }
             Some((object, method)) => {
-                let listening = output.as_ref().map(|output| object.with_output(output));
+                let listening = options.output.as_ref().map(|output| object.with_output(output));
                 listening
                     .as_ref()
                     .unwrap_or(object)
@@ -172,5 +203,17 @@ impl PreparedCall {
         let functions = arguments.functions;
         let Arguments { back, made, copies: _copies, .. } = arguments;
         Ok(RunningCall { call, back, made, functions, connection, _copies })
+    }
+
+    /// The connection for a call of a routine with these options.
+    fn remote(&self, options: &CallOptions) -> Result<Remote, Failure> {
+        let mut client = self.connection.client.with_priority(options.priority)?;
+        if let Some(resources) = options.resources {
+            client = client.with_resources(resources);
+        }
+        if let Some(output) = &options.output {
+            client = client.with_output(output);
+        }
+        Ok(client)
     }
 }

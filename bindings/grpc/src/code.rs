@@ -100,6 +100,10 @@ codes! {
     HeldLost = 46, c"GRPC_HELD_LOST_NP", "an array is not at the server any more; call again what makes it";
     /// The server has no room to hold a result; the call has not run.
     HeldFull = 47, c"GRPC_HELD_FULL_NP", "the server has no room to hold arrays; release others, or try again later";
+    /// A call of a transaction did not run.
+    NotRun = 48, c"GRPC_NOT_RUN_NP", "the call did not run, since one failed that makes what it reads";
+    /// No transaction, or one that is over.
+    InvalidTransaction = 49, c"GRPC_INVALID_TRANSACTION_NP", "this is no transaction, or it was destructed";
 }
 
 impl Code {
@@ -107,9 +111,13 @@ impl Code {
     #[must_use]
     pub fn standard(self) -> Code {
         match self {
-            Code::Crashed | Code::Status | Code::CallbackFailed | Code::File | Code::Raised => {
-                Code::SessionFailed
-            }
+            Code::Crashed
+            | Code::Status
+            | Code::CallbackFailed
+            | Code::File
+            | Code::Raised
+            | Code::NotRun => Code::SessionFailed,
+            Code::InvalidTransaction => Code::InvalidArgument,
             Code::Busy
             | Code::TooLarge
             | Code::NotPermitted
@@ -166,12 +174,19 @@ impl From<Code> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
+        Failure::new(Code::of(&error), error.to_string())
+    }
+}
+
+impl Code {
+    /// The exact code of an error.
+    pub fn of(error: &CallError) -> Code {
         // After several attempts, the last failure decides the code.
-        let kind = match &error {
+        let kind = match error {
             CallError::Attempts { last, .. } => last,
             other => other,
         };
-        let code = match kind {
+        match kind {
             CallError::Connect { .. }
             | CallError::Address(_)
             | CallError::Tls { .. }
@@ -197,8 +212,7 @@ impl From<CallError> for Failure {
             CallError::NotHeld { .. } => Code::HeldLost,
             CallError::HeldFull(_) => Code::HeldFull,
             _ => Code::OtherErrorCode,
-        };
-        Failure::new(code, error.to_string())
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kumi_call_client::CallOutput;
+use kumi_call_client::{CallOutput, Resources};
 use kumi_idl::Order;
 
 use crate::argument::text;
@@ -37,6 +37,8 @@ pub struct Handle {
     pub order: Option<Order>,
     /// Time limit of a call.
     pub timeout: Option<Duration>,
+    /// Threads and memory for which calls ask, or for which the object asked.
+    pub resources: Option<Resources>,
     /// Where what the routine prints goes, for calls that begin from now on.
     pub output: Mutex<Option<CallOutput>>,
     /// The handle's address in the program, for queries about sessions; the library never reads or writes there.
@@ -136,6 +138,8 @@ pub struct HandleRequest {
     pub order: Option<Order>,
     /// Time limit of a call; `None`: that of the configuration.
     pub timeout: Option<Duration>,
+    /// Threads and memory for which calls ask, or for which the object asks.
+    pub resources: Option<Resources>,
 }
 
 impl HandleRequest {
@@ -153,6 +157,7 @@ impl HandleRequest {
             is_object,
             order: self.order,
             timeout: self.timeout.or(runtime.config.timeout),
+            resources: self.resources,
             output: Mutex::default(),
             place,
         }
@@ -227,7 +232,7 @@ pub unsafe fn wanted(
         // SAFETY: as above.
         Some(unsafe { text(server, "the server's name") }?.to_owned())
     };
-    Ok(HandleRequest { address, routine, order: None, timeout: None })
+    Ok(HandleRequest { address, routine, order: None, timeout: None, resources: None })
 }
 
 /// Name of the missing argument if a name is NULL.

@@ -14,7 +14,8 @@
 //! | `held` | arrays at servers |
 //! | `output` | what routines print |
 //! | `address`, `registry` | what programs know by its address |
-//! | `argument`, `typed` | from the program's memory to arguments, and results back |
+//! | `argument`, `typed`, `returned` | from the program's memory to arguments, and results back |
+//! | `transaction` | recorded calls that run together |
 //! | `passing` | files, and functions of the program |
 //! | `call`, `variadic`, `stack` | the ways to call |
 //! | `session`, `wait`, `report` | sessions: waiting, cancelling, what came of them |
@@ -33,9 +34,11 @@ mod output;
 mod passing;
 mod registry;
 mod report;
+mod returned;
 mod runtime;
 mod session;
 mod stack;
+mod transaction;
 mod typed;
 mod variadic;
 mod wait;
@@ -69,9 +72,16 @@ pub use passing::grpc_callback_failed_np;
 pub use report::*;
 pub use runtime::{grpc_finalize, grpc_initialize};
 pub use stack::*;
+pub use transaction::{
+    GrpcIntermediate, GrpcTransaction, grpc_transaction_abandon_np, grpc_transaction_begin_np,
+    grpc_transaction_call_arg_stack_np, grpc_transaction_destruct_np, grpc_transaction_end_np,
+    grpc_transaction_get_error_np, grpc_transaction_intermediate_np, grpc_transaction_priority_np,
+    kumi_grpc_transaction_call_arguments,
+};
 pub use typed::GrpcArgument;
 pub use variadic::{
     grpc_call, grpc_call_async, grpc_call_async_with_attr_np, grpc_call_with_attr_np,
     grpc_invoke_async_np, grpc_invoke_async_with_attr_np, grpc_invoke_np, grpc_invoke_with_attr_np,
+    grpc_transaction_call_np,
 };
 pub use wait::*;

@@ -58,7 +58,11 @@ impl ObjectHandle {
     ) -> Result<ObjectHandle, Failure> {
         let time = wanted.timeout.or(runtime.config.timeout);
         let (address, (connection, object)) = first(runtime, wanted, |address| {
-            runtime.ask(address, |client| client.object_within(&wanted.routine, time, &|| false))
+            runtime.ask(address, |client| {
+                let asking = wanted.resources.map(|asked| client.with_resources(asked));
+                let client = asking.as_ref().unwrap_or(client);
+                client.object_within(&wanted.routine, time, &|| false)
+            })
         })?;
         let handle = Arc::new(wanted.handle(runtime, &address, true, place));
         Ok(ObjectHandle { handle, object, connection })

@@ -35,6 +35,11 @@ impl<T> Registry<T> {
         lock(&self.known).get(&address.addr()).cloned()
     }
 
+    /// All values.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        lock(&self.known).values().cloned().collect()
+    }
+
     /// Removes a value. Who uses it keeps it.
     pub fn remove(&self, address: *const T) -> Option<Arc<T>> {
         lock(&self.known).remove(&address.addr())

@@ -112,6 +112,33 @@ pub unsafe extern "C" fn grpc_traceparent_set_np(traceparent: *const c_char) -> 
     })
 }
 
+/// `GRPC_TRACEPARENT_SIZE_NP`.
+const TRACEPARENT_SIZE: usize = 56;
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// `traceparent` is null or writable for so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_traceparent_get_np(traceparent: *mut c_char, size: usize) -> c_int {
+    guard(|| {
+        if traceparent.is_null() || size < TRACEPARENT_SIZE {
+            let text = format!("a traceparent needs room for {TRACEPARENT_SIZE} bytes");
+            return Err(Failure::new(Code::InvalidArgument, text));
+        }
+        let context = trace_calls(None);
+        trace_calls(context);
+        let text = context.map_or_else(String::new, |context| context.to_string());
+        debug_assert!(text.len() < TRACEPARENT_SIZE);
+        // SAFETY: not null, and writable for more bytes than a context has, as the caller promises.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), traceparent.cast(), text.len());
+            traceparent.add(text.len()).write(0);
+        }
+        Ok(Code::NoError)
+    })
+}
+
 /// `grpc_session_info_t_np`.
 #[repr(C)]
 #[derive(Debug)]

@@ -17,6 +17,7 @@ use crate::object::{OBJECTS, ObjectHandle};
 use crate::output::GrpcOutput;
 use crate::registry::Registry;
 use crate::session::Sessions;
+use crate::transaction::GrpcTransaction;
 
 /// The state of the library.
 pub struct Runtime {
@@ -32,6 +33,8 @@ pub struct Runtime {
     pub held: Registry<GrpcHeldArray>,
     /// Names for such arrays. Made on first use.
     held_names: Mutex<Option<HeldNames>>,
+    /// Transactions.
+    pub transactions: Registry<GrpcTransaction>,
     /// Sessions by number.
     pub sessions: Sessions,
     /// One connection to each server, with a number that distinguishes it from earlier ones.
@@ -183,6 +186,7 @@ pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
             objects: Mutex::new(Table::new(OBJECTS)),
             outputs: Registry::default(),
             held: Registry::default(),
+            transactions: Registry::default(),
             held_names: Mutex::default(),
             sessions: Sessions::default(),
             clients: Mutex::default(),
@@ -204,6 +208,7 @@ pub extern "C" fn grpc_finalize() -> c_int {
         let runtime = taken.ok_or_else(|| Failure::from(Code::NotInitialized))?;
         // Also sessions for which other threads wait; these keep the rest alive until then.
         runtime.sessions.cancel_all(&runtime);
+        runtime.transactions.all().iter().for_each(|transaction| transaction.stop());
         Ok(Code::NoError)
     })
 }

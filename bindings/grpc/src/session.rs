@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use kumi_call_client::{CallError, CallWatch, RemoteCall, WakeEvent, WakeEvents};
 
-use crate::argument::ReturnedValue;
 use crate::code::{Code, Failure};
 use crate::handle::Handle;
 use crate::held::ClaimedResult;
+use crate::returned::ReturnedValue;
 use crate::runtime::{Connection, Runtime, lock};
 
 /// Interval at which a wait checks whether another thread has cancelled the session.

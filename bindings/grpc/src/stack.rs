@@ -74,6 +74,35 @@ unsafe fn destruct(stack: *mut GrpcArgStack) -> c_int {
     }))
 }
 
+/// The arguments on a stack.
+///
+/// # Safety
+/// `stack` is null or one that was made here.
+pub unsafe fn stacked(stack: *const GrpcArgStack) -> Result<Vec<PassedValue<'static>>, Failure> {
+    // SAFETY: as the caller promises.
+    let stack = unsafe { stack.as_ref() }.ok_or_else(|| Failure::null("the stack"))?;
+    Ok(stack.addresses.iter().map(|address| PassedValue::Address(*address)).collect())
+}
+
+/// Arguments with their types.
+///
+/// # Safety
+/// `arguments` is null or has so many during `'a`.
+pub unsafe fn typed<'a>(
+    arguments: *const GrpcArgument,
+    count: usize,
+) -> Result<Vec<PassedValue<'a>>, Failure> {
+    let arguments = if count == 0 {
+        &[]
+    } else if arguments.is_null() {
+        return Err(Failure::null("the arguments"));
+    } else {
+        // SAFETY: not null; as many as the caller says.
+        unsafe { slice::from_raw_parts(arguments, count) }
+    };
+    Ok(arguments.iter().map(PassedValue::Typed).collect())
+}
+
 /// Calls with the arguments on a stack.
 ///
 /// # Safety
@@ -87,9 +116,7 @@ unsafe fn with_stack(
     guard(|| {
         let prepared = prepare()?;
         // SAFETY: as the caller promises.
-        let stack = unsafe { stack.as_ref() }.ok_or_else(|| Failure::null("the stack"))?;
-        let given: Vec<PassedValue<'_>> =
-            stack.addresses.iter().map(|address| PassedValue::Address(*address)).collect();
+        let given = unsafe { stacked(stack) }?;
         // SAFETY: as the caller promises.
         unsafe { prepared.call(&given, way, attributes.as_ref()) }
     })
@@ -317,15 +344,8 @@ unsafe fn with_arguments(
 ) -> c_int {
     guard(|| {
         let prepared = prepare()?;
-        let arguments = if count == 0 {
-            &[]
-        } else if arguments.is_null() {
-            return Err(Failure::null("the arguments"));
-        } else {
-            // SAFETY: not null; as many as the caller says.
-            unsafe { slice::from_raw_parts(arguments, count) }
-        };
-        let given: Vec<PassedValue<'_>> = arguments.iter().map(PassedValue::Typed).collect();
+        // SAFETY: as the caller promises.
+        let given = unsafe { typed(arguments, count) }?;
         // SAFETY: as the header asks of the caller.
         unsafe { prepared.call(&given, way, attributes.as_ref()) }
     })

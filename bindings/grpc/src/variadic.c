@@ -40,6 +40,7 @@ int kumi_grpc_prepare(int is_method, const void *handle, const char *method, str
                       const unsigned char **kinds, size_t *count);
 int kumi_grpc_start(struct variadic_call *prepared, const union variadic_value *passed, int is_session, int *session,
                     const void *attributes);
+int kumi_grpc_record(struct variadic_call *prepared, const union variadic_value *passed, void *transaction, int *number);
 
 static void collect(const unsigned char *kinds, size_t count, va_list list, union variadic_value *passed)
 {
@@ -79,19 +80,36 @@ static void collect(const unsigned char *kinds, size_t count, va_list list, unio
     }
 }
 
+/* Asks for the types, and collects the arguments. */
+static int prepare(struct called called, struct variadic_call **prepared, union variadic_value *passed, va_list list)
+{
+    const unsigned char *kinds = NULL;
+    size_t count = 0;
+    int error = kumi_grpc_prepare(called.is_method, called.handle, called.method, prepared, &kinds, &count);
+    if (error == 0) {
+        /* A routine has no more parameters: Interface::MOST_PARAMS. */
+        collect(kinds, count < MOST_ARGUMENTS ? count : MOST_ARGUMENTS, list, passed);
+    }
+    return error;
+}
+
 static int call(struct called called, int is_session, int *session, const void *attributes, va_list list)
 {
     struct variadic_call *prepared = NULL;
-    const unsigned char *kinds = NULL;
-    size_t count = 0;
     union variadic_value passed[MOST_ARGUMENTS];
-    int error = kumi_grpc_prepare(called.is_method, called.handle, called.method, &prepared, &kinds, &count);
-    if (error != 0) {
-        return error;
-    }
-    /* A routine has no more parameters: Interface::MOST_PARAMS. */
-    collect(kinds, count < MOST_ARGUMENTS ? count : MOST_ARGUMENTS, list, passed);
-    return kumi_grpc_start(prepared, passed, is_session, session, attributes);
+    int error = prepare(called, &prepared, passed, list);
+    return error != 0 ? error : kumi_grpc_start(prepared, passed, is_session, session, attributes);
+}
+
+int kumi_grpc_transaction_call(void *transaction, int *number, void *handle, ...)
+{
+    struct variadic_call *prepared = NULL;
+    union variadic_value passed[MOST_ARGUMENTS];
+    va_list list;
+    va_start(list, handle);
+    int error = prepare((struct called){0, handle, NULL}, &prepared, passed, list);
+    va_end(list);
+    return error != 0 ? error : kumi_grpc_record(prepared, passed, transaction, number);
 }
 
 int kumi_grpc_call(void *handle, ...)

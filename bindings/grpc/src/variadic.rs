@@ -12,6 +12,7 @@ use crate::call::{CallMode, PreparedCall};
 use crate::code::{Code, guard};
 use crate::handle::GrpcFunctionHandle;
 use crate::object::GrpcObjectHandle;
+use crate::transaction::{GrpcTransaction, record};
 
 /// How C passes an argument behind `...`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,17 +129,50 @@ unsafe extern "C" fn kumi_grpc_start(
     attributes: *const GrpcSessionAttributes,
 ) -> c_int {
     guard(|| {
-        // SAFETY: it came from `Box::into_raw` and comes back once.
-        let collecting = unsafe { Box::from_raw(collecting.cast::<VariadicCall>()) };
-        let mut given = Vec::with_capacity(collecting.kinds.len());
-        for (index, kind) in collecting.kinds.iter().enumerate() {
-            // SAFETY: there are as many arguments as kinds, each stored as its kind states.
-            given.push(unsafe { kind.given(&*passed.add(index)) });
-        }
+        // SAFETY: the same promises.
+        let (prepared, given) = unsafe { collected(collecting, passed) };
         let way = if is_session == 0 { CallMode::Wait } else { CallMode::Session(session) };
         // SAFETY: null or readable as `grpc.h` asks of the program; the rest as it asks too.
-        unsafe { collecting.prepared.call(&given, &way, attributes.as_ref()) }
+        unsafe { prepared.call(&given, &way, attributes.as_ref()) }
     })
+}
+
+/// Records a call with the collected arguments.
+///
+/// # Safety
+/// Called by `variadic.c`, as [`kumi_grpc_start`] is.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_grpc_record(
+    collecting: *mut c_void,
+    passed: *const VariadicValue,
+    transaction: *mut GrpcTransaction,
+    number: *mut c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the same promises.
+        let (prepared, given) = unsafe { collected(collecting, passed) };
+        // SAFETY: as `grpc.h` asks of the program.
+        unsafe { record(transaction, &prepared, &given, None, number) }
+    })
+}
+
+/// A call and its arguments.
+///
+/// # Safety
+/// The call came from [`kumi_grpc_prepare`] and comes here once, with the stated number of arguments.
+unsafe fn collected(
+    collecting: *mut c_void,
+    passed: *const VariadicValue,
+) -> (PreparedCall, Vec<PassedValue<'static>>) {
+    // SAFETY: it came from `Box::into_raw` and comes back once.
+    let collecting = unsafe { Box::from_raw(collecting.cast::<VariadicCall>()) };
+    let VariadicCall { prepared, kinds } = *collecting;
+    let given = kinds.iter().enumerate().map(|(index, kind)| {
+        // SAFETY: there are as many arguments as kinds, each stored as its kind states.
+        unsafe { kind.given(&*passed.add(index)) }
+    });
+    let given = given.collect();
+    (prepared, given)
 }
 
 unsafe extern "C" {
@@ -153,6 +187,12 @@ unsafe extern "C" {
         handle: *mut GrpcFunctionHandle,
         session: *mut c_int,
         attributes: *const GrpcSessionAttributes,
+        ...
+    ) -> c_int;
+    fn kumi_grpc_transaction_call(
+        transaction: *mut c_void,
+        number: *mut c_int,
+        handle: *mut GrpcFunctionHandle,
         ...
     ) -> c_int;
     fn kumi_grpc_invoke(handle: *mut GrpcObjectHandle, method: *const c_char, ...) -> c_int;
@@ -201,6 +241,7 @@ jump!(grpc_call, kumi_grpc_call);
 jump!(grpc_call_async, kumi_grpc_call_async);
 jump!(grpc_call_with_attr_np, kumi_grpc_call_with_attr);
 jump!(grpc_call_async_with_attr_np, kumi_grpc_call_async_with_attr);
+jump!(grpc_transaction_call_np, kumi_grpc_transaction_call);
 jump!(grpc_invoke_np, kumi_grpc_invoke);
 jump!(grpc_invoke_async_np, kumi_grpc_invoke_async);
 jump!(grpc_invoke_with_attr_np, kumi_grpc_invoke_with_attr);

@@ -148,14 +148,21 @@ static void traces(void)
     static const char *PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     grpc_function_handle_t traced;
     char found[80] = "";
+    char set[GRPC_TRACEPARENT_SIZE_NP] = "before";
     GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&traced, "traced"));
     GIVES(GRPC_NO_ERROR, grpc_call(&traced, found));
     EXPECT(strcmp(found, "") == 0);
+    GIVES(GRPC_NO_ERROR, grpc_traceparent_get_np(set, sizeof set));
+    EXPECT(strcmp(set, "") == 0);
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_traceparent_get_np(set, sizeof set - 1));
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_traceparent_get_np(NULL, sizeof set));
     GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_traceparent_set_np("00-1-2-3"));
     EXPECT(strstr(grpc_last_error_text_np(), "a traceparent is `00-`") != NULL);
     GIVES(GRPC_NO_ERROR, grpc_call(&traced, found));
     EXPECT(strcmp(found, "") == 0);
     GIVES(GRPC_NO_ERROR, grpc_traceparent_set_np(PARENT));
+    GIVES(GRPC_NO_ERROR, grpc_traceparent_get_np(set, sizeof set));
+    EXPECT(strcmp(set, PARENT) == 0);
     GIVES(GRPC_NO_ERROR, grpc_call(&traced, found));
     EXPECT(strncmp(found, TRACE, strlen(TRACE)) == 0 && strlen(found) == strlen(PARENT) && strcmp(found, PARENT) != 0);
     /* Calls do not read the environment while a program changes it. */

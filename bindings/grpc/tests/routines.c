@@ -161,6 +161,22 @@ void fill(int n, int ms, double x, double *y)
     }
 }
 
+/* Notes in PATH.begun that it runs, and the name of its server, and runs until there is PATH. */
+void gate(const char *path, const double *x, double *y)
+{
+    char begun[4096];
+    const char *server = getenv("TEST_SERVER");
+    snprintf(begun, sizeof begun, "%s.begun", path);
+    FILE *file = fopen(begun, "ab");
+    if (file == NULL || fprintf(file, "%s\n", server == NULL ? "unnamed" : server) < 0 || fclose(file) != 0) {
+        abort();
+    }
+    while (access(path, F_OK) != 0) {
+        usleep(1000);
+    }
+    y[0] = x[0] + 1;
+}
+
 /* What the environment says of the call: the seconds that are left (-1: no limit), and its place in a trace. */
 void left(double *seconds)
 {
@@ -171,6 +187,13 @@ void left(double *seconds)
     if (deadline != NULL && *deadline != 0) {
         *seconds = 1e-9 * strtod(deadline, NULL) - ((double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
     }
+}
+
+/* How many threads a library would start here. */
+void threads(int *count)
+{
+    const char *found = getenv("OMP_NUM_THREADS");
+    *count = found == NULL ? 0 : atoi(found);
 }
 
 void traced(char *parent)

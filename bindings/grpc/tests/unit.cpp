@@ -7,37 +7,13 @@
 #include <string>
 #include <unistd.h>
 
+#include "expect.hpp"
 #include "kumi_grpc.hpp"
 #include "server.h"
-
-#define EXPECT(condition)                                                                                                    \
-    do {                                                                                                                     \
-        if (!(condition)) {                                                                                                  \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
-            std::exit(1);                                                                                                    \
-        }                                                                                                                    \
-    } while (0)
 
 namespace {
 
 namespace grpc = kumi::grpc;
-
-// That something throws an error of this type, of this code, whose text has this in it.
-template <class Error, class Body>
-void throws(grpc_error_t code, const char *text, Body body)
-{
-    try {
-        body();
-    } catch (const Error &error) {
-        if (error.code() == code && std::string(error.what()).find(text) != std::string::npos) {
-            return;
-        }
-        std::fprintf(stderr, "%d: %s\n", error.code(), error.what());
-        std::exit(1);
-    }
-    std::fprintf(stderr, "nothing was thrown where %s was expected\n", text);
-    std::exit(1);
-}
 
 void products()
 {
@@ -219,6 +195,8 @@ void wrong()
     static_cast<void>(grpc::handle("noop").async([&](double x) { number = x; }));
 #elif WRONG == 6
     grpc::call("noop", [](bool) {});
+#elif WRONG == 7
+    grpc::transaction().call(grpc::handle("noop"), std::vector<double>(1));
 #endif
 }
 #endif
@@ -377,6 +355,85 @@ void prints()
     EXPECT(output.take().text == "of a method\n" && output.take().text.empty());
 }
 
+// What functions of a call and the routines that they call have left of its time.
+void deadlines()
+{
+    EXPECT(!grpc::remaining());
+    grpc::handle integrate("integrate");
+    double sum = 0;
+    double own = 0;
+    double routine = 0;
+    const auto looks = [&](double x, double *y) {
+        own = grpc::remaining().value().count();
+        grpc::call("left", routine);
+        *y = x;
+    };
+    integrate.limit(std::chrono::hours(1));
+    integrate.call(1, looks, sum);
+    EXPECT(own > 1800 && own <= 3600 && routine > 1800 && routine <= own && !grpc::remaining());
+    const auto outlasts = [&](double x, double *y) {
+        while (grpc::remaining().value().count() > 0) {
+            usleep(1000);
+        }
+        throws<grpc::timed_out>(GRPC_TIMEOUT_NP, "was not begun", [&] { grpc::call("left", routine); });
+        own = grpc::remaining().value().count();
+        *y = x;
+    };
+    integrate.limit(std::chrono::milliseconds(200));
+    throws<grpc::timed_out>(GRPC_TIMEOUT_NP, "it waited for `f`", [&] { integrate.call(1, outlasts, sum); });
+    EXPECT(own == 0 && !grpc::remaining());
+}
+
+void traces()
+{
+    const std::string first = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const std::string second = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const std::size_t trace = 35;
+    const auto found = [] {
+        std::string parent;
+        grpc::call("traced", parent);
+        return parent;
+    };
+    EXPECT(found().empty());
+    {
+        const grpc::traced one(first);
+        const std::string outer = found();
+        EXPECT(outer.substr(0, trace) == first.substr(0, trace) && outer != first);
+        {
+            const grpc::traced two(second);
+            EXPECT(found().substr(0, trace) == second.substr(0, trace));
+        }
+        EXPECT(found().substr(0, trace) == first.substr(0, trace));
+        throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "a traceparent is `00-`", [] { grpc::traced("00-1-2-3"); });
+        EXPECT(found().substr(0, trace) == first.substr(0, trace));
+    }
+    EXPECT(found().empty());
+}
+
+// What a server of two slots gives.
+void resources()
+{
+    grpc::handle threads("threads");
+    int count = 0;
+    threads.resources({2});
+    threads.call(count);
+    EXPECT(count == 2);
+    threads.async(count).get();
+    EXPECT(count == 2);
+    threads.resources({3});
+    throws<grpc::refused_error>(GRPC_TOO_LARGE_NP, "3 threads", [&] { threads.call(count); });
+    threads.resources({0, std::uint64_t{1} << 30});
+    throws<grpc::refused_error>(GRPC_TOO_LARGE_NP, "1073741824 bytes", [&] { threads.call(count); });
+    threads.resources({});
+    threads.call(count);
+    EXPECT(count == 1);
+    grpc::object wide("counter", grpc::resources{2});
+    wide.call("threads", count);
+    EXPECT(count == 2);
+    throws<grpc::refused_error>(GRPC_TOO_LARGE_NP, "3 threads", [] { grpc::object("counter", grpc::resources{3}); });
+    throws<grpc::error>(GRPC_SERVER_NOT_FOUND, "127.0.0.1:1", [] { grpc::object("127.0.0.1:1", "counter", grpc::resources{2}); });
+}
+
 } // namespace
 
 int main()
@@ -399,6 +456,9 @@ int main()
         objects(server.address);
         held();
         prints();
+        deadlines();
+        traces();
+        resources();
     }
     server_end(&server, SIGTERM);
     return 0;

@@ -1,31 +1,15 @@
 ! The module kumi_grpc: arguments of all kinds, sessions, errors.  The server is that of main, in C.
 module unit
   use, intrinsic :: iso_c_binding, only: c_funloc, c_double, c_double_complex, c_float, c_int, c_int8_t, c_int16_t, c_int64_t
-  use, intrinsic :: iso_fortran_env, only: error_unit
+  use around, only: deadlines, prints, resources, traces
+  use expectations, only: expect, fails
   use kumi_grpc
+  use transactions, only: abandoned, chains, failures_of_calls, refusals
   implicit none
   private
   public :: all_of_fortran
 
 contains
-
-  subroutine expect(condition, what)
-    logical, intent(in) :: condition
-    character(len=*), intent(in) :: what
-
-    if (condition) return
-    write (error_unit, '(3a)') 'not so: ', what, '; '//grpc_last_error_text()
-    error stop 1
-  end subroutine expect
-
-  ! That something failed with this code, and this in its text.
-  subroutine fails(stat, code, text, what)
-    integer(c_int), intent(in) :: stat, code
-    character(len=*), intent(in) :: text, what
-
-    call expect(stat == code, what)
-    call expect(index(grpc_last_error_text(), text) > 0, what)
-  end subroutine fails
 
   ! Small integers, which reals hold exactly.
   logical function same(a, b)
@@ -429,6 +413,14 @@ contains
     call failures()
     call given()
     call objects()
+    call deadlines()
+    call traces()
+    call prints()
+    call resources()
+    call chains()
+    call refusals()
+    call failures_of_calls()
+    call abandoned()
     call grpc_finalize()
   end subroutine all_of_fortran
 end module unit

@@ -236,7 +236,9 @@ def test_fortran(folder: Path, server: str) -> None:
     for part in ("codes", "push"):
         (folder / f"{part}.f90").write_text(run("sh", sources / "generate", part, at=folder))
     (folder / "main.f90").write_text(FORTRAN_PROGRAM)
-    parts: list[str | Path] = ["codes.f90", sources / "kumi_grpc_base.f90", "push.f90", sources / "kumi_grpc.f90", "maths_stubs.f90", "main.f90"]
+    base, errors, transaction = (sources / f"kumi_grpc_{part}.f90" for part in ("base", "errors", "transaction"))
+    module: list[str | Path] = ["codes.f90", base, errors, "push.f90", transaction, sources / "kumi_grpc.f90"]
+    parts = [*module, "maths_stubs.f90", "main.f90"]
     linked = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lkumi_grpc"]
     run(compiler, "-std=f2008", "-Wall", "-Wextra", "-o", "fortran", *parts, *linked, at=folder)
     assert run("./fortran", at=folder, KUMI_CALL_SERVER=server).splitlines() == [SAID]

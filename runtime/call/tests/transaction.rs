@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{TestServer, config, eventually, served};
-use kumi_call::Traffic;
 use kumi_call::server::{Config, Peers};
 use kumi_call::transaction::{MovedBytes, RunOptions, Transaction, TransactionError, TxArg};
+use kumi_call::{Arg, Array, ArrayMut, CallError, Traffic};
 use kumi_idl::Order;
 
 /// Servers, their addresses and counters.
@@ -197,6 +197,42 @@ fn what_failed_and_what_did_not_run_because_of_it_is_told() {
     assert_eq!(told, expected);
     assert!(report.explain(fails).contains("failed") && report.explain(behind).contains("->"));
     assert!(report.outcome(apart).is_some() && report.outcome(behind).is_none());
+    let failure = |step: usize| report.steps[step].failure.as_deref();
+    assert!(matches!(failure(1), Some(CallError::Status { value: 1, .. })), "{:?}", failure(1));
+    assert!([0, 2, 3].into_iter().all(|step| failure(step).is_none()));
+}
+
+#[test]
+fn calls_have_limits_of_their_own() {
+    let all = servers(1, |_| {});
+    let mut tx = Transaction::new();
+    let late = tx.call("nap", vec![60_000.into()]);
+    let in_time = tx.call("nap", vec![1.into()]);
+    tx.limit(late, Duration::from_millis(50));
+    tx.limit(in_time, Duration::from_secs(600));
+    let options = RunOptions { time: Some(Duration::from_secs(300)), ..RunOptions::default() };
+    let Err(TransactionError::Failed(report)) = tx.run_with(&all.addresses, &options, &|| false)
+    else {
+        panic!("one is late")
+    };
+    assert!(matches!(report.steps[0].failure.as_deref(), Some(CallError::TimedOut(_))));
+    assert!(report.outcome(in_time).is_some() && report.steps[1].failure.is_none());
+}
+
+#[test]
+fn arguments_of_other_calls_are_taken() {
+    let all = servers(1, |_| {});
+    let (one, mut sum) = (vec![1.0; N], vec![2.0; N]);
+    let mut tx = Transaction::new();
+    let file = Arg::File(kumi_call::FileArgument::from(std::path::PathBuf::from("/a")));
+    assert_eq!(tx.argument(file), None);
+    let given: Vec<Arg<'_>> =
+        vec![(N as i32).into(), Arg::In(Array::flat(&one)), Arg::Out(ArrayMut::flat(&mut sum))];
+    let taken: Option<Vec<TxArg>> = given.into_iter().map(|arg| tx.argument(arg)).collect();
+    tx.call("add", taken.expect("numbers and arrays"));
+    tx.run(&all.addresses).expect("it runs");
+    drop(tx);
+    assert!(sum.iter().all(|sum| *sum == 3.0), "{}", sum[0]);
 }
 
 #[test]

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "../kumi_grpc_arguments.h"
+#include "error.hpp"
 
 namespace kumi::grpc {
 
@@ -233,6 +235,16 @@ struct argument<A, std::enable_if_t<has_elements<bare<A>>::value && !std::is_sam
         return array_of(value.data(), value.size(), std::is_lvalue_reference_v<A> || is_view);
     }
 };
+
+// Begins a call with these arguments by means of `begin`.
+template <class Begin, class... Arguments>
+void start(const Begin &begin, const grpc_session_attr_t_np &attributes, Arguments &&...arguments)
+{
+    const std::tuple<argument<Arguments>...> typed(argument<Arguments>{arguments}...);
+    const auto raw = std::apply(
+        [](const auto &...one) { return std::array<kumi_grpc_argument, sizeof...(Arguments)>{one.raw()...}; }, typed);
+    check(begin(raw.data(), raw.size(), &attributes));
+}
 
 } // namespace detail
 } // namespace kumi::grpc

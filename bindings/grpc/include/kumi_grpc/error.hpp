@@ -19,7 +19,7 @@ private:
     grpc_error_t code_;
 };
 
-// Arguments do not fit the description; nothing was sent.
+// Arguments do not fit the description, and nothing was sent; or a transaction is over.
 class argument_error : public error {
     using error::error;
 };
@@ -63,6 +63,10 @@ class object_lost : public error {
 class held_lost : public error {
     using error::error;
 };
+// This call of a transaction did not run: a call failed that makes what it reads.
+class not_run : public error {
+    using error::error;
+};
 class timed_out : public error {
     using error::error;
 };
@@ -78,6 +82,7 @@ class cancelled : public error {
     const std::string text = std::string(grpc_error_string(exact)) + ": " + grpc_last_error_text_np();
     switch (exact) {
     case GRPC_INVALID_ARGUMENT_NP:
+    case GRPC_INVALID_TRANSACTION_NP:
         throw argument_error(exact, text);
     case GRPC_FUNCTION_NOT_FOUND:
         throw routine_not_found(exact, text);
@@ -106,6 +111,8 @@ class cancelled : public error {
         throw object_lost(exact, text);
     case GRPC_HELD_LOST_NP:
         throw held_lost(exact, text);
+    case GRPC_NOT_RUN_NP:
+        throw not_run(exact, text);
     case GRPC_TIMEOUT_NP:
         throw timed_out(exact, text);
     case GRPC_CANCELED_NP:

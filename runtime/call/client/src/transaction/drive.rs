@@ -371,6 +371,7 @@ impl Driver<'_> {
                     }
                 }
                 self.failed(call, number, &running, &error, &found);
+                self.report[running.node.0 as usize].failure = Some(Arc::new(error));
             }
         }
     }
@@ -393,7 +394,8 @@ impl Driver<'_> {
         self.delivered(running);
         let bytes = running.alone.then_some((running.moved.sent, running.moved.received));
         self.chooser.ended(call, number, &CompletedCall { outcome: &outcome, bytes });
-        self.report[running.node.0 as usize].outcome = Some(outcome);
+        let step = &mut self.report[running.node.0 as usize];
+        (step.outcome, step.failure) = (Some(outcome), None);
         self.nodes.remove(&call);
         self.submitted.remove(&running.node);
         let finished = self.graph.finish(running.node, running.server);

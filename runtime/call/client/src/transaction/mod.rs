@@ -35,10 +35,11 @@ use kumi_broker::{GraphError, UnknownPolicy};
 use kumi_idl::{Order, Scalar};
 use thiserror::Error;
 
+pub use kumi_broker::State as StepState;
 pub use report::{MovedBytes, Report, StepReport};
 
 use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
-use crate::{CallError, Grid, Options, Shape};
+use crate::{Arg, CallError, Grid, Options, Shape};
 use chooser::Target;
 
 /// An array of a transaction, or a part of one.
@@ -132,6 +133,8 @@ struct Datum {
 struct TransactionCall {
     routine: String,
     args: Vec<TxArg>,
+    /// Its time limit; `None`: that of the run.
+    time: Option<Duration>,
 }
 
 /// Options of a run.
@@ -288,8 +291,32 @@ impl<'a> Transaction<'a> {
 
     /// Records a call, with arguments as in [`crate::Client::call`].
     pub fn call(&mut self, routine: &str, args: Vec<TxArg>) -> Step {
-        self.calls.push(TransactionCall { routine: routine.to_owned(), args });
+        self.calls.push(TransactionCall { routine: routine.to_owned(), args, time: None });
         Step(u32::try_from(self.calls.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// An argument as other calls have it, for a call of this transaction. `None`: transactions take no files, no functions, and
+    /// no arrays at servers but their own.
+    pub fn argument(&mut self, arg: Arg<'a>) -> Option<TxArg> {
+        Some(match arg {
+            Arg::Default => TxArg::Default,
+            Arg::Scalar(scalar) => TxArg::Scalar(scalar),
+            Arg::Text(text) => TxArg::Text(text.into_owned()),
+            Arg::In(array) => TxArg::Data(self.lent(array.lent, array.shape)),
+            Arg::Out(array) => TxArg::Data(self.lent_mut(array.lent, array.shape)),
+            Arg::InOut(from, to) => {
+                let from = self.lent(from.lent, from.shape);
+                TxArg::InOut(from, self.lent_mut(to.lent, to.shape))
+            }
+            Arg::File(_) | Arg::Callback(_) | Arg::Remote(_) => return None,
+        })
+    }
+
+    /// Sets the time limit of a recorded call, in place of [`RunOptions::time`].
+    pub fn limit(&mut self, step: Step, time: Duration) {
+        if let Some(call) = self.calls.get_mut(step.0 as usize) {
+            call.time = Some(time);
+        }
     }
 
     /// Number of recorded calls.

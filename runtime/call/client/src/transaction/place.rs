@@ -85,7 +85,7 @@ impl Driver<'_> {
             vouchers: self.vouching(placed.vouchers),
             held: self.options.held,
             stop: Arc::clone(&stop),
-            time: self.options.time,
+            time: tx.calls[node.0 as usize].time.or(self.options.time),
             context: InheritedContext::of_this_thread(),
         };
         let running = RunningCall {

@@ -1,12 +1,13 @@
 //! Report on a transaction.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_broker::{Graph, Node, State};
 
 use super::Step;
-use crate::Outcome;
+use crate::{CallError, Outcome};
 
 /// Report on a call.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +26,8 @@ pub struct StepReport {
     pub helped: Option<String>,
     /// The results besides arrays.
     pub outcome: Option<Outcome>,
+    /// Why its last attempt failed. `None`: it has succeeded, or no attempt was made.
+    pub failure: Option<Arc<CallError>>,
 }
 
 /// Bytes of arrays by route.
