@@ -157,6 +157,7 @@ fn failures_are_told_with_their_reasons() {
     );
     let other = server.client();
     let gone = other.call_async("nap", vec![600_000.into()], None).expect("it begins");
+    eventually("its begin", || latest(&client).calls[0].end.is_none());
     let number = latest(&client).calls[0].call;
     drop((gone, other));
     eventually("its end", || whole(&client, number).end.is_some());
