@@ -147,6 +147,9 @@ demo: setup
 lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@for stores in "" etcd sqlite; do \
+	  $(CARGO) clippy --quiet --package kumi-call-meta --all-targets --locked --no-default-features --features "$$stores" -- -D warnings || exit 1; \
+	done
 
 # The whole-system tests run the binaries of this build, in the profile that the tests have anyway.
 # What incremental builds keep is 7 GB for all programs, and a whole run builds everything once.

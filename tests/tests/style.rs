@@ -38,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-cgroup",
             "kumi-control",
             "kumi-etcd",
+            "kumi-metrics",
             "kumi-monitor",
             "kumi-sched",
             "kumi-net",
@@ -46,9 +47,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-web",
         ],
     ),
-    ("kumi-etcd", &["kumi-leadership"]),
+    ("kumi-etcd", &["kumi-leadership", "kumi-tls"]),
     ("kumi-cgroup", &[]),
-    ("kumi-call-wire", &["kumi-idl", "kumi-rpc"]),
+    ("kumi-metrics", &[]),
+    ("kumi-tls", &[]),
+    ("kumi-call-wire", &["kumi-idl", "kumi-rpc", "kumi-tls"]),
     ("kumi-call-ffi", &["kumi-idl"]),
     ("kumi-call-access", &["kumi-call-wire", "kumi-rpc"]),
     // A program that calls links this, and nothing of slots, servers and metaservers.
@@ -73,7 +76,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "kumi-call-meta",
-        &["kumi-broker", "kumi-call-access", "kumi-call-wire", "kumi-etcd", "kumi-idl", "kumi-rpc"],
+        &[
+            "kumi-broker",
+            "kumi-call-access",
+            "kumi-call-wire",
+            "kumi-etcd",
+            "kumi-idl",
+            "kumi-metrics",
+            "kumi-rpc",
+        ],
     ),
     (
         "kumi-call",

@@ -10,7 +10,7 @@ pub mod users;
 pub mod voucher;
 
 pub use handshake_limit::{HandshakeLimit, HandshakePermit, RefusalCounters, evicted};
-pub use listener::{Listener, ServeError, pause, raise_open_files};
+pub use listener::{Listener, ServeError, raise_open_files};
 pub use users::refused;
 
 use kumi_call_wire::random;

@@ -1,11 +1,13 @@
 //! Listening for connections, and the limits of the system on them.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kumi_call_wire::socket::PlainSocket;
+use kumi_call_wire::tcp;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 
@@ -56,6 +58,40 @@ impl Listener {
             Listener::Tcp(listener) => Listener::Tcp(listener.try_clone()?),
             Listener::Unix(listener) => Listener::Unix(listener.try_clone()?),
         })
+    }
+
+    /// Gives each connection to `take`, with the address from which it comes over TCP.
+    ///
+    /// # Errors
+    /// The socket cannot be used. Connections that fail are passed over.
+    pub async fn attend(self, mut take: impl FnMut(PlainSocket, Option<IpAddr>)) -> io::Result<()> {
+        match self {
+            Listener::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, from)) => match tcp::prepare(&stream) {
+                            Ok(()) => take(PlainSocket::Tcp(stream), Some(from.ip())),
+                            Err(error) => {
+                                tracing::debug!(%error, "a client went before it was served");
+                            }
+                        },
+                        Err(error) => pause(&error).await,
+                    }
+                }
+            }
+            Listener::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, _)) => take(PlainSocket::Unix(stream), None),
+                        Err(error) => pause(&error).await,
+                    }
+                }
+            }
+        }
     }
 
     /// Listens on a TCP address.
@@ -121,7 +157,7 @@ pub fn raise_open_files() -> u64 {
 
 /// An error such as too few descriptors, too little memory or a vanished client. The server pauses and goes
 /// on.
-pub async fn pause(error: &io::Error) {
+async fn pause(error: &io::Error) {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
     if !matches!(errno, Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO)) {

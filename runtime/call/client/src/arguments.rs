@@ -35,6 +35,12 @@ pub struct Shape {
     pub order: Order,
 }
 
+impl Shape {
+    fn of<T: Number>(dims: Option<&[u64]>, order: Order) -> Shape {
+        Shape { element: T::ELEMENT, dims: dims.map(<[u64]>::to_vec), order }
+    }
+}
+
 /// An array to be sent.
 #[derive(Debug, Clone)]
 pub struct Array<'a> {
@@ -55,21 +61,19 @@ impl<'a> Array<'a> {
     /// Numbers in the routine's order, as many as the routine wants.
     #[must_use]
     pub fn flat<T: Number>(numbers: &'a [T]) -> Array<'a> {
-        let shape = Shape { element: T::ELEMENT, dims: None, order: Order::Row };
-        Array { shape, lent: LentBytes::slice(bytes_of(numbers)), borrowed: PhantomData }
+        Array::bytes(bytes_of(numbers), Shape::of::<T>(None, Order::Row))
     }
 
     /// Numbers of this shape. The shape must match the routine's; a different order is converted by a copy.
     #[must_use]
     pub fn shaped<T: Number>(numbers: &'a [T], dims: &[u64], order: Order) -> Array<'a> {
-        let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        Array { shape, lent: LentBytes::slice(bytes_of(numbers)), borrowed: PhantomData }
+        Array::bytes(bytes_of(numbers), Shape::of::<T>(Some(dims), order))
     }
 
     /// Numbers of this shape, given as their bytes in memory.
     #[must_use]
     pub fn bytes(bytes: &'a [u8], shape: Shape) -> Array<'a> {
-        Array { shape, lent: LentBytes::slice(bytes), borrowed: PhantomData }
+        Array::lent(LentBytes::slice(bytes), shape)
     }
 
     /// Memory that is lent under the rules of [`LentBytes::new`].
@@ -83,21 +87,19 @@ impl<'a> ArrayMut<'a> {
     /// Numbers in the routine's order, as many as the routine wants.
     #[must_use]
     pub fn flat<T: Number>(numbers: &'a mut [T]) -> ArrayMut<'a> {
-        let shape = Shape { element: T::ELEMENT, dims: None, order: Order::Row };
-        ArrayMut { shape, lent: LentBytesMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+        ArrayMut::bytes(bytes_of_mut(numbers), Shape::of::<T>(None, Order::Row))
     }
 
     /// Numbers of this shape. The shape must match the routine's; a different order is converted by a copy.
     #[must_use]
     pub fn shaped<T: Number>(numbers: &'a mut [T], dims: &[u64], order: Order) -> ArrayMut<'a> {
-        let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        ArrayMut { shape, lent: LentBytesMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+        ArrayMut::bytes(bytes_of_mut(numbers), Shape::of::<T>(Some(dims), order))
     }
 
     /// Numbers of this shape, given as their bytes in memory.
     #[must_use]
     pub fn bytes(bytes: &'a mut [u8], shape: Shape) -> ArrayMut<'a> {
-        ArrayMut { shape, lent: LentBytesMut::slice(bytes), borrowed: PhantomData }
+        ArrayMut::lent(LentBytesMut::slice(bytes), shape)
     }
 
     /// Memory that is lent under the rules of [`LentBytesMut::new`].

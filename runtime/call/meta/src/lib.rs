@@ -16,12 +16,12 @@ mod view;
 use calls::{outcome, span_log, startup_queue};
 use network::{names, paths};
 use servers::{catalogue, members};
-use state::{etcd, persistence, store, term};
+use state::{etcd, persistence, store};
 
 use std::cell::RefCell;
-use std::future::ready;
 use std::io;
 use std::net::{IpAddr, TcpListener};
+#[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until};
 
 use dispatcher::Dispatcher;
+#[cfg(feature = "etcd")]
 pub use etcd::{Etcd, EtcdError};
 use kumi_call_access::users::{self, Users};
 use kumi_call_access::{HandshakeLimit, Listener, ServeError, pass};
+use kumi_call_wire::socket::{self, PlainSocket};
 use kumi_call_wire::tls::Tls;
-use kumi_call_wire::{socket, tcp};
-use store::SqliteStore;
 pub use store::StoreError;
 pub use view::{
     CallState, CounterState, LeaderState, PathState, RoutineState, ServerCondition, ServerState,
@@ -70,8 +70,10 @@ pub struct Config {
     /// How long a client may take to come to its server before it loses the place.
     pub start: Duration,
     /// File for placed calls, times and paths, read at the next start.
+    #[cfg(feature = "sqlite")]
     pub state: Option<PathBuf>,
     /// Settings of several metaservers that share this state in etcd. `state` is unused then.
+    #[cfg(feature = "etcd")]
     pub etcd: Option<Etcd>,
     /// The listener of the dashboard, the state and the metrics.
     pub http: Option<Arc<TcpListener>>,
@@ -98,7 +100,9 @@ impl Default for Config {
             silence: Duration::from_secs(5),
             return_time: Duration::from_secs(60),
             start: Duration::from_secs(30),
+            #[cfg(feature = "sqlite")]
             state: None,
+            #[cfg(feature = "etcd")]
             etcd: None,
             http: None,
             users: None,
@@ -118,6 +122,7 @@ pub enum MetaError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The state file cannot be used.
+    #[cfg(feature = "sqlite")]
     #[error("the state in {} cannot be used: {source}", path.display())]
     State {
         /// The file.
@@ -126,6 +131,7 @@ pub enum MetaError {
         source: StoreError,
     },
     /// The state in etcd cannot be used.
+    #[cfg(feature = "etcd")]
     #[error("{0}")]
     Etcd(#[from] EtcdError),
 }
@@ -157,15 +163,13 @@ pub fn serve(
     let broker = broker(&config)?;
     kumi_call_access::raise_open_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    #[cfg(feature = "etcd")]
     if let Some(etcd) = config.etcd.clone() {
-        return term::serve(&runtime, &config, &etcd, &listener, stop);
+        return state::term::serve(&runtime, &config, &etcd, &listener, stop);
     }
-    let mut dispatcher = Dispatcher::new(config, broker, first_call()?);
-    if let Some(path) = dispatcher.config.state.clone() {
-        let restored =
-            SqliteStore::open(&path).and_then(|store| dispatcher.restore(Box::new(store)));
-        restored.map_err(|source| MetaError::State { path, source })?;
-    }
+    let dispatcher = Dispatcher::new(config, broker, first_call()?);
+    #[cfg(feature = "sqlite")]
+    let dispatcher = with_file(dispatcher)?;
     let dispatcher = Rc::new(RefCell::new(dispatcher));
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
@@ -176,6 +180,17 @@ pub fn serve(
     });
     drop(local);
     Ok(result?)
+}
+
+/// The dispatcher with the state of its file, if it has one.
+#[cfg(feature = "sqlite")]
+fn with_file(mut dispatcher: Dispatcher) -> Result<Dispatcher, MetaError> {
+    if let Some(path) = dispatcher.config.state.clone() {
+        let restored =
+            store::SqliteStore::open(&path).and_then(|store| dispatcher.restore(Box::new(store)));
+        restored.map_err(|source| MetaError::State { path, source })?;
+    }
+    Ok(dispatcher)
 }
 
 impl Config {
@@ -238,49 +253,16 @@ async fn accept(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io:
         (watched.then_some(config.unidentified), config.tls.clone())
     };
     let handshake_limit = unidentified.map(|most| HandshakeLimit::new(most, Arc::default()));
-    match listener {
-        Listener::Tcp(listener) => {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            loop {
-                match listener.accept().await {
-                    Ok((stream, from)) => match crate::tcp::prepare(&stream) {
-                        Ok(()) => {
-                            let socket = socket::accept(stream, tls.clone());
-                            take(dispatcher, socket, Some(from.ip()), handshake_limit.as_ref());
-                        }
-                        Err(error) => tracing::debug!(%error, "a client went before it was served"),
-                    },
-                    Err(error) => kumi_call_access::pause(&error).await,
-                }
-            }
-        }
-        Listener::Unix(listener) => {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::UnixListener::from_std(listener)?;
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        let socket: socket::Socket = Box::pin(stream);
-                        take(
-                            dispatcher,
-                            ready(Ok((socket, false))),
-                            None,
-                            handshake_limit.as_ref(),
-                        );
-                    }
-                    Err(error) => kumi_call_access::pause(&error).await,
-                }
-            }
-        }
-    }
+    let take = |socket, from| take(dispatcher, socket, from, tls.clone(), handshake_limit.as_ref());
+    listener.attend(take).await
 }
 
-/// Serves a connection after the choice of TLS or not.
+/// Serves a connection.
 fn take(
     dispatcher: &Rc<RefCell<Dispatcher>>,
-    socket: impl Future<Output = io::Result<(socket::Socket, bool)>> + 'static,
+    socket: PlainSocket,
     from: Option<IpAddr>,
+    tls: Option<Tls>,
     handshake_limit: Option<&Rc<HandshakeLimit>>,
 ) {
     {
@@ -294,7 +276,7 @@ fn take(
     let dispatcher = Rc::clone(dispatcher);
     tokio::task::spawn_local(async move {
         let socket = tokio::select! {
-            socket = socket => socket,
+            socket = socket::accept(socket, tls) => socket,
             () = kumi_call_access::evicted(handshake_permit.as_ref()) => return,
         };
         match socket {

@@ -10,7 +10,7 @@ pub use kumi_call_wire::state::{
 };
 
 use super::dispatcher::{Dispatcher, RecentCall};
-use super::etcd::Leadership;
+use super::etcd::leader_state;
 use super::members::Member;
 
 /// Most routines and paths that are shown.
@@ -53,22 +53,7 @@ pub fn state(dispatcher: &Dispatcher) -> State {
         paths: paths.collect(),
         recent,
         counters: counters(dispatcher),
-        leader: dispatcher.leadership.as_ref().map(|leadership| leader(dispatcher, leadership)),
-    }
-}
-
-fn leader(dispatcher: &Dispatcher, leadership: &Leadership) -> LeaderState {
-    let figures = &leadership.figures;
-    let (requests, errors) = (figures.requests.get(), figures.errors.get());
-    LeaderState {
-        leading: leadership.leads(),
-        address: leadership.leader(),
-        requests,
-        errors,
-        mean: figures.time.get().as_secs_f64() / figures.answers.get().max(1) as f64,
-        longest: figures.longest.get().as_secs_f64(),
-        unkept: dispatcher.grants.len(),
-        trouble: figures.trouble().unwrap_or_default(),
+        leader: dispatcher.leadership.as_ref().map(|it| leader_state(it, dispatcher.grants.len())),
     }
 }
 

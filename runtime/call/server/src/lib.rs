@@ -21,7 +21,6 @@ use slots::{callback_requests, process, slot_channel};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,10 +32,10 @@ use tokio::task::LocalSet;
 use crate::held::Table;
 use crate::tls::Tls;
 use crate::users::Users;
-use kumi_call_access::{HandshakeLimit, pass, pause, raise_open_files};
+use kumi_call_access::{HandshakeLimit, pass, raise_open_files};
 use kumi_call_access::{users, voucher};
 use kumi_call_slot::{confine, slot_protocol};
-use kumi_call_wire::{address, callback, layout, native, nearby, random, socket, tcp, tls, values};
+use kumi_call_wire::{address, callback, layout, native, nearby, random, socket, tls, values};
 
 pub use held::Traffic;
 pub use kumi_call_access::{Listener, RefusalCounters, ServeError};
@@ -300,7 +299,7 @@ pub fn serve(
     }
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {
-            result = accept(&shared, listener) => result,
+            result = accept(&shared, listener, false) => result,
             result = local_peer::accept(&shared, nearby) => result,
             () = stop => Ok(()),
             () = held_results::sweep(&shared) => Ok(()),
@@ -352,43 +351,15 @@ async fn gone(shared: &Rc<Shared>) {
     }
 }
 
-async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
-    match listener {
-        Listener::Tcp(listener) => {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        let ready = crate::tcp::prepare(&stream).and_then(|()| stream.into_std());
-                        begin(shared, ready.map(Into::into), shared.config.tls.as_ref(), false);
-                    }
-                    Err(error) => pause(&error).await,
-                }
-            }
-        }
-        Listener::Unix(listener) => accept_unix(shared, listener, false).await,
-    }
-}
-
-/// Accepts connections of a Unix socket. With `nearby`, these clients connected over TCP before.
-async fn accept_unix(shared: &Rc<Shared>, listener: UnixListener, nearby: bool) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let listener = tokio::net::UnixListener::from_std(listener)?;
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => begin(shared, stream.into_std().map(Into::into), None, nearby),
-            Err(error) => pause(&error).await,
-        }
-    }
-}
-
-/// Serves a connection, unless its client has left already.
-fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>, tls: Option<&Tls>, nearby: bool) {
-    match socket {
-        Ok(socket) => take(shared, socket, tls, nearby),
-        Err(error) => tracing::debug!(%error, "a client went before it was served"),
-    }
+/// Accepts connections. With `nearby`, these clients connected over TCP before.
+async fn accept(shared: &Rc<Shared>, listener: Listener, nearby: bool) -> io::Result<()> {
+    let tls = shared.config.tls.as_ref().filter(|_| matches!(listener, Listener::Tcp(_)));
+    listener
+        .attend(|socket, _| match socket.into_descriptor() {
+            Ok(socket) => take(shared, socket, tls, nearby),
+            Err(error) => tracing::debug!(%error, "a client went before it was served"),
+        })
+        .await
 }
 
 fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>, nearby: bool) {

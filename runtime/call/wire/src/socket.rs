@@ -54,6 +54,15 @@ impl PlainSocket {
     }
 }
 
+impl From<PlainSocket> for Socket {
+    fn from(socket: PlainSocket) -> Socket {
+        match socket {
+            PlainSocket::Tcp(stream) => Box::pin(stream),
+            PlainSocket::Unix(stream) => Box::pin(stream),
+        }
+    }
+}
+
 /// Connects to `HOST:PORT`, to `tls://HOST:PORT` with these trusted authorities, or to `unix:PATH`.
 pub async fn connect(address: &str, ca: Option<&Path>) -> io::Result<Socket> {
     if let Some(bare) = address.strip_prefix("tls://") {
@@ -61,16 +70,16 @@ pub async fn connect(address: &str, ca: Option<&Path>) -> io::Result<Socket> {
         let socket = PlainSocket::open(bare).await?.into_descriptor()?;
         return Ok(Box::pin(TlsStream::new(socket, session)?));
     }
-    Ok(match PlainSocket::open(address).await? {
-        PlainSocket::Tcp(stream) => Box::pin(stream),
-        PlainSocket::Unix(stream) => Box::pin(stream),
-    })
+    Ok(PlainSocket::open(address).await?.into())
 }
 
-/// Accepts a connection. The flag is true if the peer does not begin with TLS though it should; it is then
+/// Begins TLS on an accepted connection; Unix sockets do without. The flag is true if the peer does not begin with TLS though it should; it is then
 /// told so in plain text.
-pub async fn accept(stream: TcpStream, tls: Option<Tls>) -> io::Result<(Socket, bool)> {
-    let Some(tls) = tls else { return Ok((Box::pin(stream), false)) };
+pub async fn accept(socket: PlainSocket, tls: Option<Tls>) -> io::Result<(Socket, bool)> {
+    let (stream, tls) = match (socket, tls) {
+        (PlainSocket::Tcp(stream), Some(tls)) => (stream, tls),
+        (socket, _) => return Ok((socket.into(), false)),
+    };
     let mut first = [0];
     let count = timeout(PATIENCE, stream.peek(&mut first)).await??;
     if count == 1 && first[0] == FIRST {

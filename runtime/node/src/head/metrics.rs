@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use kumi_control::head::Head;
 use kumi_control::message::JobState;
+use kumi_metrics::{MetricKind, MetricsPage, Page};
 use tokio::net::TcpListener;
 
 use super::Shared;
 use super::state::StateRefusal;
-use crate::metrics::{MetricKind, MetricsPage, MetricsSource, process};
+use crate::process_metrics;
 
 /// Counters of the main loop.
 #[derive(Debug, Default)]
@@ -45,7 +46,8 @@ pub(super) fn serve_figures(
 ) {
     let (shared, head, counts) = (shared.clone(), Rc::clone(head), Rc::clone(counts));
     let source = HeadMetrics { shared, head, counts };
-    tokio::task::spawn_local(crate::metrics::serve(listener, source));
+    let page = Page::metrics(move |page| source.write(page));
+    tokio::task::spawn_local(kumi_metrics::serve(listener, vec![page]));
 }
 
 /// States as `kumi ps` calls them.
@@ -102,14 +104,13 @@ impl HeadMetrics {
         page.family("head_slice_seconds", MetricKind::Gauge, "Length of a slice.");
         page.sample(&[], timetable.slice_ns as f64 / 1e9);
     }
-}
 
-impl MetricsSource for HeadMetrics {
+    /// Writes all metrics as they are now.
     fn write(&self, page: &mut MetricsPage) {
         page.family("head_info", MetricKind::Gauge, "The head, 1.");
         let version = env!("CARGO_PKG_VERSION");
         page.sample(&[("cluster", &self.shared.config.get().name), ("version", version)], 1);
-        process::write(page, "head_daemon");
+        process_metrics::write(page, "head_daemon");
         self.jobs(page);
         let counts = &self.counts;
         page.family(

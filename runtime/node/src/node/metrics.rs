@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use kumi_control::message::Percentiles;
+use kumi_metrics::{MetricKind, MetricsPage};
 use kumi_net::counters::{NAMES, is_level};
 
 use super::Shared;
@@ -11,7 +12,7 @@ use super::sampling::Sampler;
 use crate::cgroup::JobGroups;
 use crate::config::ShowOthers;
 use crate::job::{JobShare, LiveJob, NodeServices};
-use crate::metrics::{MetricKind, MetricsPage, MetricsSource, process};
+use crate::process_metrics;
 
 /// Ranks of one job that have lines of their own, and of all jobs. What the others of a job count is
 /// added up under `rank="others"`: a page stays small enough, and sums over a job stay right.
@@ -169,12 +170,11 @@ impl NodeMetrics {
         let help = "How far behind the timetable a switch began.";
         summary(page, "switch_lateness_seconds", help, &switches.lateness, late);
     }
-}
 
-impl MetricsSource for NodeMetrics {
-    fn write(&self, page: &mut MetricsPage) {
+    /// Writes all metrics as they are now.
+    pub(super) fn write(&self, page: &mut MetricsPage) {
         self.node(page);
-        process::write(page, "daemon");
+        process_metrics::write(page, "daemon");
         shares(page, &self.job_figures());
         self.switching(page);
         ranks(page, &self.rows());

@@ -172,7 +172,8 @@ impl NodeDaemon {
         if let Some((listener, cluster)) = metrics {
             let shown = (cluster, config.privacy.show_others);
             let source = NodeMetrics::new(shown, &services, &shared, &sampler);
-            tokio::task::spawn_local(crate::metrics::serve(listener, source));
+            let page = kumi_metrics::Page::metrics(move |page| source.write(page));
+            tokio::task::spawn_local(kumi_metrics::serve(listener, vec![page]));
         }
         let names = (config.name.clone(), services.hooks.node().to_owned());
         let check = health::watch(config.health.clone(), names, Rc::clone(&services));

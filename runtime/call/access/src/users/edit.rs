@@ -122,12 +122,8 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
         None => {
             content.users.push(UserEntry {
                 name: new.user.clone(),
-                routines: None,
-                weight: None,
-                priority: None,
-                run_as: None,
                 server: new.server,
-                tokens: Vec::new(),
+                ..UserEntry::default()
             });
             content.users.last_mut().expect("it was put there")
         }

@@ -65,7 +65,7 @@ pub struct Content {
 }
 
 /// A user of the file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserEntry {
     /// The user's name, which servers write to their logs.

@@ -22,7 +22,7 @@ use super::super::{
 };
 pub(crate) use place::Place;
 #[cfg(feature = "transactions")]
-pub(crate) use reports::reported;
+pub(crate) use reports::{measured, reported};
 pub(crate) use reports::{nanoseconds, over};
 
 /// Why a call got no further attempt: its time for that is over.

@@ -4,7 +4,16 @@ use std::time::Instant;
 
 use kumi_rpc::ClientEvent;
 
-use super::{Answer, HELLO, State};
+use super::{Answer, HELLO, PendingStream, State};
+
+impl PendingStream {
+    /// Nothing is written to its memory any more.
+    pub(super) fn give_back(&mut self) {
+        self.targets.clear();
+        self.called_targets.clear();
+        (self.coming, self.granted) = (None, None);
+    }
+}
 
 impl State {
     pub(super) fn take(&mut self, event: ClientEvent) {
@@ -58,10 +67,7 @@ impl State {
             if pending.queued {
                 self.ready.streams.push_back(stream);
             }
-            pending.targets.clear();
-            pending.called_targets.clear();
-            pending.coming = None;
-            pending.granted = None;
+            pending.give_back();
         }
     }
 }

@@ -112,33 +112,10 @@ impl Link {
     /// # Errors
     /// The connection is lost.
     pub fn next_ready(&self, deadline: Instant) -> Result<Option<u32>, CallError> {
-        let mut state = self.lock();
-        loop {
-            let next_read =
-                if state.driving { None } else { Some(state.process_input(&self.wire)) };
-            state = match self.answer_pings(state) {
-                Some(state) => state,
-                None => {
-                    state = self.lock();
-                    continue;
-                }
-            };
-            if let Some(stream) = state.ready.streams.pop_front() {
-                self.hand_over(&state);
-                return Ok(Some(stream));
-            }
-            if let Some(broken) = &state.broken {
-                self.hand_over(&state);
-                return Err(CallError::Lost(broken.clone()));
-            }
-            if Instant::now() >= deadline {
-                self.hand_over(&state);
-                return Ok(None);
-            }
-            state = match next_read {
-                Some(next_read) => self.drive(state, &next_read, Some(deadline), &|| false)?,
-                None => self.follow(state, Some(deadline)),
-            };
+        let take = |state: &mut State| state.ready.streams.pop_front();
+        match self.wait_until(take, Some(deadline), &|| false) {
+            Err(CallError::TimedOut(_)) => Ok(None),
+            other => other.map(Some),
         }
     }
 
@@ -154,10 +131,7 @@ impl Link {
         rpc.cancel(stream, soon);
         state.rpc.abandon(stream);
         if let Some(pending) = state.pending.get_mut(&stream) {
-            pending.targets.clear();
-            pending.called_targets.clear();
-            pending.coming = None;
-            pending.granted = None;
+            pending.give_back();
             if !pending.is_over() {
                 let text = "the call was cancelled";
                 pending.answer = Some(Err(Failure::new(Code::Cancelled, 0, text)));

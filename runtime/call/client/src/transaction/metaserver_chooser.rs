@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 
 use kumi_broker::{CallId, Failure, HeldInput, ServerId};
 use kumi_routing::{Action, CallEnd, Event, GiveUpReason, RetryReason};
-use kumi_rpc::{
-    AttemptOutcome, AttemptReport, InputLocation, Placement, PlacementRequest, Transfer,
-};
+use kumi_rpc::{AttemptReport, InputLocation, Placement, PlacementRequest};
 
 use super::chooser::{
     ChooserEvent, CompletedCall, DriverMessage, PlacementDecision, ServerChooser, SubmittedCall,
 };
 use super::drive::Server;
-use crate::routed_call::{NO_MORE_TIME, Place, nanoseconds, over, reported};
+use crate::routed_call::{NO_MORE_TIME, Place, measured, nanoseconds, over, reported};
 use crate::{CallError, Client, Grid, PlacementAnswer, PlacementEvent, PlacementHandle};
 
 /// Most calls that wait at the metaserver; the others wait here.
@@ -365,24 +363,6 @@ impl MetaserverChooser {
     }
 }
 
-/// The report on a call that has run.
-fn measured(placed: &Placement, completed: &CompletedCall<'_>) -> AttemptReport {
-    let CompletedCall { outcome, bytes } = completed;
-    let moved = |bytes: Option<u64>, time: Duration| {
-        bytes.map_or_else(Transfer::default, |bytes| Transfer {
-            bytes,
-            ns: nanoseconds(time).max(1),
-        })
-    };
-    AttemptReport {
-        out: moved(bytes.map(|bytes| bytes.0), outcome.sending),
-        back: moved(bytes.map(|bytes| bytes.1), outcome.receiving),
-        ran_ns: nanoseconds(outcome.ran),
-        waited_ns: nanoseconds(outcome.waited),
-        ..over(placed, AttemptOutcome::Done)
-    }
-}
-
 impl ServerChooser for MetaserverChooser {
     fn submit(&mut self, ready: &SubmittedCall<'_>) {
         let plan = &ready.prepared.plan;
@@ -401,7 +381,8 @@ impl ServerChooser for MetaserverChooser {
 
     fn ended(&mut self, id: CallId, _: u32, completed: &CompletedCall<'_>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        call.over = call.routing.last().map(|place| measured(place, completed));
+        call.over =
+            call.routing.last().map(|place| measured(place, completed.outcome, completed.bytes));
         self.tell(id, Event::Done);
         self.pump();
     }

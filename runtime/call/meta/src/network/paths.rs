@@ -1,9 +1,10 @@
 //! Measured network paths between sites.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use kumi_broker::{Link, SiteId};
 use kumi_rpc::{AttemptReport, Transfer};
+use lru::LruCache;
 
 /// Transfers of fewer bytes do not measure a rate.
 const FEW: u64 = 64 << 10;
@@ -39,22 +40,12 @@ pub struct PathUpdate {
     pub forgotten: Option<PathEnds>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct KnownPath {
-    estimate: Estimate,
-    /// When a call last used or measured it, counted in uses of all paths.
-    used: u64,
-}
-
 /// All paths.
-///
-/// Invariant: `order` has each known path once, by its last use; there are at most `most`.
 #[derive(Debug)]
 pub struct Paths {
     most: usize,
-    known: HashMap<PathEnds, KnownPath>,
-    order: BTreeMap<u64, PathEnds>,
-    uses: u64,
+    /// At most `most`, in the order in which calls last used or measured them.
+    known: LruCache<PathEnds, Estimate>,
     sending: HashMap<PathEnds, u32>,
 }
 
@@ -94,46 +85,12 @@ impl Estimate {
 impl Paths {
     /// Room for this many paths.
     pub fn with_most(most: usize) -> Paths {
-        Paths {
-            most,
-            known: HashMap::new(),
-            order: BTreeMap::new(),
-            uses: 0,
-            sending: HashMap::new(),
-        }
-    }
-
-    /// Notes the use of a known path and returns its estimate.
-    fn used(&mut self, ends: PathEnds) -> Option<&mut Estimate> {
-        let known = self.known.get_mut(&ends)?;
-        self.order.remove(&known.used);
-        self.uses += 1;
-        known.used = self.uses;
-        self.order.insert(known.used, ends);
-        Some(&mut known.estimate)
-    }
-
-    /// Adds a path, for which there is room.
-    fn insert(&mut self, ends: PathEnds, estimate: Estimate) {
-        self.uses += 1;
-        self.known.insert(ends, KnownPath { estimate, used: self.uses });
-        self.order.insert(self.uses, ends);
-    }
-
-    /// Forgets the least recently used path if there is no room for another. Calls that still send on it are
-    /// counted on.
-    fn make_room(&mut self) -> Option<PathEnds> {
-        if self.known.len() < self.most {
-            return None;
-        }
-        let (_, oldest) = self.order.pop_first()?;
-        self.known.remove(&oldest);
-        Some(oldest)
+        Paths { most, known: LruCache::unbounded(), sending: HashMap::new() }
     }
 
     /// A call begins to send its arguments. Returns how many calls send now, including it.
     pub fn begin(&mut self, from: SiteId, to: SiteId) -> u32 {
-        self.used((from, to));
+        self.known.promote(&(from, to));
         let count = self.sending.entry((from, to)).or_default();
         *count += 1;
         *count
@@ -164,7 +121,7 @@ impl Paths {
         if out.is_none() && back.is_none() && !small {
             return None;
         }
-        let before = self.used((from, to)).copied();
+        let before = self.known.get(&(from, to)).copied();
         let mut estimate = before.unwrap_or_default();
         estimate.calls += 1;
         if let Some(out) = out {
@@ -177,35 +134,37 @@ impl Paths {
             // Round trip.
             estimate.latency = mix(estimate.latency, over.out.ns as f64 / 2e9);
         }
-        let forgotten = if before.is_none() { self.make_room() } else { None };
-        match self.used((from, to)) {
-            Some(known) => *known = estimate,
-            None => self.insert((from, to), estimate),
-        }
+        self.known.put((from, to), estimate);
+        // Calls that still send on the path that makes room are counted on.
+        let full = self.known.len() > self.most;
+        let forgotten = full.then(|| self.known.pop_lru()).flatten().map(|(ends, _)| ends);
         Some(PathUpdate { estimate, forgotten })
     }
 
     /// Restores an estimate; the latest must come last.
     pub fn restore(&mut self, from: SiteId, to: SiteId, estimate: Estimate) {
         // Forgotten paths are not stored, so there is room.
-        if self.known.len() < self.most && !self.known.contains_key(&(from, to)) {
-            self.insert((from, to), estimate);
+        if self.known.len() < self.most && !self.known.contains(&(from, to)) {
+            self.known.put((from, to), estimate);
         }
     }
 
     /// Both ends of all known or used paths.
     pub fn sites(&self) -> impl Iterator<Item = SiteId> {
-        self.known.keys().chain(self.sending.keys()).flat_map(|&(from, to)| [from, to])
+        let known = self.known.iter().map(|(ends, _)| ends);
+        known.chain(self.sending.keys()).flat_map(|&(from, to)| [from, to])
     }
 
     /// All known paths.
     pub fn all(&self) -> impl Iterator<Item = (SiteId, SiteId, &Estimate)> {
-        self.known.iter().map(|(&(from, to), known)| (from, to, &known.estimate))
+        self.known.iter().map(|(&(from, to), estimate)| (from, to, estimate))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use kumi_rpc::{AttemptOutcome, Ticket};
 
@@ -274,7 +233,7 @@ mod tests {
         // An empty measurement displaces nothing, and neither does a restored path.
         assert_eq!(paths.observe(c, d, &over(30_000, 5), 1.0), None);
         paths.restore(c, d, Estimate::default());
-        assert_eq!((paths.all().count(), paths.order.len()), (3, 3));
+        assert_eq!(paths.all().count(), 3);
         assert!(paths.sites().all(|site| site != c), "its number is free for another");
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::super::dispatcher::Dispatcher;
 use super::super::etcd::{Candidate, Etcd, EtcdError, EtcdStore, Session, WriteWatch, Writer};
-use super::super::{Config, MetaError, StoreError, attend, broker};
+use super::super::{Config, MetaError, attend, broker};
 use kumi_call_access::Listener;
 
 /// Time limit for the last writes, and for ending a lease.
@@ -125,10 +125,7 @@ fn lead(
             }
         };
         let watch = kept.watch();
-        dispatcher.restore(Box::new(kept)).map_err(|error| match error {
-            StoreError::Etcd(error) => MetaError::Etcd(error),
-            other => MetaError::from(io::Error::other(other)),
-        })?;
+        dispatcher.restore(Box::new(kept)).map_err(io::Error::other)?;
         let dispatcher = Rc::new(RefCell::new(dispatcher));
         let writing = tokio::task::spawn_local(writer.run());
         let end = tokio::select! {

@@ -16,7 +16,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
 
 use super::super::owner::Owner;
-use super::super::{Config, Listener, Shared, accept_unix};
+use super::super::{Config, Listener, Shared};
 use crate::confine::RunAs;
 use crate::native::peer_process;
 use crate::nearby::{Secret, address};
@@ -56,7 +56,7 @@ pub(crate) async fn accept(
     listening: Option<(Secret, UnixListener)>,
 ) -> io::Result<()> {
     match listening {
-        Some((_, listener)) => accept_unix(shared, listener, true).await,
+        Some((_, listener)) => super::super::accept(shared, Listener::Unix(listener), true).await,
         None => std::future::pending().await,
     }
 }

@@ -13,6 +13,7 @@ use crate::local_peer::LocalPeer;
 use crate::values;
 
 /// Shared-memory state of a connection.
+#[derive(Default)]
 pub struct SharedMemory {
     local_peer: Option<LocalPeer>,
     nearby: bool,
@@ -29,14 +30,7 @@ pub struct SharedMemory {
 impl SharedMemory {
     /// The state of a new connection: the process at its other end, and whether it connected over TCP before.
     pub fn of((local_peer, nearby): (Option<LocalPeer>, bool)) -> SharedMemory {
-        SharedMemory {
-            local_peer,
-            nearby,
-            run_as: None,
-            lent: HashMap::new(),
-            mapped: HashMap::new(),
-            taken: HashMap::new(),
-        }
+        SharedMemory { local_peer, nearby, ..SharedMemory::default() }
     }
 
     /// Whether the client connects again, and so ends its first connection.

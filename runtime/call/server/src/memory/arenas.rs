@@ -95,18 +95,9 @@ impl Arenas {
         client: u64,
         bytes: usize,
     ) -> io::Result<Option<(Rc<Block>, bool)>> {
-        let fits = |block: &Rc<Block>| {
-            let length = block.arena.length();
-            let own = !block.shared && block.owner == *owner;
-            own && length >= bytes && length / 4 <= bytes.max(LEAST)
-        };
-        let found = (0..self.idle.len()).filter(|index| fits(&self.idle[*index]));
-        let rank = |index: &usize| {
-            let block = &self.idle[*index];
-            (block.client.get() != client, block.arena.length())
-        };
-        if let Some(index) = found.min_by_key(rank) {
-            let block = self.idle.swap_remove(index);
+        if let Some(block) =
+            self.find(client, bytes, |block| !block.shared && block.owner == *owner)
+        {
             let foreign = block.client.replace(client) != client;
             return Ok(Some((block, foreign)));
         }
@@ -125,16 +116,28 @@ impl Arenas {
         client: u64,
         bytes: usize,
     ) -> io::Result<Option<Rc<Block>>> {
-        let fits = |block: &Rc<Block>| {
-            let length = block.arena.length();
-            let own = block.shared && block.client.get() == client && block.owner == *owner;
-            own && length >= bytes && length / 4 <= bytes.max(LEAST)
-        };
-        let found = (0..self.idle.len()).filter(|index| fits(&self.idle[*index]));
-        match found.min_by_key(|index| self.idle[*index].arena.length()) {
-            Some(index) => Ok(Some(self.idle.swap_remove(index))),
+        let is_own =
+            |block: &Block| block.shared && block.client.get() == client && block.owner == *owner;
+        match self.find(client, bytes, is_own) {
+            Some(block) => Ok(Some(block)),
             None => self.make(owner, client, bytes, true),
         }
+    }
+
+    /// The smallest idle memory of those that this size fits, best what the connection's calls used last.
+    fn find(
+        &mut self,
+        client: u64,
+        bytes: usize,
+        is_own: impl Fn(&Block) -> bool,
+    ) -> Option<Rc<Block>> {
+        let all = self.idle.iter().enumerate().filter(|(_, block)| {
+            let length = block.arena.length();
+            is_own(block) && length >= bytes && length / 4 <= bytes.max(LEAST)
+        });
+        let rank = |block: &Block| (block.client.get() != client, block.arena.length());
+        let (index, _) = all.min_by_key(|(_, block)| rank(block))?;
+        Some(self.idle.swap_remove(index))
     }
 
     /// A connection has ended: drops the memory that its client may map.

@@ -53,7 +53,7 @@ pub fn failed(parameter: u16, text: impl Into<String>) -> Failure {
 }
 
 /// Callback state of a worker: the functions of its routine, and the exchange memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CallbackTracker {
     functions: Vec<Function>,
     exchange: Option<Rc<Exchange>>,
@@ -66,12 +66,7 @@ pub struct CallbackTracker {
 impl CallbackTracker {
     /// The state before any callback.
     pub fn new(interface: &kumi_idl::Interface) -> CallbackTracker {
-        CallbackTracker {
-            functions: functions(interface),
-            exchange: None,
-            open: false,
-            parameter: 0,
-        }
+        CallbackTracker { functions: functions(interface), ..CallbackTracker::default() }
     }
 
     /// Prepares for a call of another routine.

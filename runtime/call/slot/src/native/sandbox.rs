@@ -17,13 +17,7 @@ fn checked(result: libc::c_long) -> io::Result<()> {
 /// # Errors
 /// An error of the system; `ENOSYS` before Linux 5.12.
 pub(crate) fn mounts_read_only() -> io::Result<()> {
-    let attributes = libc::mount_attr {
-        attr_set: libc::MOUNT_ATTR_RDONLY,
-        attr_clr: 0,
-        propagation: libc::MS_PRIVATE,
-        userns_fd: 0,
-    };
-    set_attributes(c"/", libc::AT_RECURSIVE, &attributes)
+    set_attributes(c"/", libc::AT_RECURSIVE, (libc::MOUNT_ATTR_RDONLY, 0), libc::MS_PRIVATE)
 }
 
 /// Makes the mount at a place writable, without programs and devices.
@@ -31,13 +25,9 @@ pub(crate) fn mounts_read_only() -> io::Result<()> {
 /// # Errors
 /// An error of the system.
 pub(crate) fn mount_writable(place: &Path) -> io::Result<()> {
-    let attributes = libc::mount_attr {
-        attr_set: libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        attr_clr: libc::MOUNT_ATTR_RDONLY,
-        propagation: 0,
-        userns_fd: 0,
-    };
-    set_attributes(&CString::new(place.as_os_str().as_bytes())?, 0, &attributes)
+    let set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    let place = CString::new(place.as_os_str().as_bytes())?;
+    set_attributes(&place, 0, (set, libc::MOUNT_ATTR_RDONLY), 0)
 }
 
 /// Makes the mount at a place read-only, without those below it.
@@ -45,20 +35,18 @@ pub(crate) fn mount_writable(place: &Path) -> io::Result<()> {
 /// # Errors
 /// An error of the system.
 pub(crate) fn mount_read_only(place: &Path) -> io::Result<()> {
-    let attributes = libc::mount_attr {
-        attr_set: libc::MOUNT_ATTR_RDONLY,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: 0,
-    };
-    set_attributes(&CString::new(place.as_os_str().as_bytes())?, 0, &attributes)
+    let place = CString::new(place.as_os_str().as_bytes())?;
+    set_attributes(&place, 0, (libc::MOUNT_ATTR_RDONLY, 0), 0)
 }
 
+/// Sets the first of these attributes of a mount and clears the others.
 fn set_attributes(
     place: &CStr,
     flags: libc::c_int,
-    attributes: &libc::mount_attr,
+    (attr_set, attr_clr): (u64, u64),
+    propagation: u64,
 ) -> io::Result<()> {
+    let attributes = libc::mount_attr { attr_set, attr_clr, propagation, userns_fd: 0 };
     // SAFETY: the path ends with a zero, the structure is of the length that is given, and the kernel only reads both.
     checked(unsafe {
         libc::syscall(
@@ -66,7 +54,7 @@ fn set_attributes(
             libc::AT_FDCWD,
             place.as_ptr(),
             flags,
-            std::ptr::from_ref(attributes),
+            &raw const attributes,
             size_of::<libc::mount_attr>(),
         )
     })

@@ -116,8 +116,8 @@ impl RoutedCall<'_> {
                     Ok(outcome) => {
                         drop(call);
                         control.runs(None);
-                        self.done =
-                            self.routing.last().map(|at| measured(at, &self.placing, &outcome));
+                        let bytes = Some((self.placing.bytes_out, self.placing.bytes_back));
+                        self.done = self.routing.last().map(|at| measured(at, &outcome, bytes));
                         self.outcome = Some(outcome);
                         return self.tell(Event::Done);
                     }

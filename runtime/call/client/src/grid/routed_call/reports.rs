@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_routing::Outcome;
-use kumi_rpc::{AttemptOutcome, AttemptReport, Placement, PlacementRequest, Transfer};
+use kumi_rpc::{AttemptOutcome, AttemptReport, Placement, Transfer};
 
 use super::RoutedCall;
 use crate::answer_handle::AnswerHandle;
@@ -66,15 +66,20 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The report of an attempt that has run.
-pub(super) fn measured(
+/// The report of an attempt that has run. `bytes` are those of arguments and results, if all of them went between client and
+/// server.
+pub(crate) fn measured(
     placed: &Placement,
-    placing: &PlacementRequest,
     outcome: &super::Outcome,
+    bytes: Option<(u64, u64)>,
 ) -> AttemptReport {
+    let moved = |bytes: Option<u64>, time: Duration| {
+        let ns = nanoseconds(time).max(1);
+        bytes.map_or_else(Transfer::default, |bytes| Transfer { bytes, ns })
+    };
     AttemptReport {
-        out: Transfer { bytes: placing.bytes_out, ns: nanoseconds(outcome.sending).max(1) },
-        back: Transfer { bytes: placing.bytes_back, ns: nanoseconds(outcome.receiving).max(1) },
+        out: moved(bytes.map(|bytes| bytes.0), outcome.sending),
+        back: moved(bytes.map(|bytes| bytes.1), outcome.receiving),
         ran_ns: nanoseconds(outcome.ran),
         waited_ns: nanoseconds(outcome.waited),
         ..over(placed, AttemptOutcome::Done)

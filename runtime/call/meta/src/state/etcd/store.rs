@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use kumi_etcd::api::{self, Change};
 use kumi_etcd::{EtcdError, Gateway, Leadership, OrderedWrites, Session};
+use lru::LruCache;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -49,9 +51,6 @@ struct StoredWindow {
     routine: String,
     /// Sizes and seconds.
     times: VecDeque<(f64, f64)>,
-    /// Number of changes when it was changed.
-    #[serde(skip)]
-    changed: u64,
 }
 
 /// A path.
@@ -63,9 +62,6 @@ struct StoredPath {
     back: f64,
     latency: f64,
     calls: u64,
-    /// As in a window.
-    #[serde(skip)]
-    changed: u64,
 }
 
 /// The owner of a server.
@@ -82,10 +78,11 @@ pub struct EtcdStore {
     leadership: Rc<Leadership>,
     prefix: String,
     calls: Vec<PlacedCall>,
-    windows: HashMap<String, StoredWindow>,
-    paths: HashMap<String, StoredPath>,
+    /// Those that were added to the longest ago are forgotten first.
+    windows: LruCache<String, StoredWindow>,
+    /// In the order in which they were measured.
+    paths: LruCache<String, StoredPath>,
     owners: HashMap<String, StoredOwner>,
-    changes: u64,
 }
 
 /// The task that writes.
@@ -112,6 +109,24 @@ fn named(one: &str, other: &str) -> String {
     hash.finalize().to_hex()[..32].to_owned()
 }
 
+/// The values below a prefix in the order in which they were written, with their keys. Those that are not `what` are left out.
+async fn in_order<T: DeserializeOwned>(
+    gateway: &mut Gateway,
+    prefix: &str,
+    what: &str,
+) -> Result<Vec<(String, T)>, EtcdError> {
+    let mut pairs = api::all(gateway, prefix).await?;
+    pairs.sort_by_key(|pair| pair.changed);
+    let value = |pair: api::Pair| match serde_json::from_slice(&pair.value) {
+        Ok(value) => Some((pair.key, value)),
+        Err(error) => {
+            tracing::warn!(key = pair.key, %error, "not {what}");
+            None
+        }
+    };
+    Ok(pairs.into_iter().filter_map(value).collect())
+}
+
 impl EtcdStore {
     /// Reads the state. Earlier leaders can no longer write.
     ///
@@ -132,10 +147,9 @@ impl EtcdStore {
             leadership: Rc::clone(&leadership),
             prefix,
             calls,
-            windows: HashMap::new(),
-            paths: HashMap::new(),
+            windows: LruCache::unbounded(),
+            paths: LruCache::unbounded(),
             owners: HashMap::new(),
-            changes: 0,
         };
         kept.read_rest(&mut gateway).await?;
         let writes = OrderedWrites::new(session.guard.clone())?;
@@ -143,27 +157,13 @@ impl EtcdStore {
     }
 
     async fn read_rest(&mut self, gateway: &mut Gateway) -> Result<(), EtcdError> {
-        let mut windows = api::all(gateway, &format!("{}/times/", self.prefix)).await?;
-        windows.sort_by_key(|pair| pair.changed);
-        for pair in windows {
-            match serde_json::from_slice::<StoredWindow>(&pair.value) {
-                Ok(window) => {
-                    self.changes += 1;
-                    self.windows.insert(pair.key, StoredWindow { changed: self.changes, ..window });
-                }
-                Err(error) => tracing::warn!(key = pair.key, %error, "not a routine's times"),
-            }
+        let prefix = format!("{}/times/", self.prefix);
+        for (key, window) in in_order(gateway, &prefix, "a routine's times").await? {
+            self.windows.put(key, window);
         }
-        let mut paths = api::all(gateway, &format!("{}/paths/", self.prefix)).await?;
-        paths.sort_by_key(|pair| pair.changed);
-        for pair in paths {
-            match serde_json::from_slice::<StoredPath>(&pair.value) {
-                Ok(path) => {
-                    self.changes += 1;
-                    self.paths.insert(pair.key, StoredPath { changed: self.changes, ..path });
-                }
-                Err(error) => tracing::warn!(key = pair.key, %error, "not a path"),
-            }
+        let prefix = format!("{}/paths/", self.prefix);
+        for (key, path) in in_order(gateway, &prefix, "a path").await? {
+            self.paths.put(key, path);
         }
         for pair in api::all(gateway, &format!("{}/owners/", self.prefix)).await? {
             // Without the owner, another user's server might get the calls.
@@ -195,14 +195,6 @@ impl EtcdStore {
         self.shared.others.borrow_mut().insert(key.to_owned(), value);
         self.shared.wake.notify_one();
     }
-
-    /// Forgets the times that were not added to for the longest time.
-    fn forget(&mut self) {
-        let oldest = self.windows.iter().min_by_key(|(_, window)| window.changed);
-        let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
-        self.windows.remove(&key);
-        self.note(&key, None);
-    }
 }
 
 impl Store for EtcdStore {
@@ -219,22 +211,22 @@ impl Store for EtcdStore {
             return;
         }
         let key = format!("{}/times/{}", self.prefix, named(identity, routine));
-        self.changes += 1;
-        let window = self.windows.entry(key.clone()).or_insert_with(|| StoredWindow {
+        let new = || StoredWindow {
             identity: identity.to_owned(),
             routine: routine.to_owned(),
             times: VecDeque::new(),
-            changed: 0,
-        });
-        window.changed = self.changes;
+        };
+        let window = self.windows.get_or_insert_mut(key.clone(), new);
         window.times.push_back((size, seconds));
         while window.times.len() > WINDOW {
             window.times.pop_front();
         }
         let value = json(window);
         self.note(&key, Some(value));
-        if self.windows.len() > MOST_WINDOWS {
-            self.forget();
+        if self.windows.len() > MOST_WINDOWS
+            && let Some((oldest, _)) = self.windows.pop_lru()
+        {
+            self.note(&oldest, None);
         }
     }
 
@@ -242,17 +234,16 @@ impl Store for EtcdStore {
         let key = format!("{}/paths/{}", self.prefix, named(from, to));
         let Some(&Estimate { out, back, latency, calls }) = estimate else {
             self.note(&key, None);
-            self.paths.remove(&key);
+            self.paths.pop(&key);
             return;
         };
         if ![out, back, latency].iter().all(|number| number.is_finite()) {
             return;
         }
-        self.changes += 1;
-        let (from, to, changed) = (from.to_owned(), to.to_owned(), self.changes);
-        let path = StoredPath { from, to, out, back, latency, calls, changed };
+        let (from, to) = (from.to_owned(), to.to_owned());
+        let path = StoredPath { from, to, out, back, latency, calls };
         self.note(&key, Some(json(&path)));
-        self.paths.insert(key, path);
+        self.paths.put(key, path);
     }
 
     fn owner(&mut self, identity: &str, user: Option<&str>) {
@@ -288,21 +279,20 @@ impl Store for EtcdStore {
     }
 
     fn times(&self, identity: &str) -> Result<Vec<(String, f64, f64)>, StoreError> {
-        let of_server = self.windows.values().filter(|window| window.identity == identity);
-        let times = of_server.flat_map(|window| {
+        let of_server = self.windows.iter().filter(|(_, window)| window.identity == identity);
+        let times = of_server.flat_map(|(_, window)| {
             window.times.iter().map(|(size, seconds)| (window.routine.clone(), *size, *seconds))
         });
         Ok(times.collect())
     }
 
     fn paths(&self) -> Result<Vec<(String, String, Estimate)>, StoreError> {
-        let path = |path: &StoredPath| {
+        let path = |(_, path): (&String, &StoredPath)| {
             let StoredPath { out, back, latency, calls, .. } = *path;
             (path.from.clone(), path.to.clone(), Estimate { out, back, latency, calls })
         };
-        let mut all: Vec<&StoredPath> = self.paths.values().collect();
-        all.sort_by_key(|path| path.changed);
-        Ok(all.into_iter().map(path).collect())
+        // The first are those that were measured last.
+        Ok(self.paths.iter().rev().map(path).collect())
     }
 }
 

@@ -1,18 +1,20 @@
 //! Store of a metaserver for its successor: placed calls, times of calls, and paths. One metaserver uses a
 //! file (`sqlite`), several use etcd (`super::etcd`).
 
+#[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(test)]
+#[cfg(all(test, any(feature = "sqlite", feature = "etcd")))]
 pub mod tests;
 
 use std::fmt;
+#[cfg(feature = "sqlite")]
 use std::io;
 
 use kumi_rpc::Ticket;
 use serde::{Deserialize, Serialize};
 
-use super::super::etcd::EtcdError;
 use super::super::paths::Estimate;
+#[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 
 /// Remembered calls of a routine on a server.
@@ -24,20 +26,20 @@ pub const MOST_WINDOWS: usize = 16_384;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// SQLite reports an error.
+    #[cfg(feature = "sqlite")]
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     /// The file cannot be created.
+    #[cfg(feature = "sqlite")]
     #[error(transparent)]
     File(#[from] io::Error),
     /// Another version of Kumi made the file.
+    #[cfg(feature = "sqlite")]
     #[error(
         "it was made by another version of Kumi (layout {0}, expected {expected}); remove it, or use that version",
         expected = sqlite::SCHEMA
     )]
     Version(i64),
-    /// etcd reports an error or does not answer.
-    #[error(transparent)]
-    Etcd(#[from] EtcdError),
 }
 
 /// A call that is placed and not over.

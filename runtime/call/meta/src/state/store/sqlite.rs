@@ -1,6 +1,9 @@
 //! Store in a file of SQLite. Each note is written through. A power failure may lose the last moment; the end
 //! of the process loses nothing.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -35,7 +38,7 @@ pub struct SqliteStore {
     path: PathBuf,
     noted: u64,
     /// The last write failed, and that was told.
-    pub(super) failing: bool,
+    failing: bool,
 }
 
 fn signed(number: u64) -> i64 {

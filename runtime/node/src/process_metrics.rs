@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use kumi_metrics::{MetricKind, MetricsPage};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::{MetricKind, MetricsPage};
 use crate::log;
 
 /// Writes processor time, memory and lost log lines of this process; `daemon` begins the names of the families. What the system does not tell

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 
 /// Kind of a family of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetricKind {
+pub enum MetricKind {
     /// Only rises; its name gets the suffix `_total`.
     Counter,
     /// Rises and falls.
@@ -15,14 +15,14 @@ pub(crate) enum MetricKind {
 
 /// A page that is being written. All names begin with `kumi_`.
 #[derive(Debug, Default)]
-pub(crate) struct MetricsPage {
+pub struct MetricsPage {
     text: String,
     name: String,
 }
 
 impl MetricsPage {
     /// Begins a family; the samples that follow are its. `name` is of `a-z`, `0-9` and `_`.
-    pub(crate) fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
+    pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         debug_assert!(name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')));
         debug_assert!(!help.contains(['\\', '\n']));
         let (suffix, kind) = match kind {
@@ -35,13 +35,19 @@ impl MetricsPage {
         self.text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
+    /// A family of one sample without labels.
+    pub fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: impl Display) {
+        self.family(name, kind, help);
+        self.sample(&[], value);
+    }
+
     /// A sample of the family.
-    pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.sample_of("", labels, value);
     }
 
     /// A sample of a part of the family, such as `_sum`.
-    pub(crate) fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(&self.name);
         self.text.push_str(suffix);
         for (index, (label, text)) in labels.iter().enumerate() {
@@ -59,7 +65,8 @@ impl MetricsPage {
     }
 
     /// The page.
-    pub(crate) fn finish(self) -> String {
+    #[must_use]
+    pub fn finish(self) -> String {
         self.text
     }
 }
