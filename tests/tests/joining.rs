@@ -199,6 +199,31 @@ fn who_may_not_join_is_told() {
     cluster.kumi(&["cluster", "up"]).ok();
 }
 
+/// Whoever has the key of a revoked node has its token, too.
+#[test]
+fn a_revoked_node_needs_a_new_token() {
+    let (cluster, address) = up();
+    let add = ["node", "add", "late", "--address", &address, "--token"];
+    let first = token(&cluster.kumi(&add).ok().out);
+    let new = folder_of(&cluster, "new");
+    // Not used yet.
+    cluster.kumi(&["cluster", "revoke", "late"]).ok();
+    command::run(join(&new, &first)).fails(77, &["does not know this token", "revoked"]);
+    let second = token(&cluster.kumi(&["cluster", "token", "late"]).ok().out);
+    command::run(join(&new, &second)).ok();
+    // The machine that has the key asks again, as one that got no answer does.
+    let files = new.join(cluster.name());
+    std::fs::rename(files.join("tls/node-1.key"), files.join("tls/joining.key")).expect("a key");
+    std::fs::remove_file(files.join("cluster.toml")).expect("a file");
+    command::run(join(&new, &second)).ok();
+    std::fs::rename(files.join("tls/node-1.key"), files.join("tls/joining.key")).expect("a key");
+    std::fs::remove_file(files.join("cluster.toml")).expect("a file");
+    cluster.kumi(&["cluster", "revoke", "late"]).ok();
+    command::run(join(&new, &second)).fails(77, &["does not know this token"]);
+    let third = token(&cluster.kumi(&["cluster", "token", "late"]).ok().out);
+    command::run(join(&new, &third)).ok();
+}
+
 #[test]
 fn a_full_disk_costs_no_token() {
     let (cluster, address) = up();
