@@ -380,7 +380,7 @@ impl JobTask {
                 self.start(&addresses, max_datagram).await;
             }
             JobCommand::Signal(signal) => self.signal(signal),
-            JobCommand::Input(data) => self.give_input(data).await,
+            JobCommand::Input(piece) => self.give_input(piece).await,
             JobCommand::Resize(size, redraw) => self.resize(size, redraw),
             JobCommand::Kill => self.kill(),
             JobCommand::Switch => self.switch_again().await,
