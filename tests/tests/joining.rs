@@ -225,7 +225,13 @@ fn a_revoked_node_needs_a_new_token() {
     cluster.kumi(&["cluster", "revoke", "late"]).ok();
     command::run(join(&new, &first)).fails(77, &["does not know this token", "revoked"]);
     let second = token(&cluster.kumi(&["cluster", "token", "late"]).ok().out);
-    command::run(join(&new, &second)).ok();
+    // A umask that lets everybody write everywhere gives nobody else the folder of keys.
+    let mut open = Command::new("sh");
+    open.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(binaries::path("kumi"));
+    open.args(["cluster", "join", &second]).env("KUMI_DIR", &new).env_remove("KUMI_CLUSTER");
+    command::run(open).ok();
+    let keys = std::fs::metadata(new.join(cluster.name()).join("tls")).expect("a folder");
+    assert_eq!(keys.permissions().mode() & 0o022, 0);
     // The machine that has the key asks again, as one that got no answer does.
     let files = new.join(cluster.name());
     std::fs::rename(files.join("tls/node-1.key"), files.join("tls/joining.key")).expect("a key");

@@ -162,19 +162,28 @@ fn weights_are_of_names_and_numbers() {
 #[test]
 fn users_see_of_others_what_the_cluster_shows() {
     for (show, seen) in [
-        (ShowOthers::All, vec![1000, 1001]),
+        (ShowOthers::All, vec![1000, 1001, 1002]),
         (ShowOthers::Jobs, vec![1000, u32::MAX]),
         (ShowOthers::Nothing, vec![1000]),
     ] {
         let mut test = Test::attached(HeadConfig { show_others: show, ..shared(shares()) });
         test.submit_as(&ALICE, 1);
         test.submit_as(&BOB, 2);
+        test.submit_as(&BOB, 3);
+        test.submit_as(&User { uid: 1002, gid: 1002, name: "eve".into() }, 4);
         let uids = |users: &User, test: &mut Test| -> Vec<u32> {
             let mut uids: Vec<u32> = test.shares(users).users.iter().map(|of| of.uid).collect();
             uids.sort_unstable();
             uids
         };
         assert_eq!(uids(&ALICE, &mut test), seen, "{show:?}");
-        assert_eq!(uids(&OWNER, &mut test), [1000, 1001], "{show:?}");
+        assert_eq!(uids(&OWNER, &mut test), [1000, 1001, 1002], "{show:?}");
+        if show == ShowOthers::Jobs {
+            // One row has no weight and no count of one user.
+            let report = test.shares(&ALICE);
+            let others = report.users.last().expect("others");
+            let of_others = (&*others.user, others.weight, others.waiting + others.placed);
+            assert_eq!(of_others, ("", 2_000, 3));
+        }
     }
 }
