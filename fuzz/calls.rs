@@ -11,13 +11,13 @@ use kumi_rpc::{
     HeldArrayName, HeldArrayPart, HeldArrays, LoadReport, MOST_ANSWER, MOST_REQUEST, MemoryGrant,
     Metaserver, MetaserverEvent, PlacementRequest, RegisteredServer, RegisteredServerEvent,
     ResultHead, Role, SendPiece, Server, ServerEvent, ServerHello, ServerRegistration,
-    SharedDirections, Step, TraceContext, Value,
+    SharedDirections, Step, Value,
 };
 
 #[path = "input.rs"]
 pub mod input;
 
-use super::samples::{TICKET, over, placed, placing, register};
+use super::samples::{TICKET, context, over, placed, placing, register};
 use input::Bytes;
 
 const STREAMS: usize = 4;
@@ -26,20 +26,15 @@ const MOST_WISH: usize = MOST_ANSWER + HEADER;
 const NAME: HeldArrayName = HeldArrayName { secret: [1; 16], index: 2 };
 /// Kinds of frames that a server of routines accepts, one that does not exist, and one that is an extension.
 const TO_SERVER: &[u8] =
-    &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 16, 18, 18, 21, 23, 24, 46, 99, 200];
+    &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 16, 18, 18, 21, 23, 24, 46, 99, 200, 216];
 /// The same for its clients, including answers of metaservers.
 const TO_CLIENT: &[u8] =
     &[4, 4, 4, 6, 7, 8, 9, 10, 10, 11, 12, 12, 17, 20, 20, 25, 33, 35, 45, 99, 200];
 /// The same for metaservers.
-const TO_METASERVER: &[u8] = &[1, 2, 4, 5, 6, 7, 32, 32, 34, 36, 37, 38, 40, 41, 43, 44, 99, 200];
+const TO_METASERVER: &[u8] =
+    &[1, 2, 4, 5, 6, 7, 32, 32, 34, 36, 37, 38, 40, 41, 43, 44, 99, 200, 216];
 /// The same for a server of routines, from its metaserver.
 const TO_MEMBER: &[u8] = &[4, 6, 7, 11, 39, 42, 47, 99, 200];
-
-/// A place in a trace.
-fn context() -> TraceContext {
-    let text = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    TraceContext::parse(text).expect("a traceparent")
-}
 
 impl Bytes<'_> {
     /// Arrays of the parameters from 1 on.
@@ -156,6 +151,7 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
             out.extend_from_slice(&member.out()[HEADER..]);
         }
         45 => out.extend_from_slice(b"{}"),
+        216 => out.extend_from_slice(&[&[2, at][..], &[0; 15]].concat()),
         _ => {}
     }
 }
@@ -178,6 +174,7 @@ fn server_hello(role: Role) -> ServerHello {
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     }
 }
 
@@ -214,6 +211,7 @@ impl Serving {
                 self.server.fail(stream, &no);
             }
             ServerEvent::Vouch(stream, ..) => self.server.send_voucher(stream, "v"),
+            ServerEvent::Logs(stream, _) => self.server.logs(stream, "{}"),
             ServerEvent::Call(stream, head) => self.begin(stream, &head, input),
             ServerEvent::Ready(stream) => {
                 assert!(self.coming.contains_key(&stream), "{stream} was never taken");
@@ -521,7 +519,9 @@ pub fn metaserver(input: &[u8]) -> usize {
             MetaserverEvent::Hello(hello) => drop(desk.welcome(&hello, "m")),
             MetaserverEvent::Interface(stream, _) => desk.describe(stream, 1, "{}"),
             MetaserverEvent::List(stream, _) => desk.names(stream, ["f"]),
-            MetaserverEvent::Status(stream) => desk.state(stream, "{}"),
+            MetaserverEvent::Status(stream) | MetaserverEvent::Logs(stream, _) => {
+                desk.state(stream, "{}");
+            }
             MetaserverEvent::Place(stream, placing) => {
                 same(&placing, PlacementRequest::encode, PlacementRequest::decode);
                 desk.placed(stream, &placed(""));

@@ -4,8 +4,14 @@
 
 use kumi_rpc::{
     AttemptOutcome, AttemptReport, Placement, PlacementRequest, ServerRegistration, Ticket,
-    Transfer,
+    TraceContext, Transfer,
 };
+
+/// A place in a trace.
+pub fn context() -> TraceContext {
+    let text = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    TraceContext::parse(text).expect("a traceparent")
+}
 
 pub const TICKET: Ticket = Ticket { call: 0x0102_0304_0506_0708, attempt: 3 };
 

@@ -82,6 +82,10 @@ impl Drop for SmallDisk {
         if !unmounted.is_ok_and(|status| status.success()) {
             eprintln!("{} is still mounted", self.path.display());
         }
+        // A cluster whose folder this was has gone before, and could not remove it. One that is there yet does that itself.
+        if let Err(error) = std::fs::remove_dir(&self.path) {
+            eprintln!("{} stays: {error}", self.path.display());
+        }
     }
 }
 

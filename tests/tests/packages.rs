@@ -5,6 +5,7 @@ use kumi_tests::binaries::{self, repository};
 use kumi_tests::{command, machine};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::sync::OnceLock;
 
 /// The packages, unpacked into one folder as an installation would.
 struct Packages {
-    folder: tempfile::TempDir,
+    folder: PathBuf,
     fields: BTreeMap<String, String>,
 }
 
@@ -30,8 +31,13 @@ impl Packages {
     }
 
     fn make() -> Self {
-        let folder = tempfile::Builder::new().prefix("kumi-packages-").tempdir().expect("a folder");
-        let place = |name: &str| folder.path().join(name);
+        // It is as large as all programs, and nothing drops it: so one is there at most, among what cargo removes.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => panic!("{folder:?}: {error}"),
+            _ => fs::create_dir_all(&folder).expect("a folder"),
+        }
+        let place = |name: &str| folder.join(name);
         for (what, to) in [("man", "man"), ("completions", "completions")] {
             let mut docs = Command::new(binaries::path("kumi-docs"));
             docs.arg(what).arg(place(to));
@@ -61,7 +67,7 @@ impl Packages {
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.folder.join("root")
     }
 
     /// A file of the installation.
@@ -72,7 +78,7 @@ impl Packages {
 
     /// A maintainer's script; empty if the package has none of this name.
     fn script(&self, package: &str, name: &str) -> String {
-        let path = self.folder.path().join(format!("{package}-control")).join(name);
+        let path = self.folder.join(format!("{package}-control")).join(name);
         fs::read_to_string(path).unwrap_or_default()
     }
 }

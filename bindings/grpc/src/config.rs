@@ -114,12 +114,9 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Config, Failure> {
-        // Tests run at the same time.
-        let (process, thread) = (std::process::id(), std::thread::current().id());
-        let folder = std::env::temp_dir().join(format!("kumi-grpc-config-{process}-{thread:?}"));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let path = folder.join("grpc.conf");
-        std::fs::write(folder.join("token"), "secret\n").expect("a token");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("grpc.conf");
+        std::fs::write(folder.path().join("token"), "secret\n").expect("a token");
         std::fs::write(&path, text).expect("a file");
         Config::read(&path)
     }

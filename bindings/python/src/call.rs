@@ -19,6 +19,7 @@ use crate::buffer::{Input, Output};
 use crate::callback;
 use crate::error::{Failure, keep_signal, wrong_type};
 use crate::held::NativeHeld;
+use crate::logs::NativeLogSources;
 use crate::object::NativeObject;
 use crate::target::{self, InferredSizes, Target};
 
@@ -208,6 +209,11 @@ impl NativeClient {
     /// Names of routines.
     fn names(&self, py: Python<'_>, part: &str) -> PyResult<Vec<String>> {
         Ok(py.detach(|| self.client.names(part)).map_err(|error| failure(&error))?)
+    }
+
+    /// The servers that keep logs of the user's calls.
+    fn log_sources(&self, py: Python<'_>) -> PyResult<NativeLogSources> {
+        NativeLogSources::of(py, &self.client)
     }
 
     /// A routine's description as JSON.

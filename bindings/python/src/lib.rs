@@ -34,6 +34,7 @@ mod fifo;
 mod group;
 mod held;
 mod list;
+mod logs;
 mod machine;
 mod message;
 mod number;
@@ -92,6 +93,8 @@ mod _native {
     use crate::held::NativeHeld;
     #[pymodule_export]
     use crate::list::{get_list, put_list};
+    #[pymodule_export]
+    use crate::logs::NativeLogSources;
     #[pymodule_export]
     use crate::machine::{cluster_nodes, node_load, rank_runs};
     #[pymodule_export]

@@ -12,6 +12,7 @@ use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
 use crate::held_array::{FetchRequest, HeldArrayName, HoldRequest};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
+use crate::log_request::LogRequest;
 use crate::message::{self, CallHead, Failure, ResultHead};
 use crate::placement::{self, AttemptReport, Placement, PlacementRequest, Ticket};
 use crate::shared_memory::{MemoryGrant, SharedDirections};
@@ -48,7 +49,7 @@ pub enum ClientEvent {
     Placed(u32, Placement),
     /// The metaserver has closed a placed call; the stream has ended.
     Closed(u32),
-    /// A metaserver's state, as JSON; the stream has ended.
+    /// A metaserver's state, or logs of calls, as JSON; the stream has ended.
     State(u32, String),
     /// The server has granted a call shared memory, possibly a call that was abandoned. [`Client::filled`] reports that the
     /// inputs are written, if there are any; [`Client::release`] gives the memory back.
@@ -313,6 +314,15 @@ impl Client {
     pub fn status(&mut self, out: &mut Vec<u8>) -> u32 {
         let stream = self.fresh();
         frame::put(out, FrameKind::Status, stream, |_| {});
+        self.streams.insert(stream, (Stream::Status, true));
+        stream
+    }
+
+    /// Appends a request for logs of calls, and returns its stream. The answer is a state. Only servers and metaservers whose
+    /// hello mentions logs know this request.
+    pub fn logs(&mut self, request: &LogRequest, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, FrameKind::Logs, stream, |out| request.encode(out));
         self.streams.insert(stream, (Stream::Status, true));
         stream
     }

@@ -110,11 +110,13 @@ pub enum FrameKind {
     Resources = 134,
     /// An array of the client is to be held. Its bytes follow as chunks.
     Hold = 215,
+    /// Asks a server for its log of calls, or a metaserver for the servers that have such logs.
+    Logs = 216,
 }
 
 impl FrameKind {
     fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 47] = [
+        const ALL: [FrameKind; 48] = [
             FrameKind::Interface,
             FrameKind::List,
             FrameKind::Call,
@@ -162,6 +164,7 @@ impl FrameKind {
             FrameKind::Trace,
             FrameKind::Resources,
             FrameKind::Hold,
+            FrameKind::Logs,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

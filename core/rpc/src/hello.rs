@@ -34,6 +34,7 @@ mod tag {
     pub const VOUCHERS: u16 = 12;
     pub const RESOURCES: u16 = 13;
     pub const HOLDS: u16 = 215;
+    pub const LOGS: u16 = 216;
 }
 
 /// The hello of a client.
@@ -105,6 +106,8 @@ pub struct ServerHello {
     pub gives_resources: bool,
     /// The server holds arrays that clients send.
     pub holds_arrays: bool,
+    /// It answers requests for logs of calls. Older servers skip them.
+    pub shows_logs: bool,
 }
 
 /// A server's support of vouchers for held arrays.
@@ -271,6 +274,9 @@ impl ServerHello {
                 &[&local.secret[..], &local.port.to_le_bytes()].concat(),
             );
         }
+        if self.shows_logs {
+            field(&mut fields, tag::LOGS, &[1]);
+        }
         if self.gives_resources {
             field(&mut fields, tag::RESOURCES, &[1]);
         }
@@ -315,6 +321,7 @@ impl ServerHello {
             vouchers: VoucherSupport::Unknown,
             gives_resources: false,
             holds_arrays: false,
+            shows_logs: false,
         };
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
@@ -329,6 +336,7 @@ impl ServerHello {
                 tag::VOUCHERS if content == [2] => hello.vouchers = VoucherSupport::Wanted,
                 tag::RESOURCES => hello.gives_resources = content == [1],
                 tag::HOLDS => hello.holds_arrays = content == [1],
+                tag::LOGS => hello.shows_logs = content == [1],
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}
             }

@@ -17,6 +17,7 @@ mod frame_reader;
 mod held_array;
 mod hello;
 mod incoming_arrays;
+mod log_request;
 mod message;
 mod metaserver;
 mod placement;
@@ -37,6 +38,7 @@ pub use held_array::{
 };
 pub use hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, VoucherSupport};
 pub use incoming_arrays::ArraySize;
+pub use log_request::LogRequest;
 pub use message::{CallHead, Code, Failure, ResultHead, Value};
 pub use metaserver::{FrameStep, Metaserver, MetaserverEvent};
 pub use placement::{
@@ -48,7 +50,7 @@ pub use resources::Resources;
 pub use send_queue::{SendPiece, SendQueue};
 pub use server::{Server, ServerEvent};
 pub use shared_memory::{GrantedArray, MemoryGrant, SharedDirections};
-pub use trace_context::{HexDigits, TRACE_PARENT, TraceContext, TraceContextError};
+pub use trace_context::{HexDigits, TRACE_PARENT, TraceContext, TraceContextError, TraceId};
 
 use thiserror::Error;
 

@@ -4,6 +4,7 @@ use crate::codec::DecodeError;
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{RawFrame, raw};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS, VoucherSupport};
+use crate::log_request::LogRequest;
 use crate::message::{self, Code, Failure};
 use crate::placement::{
     self, AttemptReport, AttemptState, LoadReport, Placement, PlacementRequest, ServerRegistration,
@@ -40,6 +41,8 @@ pub enum MetaserverEvent {
     AttemptReason(Ticket, String),
     /// A client requests the state.
     Status(u32),
+    /// A client looks for logs of calls. Answer with [`Metaserver::state`]: which servers have them.
+    Logs(u32, LogRequest),
     /// A server registers.
     Register(ServerRegistration),
     /// A server offers a routine: hash and description.
@@ -220,6 +223,9 @@ impl Metaserver {
                 return Resources::decode(body).map(|_| None).map_err(malformed);
             }
             FrameKind::Status => MetaserverEvent::Status(stream),
+            FrameKind::Logs => {
+                MetaserverEvent::Logs(stream, LogRequest::decode(body).map_err(malformed)?)
+            }
             // The stream has ended meanwhile.
             FrameKind::Cancel if !self.streams.contains(&stream) => return Ok(None),
             FrameKind::Cancel => MetaserverEvent::Cancel(stream),
@@ -240,7 +246,11 @@ impl Metaserver {
         };
         if matches!(
             kind,
-            FrameKind::Interface | FrameKind::List | FrameKind::Place | FrameKind::Status
+            FrameKind::Interface
+                | FrameKind::List
+                | FrameKind::Place
+                | FrameKind::Status
+                | FrameKind::Logs
         ) {
             return Ok(self.begin(stream)?.then_some(event));
         }
@@ -294,6 +304,7 @@ impl Metaserver {
             vouchers: VoucherSupport::Unknown,
             gives_resources: false,
             holds_arrays: false,
+            shows_logs: true,
         };
         self.out.extend_from_slice(&hello.encode());
     }

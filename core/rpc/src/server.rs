@@ -1,5 +1,7 @@
 //! State machine of the server end of a connection.
 
+mod answers;
+
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, DecodeError};
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
@@ -7,6 +9,7 @@ use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
 use crate::held_array::{self, FetchRequest, HeldArrayName, HoldRequest};
 use crate::hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, VoucherSupport};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
+use crate::log_request::LogRequest;
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::placement::{self, Ticket};
 use crate::resources::Resources;
@@ -62,6 +65,8 @@ pub enum ServerEvent {
     Trace(u32, TraceContext),
     /// The threads and the memory that the client asks for the call that follows directly.
     Resources(u32, Resources),
+    /// A request for logs of calls. Answer with [`Server::logs`] or [`Server::fail`].
+    Logs(u32, LogRequest),
 }
 
 /// The state of a stream.
@@ -229,6 +234,7 @@ impl Server {
             },
             gives_resources: true,
             holds_arrays: true,
+            shows_logs: true,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
         true
@@ -248,6 +254,7 @@ impl Server {
             vouchers: VoucherSupport::Unknown,
             gives_resources: false,
             holds_arrays: false,
+            shows_logs: false,
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
     }
@@ -310,6 +317,10 @@ impl Server {
             FrameKind::Fetch | FrameKind::Hold | FrameKind::Vouch => {
                 let event = held_array::request(kind, stream, body).map_err(malformed)?;
                 self.begin(stream)?.then_some(event)
+            }
+            FrameKind::Logs => {
+                let request = LogRequest::decode(body).map_err(malformed)?;
+                self.begin(stream)?.then_some(ServerEvent::Logs(stream, request))
             }
             FrameKind::Drop => {
                 Some(ServerEvent::Drop(held_array::take_names(body).map_err(malformed)?))
@@ -415,29 +426,6 @@ impl Server {
         Ok(true)
     }
 
-    /// Sends what the routine of a call has printed, to a client that listens. `is_cut`: it has printed more than this.
-    pub fn printed(&mut self, stream: u32, bytes: &[u8], is_cut: bool) {
-        if !self.streams.contains_key(&stream) {
-            return;
-        }
-        let pieces = bytes.chunks(message::MOST_OUTPUT);
-        let last = pieces.len().saturating_sub(1);
-        for (number, piece) in pieces.enumerate() {
-            let is_cut = u8::from(is_cut && number == last);
-            self.put(FrameKind::Output, stream, |out| {
-                out.push(is_cut);
-                out.extend_from_slice(piece);
-            });
-        }
-    }
-
-    /// Confirms that an object exists, unless it has ended meanwhile.
-    pub fn created(&mut self, stream: u32) {
-        if matches!(self.streams.get(&stream), Some(Stream::Object)) {
-            self.put(FrameKind::Created, stream, |_| {});
-        }
-    }
-
     /// Accepts a call whose arrays have these sizes. Without arrays it is ready at once.
     pub fn accept(&mut self, stream: u32, sizes: &[ArraySize]) {
         let parts = IncomingArrays::new(sizes);
@@ -487,32 +475,6 @@ impl Server {
             }
         }
         Ok(())
-    }
-
-    /// Answers with a description, or with a failure if it is too long for a frame.
-    pub fn describe(&mut self, stream: u32, hash: u64, json: &str) {
-        if json.len() + 8 > MOST_ANSWER {
-            let text = "the description is too long to be sent";
-            self.fail(stream, &Failure::new(Code::TooLarge, json.len() as i64, text));
-            return;
-        }
-        self.streams.remove(&stream);
-        self.put(FrameKind::Description, stream, |out| {
-            out.extend_from_slice(&hash.to_le_bytes());
-            out.extend_from_slice(json.as_bytes());
-        });
-    }
-
-    /// Answers with as many names as fit.
-    pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
-        self.streams.remove(&stream);
-        self.put(FrameKind::Names, stream, |out| message::put_names(out, names));
-    }
-
-    /// Answers with a voucher.
-    pub fn send_voucher(&mut self, stream: u32, voucher: &str) {
-        self.streams.remove(&stream);
-        self.put(FrameKind::Voucher, stream, |out| out.extend_from_slice(voucher.as_bytes()));
     }
 
     /// Ends a stream with a failure. The driver may free the stream's arrays at once, unless [`SendQueue::refers`] to it. Then

@@ -51,6 +51,41 @@ fn bytes<const LENGTH: usize>(digits: &[u8]) -> Option<[u8; LENGTH]> {
     Some(bytes)
 }
 
+/// The number of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TraceId([u8; 16]);
+
+impl TraceId {
+    /// Reads the 32 hexadecimal digits of a trace, as logs show them.
+    ///
+    /// # Errors
+    /// [`TraceContextError`].
+    pub fn parse(digits: &[u8]) -> Result<TraceId, TraceContextError> {
+        TraceId::new(bytes(digits).ok_or(TraceContextError::Form)?)
+    }
+
+    /// The trace with this number.
+    ///
+    /// # Errors
+    /// [`TraceContextError::Zero`].
+    pub fn new(number: [u8; 16]) -> Result<TraceId, TraceContextError> {
+        if number == [0; 16] { Err(TraceContextError::Zero) } else { Ok(TraceId(number)) }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for TraceId {
+    /// 32 hexadecimal digits.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        HexDigits(&self.0).fmt(out)
+    }
+}
+
 impl TraceContext {
     /// Reads a `traceparent`. Of a version above 00 it takes what version 00 has.
     ///
@@ -88,6 +123,12 @@ impl TraceContext {
     #[must_use]
     pub fn trace(&self) -> HexDigits<'_> {
         HexDigits(&self.trace)
+    }
+
+    /// The number of the trace, to compare it with others.
+    #[must_use]
+    pub fn trace_id(&self) -> TraceId {
+        TraceId(self.trace)
     }
 
     /// The number of the span.

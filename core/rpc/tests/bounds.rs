@@ -27,6 +27,7 @@ fn hello() -> ServerHello {
         vouchers: VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     }
 }
 

@@ -277,6 +277,7 @@ fn calling() -> Client {
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     };
     get(&mut client, &hello.encode(), |_, _| {}).expect("it is the protocol");
     client

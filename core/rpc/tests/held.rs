@@ -119,6 +119,7 @@ fn a_fetched_array_comes_in_chunks_up_to_its_length() {
         vouchers: VoucherSupport::Known,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     };
     let mut client = Client::new();
     client.step(&hello.encode()).expect("a hello");

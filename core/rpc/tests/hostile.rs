@@ -40,6 +40,7 @@ fn greeted() -> Client {
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
     client
@@ -234,6 +235,7 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     };
     match Client::new().step(&hello.encode()) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
@@ -298,6 +300,7 @@ fn texts_do_nothing_to_a_terminal() {
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     };
     let (came, _) = ServerHello::decode(&hello.encode()).expect("a hello").expect("whole");
     assert_eq!(came.name, "\\u{7}");

@@ -8,6 +8,7 @@ mod frames;
 mod fuzzed;
 mod held;
 mod hostile;
+mod logs;
 mod meta;
 mod metaserver;
 mod objects;

@@ -1,8 +1,9 @@
 //! Objects: the frames by which they are made, called and let go, and what neither side takes from the other.
 
 use kumi_rpc::{
-    ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, Placement,
-    ProtocolError, Role, Server, ServerEvent, ServerHello, Step, Ticket, chunk_header,
+    ArraySize, CallHead, CallMetadata, Client, ClientEvent, ClientHello, Code, Failure, HEADER,
+    Placement, ProtocolError, Resources, Role, Server, ServerEvent, ServerHello, Step, Ticket,
+    TraceContext, chunk_header,
 };
 
 /// Feeds a side with bytes; what happened.
@@ -67,6 +68,31 @@ fn frame(kind: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     frame.extend_from_slice(&[kind, 0, 0, 0]);
     frame.extend_from_slice(body);
     frame
+}
+
+#[test]
+fn all_that_is_said_of_an_object_goes_before_its_ticket() {
+    let (mut client, mut server) = pair();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let trace = TraceContext::parse(parent.as_bytes()).expect("a traceparent");
+    let resources = Resources::new(2, 0).expect("threads");
+    let ticket = Ticket { call: 7, attempt: 1 };
+    let placed = Placement { ticket, address: "h:1".into(), server: "s".into(), pass: "p".into() };
+    let mut out = Vec::new();
+    let stream = client.create_with(Some(&placed), "c", &mut out).expect("a name");
+    let bare = out.clone();
+    let said = CallMetadata { listens: false, trace: Some(trace), resources: Some(resources) };
+    client.introduce(stream, &said, &mut out);
+    let traced = [&b"\x37\0\0\0\x01\0\0\0\x85\0\0\0"[..], parent.as_bytes()].concat();
+    assert!(out.starts_with(&traced) && out.ends_with(&bare));
+    let events = serve(&mut server, &out).expect("well-formed");
+    let expected = [
+        ServerEvent::Trace(stream, trace),
+        ServerEvent::Resources(stream, resources),
+        ServerEvent::Ticket(stream, ticket, "p".into()),
+        ServerEvent::Create(stream, "c".into()),
+    ];
+    assert_eq!(events, expected);
 }
 
 #[test]
@@ -169,6 +195,7 @@ fn a_client_takes_nothing_else() {
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     };
     let created = frame(17, 1, b"");
     let result = frame(10, 1, &[0; 18]);

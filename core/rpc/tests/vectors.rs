@@ -48,6 +48,7 @@ fn hellos() {
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     };
     let bytes = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x03\0\x01\0s\x04\0\x04\0\x02\0\0\0\x05\0\x08\0\x03\0\0\0\0\0\0\0";
     assert_eq!(answer.encode(), bytes);

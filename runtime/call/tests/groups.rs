@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{TestServer, compiled, config, eventually, served_text};
+use kumi_call::log_records::{LineSource, LogLine};
 use kumi_call::server::{Config, SANDBOX_PROCESSES, ServerGroups, SlotLimits};
-use kumi_call::{Arg, CallError, Client, Outcome, Resources};
+use kumi_call::{Arg, CallError, Client, LogRequest, Outcome, Resources};
 use kumi_idl::Scalar;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -115,6 +116,15 @@ fn a_routine_that_uses_up_its_memory_is_told_so_with_the_limit() {
     assert_eq!(signal, 9);
     let expected = "`use` ran out of memory: the kernel has killed 1 process of it";
     assert!(text.starts_with(expected) && text.contains("may have 64 MiB"), "{text}");
+    // The log of the call has the limit as well.
+    let latest = it.client.logs(&LogRequest::Latest(1)).expect("logs").calls.remove(0);
+    let request = LogRequest::Call { call: latest.call, from: 0 };
+    let call = it.client.logs(&request).expect("logs").calls.remove(0);
+    let is_limit = |line: &&LogLine| {
+        line.source == LineSource::Server && line.text.contains("has reached a limit")
+    };
+    assert_eq!(call.lines.iter().filter(is_limit).count(), 1, "{call:?}");
+    assert!(call.end.is_some_and(|end| end.reason == text));
     it.end();
 }
 

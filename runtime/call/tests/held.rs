@@ -219,6 +219,7 @@ fn a_server_of_an_earlier_version_is_not_sent_arrays() {
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Known,
             holds_arrays: false,
+            shows_logs: false,
             gives_resources: false,
         };
         let (mut socket, _) = listener.accept().expect("a connection");
@@ -377,6 +378,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             vouchers: kumi_rpc::VoucherSupport::Unknown,
             gives_resources: false,
             holds_arrays: false,
+            shows_logs: false,
         };
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);

@@ -61,6 +61,7 @@ fn a_client_that_waits_answers_pings() {
             vouchers: kumi_rpc::VoucherSupport::Unknown,
             gives_resources: false,
             holds_arrays: false,
+            shows_logs: false,
         };
         socket.write_all(&hello.encode()).expect("it is sent");
         let mut list = [0; HEADER];

@@ -422,7 +422,10 @@ fn shares_are_by_weight_and_priorities_bounded() {
     let text = std::fs::read_to_string(&fixture.file).expect("the file");
     let text = text.replace("name = \"ada\"\n", "name = \"ada\"\nweight = 3\n");
     let text = text.replace("name = \"bob\"\n", "name = \"bob\"\npriority = 0\n");
-    std::fs::write(&fixture.file, text).expect("written");
+    // Whole at once: the metaserver may read it at any time, and an empty file has no users.
+    let renewed = fixture.file.with_extension("new");
+    std::fs::write(&renewed, text).expect("written");
+    std::fs::rename(&renewed, &fixture.file).expect("replaced");
     let (ada, bob) = (fixture.grid(&ada).expect("it"), fixture.grid(&bob).expect("it"));
     let runs = nap(&ada, 60_000);
     fixture.until("a call that runs", || fixture.state().running == 1);

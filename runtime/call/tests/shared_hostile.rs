@@ -352,6 +352,7 @@ fn greeting() -> ServerHello {
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
         holds_arrays: false,
+        shows_logs: false,
     }
 }
 

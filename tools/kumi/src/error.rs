@@ -251,6 +251,12 @@ pub enum Error {
     /// A call of a routine.
     #[error(transparent)]
     Call(#[from] kumi_call::CallError),
+    /// Nobody keeps a log of this call for this user.
+    #[error(
+        "there is no log of call {0}: it was never here, is another user's, or is not kept any more; leave the number out to \
+         see the calls of which there is one"
+    )]
+    NoCallLog(String),
     /// A server of routines.
     #[error(transparent)]
     Serve(#[from] kumi_call::server::ServeError),
@@ -361,7 +367,8 @@ impl Error {
             Self::HostsUnreadable { .. }
             | Self::NoDirectory(_)
             | Self::JobNotRunning { .. }
-            | Self::NoTrace { .. } => ExitCode::NoInput,
+            | Self::NoTrace { .. }
+            | Self::NoCallLog(_) => ExitCode::NoInput,
             Self::JobFile(error) => error.exit_code(),
             Self::ProgramNotFound(_) => ExitCode::ProgramNotFound,
             Self::NotExecutable { .. } => ExitCode::NotExecutable,

@@ -111,6 +111,9 @@ pub enum CallError {
     /// The server does not give the call the threads or the memory that it asks for.
     #[error("{0}")]
     NoResources(String),
+    /// A server or metaserver of an earlier version, which cannot show logs of calls.
+    #[error("`{0}` cannot show logs of calls: it is of an earlier version; update it")]
+    NoLogs(String),
     /// Any other error that the server reports.
     #[error("{0}")]
     Server(String),

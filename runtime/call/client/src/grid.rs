@@ -9,6 +9,7 @@
 //! # Ok::<(), kumi_call_client::CallError>(())
 //! ```
 
+mod logs;
 mod objects;
 #[cfg(feature = "transactions")]
 pub(super) mod placed;
@@ -29,6 +30,7 @@ use super::arguments::{self, Arg};
 use super::queries::ASK;
 use super::routed_call::{Control, RoutedCall};
 use super::{CallError, CallOutput, Client, KnownRoutine, Options, Outcome, Resources, context};
+pub use logs::LogSources;
 pub use placement_queue::{GridCall, GridCanceller};
 
 /// How long a call waits for a metaserver that does not answer.

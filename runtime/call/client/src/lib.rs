@@ -51,15 +51,16 @@ pub use context::{remaining, trace_calls, trace_context};
 pub use error::CallError;
 pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
-pub use grid::{Grid, GridCall, GridCanceller};
+pub use grid::{Grid, GridCall, GridCanceller, LogSources};
 pub use held::HeldNames;
 pub use kumi_call_wire::lent::{LentBytes, LentBytesMut, Number};
+pub use kumi_call_wire::logs as log_records;
 pub use kumi_call_wire::state;
 #[cfg(feature = "tls")]
 pub use kumi_call_wire::tls::Authorities;
 pub use kumi_call_wire::tls::TlsError;
 pub use kumi_call_wire::values::GivenValues;
-pub use kumi_rpc::{Resources, TraceContext, TraceContextError, Value};
+pub use kumi_rpc::{LogRequest, Resources, TraceContext, TraceContextError, TraceId, Value};
 pub use object::Object;
 pub use output::{CallOutput, Printed};
 pub use remote::{Remote, RemoteCall, RemoteCanceller};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_idl::Limits;
-use kumi_rpc::Placement;
+use kumi_rpc::{CallMetadata, Placement};
 
 use super::answer_handle::AnswerHandle;
 use super::link::{Answer, Link};
@@ -70,8 +70,9 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
         self.check_resources()?;
-        let asked = self.resources.as_ref();
-        let stream = self.link.create(class, placed, asked, deadline, interrupted)?;
+        let (trace, resources) = (context::trace_context(), self.resources);
+        let said = CallMetadata { listens: false, trace, resources };
+        let stream = self.link.create(class, placed, &said, deadline, interrupted)?;
         let mut ticket = AnswerHandle::of(Arc::clone(&self.link), stream);
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Created) => {}

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_idl::Interface;
-use kumi_rpc::Failure;
+use kumi_rpc::{Failure, LogRequest};
 
 use super::answer_handle::AnswerHandle;
 use super::link::Answer;
@@ -81,6 +81,27 @@ impl Client {
         }
         let stream = self.link.status(until)?;
         match self.answer(stream, until)? {
+            Ok(Answer::State(json)) => Ok(json),
+            Ok(_) => Err(something_else()),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// Whether the other side knows logs of calls.
+    pub(super) fn check_logs(&self) -> Result<(), CallError> {
+        let name = || self.server.name.clone();
+        self.server.shows_logs.then_some(()).ok_or_else(|| CallError::NoLogs(name()))
+    }
+
+    /// Asks for logs of calls, and waits for the answer.
+    pub(super) fn logs_until(
+        &self,
+        request: &LogRequest,
+        until: Option<Instant>,
+    ) -> Result<String, CallError> {
+        self.check_logs()?;
+        let stream = self.link.logs(request, until)?;
+        match AnswerHandle::of(&*self.link, stream).wait(until, &|| false)? {
             Ok(Answer::State(json)) => Ok(json),
             Ok(_) => Err(something_else()),
             Err(failure) => Err(CallError::of(failure, "")),

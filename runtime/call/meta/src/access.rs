@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, UserId};
+use kumi_call_wire::logs::{LogServer, LogServers};
 use kumi_rpc::{ClientHello, Code, Failure, ServerRegistration, Ticket};
 
 use super::dispatcher::Dispatcher;
@@ -20,6 +21,13 @@ impl Member {
         let Some(key) = &self.register.key else { return String::new() };
         self.passes += 1;
         Pass::new(ticket, self.passes, routine, user).signed(key)
+    }
+
+    /// What a user shows at this server to see the logs of the own calls. No call can be made with it: no routine has an empty
+    /// name, and the serial number counts as used.
+    fn log_pass(&self, user: &str) -> String {
+        let Some(key) = &self.register.key else { return String::new() };
+        Pass::new(Ticket { call: 0, attempt: 0 }, 0, "", user).signed(key)
     }
 }
 
@@ -109,6 +117,21 @@ impl Dispatcher {
         let fits =
             |name: &&str| name.contains(part) && own.as_ref().is_none_or(|user| user.permits(name));
         peer.tell(|rpc| rpc.names(stream, self.catalogue.names().filter(fits)));
+    }
+
+    /// The servers at which a client finds the logs of its calls, as JSON.
+    pub fn log_servers(&self, peer: &Peer) -> Result<String, Failure> {
+        self.check(peer)?;
+        let there = self.members.values().filter(|member| member.peer.is_some());
+        let servers = there.map(|member| LogServer {
+            name: member.register.name.clone(),
+            address: member.address.clone(),
+            pass: member.log_pass(&peer.user()),
+        });
+        let servers = LogServers { servers: servers.collect() };
+        serde_json::to_string(&servers).map_err(|error| {
+            Failure::new(Code::Busy, 0, format!("the servers cannot be written as JSON: {error}"))
+        })
     }
 
     /// Whether a peer may offer routines, and so receive other users' data.

@@ -238,6 +238,10 @@ impl Connection {
                 }
                 Err(failure) => peer.tell(|rpc| rpc.fail(stream, &failure)),
             },
+            MetaserverEvent::Logs(stream, _) => match dispatcher.log_servers(&peer) {
+                Ok(json) => peer.tell(|rpc| rpc.state(stream, &json)),
+                Err(failure) => peer.tell(|rpc| rpc.fail(stream, &failure)),
+            },
             member => {
                 drop(dispatcher);
                 self.member(member);

@@ -146,6 +146,19 @@ struct AnnouncedCall {
     resources: Option<(u32, Resources)>,
 }
 
+/// Whether a client begins a call or an object, or says something of the next one.
+fn is_of_call(event: &ServerEvent) -> bool {
+    matches!(
+        event,
+        ServerEvent::Listen(_)
+            | ServerEvent::Trace(..)
+            | ServerEvent::Resources(..)
+            | ServerEvent::Ticket(..)
+            | ServerEvent::Call(..)
+            | ServerEvent::Create(..)
+    )
+}
+
 /// Receivers of a connection for events from the rest of the server.
 struct ConnectionInputs<'a> {
     ends: &'a mut UnboundedReceiver<FinishedCall>,
@@ -386,15 +399,7 @@ impl Connection {
     }
 
     fn take(&mut self, event: ServerEvent) {
-        if !matches!(
-            event,
-            ServerEvent::Listen(_)
-                | ServerEvent::Trace(..)
-                | ServerEvent::Resources(..)
-                | ServerEvent::Ticket(..)
-                | ServerEvent::Call(..)
-                | ServerEvent::Create(..)
-        ) {
+        if !is_of_call(&event) {
             // What is said before a call or an object is for that only.
             (self.ticket, self.announced) = (None, AnnouncedCall::default());
         }
@@ -439,6 +444,10 @@ impl Connection {
                 self.refuse(stream, done);
             }
             ServerEvent::Release(number) => self.released(number),
+            ServerEvent::Logs(stream, request) => {
+                let done = self.logs(stream, &request);
+                self.refuse(stream, done);
+            }
             ServerEvent::Create(stream, class) => {
                 let done = self.create(stream, &class);
                 self.refuse(stream, done);

@@ -6,6 +6,7 @@ mod connection;
 mod files;
 mod held;
 mod load;
+mod logs;
 mod member;
 mod memory;
 mod routines;
@@ -43,6 +44,7 @@ pub use kumi_call_slot::confine::SANDBOX_PROCESSES;
 pub use kumi_call_slot::slot_protocol::Jobs;
 pub use kumi_cgroup::{ServerGroups, SlotLimits};
 pub use loadable::{LibraryCheck, Unloadable};
+pub use logs::LogLimits;
 pub use member::Membership;
 pub use peers::Peers;
 pub use program::Program;
@@ -116,6 +118,8 @@ pub struct Config {
     pub only_sent: bool,
     /// Control groups of its processes, removed when the server ends. `None`: each process has limits of its own only.
     pub groups: Option<Arc<ServerGroups>>,
+    /// Most that is kept of the logs of calls, for their users.
+    pub logs: LogLimits,
     /// Whether clients on this machine may map the memory of their calls, where that gives them no new power.
     pub share_memory: bool,
 }
@@ -160,6 +164,7 @@ impl Config {
             traffic: Arc::default(),
             only_sent: false,
             groups: None,
+            logs: LogLimits::default(),
             share_memory: true,
         }
     }
@@ -185,6 +190,8 @@ struct Shared {
     config: Config,
     registry: Registry,
     pool: RefCell<slots::SlotPool>,
+    /// What users see of their calls.
+    logs: logs::Logs,
     /// Number of connections, and of those that have identified themselves.
     connections: Cell<usize>,
     known: Cell<usize>,
@@ -263,9 +270,9 @@ pub fn serve(
     let (files, path) = (raise_open_files(), listener.path());
     let nearby = local_peer::listen(&config, &listener);
     let membership = membership(&config, &listener)?;
-    let scratch =
-        RefCell::new(scratch::Scratch::new(&config.scratch, config.scratch_bytes, config.sandbox));
+    let scratch = scratch::Scratch::new(&config.scratch, config.scratch_bytes, config.sandbox);
     let shared = Rc::new(Shared {
+        logs: logs::Logs::new(config.logs),
         config,
         registry,
         pool,
@@ -273,7 +280,7 @@ pub fn serve(
         known: Cell::new(0),
         handshake_limit,
         tickets: Rc::default(),
-        scratch,
+        scratch: RefCell::new(scratch),
         passes: crate::pass::Passes::default(),
         vouchers: crate::voucher::Vouchers::new(std::time::Instant::now())?,
         end: watch::channel(false).0,

@@ -3,6 +3,7 @@
 pub(super) mod callback_requests;
 mod cancellation;
 mod group;
+mod log_lines;
 mod objects;
 pub(super) mod output;
 pub(super) mod process;
@@ -19,16 +20,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{AttemptState, Code, Failure, HexDigits};
+use kumi_rpc::{AttemptState, Code, Failure};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
-use tracing::field::{DisplayValue, display};
 
 use super::arenas::{Arenas, Block};
 use super::callback_requests::{CallbackRequest, CallbackTracker};
 use super::held_results::RetainedResults;
+use super::logs::CallLog;
 use super::owner::Owner;
 use super::process::{Process, ProcessAssignment};
 use super::registry::OfferedRoutine;
@@ -84,6 +85,8 @@ pub struct ReadyCall {
     pub printed: Option<RefCell<CapturedOutput>>,
     /// Its span, if it is in a trace.
     pub span: Option<Span>,
+    /// Its log, for its user.
+    pub log: CallLog,
     /// What its process must have.
     pub resources: ProcessResources,
     /// Whether a process gave it back for another process that is set up anew.
@@ -210,8 +213,10 @@ impl Worker {
         let offered = job.map_or(&self.offered, |job| &job.offered);
         let (routine, user) = (offered.interface.name.as_str(), self.owner.user.as_str());
         let passed_on = job.and_then(|job| job.printed.as_ref());
-        let span = job.and_then(|job| job.span.as_ref());
-        Printer { routine, call: job.map(|job| job.id), user, passed_on, span }
+        let object = self.object.as_ref();
+        let span = job.map_or_else(|| object?.span(), |job| job.span.as_ref());
+        let log = job.map(|job| &job.log).or_else(|| object.map(Object::log));
+        Printer { routine, call: job.map(|job| job.id), user, passed_on, span, log }
     }
 
     /// Ends the process and its call with this failure, unless it is ending already.
@@ -262,40 +267,10 @@ fn tell(job: Box<ReadyCall>, outcome: Result<(u64, u64), Failure>) {
         });
     }
     let finished = job.finished.clone();
-    log_end(&job, &outcome);
+    log_lines::log_end(&job, &outcome);
+    job.log.end(outcome.as_ref().map(|(_, ran_ns)| *ran_ns));
     // A connection that has ended needs no answer.
     let _gone = finished.send(FinishedCall { job, outcome });
-}
-
-/// Logs that a call was ended: by a crash, by a limit, or by somebody. The end of a call in a trace is always logged.
-fn log_end(job: &ReadyCall, outcome: &Result<(u64, u64), Failure>) {
-    let (call, routine) = (job.id, job.offered.interface.name.as_str());
-    let (user, [trace, span, parent]) = (job.owner.user.as_str(), shown(job.span.as_ref()));
-    let failure = match outcome {
-        Ok((waited_ns, ran_ns)) if job.span.is_some() => {
-            return tracing::info!(
-                call, routine, user, trace, span, parent, waited_ns, ran_ns, "has run"
-            );
-        }
-        Ok(_) => return,
-        Err(failure) => failure,
-    };
-    // A routine may have written it.
-    let text = output::printable(failure.text.as_bytes());
-    match failure.code {
-        // Clients cancel, and metaservers move calls, as they like.
-        Code::Cancelled | Code::NoTicket => {
-            tracing::info!(call, routine, user, trace, span, parent, "{text}");
-        }
-        // A client that asks again and again must not fill the log.
-        Code::Busy => tracing::debug!(call, routine, user, trace, span, parent, "{text}"),
-        _ => tracing::warn!(call, routine, user, trace, span, parent, "{text}"),
-    }
-}
-
-/// The numbers of trace, span and parent, for the log.
-fn shown(span: Option<&Span>) -> [Option<DisplayValue<HexDigits<'_>>>; 3] {
-    [Span::trace, Span::span, Span::parent].map(|number| span.map(|span| display(number(span))))
 }
 
 fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
@@ -519,6 +494,8 @@ fn begin(shared: &Rc<Shared>, job: Box<ReadyCall>) -> bool {
         owner: &job.owner,
         scratch: job.scratch(),
         resources: job.resources,
+        // The order to run has the span of a call.
+        span: None,
     };
     let started = Process::start(&shared.config, shared.files, duty, &mut pool.arenas);
     let process = match started {
@@ -550,7 +527,7 @@ fn not_started(shared: &Shared, offered: &OfferedRoutine, error: &io::Error) -> 
 /// Orders a process that has had calls before to run a call. Returns the call if the process is gone.
 fn give_next(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<ReadyCall>> {
     // A limit that an earlier call has reached must not explain a crash of this one.
-    let _earlier = worker_task::log_limits(worker);
+    let _earlier = log_lines::log_limits(worker, None);
     give(worker, job, room)
 }
 
@@ -564,6 +541,7 @@ fn give(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<Read
     if looked_for || job.deadline.is_some() {
         worker.changed.notify_one();
     }
+    job.log.begin();
     *worker.job.borrow_mut() = Some((job, Instant::now()));
     Ok(())
 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kumi_idl::Interface;
+use kumi_rpc::TraceContext;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
@@ -247,8 +248,20 @@ fn set_up<'a>(
     let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
     let scratch = setup.scratch.as_deref();
     confine(setup.run_as.as_ref(), level, &needed, scratch, setup.room)?;
-    let each = interfaces.iter().zip(&setup.interfaces);
-    let routines: Result<Vec<Runner<'a>>, String> =
-        each.map(|(interface, json)| load(interface, json, &setup)).collect();
-    Ok((routines?, setup))
+    let routines = in_trace(setup.trace.as_deref(), || {
+        let each = interfaces.iter().zip(&setup.interfaces);
+        each.map(|(interface, json)| load(interface, json, &setup)).collect()
+    })?;
+    Ok((routines, setup))
+}
+
+/// Loads routines, and makes an object of a class, in this place of a trace.
+fn in_trace<T>(trace: Option<&str>, load: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let Some(text) = trace else { return load() };
+    let trace = TraceContext::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+    let show = |context: &CallContext| show_context(context).map_err(|error| error.to_string());
+    show(&CallContext { deadline_ns: None, trace: Some(trace) })?;
+    let loaded = load();
+    show(&CallContext::default())?;
+    loaded
 }

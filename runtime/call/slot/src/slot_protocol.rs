@@ -56,6 +56,9 @@ pub struct Setup {
     /// The arena that is the mailbox for short calls.
     #[serde(default)]
     pub mailbox: Option<u32>,
+    /// The place in a trace of the making of an object, as `traceparent` has it.
+    #[serde(default)]
+    pub trace: Option<String>,
     /// Settings for starting jobs. `None`: it starts none.
     #[serde(default)]
     pub jobs: Option<Jobs>,

@@ -64,6 +64,7 @@ impl ScriptedServer {
             vouchers: kumi_rpc::VoucherSupport::Unknown,
             gives_resources: false,
             holds_arrays: false,
+            shows_logs: false,
         };
         self.socket.write_all(&hello.encode()).expect("it is sent");
     }

@@ -55,6 +55,18 @@ impl Span {
     }
 }
 
+/// A number of a trace or a span as a field of a log's line.
+#[cfg(feature = "server")]
+pub type LoggedNumber<'a> = Option<tracing::field::DisplayValue<HexDigits<'a>>>;
+
+/// The numbers of trace, span and parent, for the line of a log. Nothing stands there for a call that is in no trace.
+#[cfg(feature = "server")]
+#[must_use]
+pub fn shown(span: Option<&Span>) -> [LoggedNumber<'_>; 3] {
+    let numbers = [Span::trace, Span::span, Span::parent];
+    numbers.map(|number| span.map(|span| tracing::field::display(number(span))))
+}
+
 /// Nanoseconds of the clock that all processes of a machine share and nobody sets.
 ///
 /// # Errors

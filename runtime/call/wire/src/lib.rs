@@ -16,6 +16,7 @@ pub mod gaps;
 pub mod layout;
 #[allow(unsafe_code)]
 pub mod lent;
+pub mod logs;
 #[allow(unsafe_code)]
 pub mod native;
 pub mod nearby;

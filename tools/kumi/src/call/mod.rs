@@ -6,6 +6,8 @@ mod check;
 mod client;
 mod description;
 mod etcd;
+mod log_limits;
+mod logs;
 mod meta;
 mod python;
 mod run;
@@ -37,6 +39,8 @@ pub enum CallCommand {
     Meta(Box<meta::MetaArgs>),
     /// Show the state of a metaserver: servers, waiting calls, paths
     Status(status::StatusArgs),
+    /// Show the log of a call: the lines of its routine, when it ran, and how it ended
+    Logs(logs::LogsArgs),
     /// Check interface descriptions, and list their routines
     Check(check::CheckArgs),
     /// Call a routine
@@ -58,6 +62,7 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
         CallCommand::Info(args) => client::info(args),
         CallCommand::Meta(args) => meta::run(args, cluster),
         CallCommand::Status(args) => status::run(args),
+        CallCommand::Logs(args) => logs::run(args),
         CallCommand::Check(args) => check::run(args),
         CallCommand::Run(args) => run::run(args),
         CallCommand::Build(args) => build::run(args),
@@ -83,6 +88,7 @@ pub fn exit_code(error: &CallError) -> ExitCode {
         CallError::NoServer { .. } => ExitCode::TryLater,
         CallError::Attempts { last, .. } => exit_code(last),
         CallError::NotRunnable(_) => ExitCode::NotExecutable,
+        CallError::NoLogs(_) => ExitCode::Version,
         CallError::NotPermitted(_) | CallError::Expired(_) => ExitCode::NotPermitted,
         CallError::Status { .. } | CallError::Raised { .. } => ExitCode::BadConfig,
         _ => ExitCode::Internal,

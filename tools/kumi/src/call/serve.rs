@@ -1,6 +1,7 @@
 //! `kumi call serve`: runs a server of routines.
 
 use super::access::{GuardArgs, log};
+use super::log_limits::LogArgs;
 use super::python::PythonArgs;
 use super::shipped::ShippedArgs;
 use super::slot_limits::SlotArgs;
@@ -76,6 +77,8 @@ pub struct ServeArgs {
     pub process_memory: Option<u64>,
     #[command(flatten)]
     pub slot_limits: SlotArgs,
+    #[command(flatten)]
+    pub logs: LogArgs,
     /// Folder for the files of running calls [default: the system's folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
@@ -247,6 +250,7 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         Authorities::load(Some(file))?;
     }
     config.peer_ca = args.peer_ca.clone().or_else(|| args.meta_ca.clone());
+    config.logs = args.logs.limits();
     config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
     if !args.meta.is_empty() {
         let unix = args.listen.starts_with("unix:").then(|| args.listen.clone());

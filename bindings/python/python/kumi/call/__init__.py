@@ -59,6 +59,7 @@ from ._futures import IN_FLIGHT, CallFuture, Executor
 from ._handle import Handle, as_completed, wait_all, wait_any
 from ._held import KEEP, Held
 from ._interface import Parameter, Routine
+from ._logs import CallLog, LogLine
 from ._object import Object
 from ._out import Out as Destination
 from ._results import Results
@@ -73,6 +74,7 @@ __all__ = [
     "BusyError",
     "CallError",
     "CallFuture",
+    "CallLog",
     "CallbackError",
     "CancelledError",
     "ConnectError",
@@ -92,6 +94,7 @@ __all__ = [
     "KEEP",
     "NoServerError",
     "Later",
+    "LogLine",
     "Moved",
     "NotPermittedError",
     "NotRunnableError",

@@ -13,12 +13,13 @@ import numpy as np
 
 from .._native import NativeClient, NativeObject
 from .._scope import Block
-from . import _waits
+from . import _logs, _waits
 from ._context import in_trace
 from ._errors import ArgumentError, ConnectError, ConnectionLostError
 from ._futures import IN_FLIGHT, Sender
 from ._handle import Handle, in_turn
 from ._held import Held, held
+from ._logs import CallLog
 from ._object import Object
 from ._out import Out
 from ._output import OutputReceiver, TextSink
@@ -96,6 +97,33 @@ class Connection(Caller, Block):
     def names(self, part: str = "") -> list[str]:
         """The routines whose names contain ``part``."""
         return self._ask(lambda _: self._native.names(part))
+
+    def logs(self, last: int = 20, *, trace: str | None = None) -> list[CallLog]:
+        """Your latest calls, as the server has them, or those of a trace: when they ran, and how they ended. They have no lines.
+
+        On a connection to a metaserver, those at all its servers. A server that cannot be asked is told of by a warning.
+
+        Args:
+            last: How many calls at most, up to 1000.
+            trace: The number of a trace, 32 hexadecimal digits: all its calls instead.
+
+        Raises:
+            CallError: The server keeps no logs because it is of an earlier version, or cannot be reached.
+        """
+        return self._ask(lambda _: _logs.latest(self._native, last, trace))
+
+    def log(self, call: int, *, server: str | None = None) -> CallLog:
+        """One of your calls with what its routine has printed.
+
+        Args:
+            call: Its number: :attr:`CallLog.call`, or on a connection to a metaserver :attr:`CallLog.placed`. Of several
+                attempts it is the last.
+            server: On a connection to a metaserver, the name of a server. The number is then that of the server.
+
+        Raises:
+            CallError: There is no log of this call.
+        """
+        return self._ask(lambda _: _logs.whole(self._native, call, server))
 
     def hold(self, array: np.ndarray[Any, Any], *, timeout: float | None = None) -> Held:
         """Sends an array that stays at the server, and is an argument of later calls on this connection.
@@ -270,7 +298,8 @@ class Connection(Caller, Block):
             CallError: There is no such class, it cannot be run, or the server has too many objects.
         """
         _checked(priority)
-        return Object(self._asking(threads, memory).object(name, timeout, priority), name, self.names)
+        native = self._asking(threads, memory)
+        return Object(in_trace(lambda: native.object(name, timeout, priority)), name, self.names)
 
     def _asking(self, threads: int | None, memory: int | None) -> NativeClient:
         """The native client, whose calls and objects ask for this."""

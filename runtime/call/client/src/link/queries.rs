@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kumi_rpc::{Client, MOST_NAME, MOST_REQUEST, Placement, Resources};
+use kumi_rpc::{CallMetadata, LogRequest, MOST_NAME, MOST_REQUEST, Placement};
 
 use super::{Link, PendingStream};
 use crate::CallError;
@@ -28,23 +28,31 @@ impl Link {
         Ok(stream)
     }
 
-    /// Asks for an object of a class with these resources, and with the metaserver's placement if there is one.
+    /// Asks for an object of a class with what is said of it, and with the metaserver's placement if there is one.
     pub fn create(
         &self,
         class: &str,
         placed: Option<&Placement>,
-        resources: Option<&Resources>,
+        said: &CallMetadata,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.create_with(placed, class, &mut out).map_err(|_| no_name(class))?;
-        if let Some(resources) = resources {
-            Client::ask_resources(stream, resources, &mut out);
-        }
+        state.rpc.introduce(stream, said, &mut out);
         self.begin(state, stream, PendingStream::default());
         self.put(&[Source::Bytes(&out)], deadline, interrupted)?;
+        Ok(stream)
+    }
+
+    /// Asks for logs of calls.
+    pub fn logs(&self, request: &LogRequest, deadline: Option<Instant>) -> Result<u32, CallError> {
+        let mut out = Vec::new();
+        let mut state = self.lock();
+        let stream = state.rpc.logs(request, &mut out);
+        self.begin(state, stream, PendingStream::default());
+        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(stream)
     }
 

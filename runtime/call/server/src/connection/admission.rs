@@ -11,6 +11,7 @@ use super::super::Shared;
 use super::super::arenas::Block;
 use super::super::gather::GatherPlan;
 use super::super::held_results::RetainedResults;
+use super::super::logs::{CallLog, ComingCall};
 use super::super::slots::ReadyCall;
 use super::super::slots::output::CapturedOutput;
 use super::super::tickets::TicketGuard;
@@ -52,12 +53,29 @@ impl Connection {
         &mut self,
         stream: u32,
     ) -> Result<(Option<RefCell<CapturedOutput>>, Option<Span>), Failure> {
-        let AnnouncedCall { listens, traced, .. } = std::mem::take(&mut self.announced);
-        let traced = traced.filter(|(of, _)| *of == stream);
-        let span = traced.map(|(_, context)| Span::new(context)).transpose().map_err(|error| {
-            Failure::new(Code::Busy, 0, format!("there is no number for a span: {error}"))
-        })?;
+        let span = self.announced_span(stream)?;
+        let AnnouncedCall { listens, .. } = std::mem::take(&mut self.announced);
         Ok(((listens == Some(stream)).then(RefCell::default), span))
+    }
+
+    /// A span for a call or an object, if the client has said in which trace it is.
+    pub(super) fn announced_span(&self, stream: u32) -> Result<Option<Span>, Failure> {
+        let traced = self.announced.traced.filter(|(of, _)| *of == stream);
+        traced.map(|(_, context)| Span::new(context)).transpose().map_err(|error| {
+            Failure::new(Code::Busy, 0, format!("there is no number for a span: {error}"))
+        })
+    }
+
+    /// The log of a call or an object with this number and this name.
+    pub(super) fn open_log(
+        &self,
+        (call, name): (u64, &str),
+        is_object: bool,
+        ticket: Option<Ticket>,
+        span: Option<&Span>,
+    ) -> CallLog {
+        let owner = self.caller.owner();
+        self.shared.logs.open(&ComingCall { call, name, is_object, owner, ticket, span })
     }
 
     /// What the client has asked for this call or object.
@@ -100,12 +118,14 @@ impl Connection {
         let sources = GatherPlan::new(&shared, &layout, &head.held.from, self.holder())?;
         let requested_arrays = shared_memory::requested_arrays(&layout, &head.shared)?;
         let id = shared.pool.borrow_mut().number();
-        let ticket = ticket.map(|ticket| admit(&shared, ticket, id, &head.routine)).transpose()?;
+        let admitted =
+            ticket.map(|ticket| admit(&shared, ticket, id, &head.routine)).transpose()?;
         let (block, foreign, granted) = self.memory_for(&layout, head, requested_arrays)?;
         let (retained, block) = self.retained(&layout, block, head)?;
         let sizes = awaited(sources.left(layout.sent()), &granted, &given);
         let lent = Rc::clone(&block);
         let time_limit = self.time_limit(head.timeout_ms);
+        let log = self.open_log((id, &head.routine), false, ticket, span.as_ref());
         let job = ReadyCall {
             id,
             stream,
@@ -122,9 +142,10 @@ impl Connection {
             finished: self.finished.clone(),
             callback_requests: self.callback_requests.clone(),
             printed,
-            ticket,
+            ticket: admitted,
             object,
             span,
+            log,
             resources,
             given_back: false,
             untaken: 0,

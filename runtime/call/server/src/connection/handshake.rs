@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{CallHead, ClientHello, Code, Failure, LocalEndpoint, Ticket};
+use kumi_rpc::{CallHead, ClientHello, Code, Failure, LocalEndpoint, LogRequest, Ticket};
 
 use super::Connection;
 use crate::Shared;
@@ -101,6 +101,17 @@ impl Connection {
             return Err(Failure::new(Code::InterfaceChanged, 0, text));
         }
         Ok(offered)
+    }
+
+    /// Answers with what the user may see of the logs of calls. A pass or a token says who that is.
+    pub(super) fn logs(&mut self, stream: u32, request: &LogRequest) -> Result<(), Failure> {
+        self.caller.check(&self.shared)?;
+        let logs = self.shared.logs.answer(&self.caller.owner().user, request);
+        let json = serde_json::to_string(&logs).map_err(|error| {
+            Failure::new(Code::Busy, 0, format!("the logs cannot be written as JSON: {error}"))
+        })?;
+        self.rpc.logs(stream, &json);
+        Ok(())
     }
 
     pub(super) fn names(&mut self, stream: u32, part: &str) -> Result<(), Failure> {

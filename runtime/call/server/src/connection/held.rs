@@ -131,6 +131,7 @@ impl Connection {
             Err(failure) => {
                 self.rpc.fail(stream, &failure);
                 if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&stream) {
+                    job.log.end(Err(&failure));
                     self.forget(*job);
                 }
             }
@@ -148,7 +149,9 @@ impl Connection {
         let bytes = arrays + files;
         self.shared.count(|traffic| &traffic.from_clients, bytes);
         if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
-            self.rpc.fail(stream, &super::admission::ticket_refused(&job.offered.interface.name));
+            let failure = super::admission::ticket_refused(&job.offered.interface.name);
+            job.log.end(Err(&failure));
+            self.rpc.fail(stream, &failure);
             self.forget(*job);
             return;
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use kumi_idl::Type;
 use kumi_rpc::{CallHead, Code, Failure, Resources};
 
-use super::Connection;
 use super::admission::admit;
+use super::{AnnouncedCall, Connection};
 use crate::registry::OfferedRoutine;
 use crate::slots::{self, ObjectEvent, ObjectRequest, ObjectTarget, ProcessResources};
 use crate::values::bad;
@@ -31,11 +31,13 @@ impl Connection {
     /// The class does not exist or is not permitted to this user, or there are too many objects.
     pub(super) fn create(&mut self, stream: u32, class: &str) -> Result<(), Failure> {
         let (shown, asked) = (self.shown_for(stream), self.asked_resources(stream));
+        let span = self.announced_span(stream)?;
+        self.announced = AnnouncedCall::default();
         let methods = self.methods(class)?;
         let ticket = self.caller.may_call(&self.shared, class, shown)?;
         let resources = ProcessResources::granted(&self.shared.config, asked, class, false)?;
         let id = self.shared.pool.borrow_mut().number();
-        let ticket = ticket.map(|ticket| admit(&self.shared, ticket, id, class));
+        let admitted = ticket.map(|ticket| admit(&self.shared, ticket, id, class));
         let wanted = ObjectRequest {
             class,
             methods: &methods,
@@ -44,7 +46,9 @@ impl Connection {
             resources,
             stream,
             news: self.news.clone(),
-            ticket: ticket.transpose()?,
+            ticket: admitted.transpose()?,
+            span,
+            log: self.open_log((id, class), true, ticket, span.as_ref()),
         };
         slots::create(&self.shared, id, wanted)?;
         let class = class.to_owned();

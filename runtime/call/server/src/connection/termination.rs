@@ -38,7 +38,9 @@ impl Connection {
         match self.calls.remove(&stream) {
             Some(CallStage::Receiving(job, _)) => {
                 let text = format!("the call of `{}` {what}", job.offered.interface.name);
-                self.rpc.fail(stream, &Failure::new(code, 0, text));
+                let failure = Failure::new(code, 0, text);
+                job.log.end(Err(&failure));
+                self.rpc.fail(stream, &failure);
                 self.forget(*job);
             }
             Some(other) => {

@@ -11,11 +11,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use kumi_call_wire::context::{Span, shown};
 use kumi_rpc::{AttemptState, Code, Failure};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use super::super::Shared;
+use super::super::logs::CallLog;
 use super::super::owner::Owner;
 use super::super::process::{Process, ProcessAssignment};
 use super::super::registry::OfferedRoutine;
@@ -64,6 +66,10 @@ pub struct ObjectRequest<'a> {
     pub news: UnboundedSender<ObjectEvent>,
     /// The ticket of the request, if a metaserver sent it.
     pub ticket: Option<TicketGuard>,
+    /// Its span, if its making is in a trace.
+    pub span: Option<Span>,
+    /// Its log, for its user.
+    pub log: CallLog,
 }
 
 /// Object state of a worker.
@@ -75,6 +81,9 @@ pub(super) struct Object {
     /// The ticket, until the object exists.
     ticket: RefCell<Option<TicketGuard>>,
     since: Instant,
+    /// Its span, if its making is in a trace.
+    span: Option<Span>,
+    log: CallLog,
 }
 
 impl Object {
@@ -88,9 +97,40 @@ impl Object {
                 // server.
                 ticket.ended(AttemptState::Completed(nanoseconds(self.since.elapsed())));
             }
+            self.log.begin();
+            self.log_made();
             self.tell(Ok(()));
         }
         wanted
+    }
+
+    /// Logs that the object is made, if that is in a trace.
+    fn log_made(&self) {
+        let ([trace, span, parent], Some(_)) = (shown(self.span()), self.span()) else { return };
+        let (object, class, user) = (self.id, self.class.as_str(), self.log.user());
+        tracing::info!(object, class, user, trace, span, parent, "is made");
+    }
+
+    /// Its span, if its making is in a trace.
+    pub fn span(&self) -> Option<&Span> {
+        self.span.as_ref()
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &CallLog {
+        &self.log
+    }
+
+    /// Ends its log. It may have been released.
+    fn log_end(&self, ending: Option<Code>, failure: &Failure) {
+        let released = || {
+            let text = format!("the object of `{}` was released", self.class);
+            Failure::new(Code::Cancelled, 0, text)
+        };
+        match ending {
+            Some(Code::Cancelled) => self.log.end(Err(&released())),
+            _ => self.log.end(Err(failure)),
+        }
     }
 
     /// Reports an event to the object's connection.
@@ -105,27 +145,50 @@ fn gone(class: &str, why: &str) -> Failure {
     Failure::new(Code::ObjectLost, 0, format!("the object of `{class}` is no more: {why}"))
 }
 
+/// The failure of an object that is not made, which its log has, too.
+fn refused(log: &CallLog, failure: Failure) -> Failure {
+    log.end(Err(&failure));
+    failure
+}
+
 /// Makes an object with this number. Its events go to the sender in the request.
 ///
 /// # Errors
 /// There are too many objects, or the process cannot be started.
 pub fn create(shared: &Rc<Shared>, id: u64, wanted: ObjectRequest<'_>) -> Result<(), Failure> {
-    let ObjectRequest { class, methods, owner, scratch, resources, stream, news, ticket } = wanted;
+    let ObjectRequest {
+        class,
+        methods,
+        owner,
+        scratch,
+        resources,
+        stream,
+        news,
+        ticket,
+        span,
+        log,
+    } = wanted;
     let first = methods.first().ok_or_else(|| gone(class, "it has no methods"))?;
     let mut pool = shared.pool.borrow_mut();
     if pool.objects.len() >= pool.most_objects {
         let most = pool.most_objects;
         let text = format!("the server has {most} objects already; try again later");
-        return Err(Failure::new(Code::Busy, i64::try_from(most).unwrap_or(i64::MAX), text));
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        return Err(refused(&log, Failure::new(Code::Busy, most, text)));
     }
-    let duty =
-        ProcessAssignment { offered: methods, owner, scratch: scratch.as_deref(), resources };
+    let duty = ProcessAssignment {
+        offered: methods,
+        owner,
+        scratch: scratch.as_deref(),
+        resources,
+        span: span.as_ref(),
+    };
     let process = Process::start(&shared.config, shared.files, duty, &mut pool.arenas)
-        .map_err(|error| not_started(shared, first, &error))?;
+        .map_err(|error| refused(&log, not_started(shared, first, &error)))?;
     let mut worker = Worker::new(process, Arc::clone(first), Rc::clone(owner), scratch, resources);
     let (class, since) = (class.to_owned(), Instant::now());
     let ticket = RefCell::new(ticket);
-    worker.object = Some(Object { id, class, stream, news, ticket, since });
+    worker.object = Some(Object { id, class, stream, news, ticket, since, span, log });
     let worker = Rc::new(worker);
     pool.objects.insert(id, Rc::clone(&worker));
     tokio::task::spawn_local(worker_task::attend(Rc::clone(shared), worker));
@@ -175,10 +238,12 @@ pub(super) fn lost(shared: &Rc<Shared>, worker: &Worker, why: Option<&Failure>, 
     for WaitingCall { job, .. } in waiting {
         tell(job, Err(gone(&object.class, &said)));
     }
-    object.tell(Err(match why {
+    let failure = match why {
         Some(failure) if !worker.set_up.get() => failure.clone(),
         _ => gone(&object.class, &said),
-    }));
+    };
+    object.log_end(worker.ending.get(), &failure);
+    object.tell(Err(failure));
 }
 
 impl SlotPool {

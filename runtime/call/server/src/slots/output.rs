@@ -7,11 +7,12 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use kumi_call_wire::context::Span;
+use kumi_call_wire::context::{Span, shown};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 use tokio::net::unix::pipe::Receiver;
-use tracing::field::display;
+
+use super::super::logs::CallLog;
 
 /// Most bytes of one line of the log; longer lines are broken.
 const LINE: usize = 8 << 10;
@@ -50,6 +51,8 @@ pub struct Printer<'a> {
     pub passed_on: Option<&'a RefCell<CapturedOutput>>,
     /// The span of its call, if that is in a trace.
     pub span: Option<&'a Span>,
+    /// The log of its call, or of its object between calls.
+    pub log: Option<&'a CallLog>,
 }
 
 /// The output of a process.
@@ -97,7 +100,7 @@ impl Lines {
 }
 
 /// A line as text that does nothing to a terminal.
-pub(super) fn printable(line: &[u8]) -> String {
+pub(crate) fn printable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches('\r');
     let mut out = String::with_capacity(text.len());
@@ -112,15 +115,19 @@ pub(super) fn printable(line: &[u8]) -> String {
 }
 
 fn log(printer: Printer<'_>, line: &[u8]) {
-    let Printer { routine, call, user, span, .. } = printer;
+    let Printer { routine, call, user, span, log, .. } = printer;
     let text = printable(line);
-    let trace = span.map(|span| display(span.trace()));
-    let span = span.map(|span| display(span.span()));
+    if let Some(log) = log {
+        log.printed(&text);
+    }
+    let [trace, span, _parent] = shown(span);
     match call {
         Some(call) => {
             tracing::warn!(target: "kumi_call::routine", call, routine, user, trace, span, "{text}");
         }
-        None => tracing::warn!(target: "kumi_call::routine", routine, user, "{text}"),
+        None => {
+            tracing::warn!(target: "kumi_call::routine", routine, user, trace, span, "{text}");
+        }
     }
 }
 

@@ -31,6 +31,7 @@ use crate::native::Arena;
 use crate::slot_protocol::{CallContext, Order, Setup};
 use kumi_call_slot::guard::{GUARD, MOST, PROXY_SECONDS};
 use kumi_call_slot::join::{self, JOIN};
+use kumi_call_wire::context::Span;
 
 /// What a process is started for.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,8 @@ pub struct ProcessAssignment<'a> {
     pub scratch: Option<&'a Path>,
     /// What it has.
     pub resources: ProcessResources,
+    /// The span of the object that it is to be, if the object's making is in a trace.
+    pub span: Option<&'a Span>,
 }
 
 impl ProcessAssignment<'_> {
@@ -232,6 +235,7 @@ impl Process {
             room: temporary_room(config),
             files,
             mailbox: Some(page),
+            trace: duty.span.map(|span| span.context.to_string()),
             jobs: config.jobs.clone().filter(|_| parallel),
             job_listener: None,
         };

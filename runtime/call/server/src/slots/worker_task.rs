@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::Shared;
 use super::super::callback_requests::{CallbackRequest, UncheckedCallback, failed};
 use super::super::process::{ended, gone};
-use super::group::ReachedLimits;
+use super::log_lines::{log_idle_end, log_left, log_limits};
 use super::objects;
 use super::{ReadyCall, Worker, advance, failure, free, give, nanoseconds, submit, tell};
 use crate::slot_protocol::{Reply, TAKES_CONTEXT};
@@ -150,7 +150,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     worker.process.borrow().output().log_all(worker.printer(Some(&job)));
     if ran.is_err() {
         // A process that was refused may be why.
-        log_limits(worker);
+        log_limits(worker, Some(&job.log));
     }
     {
         let mut pool = shared.pool.borrow_mut();
@@ -193,40 +193,6 @@ fn is_untaken(worker: &Worker, job: &mut ReadyCall) -> bool {
     untaken && job.untaken <= MOST_UNTAKEN
 }
 
-/// Logs that a process has ended between calls: somebody has killed it, or something of its routine goes on and crashed.
-fn log_idle_end(worker: &Worker, detail: i64) {
-    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
-    match detail {
-        ..0 => {
-            let code = -1 - detail;
-            tracing::warn!(routine, user, "an idle process ended with exit code {code}");
-        }
-        signal => tracing::warn!(routine, user, "an idle process was killed by signal {signal}"),
-    }
-}
-
-/// Logs which limits of its control groups a process has reached since this was last done, and returns them.
-pub(super) fn log_limits(worker: &Worker) -> Option<ReachedLimits> {
-    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
-    let reached = worker.process.borrow().reached_limits();
-    if let Some(limits) = &reached {
-        tracing::warn!(routine, user, "a process has reached a limit: {limits}");
-    }
-    reached
-}
-
-/// Logs that a process, or its guard, does not end.
-fn log_left(worker: &Worker) {
-    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
-    let pid = worker.process.borrow().pid().as_raw();
-    tracing::error!(
-        routine,
-        user,
-        pid,
-        "a process does not end although it was killed; processes that its routine started may go on"
-    );
-}
-
 /// A process has ended or is broken: fails its call and removes it.
 async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
@@ -235,7 +201,10 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child, || log_left(worker)).await;
-    let reached = log_limits(worker);
+    let reached = {
+        let job = worker.job.borrow();
+        log_limits(worker, job.as_ref().map(|(job, _)| &job.log))
+    };
     let group = worker.process.borrow_mut().take_group();
     if let Some(group) = group {
         group.remove().await;

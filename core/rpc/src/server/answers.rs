@@ -1,0 +1,67 @@
+//! Answers that are one frame, and what a server says of a stream meanwhile.
+
+use super::{Server, Stream};
+use crate::MOST_ANSWER;
+use crate::frame::FrameKind;
+use crate::message::{self, Code, Failure};
+
+impl Server {
+    /// Sends what the routine of a call has printed, to a client that listens. `is_cut`: it has printed more than this.
+    pub fn printed(&mut self, stream: u32, bytes: &[u8], is_cut: bool) {
+        if !self.streams.contains_key(&stream) {
+            return;
+        }
+        let pieces = bytes.chunks(message::MOST_OUTPUT);
+        let last = pieces.len().saturating_sub(1);
+        for (number, piece) in pieces.enumerate() {
+            let is_cut = u8::from(is_cut && number == last);
+            self.put(FrameKind::Output, stream, |out| {
+                out.push(is_cut);
+                out.extend_from_slice(piece);
+            });
+        }
+    }
+
+    /// Confirms that an object exists, unless it has ended meanwhile.
+    pub fn created(&mut self, stream: u32) {
+        if matches!(self.streams.get(&stream), Some(Stream::Object)) {
+            self.put(FrameKind::Created, stream, |_| {});
+        }
+    }
+
+    /// Answers with a description, or with a failure if it is too long for a frame.
+    pub fn describe(&mut self, stream: u32, hash: u64, json: &str) {
+        if json.len() + 8 > MOST_ANSWER {
+            let text = "the description is too long to be sent";
+            self.fail(stream, &Failure::new(Code::TooLarge, json.len() as i64, text));
+            return;
+        }
+        self.streams.remove(&stream);
+        self.put(FrameKind::Description, stream, |out| {
+            out.extend_from_slice(&hash.to_le_bytes());
+            out.extend_from_slice(json.as_bytes());
+        });
+    }
+
+    /// Answers with as many names as fit.
+    pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
+        self.streams.remove(&stream);
+        self.put(FrameKind::Names, stream, |out| message::put_names(out, names));
+    }
+
+    /// Answers with a voucher.
+    pub fn send_voucher(&mut self, stream: u32, voucher: &str) {
+        self.streams.remove(&stream);
+        self.put(FrameKind::Voucher, stream, |out| out.extend_from_slice(voucher.as_bytes()));
+    }
+
+    /// Answers with logs of calls as JSON, or with a failure if they are too long for a frame.
+    pub fn logs(&mut self, stream: u32, json: &str) {
+        if json.len() > MOST_ANSWER {
+            let text = "the logs are too long to be sent; ask for fewer calls";
+            return self.fail(stream, &Failure::new(Code::TooLarge, json.len() as i64, text));
+        }
+        self.streams.remove(&stream);
+        self.put(FrameKind::State, stream, |out| out.extend_from_slice(json.as_bytes()));
+    }
+}

@@ -1,0 +1,101 @@
+//! Logs of calls: what servers say of the calls of a user, and what their routines have printed.
+
+use std::time::{Duration, Instant};
+
+use kumi_call_wire::logs::{CallLogs, LogServer, LogServers};
+use kumi_rpc::{LogRequest, Placement, Ticket};
+
+use super::super::{CallError, Client, Remote};
+use super::Grid;
+
+/// How long a server may take to answer.
+const ANSWERS: Duration = Duration::from_secs(30);
+/// Most servers of a metaserver that are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// The servers that keep logs of a user's calls.
+#[derive(Debug, Default)]
+pub struct LogSources {
+    /// Those that can be asked, with their names.
+    pub servers: Vec<(String, Client)>,
+    /// Those that cannot, and why.
+    pub unreachable: Vec<(String, CallError)>,
+}
+
+impl Client {
+    /// What the server keeps of the user's calls. A metaserver has no such logs: see [`Grid::log_sources`].
+    ///
+    /// # Errors
+    /// [`CallError`]; [`CallError::NoLogs`] from a server of an earlier version.
+    pub fn logs(&self, request: &LogRequest) -> Result<CallLogs, CallError> {
+        let json = self.logs_json(request)?;
+        serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))
+    }
+
+    /// [`Client::logs`] as JSON.
+    ///
+    /// # Errors
+    /// As of [`Client::logs`].
+    pub fn logs_json(&self, request: &LogRequest) -> Result<String, CallError> {
+        self.logs_until(request, Instant::now().checked_add(ANSWERS))
+    }
+}
+
+impl Grid {
+    /// The servers of the metaserver that are there. Connections to them are new, and show who the user is.
+    ///
+    /// # Errors
+    /// [`CallError`] of the metaserver; [`CallError::NoLogs`] if it is of an earlier version.
+    pub fn log_sources(&self) -> Result<LogSources, CallError> {
+        let ask = |meta: &Client, until| meta.logs_until(&LogRequest::Latest(1), until);
+        let json = self.inner.ask(ask)?;
+        let found: LogServers =
+            serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))?;
+        let mut sources = LogSources::default();
+        for servers in found.servers.chunks(AT_ONCE) {
+            let connected: Vec<_> = std::thread::scope(|scope| {
+                let begun: Vec<_> =
+                    servers.iter().map(|server| scope.spawn(|| self.log_source(server))).collect();
+                begun.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+            });
+            for (server, connected) in servers.iter().zip(connected) {
+                let name = server.name.clone();
+                match connected {
+                    Ok(Ok(client)) => sources.servers.push((name, client)),
+                    Ok(Err(error)) => sources.unreachable.push((name, error)),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+        }
+        Ok(sources)
+    }
+
+    /// A connection to a server that keeps logs.
+    fn log_source(&self, server: &LogServer) -> Result<Client, CallError> {
+        let client = self.inner.connect_server(&Placement {
+            ticket: Ticket { call: 0, attempt: 0 },
+            address: server.address.clone(),
+            server: server.name.clone(),
+            pass: server.pass.clone(),
+        })?;
+        client.check_logs()?;
+        Ok(client)
+    }
+}
+
+impl Remote {
+    /// The server itself, or those of the metaserver.
+    ///
+    /// # Errors
+    /// As of [`Grid::log_sources`].
+    pub fn log_sources(&self) -> Result<LogSources, CallError> {
+        match self {
+            Remote::Server(client) => {
+                client.check_logs()?;
+                let servers = vec![(client.server().to_owned(), client.clone())];
+                Ok(LogSources { servers, unreachable: Vec::new() })
+            }
+            Remote::Grid(grid) => grid.log_sources(),
+        }
+    }
+}

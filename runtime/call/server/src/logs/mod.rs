@@ -1,0 +1,170 @@
+//! The log of a call, for its user: what the server says of it, and what its routine prints.
+
+mod ring;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kumi_call_wire::context::Span;
+use kumi_call_wire::logs::{
+    CallEnd, CallLogs, CallOutcome, LineSource, LogLine, LoggedCall, PlacedCall, TracedCall,
+};
+use kumi_rpc::{Code, Failure, LogRequest, Ticket};
+
+use super::owner::Owner;
+pub use ring::LogLimits;
+use ring::LogRing;
+
+/// Most calls in an answer, whatever a client asks for.
+const MOST_CALLS: u32 = 1000;
+
+/// The logs of a server.
+#[derive(Debug, Clone)]
+pub struct Logs(Rc<RefCell<LogRing>>);
+
+/// What is known of a call when it comes.
+#[derive(Debug)]
+pub struct ComingCall<'a> {
+    /// Its number.
+    pub call: u64,
+    /// The routine or the class.
+    pub name: &'a str,
+    /// Whether it is an object.
+    pub is_object: bool,
+    /// Its owner.
+    pub owner: &'a Rc<Owner>,
+    /// The metaserver's ticket.
+    pub ticket: Option<Ticket>,
+    /// Its span, if it is in a trace.
+    pub span: Option<&'a Span>,
+}
+
+/// The log of one call. Dropped without an end, it says that the call was given up.
+#[derive(Debug)]
+pub struct CallLog {
+    logs: Logs,
+    owner: Rc<Owner>,
+    call: u64,
+    ended: Cell<bool>,
+}
+
+/// Milliseconds since the epoch.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The kind of end that a failure is.
+fn outcome_of(code: Code) -> CallOutcome {
+    match code {
+        Code::Crashed => CallOutcome::Crashed,
+        Code::Raised => CallOutcome::Raised,
+        Code::TimedOut => CallOutcome::TimedOut,
+        Code::Cancelled | Code::NoTicket => CallOutcome::Cancelled,
+        _ => CallOutcome::Failed,
+    }
+}
+
+impl Logs {
+    /// Logs without calls.
+    pub fn new(limits: LogLimits) -> Logs {
+        Logs(Rc::new(RefCell::new(LogRing::new(limits))))
+    }
+
+    /// Begins the log of a call.
+    pub fn open(&self, coming: &ComingCall<'_>) -> CallLog {
+        let trace = coming.span.map(|span| TracedCall {
+            trace: span.trace().to_string(),
+            span: span.span().to_string(),
+            parent: span.parent().to_string(),
+        });
+        let placed = coming.ticket.map(|it| PlacedCall { call: it.call, attempt: it.attempt });
+        let head = LoggedCall {
+            call: coming.call,
+            placed,
+            routine: coming.name.to_owned(),
+            is_object: coming.is_object,
+            trace,
+            came_ms: now_ms(),
+            ..LoggedCall::default()
+        };
+        self.0.borrow_mut().open(&coming.owner.user, head);
+        let (logs, owner) = (self.clone(), Rc::clone(coming.owner));
+        CallLog { logs, owner, call: coming.call, ended: Cell::new(false) }
+    }
+
+    /// What this user may see of the calls that are asked for.
+    pub fn answer(&self, user: &str, request: &LogRequest) -> CallLogs {
+        let request = match *request {
+            LogRequest::Latest(most) => LogRequest::Latest(most.min(MOST_CALLS)),
+            other => other,
+        };
+        let mut logs = self.0.borrow().answer(user, &request);
+        logs.calls.iter_mut().for_each(|call| user.clone_into(&mut call.user));
+        logs
+    }
+}
+
+impl CallLog {
+    /// The user of the call; empty: users are not distinguished.
+    pub fn user(&self) -> &str {
+        &self.owner.user
+    }
+
+    /// Notes that the call runs, or that the object exists.
+    pub fn begin(&self) {
+        self.logs.0.borrow_mut().begin(&self.owner.user, self.call, now_ms());
+    }
+
+    /// A line that the routine has printed, safe for terminals.
+    pub fn printed(&self, text: &str) {
+        self.line(LineSource::Routine, text);
+    }
+
+    /// What the server has to say of the call.
+    pub fn say(&self, text: &str) {
+        self.line(LineSource::Server, text);
+    }
+
+    fn line(&self, source: LineSource, text: &str) {
+        let line = LogLine { at_ms: now_ms(), source, text: text.to_owned() };
+        self.logs.0.borrow_mut().line(&self.owner.user, self.call, line);
+    }
+
+    /// Ends the log of a call that has run for so many nanoseconds, or has failed.
+    pub fn end(&self, outcome: Result<u64, &Failure>) {
+        self.close(match outcome {
+            Ok(ran_ns) => CallEnd {
+                at_ms: now_ms(),
+                outcome: CallOutcome::Completed,
+                code: 0,
+                reason: String::new(),
+                ran_ns: Some(ran_ns),
+            },
+            Err(failure) => CallEnd {
+                at_ms: now_ms(),
+                outcome: outcome_of(failure.code),
+                code: failure.code.number(),
+                // A routine may have written it.
+                reason: super::slots::output::printable(failure.text.as_bytes()),
+                ran_ns: None,
+            },
+        });
+    }
+
+    fn close(&self, end: CallEnd) {
+        if !self.ended.replace(true) {
+            self.logs.0.borrow_mut().end(&self.owner.user, self.call, end);
+        }
+    }
+}
+
+impl Drop for CallLog {
+    fn drop(&mut self) {
+        if !self.ended.get() {
+            let text = "it was given up: its client has left, or the server ends";
+            self.end(Err(&Failure::new(Code::Cancelled, 0, text)));
+        }
+    }
+}

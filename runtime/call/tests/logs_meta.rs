@@ -1,0 +1,149 @@
+//! Logs of calls that a metaserver has placed: which servers it names, and what its users see there.
+#![forbid(unsafe_code)]
+
+mod common;
+#[path = "common/grid.rs"]
+mod grid;
+
+use std::sync::Arc;
+
+use common::{TestServer, eventually, served};
+use grid::{Meta, config, meta};
+use kumi_call::log_records::{CallOutcome, LoggedCall};
+use kumi_call::server::Membership;
+use kumi_call::users::{NewToken, Users, add, revoke};
+use kumi_call::{CallError, Client, Grid, LogRequest, LogSources, Options, Remote};
+
+/// What all servers answer, with their names.
+fn asked(sources: &LogSources, request: &LogRequest) -> Vec<(String, LoggedCall)> {
+    let mut found = Vec::new();
+    for (server, client) in &sources.servers {
+        let calls = client.logs(request).expect("logs").calls;
+        found.extend(calls.into_iter().map(|call| (server.clone(), call)));
+    }
+    found
+}
+
+#[test]
+fn a_call_is_found_at_the_server_that_has_run_it() {
+    let meta = meta(config("round-robin"));
+    let _servers = [served(meta.member("a", 1)), served(meta.member("b", 1))];
+    meta.until_servers(2);
+    let grid = meta.grid();
+    for _ in 0..4 {
+        grid.call("noop", vec![]).expect("it runs");
+    }
+    let sources = Remote::Grid(grid).log_sources().expect("servers");
+    assert!(sources.unreachable.is_empty() && sources.servers.len() == 2);
+    let found = asked(&sources, &LogRequest::Latest(9));
+    assert_eq!(found.iter().filter(|(server, _)| server == "a").count(), 2);
+    let mut numbers: Vec<u64> =
+        found.iter().map(|(_, call)| call.placed.expect("its number").call).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 4);
+    for number in numbers {
+        let found = asked(&sources, &LogRequest::Placed(number));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].1.placed.map(|placed| placed.attempt), Some(1));
+        let end = found[0].1.end.as_ref().map(|end| end.outcome);
+        assert_eq!(end, Some(CallOutcome::Completed));
+    }
+    // A metaserver itself has no logs of calls, and a server is asked as it is.
+    let server = Client::connect(&sources_address(&meta), &Options::default()).expect("one");
+    assert_eq!(Remote::Server(server).log_sources().expect("itself").servers.len(), 1);
+}
+
+fn sources_address(meta: &Meta) -> String {
+    meta.state().servers[0].address.clone()
+}
+
+/// A metaserver with users and a server.
+struct MetaWithUsers {
+    meta: Meta,
+    server: TestServer,
+    file: std::path::PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl MetaWithUsers {
+    fn new(change: impl FnOnce(&mut kumi_call::server::Config)) -> MetaWithUsers {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("users.toml");
+        let new = NewToken { user: "srv".to_owned(), server: true, ..NewToken::default() };
+        let token = add(&file, &new).expect("a token");
+        let mut config = config("round-robin");
+        config.users = Some(Arc::new(Users::open(&file).expect("users")));
+        let meta = meta(config);
+        let mut config = meta.member("a", 2);
+        let membership = config.membership.take().expect("a membership");
+        config.membership = Some(Membership { token, ..membership });
+        change(&mut config);
+        let server = served(config);
+        let fixture = MetaWithUsers { meta, server, file, _folder: folder };
+        let ada = fixture.grid("first");
+        eventually("the server", || ada.names("noop").is_ok_and(|names| names == ["noop"]));
+        fixture
+    }
+
+    fn grid(&self, user: &str) -> Grid {
+        let new = NewToken { user: user.to_owned(), ..NewToken::default() };
+        let token = add(&self.file, &new).expect("a token");
+        let options = Options { token, ..Options::default() };
+        Grid::connect(&self.meta.address.to_string(), &options).expect("a connection")
+    }
+}
+
+#[test]
+fn users_of_a_metaserver_see_their_own_calls_only() {
+    let fixture = MetaWithUsers::new(|config| config.only_sent = true);
+    let (ada, zoe) = (fixture.grid("ada"), fixture.grid("zoe"));
+    ada.call("noop", vec![]).expect("it runs");
+    let hers = asked(&ada.log_sources().expect("servers"), &LogRequest::Latest(9));
+    assert_eq!(hers.len(), 1);
+    assert_eq!(hers[0].1.user, "ada");
+    let placed = hers[0].1.placed.expect("its number").call;
+    let sources = zoe.log_sources().expect("servers");
+    let number = LogRequest::Call { call: hers[0].1.call, from: 0 };
+    for request in [LogRequest::Latest(9), number, LogRequest::Placed(placed)] {
+        assert_eq!(asked(&sources, &request), [], "{request:?}");
+    }
+    // What the metaserver gives for this is good for nothing else.
+    let (_, client) = &sources.servers[0];
+    let refused = client.interface("noop").map(|_| ());
+    assert!(matches!(refused, Err(CallError::NotPermitted(_))), "{refused:?}");
+    assert!(matches!(client.names(""), Err(CallError::NotPermitted(_))));
+    // Who is no user any more is named no server.
+    revoke(&fixture.file, "zoe", None).expect("revoked");
+    let refused = zoe.log_sources().map(|_| ());
+    assert!(matches!(refused, Err(CallError::NotPermitted(_))), "{refused:?}");
+}
+
+#[test]
+fn calls_without_and_with_a_metaserver_are_different_users_calls() {
+    // The server has no users of its own: whoever comes by himself is nobody.
+    let fixture = MetaWithUsers::new(|_| {});
+    let ada = fixture.grid("ada");
+    ada.call("noop", vec![]).expect("it runs");
+    let nobody = fixture.server.client();
+    assert_eq!(nobody.logs(&LogRequest::Latest(9)).expect("logs").calls, []);
+    nobody.call("noop", vec![]).expect("it runs");
+    let own = nobody.logs(&LogRequest::Latest(9)).expect("logs").calls;
+    assert_eq!((own.len(), own[0].placed), (1, None));
+    let hers = asked(&ada.log_sources().expect("servers"), &LogRequest::Latest(9));
+    assert_eq!(hers.len(), 1);
+    assert!(hers[0].1.placed.is_some());
+}
+
+#[test]
+fn a_server_that_is_away_is_not_named() {
+    let meta = meta(config("round-robin"));
+    let mut first = served(meta.member("a", 1));
+    let _second = served(meta.member("b", 1));
+    meta.until_servers(2);
+    first.stop();
+    meta.until_servers(1);
+    let sources = meta.grid().log_sources().expect("servers");
+    let names: Vec<&str> = sources.servers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["b"]);
+}

@@ -1,0 +1,218 @@
+//! Logs of calls as JSON: what a server answers to a client that asks for them, and which servers a metaserver names.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Calls of one user that a server knows of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallLogs {
+    /// The calls, latest first.
+    pub calls: Vec<LoggedCall>,
+    /// How many calls of this user the server has had and keeps no more.
+    #[serde(default)]
+    pub dropped: u64,
+    /// Whether more calls would have fitted the question than the answer.
+    #[serde(default)]
+    pub is_cut: bool,
+}
+
+/// A call, or the life of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedCall {
+    /// Its number at the server.
+    pub call: u64,
+    /// Its number at the metaserver that has placed it, and which attempt this is.
+    #[serde(default)]
+    pub placed: Option<PlacedCall>,
+    /// The routine, or the class of an object.
+    pub routine: String,
+    /// Whether it is an object.
+    #[serde(default)]
+    pub is_object: bool,
+    /// The user; empty: users are not distinguished.
+    #[serde(default)]
+    pub user: String,
+    /// Its place in a trace, if it is in one.
+    #[serde(default)]
+    pub trace: Option<TracedCall>,
+    /// When it came, began, and ended: milliseconds since the epoch by the server's clock.
+    pub came_ms: u64,
+    /// See `came_ms`. `None`: it waits for its arguments or a slot, or never ran.
+    #[serde(default)]
+    pub began_ms: Option<u64>,
+    /// See `came_ms`. `None`: it goes on.
+    #[serde(default)]
+    pub end: Option<CallEnd>,
+    /// Some of its lines, in order.
+    #[serde(default)]
+    pub lines: Vec<LogLine>,
+    /// The number of the first of `lines`. The first line of a call is 0.
+    #[serde(default)]
+    pub first: u64,
+    /// How many lines it has had so far.
+    #[serde(default)]
+    pub count: u64,
+    /// How many of them, from the first on, the server keeps no more.
+    #[serde(default)]
+    pub dropped: u64,
+}
+
+/// A call's number at a metaserver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedCall {
+    /// The call.
+    pub call: u64,
+    /// The attempt; the first is 1.
+    pub attempt: u32,
+}
+
+/// A call's place in a trace: hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedCall {
+    /// The trace.
+    pub trace: String,
+    /// The span of the call at the server.
+    pub span: String,
+    /// The span in which the call was made.
+    pub parent: String,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallEnd {
+    /// When: milliseconds since the epoch.
+    pub at_ms: u64,
+    /// How.
+    pub outcome: CallOutcome,
+    /// The number of its error; 0: none.
+    #[serde(default)]
+    pub code: u16,
+    /// Why it failed; empty: it did not.
+    #[serde(default)]
+    pub reason: String,
+    /// Nanoseconds that its routine ran, if it has run to its end.
+    #[serde(default)]
+    pub ran_ns: Option<u64>,
+}
+
+/// A kind of end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallOutcome {
+    /// The routine has run.
+    Completed,
+    /// Its process crashed, or ended by itself.
+    Crashed,
+    /// It ended with an exception.
+    Raised,
+    /// It took longer than it may.
+    TimedOut,
+    /// Its client or its metaserver ended it, or its client has left.
+    Cancelled,
+    /// It failed otherwise.
+    Failed,
+    /// A kind of a newer server.
+    #[serde(other)]
+    Other,
+}
+
+impl fmt::Display for CallOutcome {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            CallOutcome::Completed => "completed",
+            CallOutcome::Crashed => "crashed",
+            CallOutcome::Raised => "raised",
+            CallOutcome::TimedOut => "timed-out",
+            CallOutcome::Cancelled => "cancelled",
+            CallOutcome::Failed => "failed",
+            CallOutcome::Other => "other",
+        })
+    }
+}
+
+/// A line of a call's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// When the server read or wrote it: milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Whose it is.
+    pub source: LineSource,
+    /// Its text, without control characters other than tabs.
+    pub text: String,
+}
+
+/// Who has written a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LineSource {
+    /// The routine has printed it.
+    Routine,
+    /// The server says it of the call.
+    Server,
+    /// A source of a newer server.
+    #[serde(other)]
+    Other,
+}
+
+/// The servers at which a metaserver's client finds logs of its calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogServers {
+    /// The servers that are there.
+    pub servers: Vec<LogServer>,
+}
+
+/// A server of a metaserver.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogServer {
+    /// Its name.
+    pub name: String,
+    /// Its address for clients.
+    pub address: String,
+    /// What the client shows there: who it is. No call can be made with it.
+    pub pass: String,
+}
+
+impl fmt::Debug for LogServer {
+    /// Leaves out the pass, which must not get into logs.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("LogServer")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_newer_servers_are_understood() {
+        let text = r#"{"calls": [{"call": 3, "routine": "f", "came_ms": 5, "colour": "red",
+            "end": {"at_ms": 9, "outcome": "evaporated"},
+            "lines": [{"at_ms": 6, "source": "moon", "text": "x"}]}], "weather": 1}"#;
+        let logs: CallLogs = serde_json::from_str(text).expect("logs");
+        let call = &logs.calls[0];
+        assert_eq!(call.end.as_ref().map(|end| end.outcome), Some(CallOutcome::Other));
+        assert_eq!((call.lines[0].source, logs.dropped), (LineSource::Other, 0));
+        let again = serde_json::to_string(&logs).expect("JSON");
+        assert_eq!(serde_json::from_str::<CallLogs>(&again).expect("logs"), logs);
+    }
+
+    #[test]
+    fn outcomes_are_called_as_in_the_json() {
+        use CallOutcome::{Cancelled, Completed, Crashed, Failed, Raised, TimedOut};
+        for outcome in [Completed, Crashed, Raised, TimedOut, Cancelled, Failed] {
+            let json = serde_json::to_string(&outcome).expect("JSON");
+            assert_eq!(json, format!("\"{outcome}\""));
+        }
+    }
+
+    #[test]
+    fn passes_are_not_printed() {
+        let pass = "pass_0123".to_owned();
+        let server = LogServer { name: "a".into(), address: "h:1".into(), pass };
+        assert!(!format!("{server:?}").contains("pass"));
+    }
+}

@@ -1,0 +1,259 @@
+//! `kumi call logs`: shows the logs of calls that servers keep for their users.
+
+mod progress;
+mod show;
+
+use super::access::AccessArgs;
+use crate::error::Error;
+use crate::output;
+use clap::Args;
+use kumi_call::log_records::{CallLogs, CallOutcome, LoggedCall};
+use kumi_call::{Client, LogRequest, LogSources, Remote, TraceContextError, TraceId};
+use progress::Progress;
+use serde::Serialize;
+use std::num::ParseIntError;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How often a call that goes on is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often a metaserver's servers are asked for a next attempt when one has failed.
+const LOOKS_FOR_NEXT: u32 = 8;
+
+/// Options of `kumi call logs`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Each user sees the own calls. Servers keep the latest calls and the last lines of each, in \
+memory (--log-calls, --log-lines and --log-memory of `kumi call serve`)."
+)]
+pub struct LogsArgs {
+    /// Server or metaserver: HOST:PORT, tls://HOST:PORT or unix:PATH
+    #[arg(value_name = "ADDR")]
+    pub address: String,
+    /// Call: its number as the server, or the metaserver, has it. SERVER/NUMBER is the number at a server of the metaserver.
+    /// Without it: a table of the latest calls
+    #[arg(value_name = "CALL")]
+    pub call: Option<CallName>,
+    #[command(flatten)]
+    pub access: AccessArgs,
+    /// Most calls in the table
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "call")]
+    pub last: u32,
+    /// Only the calls of this trace: its 32 hexadecimal digits
+    #[arg(long, value_name = "ID", value_parser = trace_id, conflicts_with_all = ["call", "last"])]
+    pub trace: Option<TraceId>,
+    /// Go on until the call has ended
+    #[arg(long, short, requires = "call")]
+    pub follow: bool,
+    /// Print JSON: an object with all; with --follow, an object in each line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A call, as a user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallName {
+    /// Its number at the server or the metaserver that is asked.
+    Number(u64),
+    /// Its number at a server of the metaserver that is asked.
+    AtServer(String, u64),
+}
+
+impl FromStr for CallName {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<CallName, ParseIntError> {
+        Ok(match text.rsplit_once('/') {
+            None => CallName::Number(text.parse()?),
+            Some((server, number)) => CallName::AtServer(server.to_owned(), number.parse()?),
+        })
+    }
+}
+
+/// Reads the number of a trace.
+fn trace_id(text: &str) -> Result<TraceId, TraceContextError> {
+    TraceId::parse(text.as_bytes())
+}
+
+/// A call and its server.
+#[derive(Debug, Serialize)]
+struct Found {
+    server: String,
+    #[serde(flatten)]
+    call: LoggedCall,
+    #[serde(skip)]
+    client: Client,
+}
+
+/// What servers have answered.
+#[derive(Debug, Default, Serialize)]
+struct Answers {
+    calls: Vec<Found>,
+    /// How many calls of the user are not kept any more.
+    dropped: u64,
+    /// There are more calls than the answers have.
+    is_cut: bool,
+}
+
+/// Shows logs of calls.
+pub fn run(args: &LogsArgs) -> Result<(), Error> {
+    let remote = Remote::connect(&args.address, &args.access.options()?)?;
+    let is_metaserver = matches!(remote, Remote::Grid(_));
+    let sources = remote.log_sources()?;
+    for (server, why) in &sources.unreachable {
+        output::note(&format!("`{server}` is left out: {why}"));
+    }
+    match &args.call {
+        None => table(args, &sources, is_metaserver),
+        Some(name) => call(args, &sources, name, is_metaserver),
+    }
+}
+
+/// Asks servers. Those that do not answer are named.
+fn ask<'a>(
+    servers: impl Iterator<Item = &'a (String, Client)>,
+    request: &LogRequest,
+) -> Result<Answers, Error> {
+    let (mut answers, mut failed, mut is_answered) = (Answers::default(), None, false);
+    for (server, client) in servers {
+        match client.logs(request) {
+            Ok(CallLogs { calls, dropped, is_cut }) => {
+                is_answered = true;
+                answers.dropped += dropped;
+                answers.is_cut |= is_cut;
+                let found = |call| Found { server: server.clone(), call, client: client.clone() };
+                answers.calls.extend(calls.into_iter().map(found));
+            }
+            Err(error) => {
+                output::note(&format!("`{server}` is left out: {error}"));
+                failed = Some(error);
+            }
+        }
+    }
+    match failed {
+        Some(error) if !is_answered => Err(error.into()),
+        _ => Ok(answers),
+    }
+}
+
+/// Shows the latest calls, or those of a trace.
+fn table(args: &LogsArgs, sources: &LogSources, is_metaserver: bool) -> Result<(), Error> {
+    let request = args.trace.map_or(LogRequest::Latest(args.last), LogRequest::Trace);
+    let mut answers = ask(sources.servers.iter(), &request)?;
+    answers.calls.sort_by_key(|found| std::cmp::Reverse((found.call.came_ms, found.call.call)));
+    if args.trace.is_none() && answers.calls.len() > args.last as usize {
+        answers.calls.truncate(args.last as usize);
+        answers.is_cut = true;
+    }
+    if args.json {
+        return output::json(&answers);
+    }
+    output::text(&show::table(&answers, output::wall_ms(), is_metaserver))?;
+    if answers.dropped > 0 {
+        let dropped = answers.dropped;
+        output::note(&format!("{dropped} more of your calls are not kept any more"));
+    }
+    Ok(())
+}
+
+/// Shows one call, all its attempts if a metaserver has placed it.
+fn call(
+    args: &LogsArgs,
+    sources: &LogSources,
+    name: &CallName,
+    is_metaserver: bool,
+) -> Result<(), Error> {
+    let (number, request, server) = match name {
+        CallName::AtServer(..) if !is_metaserver => {
+            let text = "this is a server, not a metaserver: give the number of the call alone";
+            return Err(Error::Usage(text.to_owned()));
+        }
+        CallName::AtServer(server, call) => {
+            (call, LogRequest::Call { call: *call, from: u64::MAX }, Some(server))
+        }
+        CallName::Number(call) if is_metaserver => (call, LogRequest::Placed(*call), None),
+        CallName::Number(call) => (call, LogRequest::Call { call: *call, from: u64::MAX }, None),
+    };
+    let asked = |(name, _): &&(String, Client)| server.is_none_or(|server| server == name);
+    let (mut shown, mut looks) = (0, 0);
+    loop {
+        let mut found = ask(sources.servers.iter().filter(asked), &request)?.calls;
+        if found.is_empty() && shown == 0 {
+            let name = server.map_or_else(|| number.to_string(), |at| format!("{at}/{number}"));
+            return Err(Error::NoCallLog(name));
+        }
+        found.sort_by_key(|found| found.call.placed.map_or(0, |placed| placed.attempt));
+        let count = found.len();
+        let mut outcome = None;
+        for found in found.into_iter().skip(shown) {
+            outcome = attempt(args, found, is_metaserver)?;
+            looks = 0;
+        }
+        shown = shown.max(count);
+        looks += 1;
+        // A call that has failed may get another place.
+        let may_go_on =
+            is_metaserver && server.is_none() && outcome != Some(CallOutcome::Completed);
+        if !(args.follow && may_go_on) || looks > LOOKS_FOR_NEXT {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Shows an attempt, to its end if that is to be waited for. Returns how it ended.
+fn attempt(
+    args: &LogsArgs,
+    found: Found,
+    is_metaserver: bool,
+) -> Result<Option<CallOutcome>, Error> {
+    let Found { server, call, client } = found;
+    let number = call.call;
+    let mut progress = Progress::default();
+    let mut all = LoggedCall::default();
+    if !args.json {
+        output::text(&show::heading(&server, &call, is_metaserver))?;
+    }
+    loop {
+        let request = LogRequest::Call { call: number, from: progress.next };
+        let calls = client.logs(&request)?.calls;
+        let gone = || Error::NoCallLog(number.to_string());
+        let mut now = calls.into_iter().next().ok_or_else(gone)?;
+        let events = progress.take(&now);
+        match (args.json, args.follow) {
+            (false, _) => output::text(&show::events(&events))?,
+            (true, true) => output::text(&show::json_lines(&server, number, &events)?)?,
+            (true, false) => {
+                let lines = std::mem::take(&mut now.lines);
+                let (mut kept, first) =
+                    (all.lines, if all.count == 0 { now.first } else { all.first });
+                kept.extend(lines);
+                all = LoggedCall { lines: kept, first, ..now.clone() };
+            }
+        }
+        let is_whole = progress.next >= now.count;
+        if is_whole && (now.end.is_some() || !args.follow) {
+            if args.json && !args.follow {
+                output::json(&Found { server, call: all, client })?;
+            }
+            return Ok(now.end.map(|end| end.outcome));
+        }
+        if is_whole {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_named_by_number_and_server() {
+        assert_eq!("12".parse(), Ok(CallName::Number(12)));
+        assert_eq!("a/b/12".parse(), Ok(CallName::AtServer("a/b".into(), 12)));
+        for wrong in ["", "x", "-1", "a/", "12/x", "99999999999999999999"] {
+            assert!(wrong.parse::<CallName>().is_err(), "{wrong}");
+        }
+    }
+}
