@@ -46,7 +46,10 @@ impl TestTerminal {
         let mut wrapper = Command::new("setsid");
         wrapper.arg("--ctty").arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
-            wrapper.env(name, value.unwrap_or_default());
+            match value {
+                Some(value) => wrapper.env(name, value),
+                None => wrapper.env_remove(name),
+            };
         }
         let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
         wrapper.stdin(end()).stdout(end()).stderr(end()).env("TERM", "dumb");

@@ -4,6 +4,7 @@
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, FinishedCommand, RunningCommand};
 use kumi_tests::disk::SmallDisk;
+use kumi_tests::terminal::TestTerminal;
 use kumi_tests::{binaries, machine};
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -83,8 +84,9 @@ fn made(line: &str) -> TestCluster {
 /// The token in what the command said.
 #[track_caller]
 fn token(said: &str) -> String {
-    let words = said.split_whitespace();
-    words.skip_while(|word| *word != "join").nth(1).expect("a token").to_owned()
+    assert!(said.contains("\n  kumi cluster join -\n"), "no argument has the token: {said}");
+    let mut words = said.split_whitespace();
+    words.find(|word| word.starts_with("kumi-join-")).expect("a token").to_owned()
 }
 
 /// `kumi cluster join TOKEN` of a machine whose clusters are in this folder.
@@ -189,14 +191,58 @@ fn who_may_not_join_is_told() {
     joining.write(&format!("{second}\n"));
     let said = joining.finish().ok().out;
     assert!(said.contains("this machine is late now"), "{said}");
+    // From a terminal, which does not show it.
+    let third = token(&cluster.kumi(&["cluster", "token", "late"]).ok().out);
+    let mut typed = TestTerminal::start(&join(&folder_of(&cluster, "typed"), "-"));
+    typed.wait_text("paste the token and press Enter");
+    typed.type_keys(&format!("{third}\r"));
+    typed.wait_text("this machine is late now");
+    assert!(typed.finish().success() && typed.is_cooked());
+    assert!(!typed.screen().contains("kumi-join-"), "{}", typed.screen());
+    let mut left = TestTerminal::start(&join(&folder_of(&cluster, "left"), "-"));
+    left.wait_text("paste the token");
+    left.type_keys("kumi-j\u{3}");
+    assert_eq!(left.finish().code(), Some(130));
+    assert!(left.is_cooked());
     // A removed node's token counts no more.
     cluster.kumi(&["node", "remove", "late"]).ok();
     let other = folder_of(&cluster, "other");
-    command::run(join(&other, &second)).fails(77, &[]);
+    command::run(join(&other, &third)).fails(77, &[]);
     // The head is away.
     machine::signal(cluster.pid("head"), Signal::SIGKILL);
     command::run(join(&other, &second)).fails(69, &["does not answer"]);
     cluster.kumi(&["cluster", "up"]).ok();
+}
+
+/// Whoever has the key of a revoked node has its token, too.
+#[test]
+fn a_revoked_node_needs_a_new_token() {
+    let (cluster, address) = up();
+    let add = ["node", "add", "late", "--address", &address, "--token"];
+    let first = token(&cluster.kumi(&add).ok().out);
+    let new = folder_of(&cluster, "new");
+    // Not used yet.
+    cluster.kumi(&["cluster", "revoke", "late"]).ok();
+    command::run(join(&new, &first)).fails(77, &["does not know this token", "revoked"]);
+    let second = token(&cluster.kumi(&["cluster", "token", "late"]).ok().out);
+    // A umask that lets everybody write everywhere gives nobody else the folder of keys.
+    let mut open = Command::new("sh");
+    open.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(binaries::path("kumi"));
+    open.args(["cluster", "join", &second]).env("KUMI_DIR", &new).env_remove("KUMI_CLUSTER");
+    command::run(open).ok();
+    let keys = std::fs::metadata(new.join(cluster.name()).join("tls")).expect("a folder");
+    assert_eq!(keys.permissions().mode() & 0o022, 0);
+    // The machine that has the key asks again, as one that got no answer does.
+    let files = new.join(cluster.name());
+    std::fs::rename(files.join("tls/node-1.key"), files.join("tls/joining.key")).expect("a key");
+    std::fs::remove_file(files.join("cluster.toml")).expect("a file");
+    command::run(join(&new, &second)).ok();
+    std::fs::rename(files.join("tls/node-1.key"), files.join("tls/joining.key")).expect("a key");
+    std::fs::remove_file(files.join("cluster.toml")).expect("a file");
+    cluster.kumi(&["cluster", "revoke", "late"]).ok();
+    command::run(join(&new, &second)).fails(77, &["does not know this token"]);
+    let third = token(&cluster.kumi(&["cluster", "token", "late"]).ok().out);
+    command::run(join(&new, &third)).ok();
 }
 
 #[test]

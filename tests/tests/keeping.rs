@@ -3,8 +3,11 @@
 
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, RunningCommand};
-use kumi_tests::machine;
+use kumi_tests::{binaries, machine};
 use nix::sys::signal::Signal;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 /// A cluster of one node whose jobs outlive its daemon.
 fn cluster() -> TestCluster {
@@ -63,4 +66,21 @@ fn jobs_that_take_turns_go_on_under_the_next_daemon() {
         daemon.finish();
     }
     command::wait_for("the end of all", || cluster.traces().is_empty().then_some(()));
+}
+
+/// A keeper ends its ranks. The numbers of others may be those of strangers by the time at which no daemon has come.
+#[test]
+fn a_watcher_ends_ranks_without_a_keeper_before_it_waits_for_a_daemon() {
+    let folder = std::env::temp_dir().join(format!("kumi-watch-{}", std::process::id()));
+    let mut rank = Command::new("sleep").arg("600").process_group(0).spawn().expect("sleep");
+    let mut watcher = Command::new(binaries::path("kumid"));
+    watcher.args(["watch", "--await", "600000", "1"]).arg(folder.join("node-0.life"));
+    let mut watcher = watcher.stdin(Stdio::piped()).spawn().expect("a watcher");
+    let mut pipe = watcher.stdin.take().expect("a pipe");
+    writeln!(pipe, "+{}", rank.id()).expect("a watcher that reads");
+    drop(pipe);
+    command::wait_for("the rank's end", || rank.try_wait().expect("our child"));
+    assert!(watcher.try_wait().expect("our child").is_none(), "it waits for a daemon");
+    watcher.kill().expect("our child");
+    watcher.wait().expect("our child");
 }

@@ -15,7 +15,7 @@ use crate::compat::Versions;
 mod token;
 mod tokens;
 pub use token::{JoinToken, LONGEST_TOKEN, MOST_ADDRESSES, TokenError};
-pub use tokens::{IssuedToken, JoinTokens, check_validity};
+pub use tokens::{GoodToken, IssuedToken, JoinTokens, check_validity};
 
 /// Version of [`JoinHello`] and [`JoinAnswer`].
 pub const JOIN_VERSION: u32 = 1;
@@ -104,7 +104,7 @@ pub enum JoinRefusal {
     },
     /// No such token.
     #[error(
-        "the head does not know this token: a newer one has replaced it, or its node was removed; make another with `kumi cluster token NODE`"
+        "the head does not know this token: a newer one has replaced it, or its node was removed or revoked; make another with `kumi cluster token NODE`"
     )]
     Unknown,
     /// Its time is over.
@@ -112,7 +112,7 @@ pub enum JoinRefusal {
     Expired,
     /// Another key was certified with it.
     #[error(
-        "this token has been used, by another machine or another folder; if that was not you, run `kumi cluster revoke NODE`; make another with `kumi cluster token NODE`"
+        "this token has been used, by another machine or another folder; if that was not you, run `kumi cluster revoke NODE` first, which ends the certificate and this token; then make another with `kumi cluster token NODE`"
     )]
     Used,
     /// The machine does not prove that it has the key.

@@ -31,7 +31,8 @@ pub struct SpentBefore {
     pub at_ms: u64,
 }
 
-/// The shares of all users whom the asker may see, those first whose jobs come first.
+/// The shares of all users whom the asker may see, those first whose jobs come first. All whom the asker may not know are one
+/// row, the last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharesReport {
     /// Half of what was spent is forgotten in this time, in nanoseconds.
@@ -42,10 +43,10 @@ pub struct SharesReport {
     pub users: Vec<SharesRow>,
 }
 
-/// One user.
+/// One user, or all whom the asker may not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharesRow {
-    /// The user's number; `u32::MAX` for one whom the asker may not know.
+    /// The user's number; `u32::MAX` for those whom the asker may not know.
     pub uid: u32,
     /// The user's name; empty if it has none or may not be known.
     pub user: String,

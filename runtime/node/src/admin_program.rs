@@ -3,11 +3,12 @@
 //! They get nothing that users of jobs choose but who these are. A program that others could write is refused, since it would
 //! run with the daemon's rights.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -140,38 +141,77 @@ fn shown(bytes: &[u8]) -> String {
     short.trim_end().to_owned()
 }
 
+/// Most symbolic links on the way to a program, as for the kernel.
+const MOST_LINKS: usize = 40;
+
 /// Checks that nobody but root and this process's user can change what is run. Returns the file without symbolic links.
 ///
 /// # Errors
-/// A clause that says what is wrong with the file, or with a folder above it.
+/// A clause that says what is wrong with the file, or with a folder or link on the way to it.
 fn check_owner(path: &Path) -> Result<PathBuf, String> {
-    let own = nix::unistd::geteuid().as_raw();
-    let real = fs::canonicalize(path).map_err(|error| format!("cannot be found: {error}"))?;
+    let (real, places) = follow(path).map_err(|error| format!("cannot be found: {error}"))?;
     let file = fs::metadata(&real).map_err(|error| format!("cannot be looked at: {error}"))?;
     if !file.is_file() {
         return Err("is not a file".to_owned());
     }
-    // Also the folders in which links stand.
-    for place in path.ancestors().skip(1).chain(real.ancestors()) {
-        let found = fs::metadata(place).map_err(|error| {
-            format!("cannot be run: {} cannot be looked at: {error}", place.display())
-        })?;
-        let place = place.display();
-        if found.uid() != 0 && found.uid() != own {
-            return Err(format!(
-                "is not run: {place} belongs to user {}; give it to root or to the daemon's user",
-                found.uid()
-            ));
-        }
-        // In a folder like /tmp only owners replace files.
-        let shared = found.is_dir() && found.mode() & 0o1000 != 0;
-        if found.mode() & 0o022 != 0 && !shared {
-            return Err(format!(
-                "is not run: others can write {place}; take that away with chmod go-w"
-            ));
-        }
-    }
+    places.iter().chain([&real]).try_for_each(|place| check_place(place))?;
     Ok(real)
+}
+
+/// The file behind a path, and each folder and link that the kernel looks at on the way there: who can change one of them
+/// chooses what is run.
+fn follow(path: &Path) -> io::Result<(PathBuf, BTreeSet<PathBuf>)> {
+    let mut left = std::path::absolute(path)?;
+    let (mut here, mut places, mut links) = (PathBuf::from("/"), BTreeSet::new(), 0);
+    loop {
+        let mut parts = left.components();
+        let Some(part) = parts.next() else { return Ok((here, places)) };
+        let rest = parts.as_path();
+        let Component::Normal(name) = part else {
+            match part {
+                Component::ParentDir => drop(here.pop()),
+                Component::RootDir => here = PathBuf::from("/"),
+                _ => {}
+            }
+            left = rest.to_owned();
+            continue;
+        };
+        places.insert(here.clone());
+        let next = here.join(name);
+        if !fs::symlink_metadata(&next)?.is_symlink() {
+            (here, left) = (next, rest.to_owned());
+            continue;
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(io::Error::other("there are too many symbolic links"));
+        }
+        left = fs::read_link(&next)?.join(rest);
+        places.insert(next);
+    }
+}
+
+/// Checks that nobody else can change a folder, file or link.
+fn check_place(place: &Path) -> Result<(), String> {
+    let own = nix::unistd::geteuid().as_raw();
+    let found = fs::symlink_metadata(place).map_err(|error| {
+        format!("cannot be run: {} cannot be looked at: {error}", place.display())
+    })?;
+    let place = place.display();
+    if found.uid() != 0 && found.uid() != own {
+        return Err(format!(
+            "is not run: {place} belongs to user {}; give it to root or to the daemon's user",
+            found.uid()
+        ));
+    }
+    // In a folder like /tmp only owners replace files. Links have no permissions of their own.
+    let shared = found.is_dir() && found.mode() & 0o1000 != 0 || found.is_symlink();
+    if found.mode() & 0o022 != 0 && !shared {
+        return Err(format!(
+            "is not run: others can write {place}; take that away with chmod go-w"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -236,6 +276,62 @@ mod tests {
         assert!(missing.run(&[]).await.unwrap_err().contains("cannot be found"));
         let folder = AdminProgram { path: dir.path().to_owned(), ..missing };
         assert!(folder.run(&[]).await.unwrap_err().contains("is not a file"));
+    }
+
+    /// What is wrong with a program when a folder has another mode than its own.
+    fn when_open(folder: &Path, path: &Path) -> String {
+        let mode = |mode| fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o777);
+        let error = check_owner(path).unwrap_err();
+        mode(0o755);
+        error
+    }
+
+    #[test]
+    fn folders_of_links_on_the_way_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let folder = |name: &str| {
+            let folder = dir.join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+            folder
+        };
+        let [first, middle, last] = ["first", "middle", "last"].map(folder);
+        let real = program(&last, "exit 0").path;
+        // first/hook, middle/hook, and a folder that is one: last/program.
+        let link = |to: &str, at: PathBuf| std::os::unix::fs::symlink(to, at).unwrap();
+        link("../middle/hook", first.join("hook"));
+        link("folder/program", middle.join("hook"));
+        link("../last", middle.join("folder"));
+        let hook = first.join("hook");
+        assert_eq!(check_owner(&hook), Ok(real.clone()));
+        assert_eq!(check_owner(&first.join("../first/./hook")), Ok(real));
+        for open in [&first, &middle, &last] {
+            let error = when_open(open, &hook);
+            assert!(error.contains(&format!("others can write {}", open.display())), "{error}");
+        }
+        link("loop", first.join("loop"));
+        let error = check_owner(&first.join("loop")).unwrap_err();
+        assert!(error.contains("too many symbolic links"), "{error}");
+    }
+
+    #[test]
+    fn the_owner_of_a_link_counts() {
+        if !nix::unistd::geteuid().is_root() {
+            return kumi_skip::skip("the_owner_of_a_link_counts", "it needs root");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let real = program(dir.path(), "exit 0").path;
+        // As in /tmp, where each user replaces their own.
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        let hook = shared.join("hook");
+        std::os::unix::fs::symlink(&real, &hook).unwrap();
+        assert!(check_owner(&hook).is_ok());
+        std::os::unix::fs::lchown(&hook, Some(12_345), None).unwrap();
+        assert!(check_owner(&hook).unwrap_err().contains("belongs to user 12345"));
     }
 
     #[test]

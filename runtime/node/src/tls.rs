@@ -147,6 +147,11 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
     durable::write(path, mode, text).map_err(file_error(path))
 }
 
+/// Makes the folder of certificates and keys, into which nobody but its owner writes, whatever the umask permits.
+fn make_folder(tls: &Path) -> Result<(), TlsError> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(tls).map_err(file_error(tls))
+}
+
 /// Sets the serial number and the validity of a certificate that is issued now; `index` tells it from others of that time.
 fn date(params: &mut CertificateParams, index: u64, days: u16) {
     let now = time::OffsetDateTime::now_utc();
@@ -195,7 +200,7 @@ pub fn create(dir: &Path, cluster: &str, nodes: u32) -> Result<(), TlsError> {
     if tls.join("ca.pem").exists() {
         return Err(TlsError::Exists(tls));
     }
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(&tls).map_err(file_error(&tls))?;
+    make_folder(&tls)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = subject(&format!("Kumi cluster {cluster}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

@@ -3,6 +3,9 @@
 //! The watcher reads a pipe from the daemon, and does its work when that ends. Where there are no
 //! control groups the daemon writes the process groups of its ranks into the pipe. If the watcher
 //! dies, the daemon starts another.
+//!
+//! Ranks that have a keeper are not told: it ends them before it gives up their numbers. Others end with the daemon. So what is
+//! told is killed at once, whether another daemon is awaited or not: later the numbers may be those of others.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -26,7 +29,7 @@ pub struct Watcher {
     /// The node's control groups, that of version 2 first.
     groups: Vec<PathBuf>,
     process: RefCell<Option<(Child, ChildStdin)>>,
-    /// Process groups of living ranks, for a watcher that is started later.
+    /// Process groups of living ranks without a keeper, for a watcher that is started later.
     ranks: RefCell<BTreeSet<u32>>,
     restarts: Cell<u32>,
     /// How long to wait for another daemon, if jobs are to run on.
@@ -90,7 +93,8 @@ impl Watcher {
         let command = command.env_clear().current_dir("/").process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        for rank in self.ranks.borrow().iter() {
+        // Where there are control groups, nobody would tell it that a rank is gone.
+        for rank in self.ranks.borrow().iter().filter(|_| self.groups.is_empty()) {
             writeln!(&pipe, "+{rank}")?;
         }
         Ok((child, pipe))
@@ -122,13 +126,13 @@ impl Watcher {
         };
     }
 
-    /// A rank has come, leading this process group.
+    /// A rank without a keeper has come, leading this process group.
     pub fn add(&self, group: u32) {
         self.ranks.borrow_mut().insert(group);
         self.tell(format_args!("+{group}\n"));
     }
 
-    /// The rank that led this process group is gone.
+    /// The rank without a keeper that led this process group is gone.
     pub fn remove(&self, group: i32) {
         let group = group.cast_unsigned();
         self.ranks.borrow_mut().remove(&group);
@@ -216,12 +220,12 @@ pub fn main(mut arguments: Vec<PathBuf>) -> ExitCode {
             _ => false,
         };
     }
-    if successor.is_some_and(|awaited| has_come(&awaited)) {
-        return ExitCode::Ok;
-    }
     for &rank in &ranks {
         // Gone already is what is wanted.
         let _ = killpg(Pid::from_raw(rank), Signal::SIGKILL);
+    }
+    if successor.is_some_and(|awaited| has_come(&awaited)) {
+        return ExitCode::Ok;
     }
     let end = Instant::now() + PATIENCE;
     for (identity, group) in &groups {

@@ -202,17 +202,23 @@ impl Head {
         while let Some(over) = self.held.over.pop_front() {
             let ended = self.jobs.get(over);
             let task = ended.and_then(|job| job.record.spec.request.batch.task);
+            // Of a job that nobody knows any more, now is the latest that this can have been.
+            let ended_ms = ended.and_then(|job| job.record.ended_ms);
+            let ended_ms = ended_ms.unwrap_or(self.time.wall_ms());
             if let Some(next) = task.and_then(|task| self.held.leave(over, task.array)) {
+                if let Some(next) = self.jobs.get_mut(next) {
+                    next.released(ended_ms);
+                }
                 self.release(next);
             }
             for id in self.held.dependents.remove(&over).unwrap_or_default() {
-                self.settle_dependent(id, over);
+                self.settle_dependent(id, (over, ended_ms));
             }
         }
     }
 
-    /// The job `over` is over, after which this one was to run.
-    fn settle_dependent(&mut self, id: JobId, over: JobId) {
+    /// The job `over` is over since then, after which this one was to run.
+    fn settle_dependent(&mut self, id: JobId, (over, ended_ms): (JobId, u64)) {
         let fulfilled = |after: &After| after.job != over || fulfils(self.jobs.get(over), *after);
         let Some(job) = self.jobs.get(id).filter(|job| job.record.state == JobState::Queued) else {
             return;
@@ -221,6 +227,7 @@ impl Head {
             return self.end(id, Outcome::Refused(failed(over)));
         }
         let Some(job) = self.jobs.get_mut(id) else { return };
+        job.released(ended_ms);
         let after = &mut job.record.spec.request.batch.after;
         after.retain(|one| one.job != over);
         let free = after.is_empty();

@@ -24,6 +24,8 @@ pub(super) struct Job {
     pub(super) scheduled: bool,
     /// It may not start yet, for a reason of its own.
     pub(super) held: bool,
+    /// When what held it was over, in milliseconds since the epoch.
+    pub(super) released_ms: Option<u64>,
     /// What the policy was asked for.
     pub(super) demand: Demand,
     /// Taken over from an earlier head: its ranks' addresses come with the nodes.
@@ -66,6 +68,11 @@ pub(super) enum PartState {
     Lost { until: Nanos },
 }
 
+/// Nanoseconds since that time, which is in milliseconds since the epoch.
+fn since(ms: u64, time: &HeadTime) -> Nanos {
+    time.wall_ms().saturating_sub(ms).saturating_mul(1_000_000)
+}
+
 impl Job {
     pub(super) fn new(record: JobRecord) -> Self {
         let parts = record.spec.layout.iter().map(|part| (part.node, JobPart::default())).collect();
@@ -76,6 +83,7 @@ impl Job {
             parts,
             scheduled: false,
             held: false,
+            released_ms: None,
             demand: Demand::processors(0),
             restored: false,
             asked_to_end: false,
@@ -139,16 +147,21 @@ impl Job {
         Request { estimate_ns: request.estimate_ns.map(rest), ..request }
     }
 
-    /// When it was submitted. A job that queues again gives the same time, so that no later job
-    /// overtakes it.
+    /// When it was submitted, or when what held it was over: until then nobody overtook it. A job that queues again gives the
+    /// same time, so that no later job overtakes it.
     pub(super) fn arrival(&self, time: &HeadTime) -> ClusterTime {
-        ClusterTime(time.now().saturating_sub(self.age(time)))
+        let came_ms = self.record.submitted_ms.max(self.released_ms.unwrap_or(0));
+        ClusterTime(time.now().saturating_sub(since(came_ms, time)))
     }
 
     /// Nanoseconds since it was submitted.
     pub(super) fn age(&self, time: &HeadTime) -> Nanos {
-        let ago_ms = time.wall_ms().saturating_sub(self.record.submitted_ms);
-        ago_ms.saturating_mul(1_000_000)
+        since(self.record.submitted_ms, time)
+    }
+
+    /// A job that held this one was over then. The last of them counts.
+    pub(super) fn released(&mut self, ms: u64) {
+        self.released_ms = self.released_ms.max(Some(ms));
     }
 
     /// Whether it has nodes, and the policy knows of it. One of which something is left only on lost nodes has none.

@@ -27,6 +27,12 @@ impl Revocations {
 }
 
 impl Head {
+    /// Whether what a node was given at that time, in microseconds since the epoch, is revoked: its certificate, or its token.
+    #[must_use]
+    pub fn is_revoked(&self, node: NodeId, issued_us: u64) -> bool {
+        self.revocations.0.get(&node).is_some_and(|&until| issued_us <= until)
+    }
+
     /// Revokes all certificates of a node that exist now.
     ///
     /// # Errors

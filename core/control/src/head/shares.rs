@@ -34,18 +34,31 @@ impl ShareUsers {
         named.copied().unwrap_or(ORDINARY_WEIGHT)
     }
 
-    fn row(&self, share: &UserShare, known: bool) -> SharesRow {
+    fn row(&self, share: &UserShare) -> SharesRow {
         let UserShare { user: UserId(uid), weight, spent_us, waiting, placed } = *share;
-        let name = self.names.get(&uid).filter(|_| known).cloned().unwrap_or_default();
-        SharesRow {
-            uid: if known { uid } else { u32::MAX },
-            user: name,
-            weight,
-            spent_us,
-            waiting,
-            placed,
-        }
+        let user = self.names.get(&uid).cloned().unwrap_or_default();
+        SharesRow { uid, user, weight, spent_us, waiting, placed }
     }
+}
+
+/// All whom the asker may not know, in one row; none if there is nobody. A row for each would tell one from the other.
+fn merged<'a>(unknown: impl Iterator<Item = &'a UserShare>) -> Option<SharesRow> {
+    unknown.fold(None, |sum: Option<SharesRow>, share| {
+        let SharesRow { uid, user, weight, spent_us, waiting, placed } = sum.unwrap_or_else(nobody);
+        Some(SharesRow {
+            uid,
+            user,
+            weight: weight.saturating_add(share.weight),
+            spent_us: spent_us.saturating_add(share.spent_us),
+            waiting: waiting.saturating_add(share.waiting),
+            placed: placed.saturating_add(share.placed),
+        })
+    })
+}
+
+fn nobody() -> SharesRow {
+    let (weight, spent_us, waiting, placed) = Default::default();
+    SharesRow { uid: u32::MAX, user: String::new(), weight, spent_us, waiting, placed }
 }
 
 impl Head {
@@ -93,9 +106,10 @@ impl Head {
         shares.set_time(now.0);
         let (rules, users) = (shares.rules(), shares.users());
         let known = |share: &UserShare| all || share.user.0 == user.uid;
-        let seen = users.iter().filter(|share| known(share) || !nothing);
         let names = self.scheduler.share_users();
-        let users = seen.map(|share| names.row(share, known(share))).collect();
+        let others = merged(users.iter().filter(|share| !known(share) && !nothing));
+        let own = users.iter().filter(|share| known(share)).map(|share| names.row(share));
+        let users = own.chain(others).collect();
         let (half_life_ns, overtaken_ns) = (rules.half_life_ns, rules.overtaken_ns);
         let report = SharesReport { half_life_ns, overtaken_ns, users };
         self.actions.reply(client, ClientReply::Shares(report));

@@ -30,10 +30,28 @@ pub fn check_validity(valid_ms: u64) -> Result<(), String> {
 pub struct IssuedToken {
     /// [`JoinSecret::hash`].
     pub hash: [u8; 32],
+    /// When it was issued, in milliseconds since the epoch; 0 if that is not known.
+    pub issued_ms: u64,
     /// Its end, in milliseconds since the epoch.
     pub until_ms: u64,
     /// BLAKE3 of the public key that was certified with it.
     pub used_by: Option<[u8; 32]>,
+}
+
+impl IssuedToken {
+    /// When it was issued, as revocations count: in microseconds since the epoch.
+    fn issued_us(&self) -> u64 {
+        self.issued_ms.saturating_mul(1_000)
+    }
+}
+
+/// A token that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoodToken {
+    /// The node that its holder may be.
+    pub node: NodeId,
+    /// When it was issued, in microseconds since the epoch. A revocation of the node up to then or later ends it.
+    pub issued_us: u64,
 }
 
 /// The tokens, one for each node at most.
@@ -56,34 +74,40 @@ impl JoinTokens {
     pub fn issue(&mut self, node: NodeId, secret: &JoinSecret, now_ms: u64, valid_ms: u64) -> u64 {
         self.0.retain(|_, token| now_ms < token.until_ms.saturating_add(REMEMBERED_MS));
         let until_ms = now_ms.saturating_add(valid_ms);
-        self.0.insert(node, IssuedToken { hash: secret.hash(), until_ms, used_by: None });
+        let token = IssuedToken { hash: secret.hash(), issued_ms: now_ms, until_ms, used_by: None };
+        self.0.insert(node, token);
         until_ms
     }
 
-    /// The tokens of removed nodes count no more.
-    pub fn forget(&mut self, node: NodeId) -> bool {
-        self.0.remove(&node).is_some()
+    /// Tokens count no more that were issued before their node was revoked: `is_revoked` says that of a node and a time in
+    /// microseconds since the epoch. Returns whether there were any.
+    pub fn forget_revoked(&mut self, is_revoked: impl Fn(NodeId, u64) -> bool) -> bool {
+        let before = self.0.len();
+        self.0.retain(|&node, token| !is_revoked(node, token.issued_us()));
+        self.0.len() != before
     }
 
     /// The node that a machine with this secret and this public key may be. Whoever was certified may ask again with the same
-    /// key, since the answer may not have arrived.
+    /// key, since the answer may not have arrived. For `is_revoked` see [`JoinTokens::forget_revoked`].
     ///
     /// # Errors
-    /// There is no such token, its time is over, or another key was certified with it.
+    /// There is no such token, its node was revoked, its time is over, or another key was certified with it.
     pub fn check(
         &self,
-        secret: &JoinSecret,
-        public_key: &[u8],
+        (secret, public_key): (&JoinSecret, &[u8]),
         now_ms: u64,
-    ) -> Result<NodeId, JoinRefusal> {
+        is_revoked: impl Fn(NodeId, u64) -> bool,
+    ) -> Result<GoodToken, JoinRefusal> {
         // Hashes of secrets are compared: how long that takes tells nobody a secret.
         let hash = secret.hash();
         let known = self.0.iter().find(|(_, token)| token.hash == hash);
         let (&node, token) = known.ok_or(JoinRefusal::Unknown)?;
+        let issued_us = token.issued_us();
         match token.used_by {
+            _ if is_revoked(node, issued_us) => Err(JoinRefusal::Unknown),
             Some(key) if key != key_hash(public_key) => Err(JoinRefusal::Used),
             _ if now_ms >= token.until_ms => Err(JoinRefusal::Expired),
-            _ => Ok(node),
+            _ => Ok(GoodToken { node, issued_us }),
         }
     }
 
@@ -112,28 +136,59 @@ mod tests {
         (tokens, secret)
     }
 
-    #[test]
-    fn a_token_counts_once_and_for_its_time() {
-        let (mut tokens, secret) = issued();
-        assert_eq!(tokens.check(&secret, b"key", NOW + DAY - 1), Ok(NodeId(3)));
-        assert_eq!(tokens.check(&secret, b"key", NOW + DAY), Err(JoinRefusal::Expired));
-        assert_eq!(tokens.check(&JoinSecret([2; 16]), b"key", NOW), Err(JoinRefusal::Unknown));
-        tokens.set_used(NodeId(3), b"key");
-        // The answer got lost: the same machine asks again.
-        assert_eq!(tokens.check(&secret, b"key", NOW), Ok(NodeId(3)));
-        assert_eq!(tokens.check(&secret, b"other", NOW), Err(JoinRefusal::Used));
-        assert_eq!(tokens.check(&secret, b"other", NOW + DAY), Err(JoinRefusal::Used));
+    fn check(
+        tokens: &JoinTokens,
+        secret: JoinSecret,
+        key: &[u8],
+        now_ms: u64,
+    ) -> Result<NodeId, JoinRefusal> {
+        tokens.check((&secret, key), now_ms, |_, _| false).map(|good| good.node)
     }
 
     #[test]
-    fn a_newer_token_replaces_an_older_one_and_a_removed_node_has_none() {
+    fn a_token_counts_once_and_for_its_time() {
+        let (mut tokens, secret) = issued();
+        assert_eq!(check(&tokens, secret, b"key", NOW + DAY - 1), Ok(NodeId(3)));
+        assert_eq!(check(&tokens, secret, b"key", NOW + DAY), Err(JoinRefusal::Expired));
+        let other = JoinSecret([2; 16]);
+        assert_eq!(check(&tokens, other, b"key", NOW), Err(JoinRefusal::Unknown));
+        tokens.set_used(NodeId(3), b"key");
+        // The answer got lost: the same machine asks again.
+        assert_eq!(check(&tokens, secret, b"key", NOW), Ok(NodeId(3)));
+        assert_eq!(check(&tokens, secret, b"other", NOW), Err(JoinRefusal::Used));
+        assert_eq!(check(&tokens, secret, b"other", NOW + DAY), Err(JoinRefusal::Used));
+    }
+
+    #[test]
+    fn a_newer_token_replaces_an_older_one() {
         let (mut tokens, secret) = issued();
         let newer = JoinSecret([2; 16]);
         tokens.issue(NodeId(3), &newer, NOW, DAY);
-        assert_eq!(tokens.check(&secret, b"key", NOW), Err(JoinRefusal::Unknown));
-        assert_eq!(tokens.check(&newer, b"key", NOW), Ok(NodeId(3)));
-        assert!(tokens.forget(NodeId(3)) && !tokens.forget(NodeId(3)));
-        assert_eq!(tokens.check(&newer, b"key", NOW), Err(JoinRefusal::Unknown));
+        assert_eq!(check(&tokens, secret, b"key", NOW), Err(JoinRefusal::Unknown));
+        assert_eq!(check(&tokens, newer, b"key", NOW), Ok(NodeId(3)));
+    }
+
+    #[test]
+    fn a_token_from_before_a_revocation_counts_no_more_used_or_not() {
+        for used in [false, true] {
+            let (mut tokens, secret) = issued();
+            if used {
+                tokens.set_used(NodeId(3), b"key");
+            }
+            tokens.issue(NodeId(4), &JoinSecret([4; 16]), NOW, DAY);
+            let until = |us: u64| move |node, issued_us| node == NodeId(3) && issued_us <= us;
+            let asked = |until_us| tokens.check((&secret, b"key"), NOW, until(until_us));
+            let issued_us = NOW * 1_000;
+            assert_eq!(asked(issued_us - 1), Ok(GoodToken { node: NodeId(3), issued_us }));
+            assert_eq!(asked(issued_us), Err(JoinRefusal::Unknown));
+            assert!(!tokens.forget_revoked(until(issued_us - 1)));
+            assert!(tokens.forget_revoked(until(issued_us)));
+            assert_eq!(check(&tokens, secret, b"key", NOW), Err(JoinRefusal::Unknown));
+            assert_eq!(check(&tokens, JoinSecret([4; 16]), b"key", NOW), Ok(NodeId(4)));
+            // One that is made after the revocation counts.
+            tokens.issue(NodeId(3), &JoinSecret([5; 16]), NOW + 1, DAY);
+            assert!(!tokens.forget_revoked(until(issued_us + 999)));
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Fair shares of users: whose job is next, what is accounted for, and who sees it.
 
 use super::*;
+use kumi_control::batch::{After, ArrayRange};
 use kumi_control::head::ShowOthers;
-use kumi_control::message::WaitReason;
+use kumi_control::message::{BatchOptions, WaitReason};
 use kumi_control::shares::{ShareConfig, SharesReport, SpentBefore};
 use kumi_sched::ShareRules;
 
@@ -70,6 +71,58 @@ fn a_flood_of_one_user_does_not_keep_another_waiting() {
         assert!(test.preparing(late), "{policy}: {:?}", test.reason(late));
         test.ends(late);
         assert!(test.preparing(flood[1]), "{policy}: jobs of one user keep their order");
+    }
+}
+
+/// Jobs of Alice that are held while her first one runs for eight days, longer than jobs may be overtaken: those that run after
+/// it, or the tasks of an array of which one may run. Returns the first and the next.
+fn held_for_eight_days(test: &mut Test, as_array: bool) -> [JobId; 2] {
+    let jobs = if as_array {
+        let batch = BatchOptions::default();
+        let request = Box::new(JobRequest { batch, ..request(1, 1, Some(1)) });
+        let array = Some(ArrayRange { first: 1, last: 3, most: Some(1) });
+        let actions = test.ask(&ALICE, ClientRequest::SubmitBatch { request, array });
+        let first = actions.iter().find_map(|action| match action {
+            HeadAction::ToClient(_, ClientReply::Accepted { first, .. }) => Some(*first),
+            _ => None,
+        });
+        let first = first.expect("accepted");
+        [first, JobId(first.0 + 1)]
+    } else {
+        let first = test.submit_as(&ALICE, 1);
+        let after = vec![After { job: first, however: false }];
+        let batch = BatchOptions { after, ..Default::default() };
+        let job = JobRequest { batch, ..request(2, 1, Some(1)) };
+        let actions = test.ask(&ALICE, ClientRequest::Submit(Box::new(job)));
+        let next = actions.iter().find_map(|action| match action {
+            HeadAction::ToClient(_, ClientReply::Submitted { job }) => Some(*job),
+            _ => None,
+        });
+        [first, next.expect("submitted")]
+    };
+    assert!(test.preparing(jobs[0]));
+    test.prepare(jobs[0], [(0, 1)]);
+    test.advance(8 * 24 * HOUR);
+    jobs
+}
+
+#[test]
+fn a_job_that_was_held_is_overtaken_from_its_release_on() {
+    for as_array in [false, true] {
+        // Bob's jobs always come first, but for the bound.
+        let weights = [("1001".to_string(), 1_000_000)].into();
+        let mut test = Test::attached(shared(ShareConfig { weights, ..shares() }));
+        let [first, held] = held_for_eight_days(&mut test, as_array);
+        let bob = test.submit_as(&BOB, 9);
+        test.frees(first, 0..1);
+        assert!(test.preparing(bob), "array: {as_array}, {:?}", test.reason(bob));
+        // They go first for seven days, and no longer.
+        test.prepare(bob, [(0, 1)]);
+        test.advance(8 * 24 * HOUR);
+        let next = test.submit_as(&BOB, 10);
+        test.advance(2 * SECOND);
+        test.frees(bob, 0..1);
+        assert!(test.preparing(held) && !test.preparing(next), "array: {as_array}");
     }
 }
 
@@ -162,19 +215,28 @@ fn weights_are_of_names_and_numbers() {
 #[test]
 fn users_see_of_others_what_the_cluster_shows() {
     for (show, seen) in [
-        (ShowOthers::All, vec![1000, 1001]),
+        (ShowOthers::All, vec![1000, 1001, 1002]),
         (ShowOthers::Jobs, vec![1000, u32::MAX]),
         (ShowOthers::Nothing, vec![1000]),
     ] {
         let mut test = Test::attached(HeadConfig { show_others: show, ..shared(shares()) });
         test.submit_as(&ALICE, 1);
         test.submit_as(&BOB, 2);
+        test.submit_as(&BOB, 3);
+        test.submit_as(&User { uid: 1002, gid: 1002, name: "eve".into() }, 4);
         let uids = |users: &User, test: &mut Test| -> Vec<u32> {
             let mut uids: Vec<u32> = test.shares(users).users.iter().map(|of| of.uid).collect();
             uids.sort_unstable();
             uids
         };
         assert_eq!(uids(&ALICE, &mut test), seen, "{show:?}");
-        assert_eq!(uids(&OWNER, &mut test), [1000, 1001], "{show:?}");
+        assert_eq!(uids(&OWNER, &mut test), [1000, 1001, 1002], "{show:?}");
+        if show == ShowOthers::Jobs {
+            // One row has no weight and no count of one user.
+            let report = test.shares(&ALICE);
+            let others = report.users.last().expect("others");
+            let of_others = (&*others.user, others.weight, others.waiting + others.placed);
+            assert_eq!(of_others, ("", 2_000, 3));
+        }
     }
 }

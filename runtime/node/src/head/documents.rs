@@ -14,7 +14,7 @@ use kumi_sched::NodeId;
 use tokio::sync::mpsc;
 
 use super::HeadDaemon;
-use super::joining::JoinRequest;
+use super::joining::{JoinRequest, Joining, MachineAnswer};
 use crate::client::refusal;
 use crate::config::ConfigError;
 use crate::exit::{ExitCode, Failure};
@@ -44,8 +44,8 @@ pub(super) enum DocumentWritten {
     Certificates,
     /// The list of tokens; this is what the client that wants one reads.
     Token(ClientId, ClientReply),
-    /// A machine that wants to join has its answer.
-    Machine,
+    /// A machine that wants to join is certified or refused, and waits for its answer.
+    Machine(MachineAnswer),
     /// Nothing any more: its thread has ended.
     Gone,
 }
@@ -81,6 +81,13 @@ fn work(queue: &Receiver<Work>, done: &mpsc::UnboundedSender<DocumentWritten>) {
 fn too_many() -> Refusal {
     let message = "the disk with the cluster's directory does not answer the head; repeat the command when it does";
     refusal(RefusalKind::NoResources, message)
+}
+
+/// Has tokens of revoked nodes count no more. That the file has them still does no harm: [`Joining`] asks the list, too.
+fn forget_tokens(joining: &Joining) {
+    if let Err(error) = joining.forget_revoked() {
+        tracing::warn!(%error, "hashes of tokens of revoked nodes stay in their file; no token is believed for that");
+    }
 }
 
 impl Documents {
@@ -237,12 +244,17 @@ impl HeadDaemon {
         }
     }
 
-    /// Revokes certificates: at once for the head, and then on the disk. Actions behind this wait for that.
+    /// Revokes certificates: at once for the head, and then on the disk. Actions behind this wait for that. Tokens of these nodes
+    /// that were issued before count no more.
     pub(super) fn keep_revocations(&mut self, list: &[Revocation]) {
         tracing::warn!(?list, "certificates are revoked");
         let revocations = self.credentials.revocations().clone();
         revocations.add_unwritten(list);
-        let kept = self.documents.order(move || DocumentWritten::Revocations(revocations.keep()));
+        let joining = self.shared.joining.clone();
+        let kept = self.documents.order(move || {
+            forget_tokens(&joining);
+            DocumentWritten::Revocations(revocations.keep())
+        });
         match kept {
             Ok(()) => self.documents.revoking += 1,
             Err(refused) => {
@@ -258,8 +270,11 @@ impl HeadDaemon {
             return;
         }
         let revocations = self.credentials.revocations().clone();
-        let ordered =
-            self.documents.order(move || DocumentWritten::OwedRevocations(revocations.keep()));
+        let joining = self.shared.joining.clone();
+        let ordered = self.documents.order(move || {
+            forget_tokens(&joining);
+            DocumentWritten::OwedRevocations(revocations.keep())
+        });
         // If too much waits, the next second comes.
         self.documents.paying = ordered.is_ok();
     }
@@ -288,10 +303,9 @@ impl HeadDaemon {
     /// Answers a machine that wants to join. If its request cannot even wait, it hears that the head is busy.
     pub(super) fn answer_machine(&mut self, request: JoinRequest) {
         let (joining, config) = (self.shared.joining.clone(), self.shared.config.clone());
-        let answered = self.documents.order(move || {
-            joining.answer(&config.get(), request);
-            DocumentWritten::Machine
-        });
+        let answered = self
+            .documents
+            .order(move || DocumentWritten::Machine(joining.answer(&config.get(), request)));
         if answered.is_err() {
             tracing::error!("a machine cannot join: the disk does not answer");
         }
@@ -328,10 +342,13 @@ impl HeadDaemon {
             DocumentWritten::Revocations(_) | DocumentWritten::Gone => {
                 return self.act_on_settled();
             }
+            DocumentWritten::Machine(answer) => {
+                let head = self.head.borrow();
+                answer.send(|node, issued_us| head.is_revoked(node, issued_us));
+            }
             DocumentWritten::Drains(None, _)
             | DocumentWritten::Certificates
-            | DocumentWritten::OwedRevocations(_)
-            | DocumentWritten::Machine => {}
+            | DocumentWritten::OwedRevocations(_) => {}
         }
         Vec::new()
     }

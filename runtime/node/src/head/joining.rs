@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use kumi_control::compat::Versions;
 use kumi_control::join::{
-    HELLO_LIMIT, IssuedToken, JOIN_VERSION, JoinAnswer, JoinHello, JoinRefusal, JoinSecret,
+    GoodToken, HELLO_LIMIT, JOIN_VERSION, JoinAnswer, JoinHello, JoinRefusal, JoinSecret,
     JoinToken, JoinTokens, Joined,
 };
 use kumi_control::message::{CONTROL_VERSION, ClientReply, Refusal, RefusalKind};
 use kumi_sched::NodeId;
-use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::links::LinkEvent;
+use super::token_file;
 use crate::client::refusal;
 use crate::clock::wall_ms;
 use crate::config::{ClusterConfig, Place};
@@ -31,11 +31,8 @@ use crate::frame::{self, LINK_LIMIT};
 use crate::link::{self, AcceptedStream, HANDSHAKE, LinkError, LinkHello};
 use crate::paths;
 use crate::random::random;
-use crate::tls::{self, Accepted, Credentials};
+use crate::tls::{self, Accepted, Credentials, Revocations};
 
-/// What stands above the list.
-const TITLE: &str = "# Tokens with which machines may join: hashes, not the tokens. `kumi node add --token` and `kumi cluster \
-                     token` write this file.\n";
 /// Machines with a good token that are served at a time.
 const MOST_AT_ONCE: usize = 8;
 /// How long the main loop and the disk may take.
@@ -47,60 +44,43 @@ pub(super) struct JoinRequest {
     answer: oneshot::Sender<JoinAnswer>,
 }
 
+/// A certificate that is signed and kept, and not sent yet.
+#[derive(Debug)]
+struct Certified {
+    joined: Joined,
+    token: GoodToken,
+}
+
+/// What a machine with a good token is to hear, unless its node is revoked meanwhile.
+#[derive(Debug)]
+pub(super) struct MachineAnswer {
+    answer: oneshot::Sender<JoinAnswer>,
+    certified: Result<Certified, JoinRefusal>,
+}
+
+impl MachineAnswer {
+    /// Answers the machine. Whoever calls this decides about revocations: each one that it took before is in `is_revoked`, and
+    /// each later one has a later time than the certificate. So nobody gets a certificate past a revocation.
+    pub(super) fn send(self, is_revoked: impl Fn(NodeId, u64) -> bool) {
+        let certified = self.certified.and_then(|Certified { joined, token }| {
+            if is_revoked(token.node, token.issued_us) {
+                return Err(JoinRefusal::Unknown);
+            }
+            Ok(joined)
+        });
+        match &certified {
+            Ok(joined) => tracing::info!(node = %joined.node, "a machine has joined"),
+            Err(refusal) => tracing::warn!(%refusal, "a machine with a token may not join"),
+        }
+        // If it is gone, it comes again with its key.
+        let _ = self.answer.send(certified);
+    }
+}
+
 /// A caller that is known.
 pub(super) enum Caller {
     Daemon(LinkHello, AcceptedStream),
     Machine(JoinHello, AcceptedStream),
-}
-
-/// The whole file.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    #[serde(default)]
-    token: Vec<Entry>,
-}
-
-/// A token in the file.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    node: u32,
-    hash: String,
-    until_ms: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    used_by: Option<String>,
-}
-
-impl Entry {
-    fn new(node: NodeId, token: &IssuedToken) -> Self {
-        Self {
-            node: node.0,
-            hash: paths::hex(&token.hash),
-            until_ms: token.until_ms,
-            used_by: token.used_by.as_ref().map(|key| paths::hex(key)),
-        }
-    }
-
-    fn read(self) -> Option<(NodeId, IssuedToken)> {
-        let used_by = match self.used_by {
-            Some(key) => Some(unhex(&key)?),
-            None => None,
-        };
-        let token = IssuedToken { hash: unhex(&self.hash)?, until_ms: self.until_ms, used_by };
-        Some((NodeId(self.node), token))
-    }
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 2 * bytes.len() {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// The tokens and their file. The [writer of small files](super::documents) changes them, and the thread of the links looks at
@@ -109,6 +89,8 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 pub(super) struct Joining {
     dir: PathBuf,
     tokens: Arc<Mutex<JoinTokens>>,
+    /// Which nodes are revoked: the main loop adds to it.
+    revocations: Revocations,
     served: Arc<Semaphore>,
 }
 
@@ -117,22 +99,20 @@ impl Joining {
     ///
     /// # Errors
     /// The file cannot be read, or is no such list.
-    pub(super) fn open(dir: &Path) -> Result<Self, Failure> {
+    pub(super) fn open(dir: &Path, revocations: &Revocations) -> Result<Self, Failure> {
         let path = paths::tokens(dir);
         let text = durable::read(&path).map_err(|error| {
             Failure::new(ExitCode::Io, format!("{} cannot be read: {error}", path.display()))
         })?;
-        let content: Option<Content> = toml::from_str(&text).ok();
-        let entries = content.map(|content| content.token.into_iter().map(Entry::read));
-        let tokens =
-            entries.and_then(Iterator::collect::<Option<JoinTokens>>).ok_or_else(|| {
-                let message = format!(
-                    "{} is no list of tokens; remove it, and make those anew that are needed",
-                    path.display()
-                );
-                Failure::new(ExitCode::BadConfig, message)
-            })?;
+        let tokens = token_file::read(&text).ok_or_else(|| {
+            let message = format!(
+                "{} is no list of tokens; remove it, and make those anew that are needed",
+                path.display()
+            );
+            Failure::new(ExitCode::BadConfig, message)
+        })?;
         Ok(Self {
+            revocations: revocations.clone(),
             dir: dir.to_owned(),
             tokens: Arc::new(Mutex::new(tokens)),
             served: Arc::new(Semaphore::new(MOST_AT_ONCE)),
@@ -145,9 +125,8 @@ impl Joining {
 
     /// Puts a changed list in force, once it is on the disk.
     fn keep(&self, changed: JoinTokens) -> io::Result<()> {
-        let token = changed.iter().map(|(node, token)| Entry::new(node, token)).collect();
-        let text = toml::to_string_pretty(&Content { token }).map_err(io::Error::other)?;
-        durable::write(&paths::tokens(&self.dir), 0o600, &format!("{TITLE}{text}"))?;
+        let text = token_file::write(&changed)?;
+        durable::write(&paths::tokens(&self.dir), 0o600, &text)?;
         *self.tokens() = changed;
         Ok(())
     }
@@ -192,26 +171,52 @@ impl Joining {
         Ok(ClientReply::JoinToken { token, until_ms })
     }
 
-    /// Answers a machine with a good token.
-    pub(super) fn answer(&self, config: &ClusterConfig, request: JoinRequest) {
+    /// Forgets the tokens of nodes that were revoked after they were issued, first in memory: they count no more whatever the
+    /// disk says.
+    ///
+    /// # Errors
+    /// The file cannot be written. Its tokens are not believed either: the list of revocations says so.
+    pub(super) fn forget_revoked(&self) -> io::Result<()> {
+        let kept = {
+            let mut tokens = self.tokens();
+            if !tokens.forget_revoked(|node, issued_us| self.is_revoked(node, issued_us)) {
+                return Ok(());
+            }
+            tokens.clone()
+        };
+        let named =
+            |error| io::Error::other(format!("{}: {error}", paths::tokens(&self.dir).display()));
+        self.keep(kept).map_err(named)
+    }
+
+    fn is_revoked(&self, node: NodeId, issued_us: u64) -> bool {
+        self.revocations.is_revoked(node, issued_us)
+    }
+
+    fn check_token(
+        &self,
+        tokens: &JoinTokens,
+        hello: &JoinHello,
+    ) -> Result<GoodToken, JoinRefusal> {
+        let shown = (&hello.secret, &hello.public_key[..]);
+        tokens.check(shown, wall_ms(), |node, issued_us| self.is_revoked(node, issued_us))
+    }
+
+    /// Does what a machine with a good token asks. The main loop then answers it.
+    pub(super) fn answer(&self, config: &ClusterConfig, request: JoinRequest) -> MachineAnswer {
         let JoinRequest { hello, answer } = request;
-        let answered = self.certify(config, &hello);
-        match &answered {
-            Ok(joined) => tracing::info!(node = %joined.node, "a machine has joined"),
-            Err(refusal) => tracing::warn!(%refusal, "a machine with a token may not join"),
-        }
-        // If it is gone, it comes again with its key.
-        let _ = answer.send(answered);
+        MachineAnswer { answer, certified: self.certify(config, &hello) }
     }
 
     /// Makes the certificate of a machine. The token is used once that is on the disk, and the machine hears of it then only.
-    fn certify(&self, config: &ClusterConfig, hello: &JoinHello) -> JoinAnswer {
-        let (secret, key) = (&hello.secret, &hello.public_key);
+    fn certify(&self, config: &ClusterConfig, hello: &JoinHello) -> Result<Certified, JoinRefusal> {
+        let key = &hello.public_key;
         if config.heads().len() > 1 {
             return Err(JoinRefusal::SeveralHeads);
         }
         let mut changed = self.tokens().clone();
-        let node = changed.check(secret, key, wall_ms())?;
+        let token = self.check_token(&changed, hello)?;
+        let node = token.node;
         if config.node(node).is_err() {
             return Err(JoinRefusal::Unknown);
         }
@@ -229,7 +234,7 @@ impl Joining {
         let certificate = certificate.map_err(|error| failed(&error))?;
         changed.set_used(node, key);
         self.keep(changed).map_err(|error| failed(&error))?;
-        Ok(Joined { node, configuration, certificate, authority })
+        Ok(Certified { joined: Joined { node, configuration, certificate, authority }, token })
     }
 
     /// Checks what a stranger says, as far as that needs no disk.
@@ -244,7 +249,7 @@ impl Joining {
         if !Versions::OURS.include(hello.control) {
             return Err(other.into());
         }
-        self.tokens().check(&hello.secret, &hello.public_key, wall_ms())?;
+        self.check_token(&self.tokens(), &hello)?;
         Ok(hello)
     }
 
@@ -318,6 +323,7 @@ async fn tell(stream: &mut AcceptedStream, answer: &JoinAnswer) -> Result<(), Li
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_control::message::Revocation;
     use kumi_small_disk::{fill, on_a_small_disk};
 
     const DAY: u64 = 86_400_000;
@@ -333,6 +339,20 @@ mod tests {
         let text = [head.to_owned(), node(1), node(2)].concat();
         fs::write(paths::config(dir), text).unwrap();
         ClusterConfig::load(dir).unwrap()
+    }
+
+    fn revocations(dir: &Path) -> Revocations {
+        Credentials::load(dir, tls::Identity::Head).unwrap().revocations().clone()
+    }
+
+    fn opened(dir: &Path) -> Result<Joining, Failure> {
+        let empty = tempfile::tempdir().unwrap();
+        tls::create(empty.path(), "lab", 1).unwrap();
+        Joining::open(dir, &revocations(empty.path()))
+    }
+
+    fn certify(joining: &Joining, config: &ClusterConfig, hello: &JoinHello) -> JoinAnswer {
+        joining.certify(config, hello).map(|certified| certified.joined)
     }
 
     fn issued(joining: &Joining, config: &ClusterConfig) -> JoinToken {
@@ -360,7 +380,7 @@ mod tests {
             tempfile::tempdir().unwrap(),
         );
         let config = cluster(dir.path());
-        let joining = Joining::open(dir.path()).unwrap();
+        let joining = opened(dir.path()).unwrap();
         let token = issued(&joining, &config);
         assert_eq!(
             (token.cluster.as_str(), &token.head[..]),
@@ -370,50 +390,142 @@ mod tests {
         assert!(!kept.contains(&paths::hex(&token.secret.0)), "{kept}");
         let key = tls::JoiningKey::of(machine.path()).unwrap();
         let forged = JoinHello { proof: vec![1; 70], ..hello(&key, token.secret) };
-        assert_eq!(joining.certify(&config, &forged), Err(JoinRefusal::NoProof));
-        let joined = joining.certify(&config, &hello(&key, token.secret)).unwrap();
+        assert_eq!(certify(&joining, &config, &forged), Err(JoinRefusal::NoProof));
+        let joined = certify(&joining, &config, &hello(&key, token.secret)).unwrap();
         assert_eq!(joined.node, NodeId(1));
-        let next = Joining::open(dir.path()).unwrap();
+        let next = opened(dir.path()).unwrap();
         assert!(
-            next.certify(&config, &hello(&key, token.secret)).is_ok(),
+            certify(&next, &config, &hello(&key, token.secret)).is_ok(),
             "the same machine again"
         );
         let stranger = tls::JoiningKey::of(other.path()).unwrap();
-        let again = next.certify(&config, &hello(&stranger, token.secret));
+        let again = certify(&next, &config, &hello(&stranger, token.secret));
         assert_eq!(again, Err(JoinRefusal::Used));
+    }
+
+    /// All that the node had by now is revoked.
+    fn revoke(list: &Revocations) {
+        let until_us = wall_ms() * 1_000 + 999;
+        list.add_unwritten(&[Revocation { node: NodeId(1), until_us }]);
+        while wall_ms() * 1_000 <= until_us {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_revoked_node_gets_no_certificate_with_a_token_from_before() {
+        for used in [false, true] {
+            let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let config = cluster(dir.path());
+            let list = revocations(dir.path());
+            let joining = Joining::open(dir.path(), &list).unwrap();
+            let token = issued(&joining, &config);
+            let key = tls::JoiningKey::of(machine.path()).unwrap();
+            let hello = hello(&key, token.secret);
+            if used {
+                certify(&joining, &config, &hello).unwrap();
+            }
+            revoke(&list);
+            assert_eq!(certify(&joining, &config, &hello), Err(JoinRefusal::Unknown));
+            let bytes = frame::encode(&hello, HELLO_LIMIT).unwrap();
+            assert!(joining.check(&bytes[4..]).is_err(), "a stranger");
+            let hash = paths::hex(&token.secret.hash());
+            let kept = || fs::read_to_string(paths::tokens(dir.path())).unwrap();
+            assert!(kept().contains(&hash));
+            joining.forget_revoked().unwrap();
+            assert!(!kept().contains(&hash), "{}", kept());
+            // The next head finds neither, and a token that is made then counts.
+            list.keep().unwrap();
+            let next = Joining::open(dir.path(), &revocations(dir.path())).unwrap();
+            assert_eq!(certify(&next, &config, &hello), Err(JoinRefusal::Unknown));
+            let later = issued(&next, &config);
+            let again = JoinHello {
+                proof: key.prove(&later.secret).unwrap(),
+                secret: later.secret,
+                ..hello
+            };
+            assert!(certify(&next, &config, &again).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_token_that_a_full_disk_keeps_is_not_believed() {
+        let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let config = cluster(dir.path());
+        let list = revocations(dir.path());
+        let joining = Joining::open(dir.path(), &list).unwrap();
+        let token = issued(&joining, &config);
+        // As a file of an earlier head, which has no time of issue.
+        let file = paths::tokens(dir.path());
+        let kept = fs::read_to_string(&file).unwrap();
+        let lines = kept.lines().filter(|line| !line.starts_with("issued_ms"));
+        fs::write(&file, lines.collect::<Vec<_>>().join("\n")).unwrap();
+        let key = tls::JoiningKey::of(machine.path()).unwrap();
+        let hello = hello(&key, token.secret);
+        let next = Joining::open(dir.path(), &list).unwrap();
+        assert!(certify(&next, &config, &hello).is_ok());
+        revoke(&list);
+        fs::create_dir(dir.path().join("head.tokens.new")).unwrap();
+        assert!(next.forget_revoked().is_err());
+        for joining in [next, Joining::open(dir.path(), &list).unwrap()] {
+            assert_eq!(certify(&joining, &config, &hello), Err(JoinRefusal::Unknown));
+        }
+    }
+
+    #[test]
+    fn a_revocation_while_the_certificate_is_signed_wins() {
+        let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let config = cluster(dir.path());
+        let joining = opened(dir.path()).unwrap();
+        let token = issued(&joining, &config);
+        let key = tls::JoiningKey::of(machine.path()).unwrap();
+        let ask = |revoked: bool| {
+            let (answer, mut answered) = oneshot::channel();
+            let hello = hello(&key, token.secret);
+            let signed = joining.answer(&config, JoinRequest { hello, answer });
+            assert!(signed.certified.is_ok(), "the writer did not know of it");
+            signed.send(|node, _| revoked && node == NodeId(1));
+            answered.try_recv().unwrap().map(|joined| joined.node)
+        };
+        assert_eq!(ask(false), Ok(NodeId(1)));
+        assert_eq!(ask(true), Err(JoinRefusal::Unknown));
     }
 
     #[test]
     fn what_cannot_be_kept_or_signed_uses_no_token() {
         let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let config = cluster(dir.path());
-        let joining = Joining::open(dir.path()).unwrap();
+        let joining = opened(dir.path()).unwrap();
         let token = issued(&joining, &config);
         let key = tls::JoiningKey::of(machine.path()).unwrap();
         let hello = hello(&key, token.secret);
         // A folder where the draft belongs: as a disk that takes nothing.
         let draft = dir.path().join("head.tokens.new");
         fs::create_dir(&draft).unwrap();
-        assert!(matches!(joining.certify(&config, &hello), Err(JoinRefusal::Failed(_))));
+        assert!(matches!(certify(&joining, &config, &hello), Err(JoinRefusal::Failed(_))));
         let ClientReply::Refused(refused) = joining.issue(&config, NodeId(1), DAY) else {
             panic!()
         };
         assert_eq!(refused.kind, RefusalKind::NoResources);
         fs::remove_dir(&draft).unwrap();
         let without = ClusterConfig { nodes: config.nodes[..1].to_vec(), ..config.clone() };
-        assert_eq!(joining.certify(&without, &hello), Err(JoinRefusal::Unknown), "it was removed");
+        assert_eq!(
+            certify(&joining, &without, &hello),
+            Err(JoinRefusal::Unknown),
+            "it was removed"
+        );
         let heads = vec![config.head, ([192, 0, 2, 2], 7700).into()];
         let several = ClusterConfig { heads, ..config.clone() };
-        assert_eq!(joining.certify(&several, &hello), Err(JoinRefusal::SeveralHeads));
+        assert_eq!(certify(&joining, &several, &hello), Err(JoinRefusal::SeveralHeads));
         let (authority, aside) = (dir.path().join("tls/ca.key"), dir.path().join("aside"));
         fs::rename(&authority, &aside).unwrap();
-        assert_eq!(joining.certify(&config, &hello), Err(JoinRefusal::NoAuthority));
+        assert_eq!(certify(&joining, &config, &hello), Err(JoinRefusal::NoAuthority));
         let ClientReply::Refused(refused) = joining.issue(&config, NodeId(1), DAY) else {
             panic!()
         };
         assert_eq!(refused.kind, RefusalKind::NotFound);
         fs::rename(&aside, &authority).unwrap();
-        assert!(joining.certify(&config, &hello).is_ok());
+        assert!(certify(&joining, &config, &hello).is_ok());
     }
 
     #[test]
@@ -421,7 +533,7 @@ mod tests {
         on_a_small_disk(1 << 20, |disk| {
             let machine = tempfile::tempdir().unwrap();
             let config = cluster(disk);
-            let joining = Joining::open(disk).unwrap();
+            let joining = opened(disk).unwrap();
             let token = issued(&joining, &config);
             let key = tls::JoiningKey::of(machine.path()).unwrap();
             let hello = hello(&key, token.secret);
@@ -431,10 +543,10 @@ mod tests {
             let ClientReply::Refused(refused) = reply else { panic!("{reply:?}") };
             let says = ["no token is made", "No space left", "make room"];
             assert!(says.iter().all(|text| refused.message.contains(text)), "{}", refused.message);
-            assert!(matches!(joining.certify(&config, &hello), Err(JoinRefusal::Failed(_))));
+            assert!(matches!(certify(&joining, &config, &hello), Err(JoinRefusal::Failed(_))));
             assert_eq!(fs::read_to_string(paths::tokens(disk)).unwrap(), before);
             fs::remove_file(disk.join("others")).unwrap();
-            assert!(joining.certify(&config, &hello).is_ok(), "it still counts");
+            assert!(certify(&joining, &config, &hello).is_ok(), "it still counts");
         });
     }
 
@@ -443,7 +555,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for text in ["token = 3", "[[token]]\nnode = 1\nhash = \"ab\"\nuntil_ms = 1", "\u{0}"] {
             fs::write(paths::tokens(dir.path()), text).unwrap();
-            let error = Joining::open(dir.path()).unwrap_err();
+            let error = opened(dir.path()).unwrap_err();
             assert_eq!(error.code, ExitCode::BadConfig, "{text}");
         }
     }
@@ -452,7 +564,7 @@ mod tests {
     fn strangers_say_nothing_that_counts() {
         let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let config = cluster(dir.path());
-        let joining = Joining::open(dir.path()).unwrap();
+        let joining = opened(dir.path()).unwrap();
         let token = issued(&joining, &config);
         let key = tls::JoiningKey::of(machine.path()).unwrap();
         let good = hello(&key, token.secret);

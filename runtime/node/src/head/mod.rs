@@ -10,6 +10,7 @@
 //! | `records`, `job_table`, `reserve`, `state` | records of jobs on the disk or in etcd, and those that wait for it; who leads |
 //! | `documents`, `drains` | small files on their way to the disk, such as the list of drained nodes |
 //! | `joining` | tokens of machines that join, and their certificates |
+//! | `token_file` | the file of these tokens |
 //! | `live_config`, `shared_settings` | the configuration, whose nodes change; what of it all heads share |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
@@ -37,6 +38,7 @@ mod reserve;
 mod shared_settings;
 mod spool;
 mod state;
+mod token_file;
 mod usage;
 mod web;
 
@@ -172,7 +174,7 @@ impl Shared {
             refusals,
             traffic: Traffic::default(),
             names: NameService::default(),
-            joining: Joining::open(dir)?,
+            joining: Joining::open(dir, credentials.revocations())?,
             connections: UserConnections::new(most, config.owner_uid),
             congested,
             ids: Ids::default(),

@@ -1,5 +1,6 @@
 //! The end of a job: what its processes left behind, and its control groups.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -7,21 +8,78 @@ use kumi_sched::JobId;
 use tokio::task::AbortHandle;
 
 use super::group_changes::elsewhere;
+use super::launch::JobResources;
 use super::run::JobTask;
-use super::{NodeServices, kill_descendants};
+use super::unkillable::PATIENCE;
+use super::{NodeServices, Process, kill_descendants};
 use crate::cgroup::JobGroups;
 
-/// Ends what was started in the groups of a job that does not run, and removes them once that has ended.
-pub(super) async fn destroy(services: &NodeServices, job: JobId, groups: Option<&JobGroups>) {
-    let Some(groups) = groups else { return };
-    let killed = groups.clone();
-    if let Err(error) = elsewhere(move || killed.kill()).await {
+/// What there is of a job's start that failed, or that nobody wants any more.
+pub(super) struct LeftOfStart {
+    pub(super) processes: Vec<Process>,
+    pub(super) resources: Box<JobResources>,
+}
+
+/// Ends what was started of a job that does not run, and removes its groups and devices once that has ended.
+///
+/// The user says in which folder a process begins, and one that waits there for a file service that does not answer cannot be
+/// killed. That says nothing of the node. So after [`PATIENCE`] the job ends without it, as one whose ranks cannot be killed.
+pub(super) async fn end_start(services: &Rc<NodeServices>, job: JobId, left: LeftOfStart) {
+    let LeftOfStart { mut processes, resources } = left;
+    processes.iter_mut().for_each(Process::kill);
+    let groups = resources.control.clone();
+    if let Some(killed) = groups.clone()
+        && let Err(error) = elsewhere(move || killed.kill()).await
+    {
         tracing::error!(%job, %error, "the control group could not be killed");
     }
-    if let Err(error) = groups.wait_empty().await {
+    let (services, waited) = (Rc::clone(services), wait_for_killed(job, processes, groups.clone()));
+    let rest = async move {
+        if let Some(groups) = groups {
+            remove_groups(&services, &groups).await;
+        }
+        // Devices last: nobody else has them before.
+        drop(resources);
+    };
+    if !after_killed(waited, PATIENCE, rest).await {
+        tracing::error!(
+            %job,
+            "processes of its start cannot be killed: they wait in the kernel, as for their working directory; the job ends without them"
+        );
+    }
+}
+
+async fn wait_for_killed(job: JobId, processes: Vec<Process>, groups: Option<JobGroups>) {
+    for process in processes {
+        if let Err(error) = process.wait().await {
+            tracing::warn!(%job, %error, "a process that nobody wants could not be waited for");
+        }
+    }
+    if let Some(groups) = groups
+        && let Err(error) = groups.wait_empty().await
+    {
         tracing::error!(%job, %error, "cannot wait for the control group");
     }
-    remove_groups(services, groups).await;
+}
+
+/// Waits until what was killed has ended, and does the rest then. What takes longer than `patience` to end has a task of its own
+/// wait for it and do the rest. Returns whether all is done.
+async fn after_killed(
+    killed: impl Future<Output = ()> + 'static,
+    patience: Duration,
+    rest: impl Future<Output = ()> + 'static,
+) -> bool {
+    let mut killed = Box::pin(killed);
+    let in_time = tokio::time::timeout(patience, &mut killed).await.is_ok();
+    if in_time {
+        rest.await;
+    } else {
+        tokio::task::spawn_local(async move {
+            killed.await;
+            rest.await;
+        });
+    }
+    in_time
 }
 
 /// Kills every process in a job's groups, soon: that may have to wait for others who change groups.
@@ -97,5 +155,41 @@ impl JobTask {
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         tracing::error!(job = %self.job, "processes of the job could not be killed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tokio::sync::oneshot;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_cannot_be_killed_is_waited_for_elsewhere_and_keeps_what_it_has() {
+        let test = async {
+            let (kernel, answer) = oneshot::channel::<()>();
+            let (end, mut ended) = oneshot::channel();
+            let killed = async { answer.await.unwrap() };
+            let rest = async { end.send(()).unwrap() };
+            assert!(!after_killed(killed, Duration::from_millis(1), rest).await);
+            for _ in 0..20 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                assert!(ended.try_recv().is_err(), "its groups and devices are others' already");
+            }
+            kernel.send(()).unwrap();
+            ended.await.unwrap();
+        };
+        tokio::task::LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_has_ended_leaves_nothing_to_others() {
+        let done = Rc::new(Cell::new(0));
+        let step = |at: u8| {
+            let done = Rc::clone(&done);
+            async move { assert_eq!(done.replace(at), at - 1) }
+        };
+        assert!(after_killed(step(1), Duration::from_secs(600), step(2)).await);
+        assert_eq!(done.get(), 2);
     }
 }

@@ -17,6 +17,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::group_changes::elsewhere;
+use super::input_room::HeldRoom;
 use super::launch::{
     InheritedByShims, JobResources, RankEnds, RankProcess, RankStreams, ShimProcesses, resources,
     terminal_of,
@@ -302,11 +303,12 @@ pub(super) async fn pump(
 
 const EIO: i32 = nix::errno::Errno::EIO as i32;
 
-/// Gives rank 0 of a kept job what its input file has, until that is closed and empty.
+/// Gives rank 0 of a kept job what its input file has, until that is closed and empty. `room` is that of what is in the file.
 pub(super) async fn feed(
     kept: Rc<KeptJob>,
     more: Rc<tokio::sync::Notify>,
     sink: OutputSource,
+    room: &HeldRoom,
 ) -> io::Result<()> {
     let is_terminal = matches!(sink, OutputSource::Terminal(_));
     let sink = match sink {
@@ -322,6 +324,7 @@ pub(super) async fn feed(
     };
     let Some(input) = &kept.input else { return Ok(()) };
     loop {
+        room.set(input.bytes_waiting()?);
         if input.waiting()? == 0 {
             if kept.state.input_closed()? {
                 return Ok(());
@@ -416,7 +419,10 @@ impl JobTask {
             }
         };
         match input {
-            Ok(Some(sink)) => self.input = Input::start_kept(&kept, sink),
+            Ok(Some(sink)) => {
+                let room = self.services.input_room.hold(self.job);
+                self.input = Input::start_kept(&kept, sink, room);
+            }
             Ok(None) => {}
             Err(error) => tracing::error!(job = %self.job, %error, "a rank gets no input"),
         }

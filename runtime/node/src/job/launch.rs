@@ -19,6 +19,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
 use super::adoption::group_name;
+use super::cleanup::LeftOfStart;
 use super::devices::JobDevices;
 use super::group_changes::elsewhere;
 use super::kept::{segment_sizes, segment_spec};
@@ -247,8 +248,9 @@ impl JobResources {
         spec: &JobSpec,
         part: &NodeRanks,
         (program, progress): (std::path::PathBuf, StartProgress),
-    ) -> Result<ShimProcesses, Refusal> {
-        let failed = |error: io::Error| resources("the ranks' processes", &error);
+    ) -> Result<ShimProcesses, SpawnFailure> {
+        let refused = |error: io::Error| resources("the ranks' processes", &error);
+        let failed = |error: io::Error| SpawnFailure::of_all(refused(error));
         let (go, go_end) = pipe::pipe().map_err(failed)?;
         let (status_end, status) = pipe::pipe().map_err(failed)?;
         let go_end = go_end.into_blocking_fd().map_err(failed)?;
@@ -281,7 +283,8 @@ impl JobResources {
         let shared = (&all, null.as_fd(), folder.as_ref());
         if let Some(keep) = self.keeping(services) {
             let pipes = (go, status, progress);
-            return self.spawn_kept(services, keep, (spec, part), shared, pipes).await;
+            let kept = self.spawn_kept(services, keep, (spec, part), shared, pipes).await;
+            return kept.map_err(SpawnFailure::of_all);
         }
         progress.goes_on().map_err(failed)?;
         let server = self.start_server(services, (spec.job, &shim), shared).await;
@@ -290,9 +293,9 @@ impl JobResources {
         let ranks = self.spawn_ranks(services, (spec, part), shared, &progress);
         match ranks.await {
             Ok(ranks) => Ok(ShimProcesses { ranks, go, status, server, kept: None }),
-            Err(error) => {
-                end_all(server.into_iter().map(|server| server.process).collect()).await;
-                Err(failed(error))
+            Err((error, mut processes)) => {
+                processes.extend(server.map(|server| server.process));
+                Err(SpawnFailure { refused: refused(error), processes })
             }
         }
     }
@@ -303,16 +306,16 @@ impl JobResources {
         Ok((File::open("/dev/null")?, folder.transpose()?))
     }
 
-    /// Spawns the ranks' shims, all or none.
+    /// Spawns the ranks' shims: all, or else with the error come those that are there. They have not become anything yet.
     async fn spawn_ranks(
         &self,
         services: &NodeServices,
         (spec, part): (&JobSpec, &NodeRanks),
         shared: InheritedByShims<'_>,
         progress: &StartProgress,
-    ) -> io::Result<Vec<RankProcess>> {
-        let mut terminal =
-            terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user)).transpose()?;
+    ) -> Result<Vec<RankProcess>, (io::Error, Vec<Process>)> {
+        let terminal = terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user));
+        let mut terminal = terminal.transpose().map_err(|error| (error, Vec::new()))?;
         let mut ranks: Vec<RankProcess> = Vec::new();
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
@@ -327,9 +330,7 @@ impl JobResources {
                     progress.step();
                 }
                 Err(error) => {
-                    // They have not become anything yet; their group is killed as well.
-                    end_all(ranks.into_iter().map(|rank| rank.process).collect()).await;
-                    return Err(error);
+                    return Err((error, ranks.into_iter().map(|rank| rank.process).collect()));
                 }
             }
         }
@@ -414,7 +415,20 @@ impl JobResources {
 /// Why a job was not launched, and what there is of it. That is to be kept until none of its processes is left.
 pub(super) struct LaunchFailure {
     pub(super) refused: Refusal,
-    pub(super) resources: Option<Box<JobResources>>,
+    pub(super) left: Option<LeftOfStart>,
+}
+
+/// Why the processes of a job were not started, and those that were.
+struct SpawnFailure {
+    refused: Refusal,
+    processes: Vec<Process>,
+}
+
+impl SpawnFailure {
+    /// No process was started.
+    fn of_all(refused: Refusal) -> Self {
+        Self { refused, processes: Vec::new() }
+    }
 }
 
 /// Makes what a job needs here and starts its ranks as shims.
@@ -426,20 +440,13 @@ pub(super) async fn launch(
     progress: StartProgress,
 ) -> Result<(JobResources, ShimProcesses), LaunchFailure> {
     let made = JobResources::make(services, spec, part).await;
-    let resources = made.map_err(|refused| LaunchFailure { refused, resources: None })?;
+    let resources = made.map_err(|refused| LaunchFailure { refused, left: None })?;
     progress.step();
     match resources.spawn(services, spec, part, (program, progress)).await {
         Ok(shims) => Ok((resources, shims)),
-        Err(refused) => Err(LaunchFailure { refused, resources: Some(Box::new(resources)) }),
-    }
-}
-
-/// Kills processes of a job that does not run, and waits for them.
-pub(super) async fn end_all(mut processes: Vec<Process>) {
-    processes.iter_mut().for_each(Process::kill);
-    for process in processes {
-        if let Err(error) = process.wait().await {
-            tracing::warn!(%error, "a process that nobody wants could not be waited for");
+        Err(SpawnFailure { refused, processes }) => {
+            let left = LeftOfStart { processes, resources: Box::new(resources) };
+            Err(LaunchFailure { refused, left: Some(left) })
         }
     }
 }

@@ -11,6 +11,7 @@ mod cleanup;
 pub mod devices;
 mod group_changes;
 mod hooks;
+mod input_room;
 pub(crate) mod kept;
 mod launch;
 mod limits;
@@ -61,6 +62,7 @@ use crate::wire::NodeXdp;
 use devices::DeviceLedger;
 pub use group_changes::GroupChanges;
 pub use hooks::JobHookPrograms;
+pub use input_room::{InputPiece, InputRoom};
 use mpi::MpiHost;
 use processors::NumaPlaces;
 use program::Programs;
@@ -101,7 +103,7 @@ pub enum JobCommand {
     /// Signal to all ranks.
     Signal(u8),
     /// For rank 0; empty closes it.
-    Input(Vec<u8>),
+    Input(InputPiece),
     /// Size of the terminal, and whether to have the foreground draw anew in any case.
     Resize(WindowSize, bool),
     /// Kill and free.
@@ -251,6 +253,8 @@ pub struct NodeServices {
     pub watcher: Watcher,
     /// To the main loop.
     pub events: mpsc::Sender<JobEvent>,
+    /// For input that ranks have not read.
+    pub input_room: InputRoom,
     /// What must wait now.
     pub way_up: WayUp,
     /// Page of the node's and the cluster's state for ranks, if the system supports it.

@@ -136,7 +136,9 @@ impl JobTask {
     /// Starts the tasks that wait for a rank and read its output.
     fn attend(&mut self, index: usize, rank: RankProcess, tell: &mpsc::UnboundedSender<TaskEvent>) {
         let RankProcess { process, streams } = rank;
-        if let Some(group) = process.pid() {
+        // Who has a keeper is ended by it.
+        let watched = self.kept.is_none();
+        if let Some(group) = process.pid().filter(|_| watched) {
             self.services.watcher.add(group);
         }
         let rank = self.rank(index);
@@ -169,7 +171,9 @@ impl JobTask {
                 reaper.reap();
             }
             ended.add(used);
-            services.watcher.remove(group);
+            if watched {
+                services.watcher.remove(group);
+            }
             let status = status.unwrap_or_else(|error| {
                 tracing::error!(group, %error, "a rank could not be waited for");
                 RankStatus::Exited(255)
@@ -380,7 +384,7 @@ impl JobTask {
                 self.start(&addresses, max_datagram).await;
             }
             JobCommand::Signal(signal) => self.signal(signal),
-            JobCommand::Input(data) => self.give_input(data).await,
+            JobCommand::Input(piece) => self.give_input(piece).await,
             JobCommand::Resize(size, redraw) => self.resize(size, redraw),
             JobCommand::Kill => self.kill(),
             JobCommand::Switch => self.switch_again().await,

@@ -15,8 +15,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::NodeServices;
 use super::admission::{LaunchAborted, unless_killed};
-use super::cleanup::destroy;
-use super::launch::{JobResources, LaunchFailure, ShimProcesses, end_all, launch};
+use super::cleanup::{LeftOfStart, end_start};
+use super::launch::{JobResources, LaunchFailure, ShimProcesses, launch};
 use super::run::JobCommands;
 use super::starts::StalledStarts;
 
@@ -188,14 +188,14 @@ async fn run_task(
         Ok(made) => {
             if let Err(Ok((resources, shims))) = wanted.send(Ok(made)) {
                 tracing::warn!(%job, "its processes are there at last, and nobody wants them");
-                discard(&services, job, &resources, shims).await;
+                discard(&services, job, resources, shims).await;
             }
         }
-        Err(LaunchFailure { refused, resources }) => {
+        Err(LaunchFailure { refused, left }) => {
             // The job hears of it at once; it waits for the rest before it is gone.
             let _ = wanted.send(Err(refused));
-            if let Some(resources) = resources {
-                destroy(&services, job, resources.control.as_ref()).await;
+            if let Some(left) = left {
+                end_start(&services, job, left).await;
             }
         }
     }
@@ -203,9 +203,9 @@ async fn run_task(
 
 /// Ends what was started too late.
 async fn discard(
-    services: &NodeServices,
+    services: &Rc<NodeServices>,
     job: JobId,
-    resources: &JobResources,
+    resources: JobResources,
     shims: ShimProcesses,
 ) {
     let ShimProcesses { ranks, server, kept, .. } = shims;
@@ -213,8 +213,8 @@ async fn discard(
         kept.link.release();
     }
     let server = server.map(|server| server.process);
-    end_all(ranks.into_iter().map(|rank| rank.process).chain(server).collect()).await;
-    destroy(services, job, resources.control.as_ref()).await;
+    let processes = ranks.into_iter().map(|rank| rank.process).chain(server).collect();
+    end_start(services, job, LeftOfStart { processes, resources: Box::new(resources) }).await;
 }
 
 #[cfg(test)]

@@ -10,17 +10,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 
 use super::NodeServices;
+use super::input_room::{HeldRoom, InputPiece};
 use super::kept::{OutputSource, feed};
 use super::run::JobTask;
 use super::terminal::BELL;
 use crate::keep::{Held, KeptJob};
 
+/// What a user reads whose rank does not read its input.
+const TOO_MUCH: &str = "kumi: standard input is closed: the rank does not read it, and too much waits: 64 MiB of one job or \
+                        256 MiB of all jobs on its node\n";
 /// Longest piece of output in one message, in bytes.
 pub(super) const CHUNK: usize = 64 << 10;
-/// Most input that waits for a rank to read it, in bytes.
-const MAX_INPUT: usize = 64 << 20;
-/// Bytes that a piece of it takes beside its own: who types one byte at a time has no more room than others.
-const PIECE: usize = 64;
 
 /// Hands output of a rank in until its end; stops reading while the way up is blocked, so that the
 /// rank waits instead of the daemon's memory growing.
@@ -47,17 +47,10 @@ pub(super) async fn pump(
     }
 }
 
-/// Bytes that a piece of input takes while it waits.
-fn cost(data: &[u8]) -> usize {
-    data.len().saturating_add(PIECE)
-}
-
 /// Input of rank 0: queued, written by a task of its own.
 #[derive(Debug)]
 pub(super) struct Input {
-    queue: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    waiting: Rc<std::cell::Cell<usize>>,
-    /// Of a kept job, instead of the queue.
+    queue: Option<mpsc::UnboundedSender<InputPiece>>,
     kept: Option<KeptInput>,
 }
 
@@ -68,23 +61,22 @@ struct KeptInput {
     more: Rc<Notify>,
     /// The rank takes no more.
     over: Rc<std::cell::Cell<bool>>,
+    /// For what is in the file.
+    room: Rc<HeldRoom>,
 }
 
 impl KeptInput {
-    fn give(&self, data: &[u8]) -> io::Result<bool> {
-        let Some(file) = self.job.input.as_ref().filter(|_| !self.over.get()) else {
-            return Ok(true);
-        };
-        if self.job.state.input_closed()? {
-            return Ok(true);
-        }
-        let waiting = usize::try_from(file.waiting()?).unwrap_or(usize::MAX);
-        if waiting.saturating_add(data.len()) > MAX_INPUT {
-            return Ok(false);
-        }
+    /// Whether the rank may still read something.
+    fn is_open(&self) -> io::Result<bool> {
+        Ok(self.job.input.is_some() && !self.over.get() && !self.job.state.input_closed()?)
+    }
+
+    fn give(&self, data: &[u8]) -> io::Result<()> {
+        let Some(file) = self.job.input.as_ref() else { return Ok(()) };
         file.append(data)?;
+        self.room.set(file.bytes_waiting()?);
         self.more.notify_one();
-        Ok(true)
+        Ok(())
     }
 
     fn close(&self) -> io::Result<()> {
@@ -96,28 +88,31 @@ impl KeptInput {
 
 impl Input {
     pub(super) fn start(mut pipe: impl AsyncWrite + Unpin + 'static) -> Self {
-        let (queue, mut inbox) = mpsc::unbounded_channel::<Vec<u8>>();
-        let waiting = Rc::new(std::cell::Cell::new(0usize));
-        let left = Rc::clone(&waiting);
+        let (queue, mut inbox) = mpsc::unbounded_channel::<InputPiece>();
         tokio::task::spawn_local(async move {
-            while let Some(data) = inbox.recv().await {
-                if pipe.write_all(&data).await.is_err() {
+            while let Some(piece) = inbox.recv().await {
+                let Ok(data) = piece.data() else { continue };
+                if pipe.write_all(data).await.is_err() {
                     // The rank closed its input: what else comes goes nowhere, as in a shell.
                     return;
                 }
-                left.set(left.get().saturating_sub(cost(&data)));
             }
         });
-        Self { queue: Some(queue), waiting, kept: None }
+        Self { queue: Some(queue), kept: None }
     }
 
     /// That of a kept job, with what waits already.
-    pub(super) fn start_kept(job: &Rc<KeptJob>, sink: OutputSource) -> Self {
+    pub(super) fn start_kept(job: &Rc<KeptJob>, sink: OutputSource, room: HeldRoom) -> Self {
         let (more, over) = (Rc::new(Notify::new()), Rc::new(std::cell::Cell::new(false)));
-        let kept = KeptInput { job: Rc::clone(job), more: Rc::clone(&more), over: over.clone() };
-        let job = Rc::clone(job);
+        let (job, room) = (Rc::clone(job), Rc::new(room));
+        let kept = KeptInput {
+            job: Rc::clone(&job),
+            more: Rc::clone(&more),
+            over: over.clone(),
+            room: Rc::clone(&room),
+        };
         tokio::task::spawn_local(async move {
-            match feed(Rc::clone(&job), more, sink).await {
+            match feed(Rc::clone(&job), more, sink, &room).await {
                 Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                     tracing::error!(%error, "a rank does not get its input any more");
                 }
@@ -132,7 +127,7 @@ impl Input {
 
     /// No input.
     pub(super) fn none() -> Self {
-        Self { queue: None, waiting: Rc::default(), kept: None }
+        Self { queue: None, kept: None }
     }
 
     /// Closes it behind what waits.
@@ -145,27 +140,31 @@ impl Input {
         }
     }
 
-    /// Queues input; empty data closes it. `false` when too much waits already: the input is then
-    /// dropped, and its writer must be told.
-    pub(super) fn give(&mut self, data: Vec<u8>) -> bool {
-        if data.is_empty() {
+    /// Queues input; empty data closes it. `false` if there was no room for it, or it cannot be kept: it is dropped, and its
+    /// writer must be told.
+    pub(super) fn give(&mut self, piece: InputPiece) -> bool {
+        if piece.data().is_ok_and(<[u8]>::is_empty) {
             self.close();
             return true;
         }
         if let Some(kept) = &self.kept {
-            return kept.give(&data).unwrap_or_else(|error| {
+            let given = kept.is_open().and_then(|open| match piece.data() {
+                Ok(data) if open => kept.give(data).map(|()| true),
+                // What nobody reads goes nowhere, whether there was room or not.
+                _ => Ok(!open),
+            });
+            return given.unwrap_or_else(|error| {
                 tracing::error!(%error, "input of a rank cannot be kept");
                 false
             });
         }
-        let Some(queue) = &self.queue else { return true };
-        let waiting = self.waiting.get().saturating_add(cost(&data));
-        if waiting > MAX_INPUT {
+        let Some(queue) = self.queue.as_ref().filter(|queue| !queue.is_closed()) else {
+            return true;
+        };
+        if piece.data().is_err() {
             return false;
         }
-        if queue.send(data).is_ok() {
-            self.waiting.set(waiting);
-        } else {
+        if queue.send(piece).is_err() {
             self.queue = None;
         }
         true
@@ -174,8 +173,9 @@ impl Input {
 
 impl JobTask {
     /// Too much for a pipe closes it; too much for a terminal is dropped, and it rings. A terminal has no end of input.
-    pub(super) async fn give_input(&mut self, data: Vec<u8>) {
-        if self.terminal.is_some() && data.is_empty() || self.input.give(data) {
+    pub(super) async fn give_input(&mut self, piece: InputPiece) {
+        let closes = piece.data().is_ok_and(<[u8]>::is_empty);
+        if self.terminal.is_some() && closes || self.input.give(piece) {
             return;
         }
         if self.terminal.is_some() {
@@ -186,8 +186,7 @@ impl JobTask {
             return self.put(self.first, Stream::Out, vec![BELL]).await;
         }
         self.input.close();
-        let what = "kumi: standard input is closed: the rank does not read it and too much waits\n";
-        self.say(what.to_owned()).await;
+        self.say(TOO_MUCH.to_owned()).await;
     }
 
     pub(super) fn resize(&self, size: WindowSize, redraw: bool) {
@@ -200,6 +199,7 @@ impl JobTask {
 
 #[cfg(test)]
 mod tests {
+    use super::super::input_room::InputRoom;
     use super::*;
 
     /// Takes nothing.
@@ -230,14 +230,42 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn single_bytes_that_nobody_reads_do_not_fill_the_memory() {
+    async fn input_has_its_room_until_the_rank_reads_it_or_closes() {
         let local = tokio::task::LocalSet::new();
-        let _entered = local.enter();
-        let mut input = Input::start(Stuck);
-        let most = MAX_INPUT / PIECE;
-        let taken = (0..=most).take_while(|_| input.give(vec![7])).count();
-        assert!(taken < most, "{taken} pieces wait");
-        let mut whole = Input::start(Stuck);
-        assert!(whole.give(vec![7; MAX_INPUT - PIECE]) && !whole.give(vec![7]));
+        let (job, room) = (JobId(1), InputRoom::default());
+        let take = |bytes| room.take(job, vec![7; bytes]).unwrap();
+        let test = async {
+            let mut input = Input::start(Stuck);
+            while input.give(take(1 << 20)) {}
+            assert!(take(1 << 20).data().is_err(), "it still waits");
+            // Who has closed its input is not told of room.
+            input.close();
+            assert!(input.give(take(1 << 20)));
+            drop(input);
+        };
+        local.run_until(test).await;
+        drop(local);
+        assert!(take(1 << 20).data().is_ok(), "it has gone with the pipe");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_was_read_makes_room() {
+        let (room, local) = (InputRoom::default(), tokio::task::LocalSet::new());
+        let test = async {
+            let (near, mut far) = tokio::io::duplex(1 << 16);
+            let mut input = Input::start(near);
+            let mut given = 0;
+            while input.give(room.take(JobId(1), vec![7; 1 << 20]).unwrap()) {
+                given += 1;
+            }
+            let mut read = vec![0; given << 20];
+            far.read_exact(&mut read).await.unwrap();
+            // The writer has given its last piece back when it asks for the next.
+            input.close();
+            assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+            assert!(room.take(JobId(1), vec![7; 1 << 20]).unwrap().data().is_ok());
+            assert!(read.iter().all(|&byte| byte == 7));
+        };
+        local.run_until(test).await;
     }
 }

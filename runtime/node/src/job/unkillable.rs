@@ -11,7 +11,7 @@ use super::cleanup::remove_groups;
 use super::run::JobTask;
 
 /// How long ranks that were killed may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// When the ranks were killed, and whether those that are left were given up.
 #[derive(Debug, Default)]

@@ -48,6 +48,11 @@ impl InputFile {
         Ok(end.saturating_sub(next))
     }
 
+    /// The same as a size in memory.
+    pub(crate) fn bytes_waiting(&self) -> io::Result<usize> {
+        Ok(usize::try_from(self.waiting()?).unwrap_or(usize::MAX))
+    }
+
     /// Adds something.
     pub(crate) fn append(&self, data: &[u8]) -> io::Result<()> {
         (&self.end).write_all(data)

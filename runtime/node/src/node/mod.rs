@@ -411,7 +411,7 @@ impl NodeDaemon {
             }
             AgentAction::ProgramMissing(hash) => self.program(hash, &Err(setup::program_missing())),
             AgentAction::Signal { job, signal } => self.order(job, JobCommand::Signal(signal)),
-            AgentAction::Input { job, data } => self.order(job, JobCommand::Input(data)),
+            AgentAction::Input { job, data } => self.input(job, data),
             AgentAction::Resize { job, size, redraw } => {
                 self.order(job, JobCommand::Resize(size, redraw));
             }
@@ -488,6 +488,13 @@ impl NodeDaemon {
         tracing::info!(job = %id, name = spec.request.name, "prepare");
         let orders = job::start(&self.services, spec);
         self.jobs.insert(id, JobEntry { orders, kill_wanted: false });
+    }
+
+    /// Input for a job, if there is room, or else the word that there is none.
+    fn input(&mut self, job: JobId, data: Vec<u8>) {
+        if let Some(piece) = self.services.input_room.take(job, data) {
+            self.order(job, JobCommand::Input(piece));
+        }
     }
 
     fn order(&mut self, job: JobId, order: JobCommand) {

@@ -38,7 +38,8 @@ use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::rank_address::RankAddresses;
 use crate::job::{
-    GroupChanges, JobEvent, JobHookPrograms, NodeServices, ProcessStarter, STEP, StalledStarts,
+    GroupChanges, InputRoom, JobEvent, JobHookPrograms, NodeServices, ProcessStarter, STEP,
+    StalledStarts,
 };
 use crate::keep::life::NodeLife;
 use crate::limits;
@@ -213,6 +214,7 @@ impl Started {
             switcher: share.switcher,
             watcher: share.watcher,
             events: job_sender,
+            input_room: InputRoom::default(),
             way_up,
             page: share.page,
             kept: former.kept_jobs(),
@@ -220,14 +222,13 @@ impl Started {
             kept_traces: RefCell::default(),
         });
         let tree = Tree::new(&config, (node, scope), &credentials, &shared, (tell, &backpressure));
-        let description =
-            describe(&config, &tree, (&own.name, share.memory.node), &services, share.limits);
-        begin((&socket, &pid), listener, tree, (&services, &own, &description))?;
+        let said = describe(&config, &tree, (&own, share.memory.node), &services, share.limits);
+        begin((&socket, &pid), listener, tree, (&services, &own, &said))?;
         Ok(Self {
             former: former.adopt(&services),
             services,
             shared,
-            description,
+            description: said,
             backpressure,
             job_events,
             tree_events,
@@ -321,7 +322,7 @@ fn start_switcher(
 fn describe(
     config: &ClusterConfig,
     tree: &Tree,
-    (name, memory): (&str, u64),
+    (own, memory): (&NodeConfig, u64),
     services: &NodeServices,
     limits: Vec<String>,
 ) -> NodeDescription {
@@ -329,7 +330,7 @@ fn describe(
     NodeDescription {
         node: tree.node,
         incarnation: tree.incarnation,
-        name: name.to_owned(),
+        name: own.name.clone(),
         processors,
         memory,
         devices: services.devices.borrow().counts(),

@@ -152,7 +152,7 @@ impl JoiningKey {
     pub fn of(dir: &Path) -> Result<Self, TlsError> {
         let tls = paths::tls(dir);
         let path = tls.join(JOINING);
-        fs::create_dir_all(&tls).map_err(file_error(&tls))?;
+        super::make_folder(&tls)?;
         match fs::read_to_string(&path) {
             Ok(text) => match KeyPair::from_pem(&text) {
                 Ok(key) => Ok(Self(key)),

@@ -5,10 +5,12 @@ use super::host_instructions;
 use super::remote_hosts::{is_own, own_addresses};
 use crate::context::Context;
 use crate::error::Error;
+use crate::interrupts;
 use crate::node::find_node;
+use crate::terminal::hidden_line::{self, HiddenLine};
 use crate::{output, parse};
 use clap::Args;
-use kumi_control::join::{JoinToken, LONGEST_TOKEN, check_validity};
+use kumi_control::join::{JoinToken, LONGEST_TOKEN, TokenError, check_validity};
 use kumi_control::message::{ClientReply, ClientRequest};
 use kumi_node::client::Client;
 use kumi_node::config::NodeConfig;
@@ -16,7 +18,8 @@ use kumi_node::exit::Failure;
 use kumi_node::join::{self, JoinError};
 use kumi_node::paths;
 use kumi_sched::NodeId;
-use std::io::{BufRead, Read};
+use nix::sys::signal::Signal;
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::time::Duration;
 
 /// `kumi cluster token`
@@ -33,7 +36,8 @@ pub struct TokenArgs {
 /// `kumi cluster join`
 #[derive(Clone, Debug, Args)]
 pub struct JoinArgs {
-    /// The token of `kumi node add --token` or `kumi cluster token`; `-` reads it from standard input
+    /// The token of `kumi node add --token` or `kumi cluster token`; `-` reads it from standard input, and asks for it on a
+    /// terminal. As an argument all users of the machine see it while the command runs
     #[arg(value_name = "TOKEN")]
     pub token: String,
 }
@@ -69,25 +73,42 @@ pub async fn issue(
     let left = crate::table::elapsed(valid_ms);
     Ok(format!(
         "On the machine that is to be {name}, on which Kumi is installed, as root and within {left}:\n\
-         \x20 kumi cluster join {token}\n\
+         \x20 kumi cluster join -\n\
+         It asks for the token, which is not shown there:\n\
+         \x20 {token}\n\
          The token counts once. Whoever has it can be {name}: show it to nobody else.\n"
     ))
 }
 
 /// The token of the command line, or of the first line of standard input.
 fn read_token(word: &str) -> Result<JoinToken, Error> {
-    let mut line = String::new();
-    let text = if word == "-" {
-        let most = u64::try_from(LONGEST_TOKEN).unwrap_or(u64::MAX).saturating_add(2);
-        let read = std::io::stdin().lock().take(most).read_line(&mut line);
-        read.map_err(|error| {
-            Error::Usage(format!("the token cannot be read from standard input: {error}"))
-        })?;
-        &line
-    } else {
-        word
+    let text = match word {
+        "-" if io::stdin().is_terminal() => typed_token()?,
+        "-" => piped_token()?,
+        word => word.to_owned(),
     };
-    JoinToken::parse(text).map_err(|error| failure(error.into()))
+    JoinToken::parse(&text).map_err(|error| failure(error.into()))
+}
+
+fn unreadable(error: &io::Error) -> Error {
+    Error::Usage(format!("the token cannot be read from standard input: {error}"))
+}
+
+fn piped_token() -> Result<String, Error> {
+    let most = u64::try_from(LONGEST_TOKEN).unwrap_or(u64::MAX).saturating_add(2);
+    let mut line = String::new();
+    let read = io::stdin().lock().take(most).read_line(&mut line);
+    read.map_err(|error| unreadable(&error))?;
+    Ok(line)
+}
+
+fn typed_token() -> Result<String, Error> {
+    let question = "paste the token and press Enter; it is not shown";
+    match hidden_line::read(question, LONGEST_TOKEN).map_err(|error| unreadable(&error))? {
+        HiddenLine::Typed(line) => Ok(String::from_utf8_lossy(&line).into_owned()),
+        HiddenLine::TooLong => Err(failure(TokenError::NotOne.into())),
+        HiddenLine::Interrupted => Err(Error::Silent(interrupts::exit_code(Signal::SIGINT))),
+    }
 }
 
 fn failure(error: JoinError) -> Error {

@@ -1,6 +1,7 @@
 //! The user's terminal while it shows that of a job.
 
 pub mod escape;
+pub mod hidden_line;
 pub mod raw_mode;
 
 use crate::error::Error;
