@@ -299,7 +299,7 @@ def run_transaction(
     meta: tuple[NativeClient, int] | None,
     how: tuple[str | None, str | PathLike[str] | None, int, int, str, float | None],
     arrays: Sequence[tuple[Any, bool, str, Sequence[int] | None, bool]],
-    calls: Sequence[tuple[str, list[Any]]],
+    calls: Sequence[tuple[str, list[Any], int, int]],
 ) -> dict[str, Any]: ...
 def same_node(rank: int) -> bool:
     """Whether a rank runs on the same node, so that both share memory."""
