@@ -119,6 +119,8 @@ pub struct Config {
     pub groups: Option<Arc<ServerGroups>>,
     /// Most that is kept of the logs of calls, for their users.
     pub logs: LogLimits,
+    /// How long a connection answers questions for logs after it has shown a metaserver's pass for them.
+    pub log_pass_time: Duration,
     /// Whether clients on this machine may map the memory of their calls, where that gives them no new power.
     pub share_memory: bool,
 }
@@ -164,6 +166,7 @@ impl Config {
             only_sent: false,
             groups: None,
             logs: LogLimits::default(),
+            log_pass_time: Duration::from_secs(600),
             share_memory: true,
         }
     }
