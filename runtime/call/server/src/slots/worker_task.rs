@@ -10,7 +10,7 @@ use super::super::Shared;
 use super::super::callback_requests::{CallbackRequest, UncheckedCallback, failed};
 use super::super::process::{ended, gone};
 use super::log_lines::{log_idle_end, log_left, log_limits};
-use super::objects;
+use super::objects::{self, Object};
 use super::{ReadyCall, Worker, advance, failure, free, give, nanoseconds, submit, tell};
 use crate::slot_protocol::{Reply, TAKES_CONTEXT};
 
@@ -203,7 +203,9 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     let detail = ended(child, || log_left(worker)).await;
     let reached = {
         let job = worker.job.borrow();
-        log_limits(worker, job.as_ref().map(|(job, _)| &job.log))
+        let call = job.as_ref().map(|(job, _)| &job.log);
+        // Between its calls an object has only a log of its own.
+        log_limits(worker, call.or_else(|| worker.object.as_ref().map(Object::log)))
     };
     let group = worker.process.borrow_mut().take_group();
     if let Some(group) = group {
