@@ -7,17 +7,20 @@ mod grid;
 #[path = "common/scripted_server.rs"]
 mod scripted_server;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Gate, TestServer, compiled, config, eventually, interfaces, served_text};
 use kumi_call::log_records::{CallLogs, CallOutcome, LineSource, LoggedCall};
-use kumi_call::server::{Config, LogLimits};
+use kumi_call::server::{Config, Listener, LogLimits, Registry};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{
     Arg, CallError, Client, LogRequest, Object, Options, TraceContext, Value, trace_calls,
 };
+use kumi_rpc::{ClientHello, HEADER};
 use scripted_server::ScriptedServer;
 
 const TEXT: &str = r#"
@@ -334,6 +337,61 @@ fn an_object_is_made_in_its_trace_through_a_metaserver() {
     assert!(made.is_object && made.placed.is_some_and(|placed| placed.attempt == 1), "{made:?}");
     let span = made.trace.expect("its span").span;
     assert_eq!(made_in(&object), format!("00-{}-{span}-01", parent().trace()));
+}
+
+/// How many questions for logs a client asks at once.
+const AT_ONCE: u32 = 500;
+
+/// How many answers have come since this was last called.
+fn answers(socket: &mut TcpStream, read: &mut Vec<u8>, hello: &mut bool) -> u32 {
+    let mut piece = vec![0; 64 << 10];
+    match socket.read(&mut piece) {
+        Ok(count) => read.extend_from_slice(&piece[..count]),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}"),
+    }
+    let mut count = 0;
+    loop {
+        let head = if *hello { 16 } else { HEADER };
+        let at = if *hello { 12 } else { 0 };
+        let Some(length) = read.get(at..at + 4) else { return count };
+        let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+        let whole = head + length as usize;
+        if read.len() < whole {
+            return count;
+        }
+        read.drain(..whole);
+        count += u32::from(!std::mem::take(hello));
+    }
+}
+
+/// The server has one thread. The future that ends it runs there between turns of the connections, and sees what they do.
+#[test]
+fn a_client_that_asks_for_many_logs_at_once_gets_one_in_each_turn() {
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
+    let address = listener.address().expect("its address").expect("it has one");
+    let mut socket = TcpStream::connect(address).expect("a connection");
+    let mut question = ClientHello::default().encode();
+    for stream in 1..=AT_ONCE {
+        question.extend([5, 0, 0, 0]);
+        question.extend(stream.to_le_bytes());
+        question.extend([216, 0, 0, 0, 1, 1, 0, 0, 0]);
+    }
+    socket.write_all(&question).expect("questions");
+    socket.set_nonblocking(true).expect("it does not wait");
+    let (mut read, mut hello, mut all, mut most) = (Vec::new(), true, 0, 0);
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let seen = std::future::poll_fn(|context| {
+        let count = answers(&mut socket, &mut read, &mut hello);
+        (all, most) = (all + count, most.max(count));
+        assert!(Instant::now() < deadline, "{all} answers have come");
+        if all == AT_ONCE {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    });
+    kumi_call::server::serve(config(), Registry::default(), listener, seen).expect("it serves");
+    assert_eq!((all, most), (AT_ONCE, 1));
 }
 
 #[test]

@@ -117,6 +117,8 @@ struct Connection {
     coming: Option<Instant>,
     /// Input is waiting until the client has read more answers.
     stalled: bool,
+    /// Input is waiting until other connections had a turn.
+    yields: bool,
     finished: UnboundedSender<FinishedCall>,
     callback_requests: UnboundedSender<CallbackRequest>,
     /// The client's objects, and the receiver of their events.
@@ -198,6 +200,7 @@ pub async fn run(
         number: shared.pool.borrow_mut().number(),
         coming: None,
         stalled: false,
+        yields: false,
         callbacks: HashMap::new(),
         outgoing: HashMap::new(),
         read: Vec::new(),
@@ -256,7 +259,7 @@ impl Connection {
                 biased;
                 _ = end.wait_for(|end| *end), if open => self.end(),
                 () = evicted(self.handshake_permit.as_ref()) => return Ok(()),
-                ready = socket.readable(), if !self.closing && !self.stalled => {
+                ready = socket.readable(), if !self.closing && !self.stalled && !self.yields => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
                         Ok(Ok((0, _))) => return Ok(()),
@@ -282,6 +285,7 @@ impl Connection {
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
                 news = news.recv() => if let Some(news) = news { self.object_event(news); },
                 arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
+                () = tokio::task::yield_now(), if self.yields => self.process_input(socket.get_ref()),
                 () = &mut patience, if self.handshake_permit.is_some() || self.closing => return Err(self.timeout_error()),
             }
             while let Ok(ended) = ends.try_recv() {
@@ -353,8 +357,8 @@ impl Connection {
 
     /// Processes input while the client reads its answers.
     fn process_input(&mut self, socket: &OwnedFd) {
-        self.stalled = false;
-        while !self.closing {
+        (self.stalled, self.yields) = (false, false);
+        while !self.closing && !self.yields {
             self.stalled = self.rpc.send_queue().waiting() >= UNREAD;
             if self.stalled {
                 return;
@@ -447,6 +451,8 @@ impl Connection {
             ServerEvent::Logs(stream, request) => {
                 let done = self.logs(stream, &request);
                 self.refuse(stream, done);
+                // An answer costs the server's only thread more than its question costs the client.
+                self.yields = true;
             }
             ServerEvent::Create(stream, class) => {
                 let done = self.create(stream, &class);

@@ -17,8 +17,8 @@ use kumi_rpc::LogRequest;
 const CALL_COST: usize = 512;
 /// Bytes that a line counts for besides its text.
 const LINE_COST: usize = 64;
-/// Most bytes, counted so, of an answer. Escapes of JSON at most double the texts, so it fits a frame.
-const MOST_ANSWER: usize = 1 << 20;
+/// Most bytes, counted so, of an answer. It is far less than a frame may have, as no other client is served meanwhile.
+const MOST_ANSWER: usize = 256 << 10;
 
 /// What is kept at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

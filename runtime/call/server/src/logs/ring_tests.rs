@@ -256,6 +256,8 @@ fn an_answer_fits_a_frame_and_the_next_question_gets_the_rest() {
         let logs = ring.answer("ada", &LogRequest::Call { call: 1, from });
         assert!(serde_json::to_string(&logs).expect("JSON").len() <= kumi_rpc::MOST_ANSWER);
         assert!(!logs.calls[0].lines.is_empty());
+        let bytes: usize = logs.calls[0].lines.iter().map(line_bytes).sum();
+        assert!(bytes <= 256 << 10, "{bytes}");
         from += logs.calls[0].lines.len() as u64;
         questions += 1;
     }
