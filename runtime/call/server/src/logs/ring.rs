@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - There are never more calls, nor more bytes, than [`LogLimits`] has, and no call has more bytes of lines than its own limit.
-//! - The user with the most bytes makes room, so nobody drives out the calls of others who keep less.
+//! - The user with the most calls makes room for calls, and the user with the most bytes for bytes. So nobody drives out
+//!   the calls of others who keep less.
 //! - Of that user's calls, those that have ended go first, the earliest end first.
 //! - What has gone is counted: calls by user, lines by call.
 
@@ -257,7 +258,8 @@ impl LogRing {
             if !too_many && self.bytes <= self.limits.bytes {
                 return;
             }
-            let Some(own) = self.users.values_mut().max_by_key(|own| own.bytes) else { return };
+            let kept = |own: &&mut UserCalls| if too_many { own.calls.len() } else { own.bytes };
+            let Some(own) = self.users.values_mut().max_by_key(kept) else { return };
             let dropped = if let Some(call) = own.ended.pop_front() {
                 self.calls -= 1;
                 own.drop_call(call)

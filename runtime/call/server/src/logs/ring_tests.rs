@@ -175,6 +175,21 @@ fn who_keeps_most_makes_room() {
 }
 
 #[test]
+fn who_has_most_calls_makes_room_for_calls() {
+    let mut ring = LogRing::new(LogLimits { call_bytes: 100_000, bytes: 1_000_000, ..LIMITS });
+    ring.open("ada", head(1));
+    ring.line("ada", 1, line(&"x".repeat(90_000)));
+    ring.end("ada", 1, end(""));
+    for call in 2..100 {
+        ring.open("zoe", head(call));
+        ring.end("zoe", call, end(""));
+        check(&ring);
+    }
+    assert_eq!(numbers(&ring.answer("ada", &LogRequest::Latest(9))), [1]);
+    assert_eq!(numbers(&ring.answer("zoe", &LogRequest::Latest(9))), [99, 98, 97, 96, 95]);
+}
+
+#[test]
 fn calls_that_go_on_outlast_those_that_have_ended() {
     let mut ring = LogRing::new(LIMITS);
     ring.open("ada", head(1));
