@@ -48,7 +48,7 @@ void wait_for(const char *path)
 { puts("before"); fflush(stdout); while (access(path, F_OK)) usleep(1000); puts("after"); }
 void crash(int n) { printf("last words %d\n", n); abort(); }
 void nap(int ms) { usleep(1000 * ms); }
-void raw(int n) { fputs("a\tb\033[2J\xff\r\n", stdout); }
+void raw(int n) { fputs("a\tb\033[2J\xff\xe2\x80\xae\r\n", stdout); }
 void parent(char *text) { strcpy(text, made_in); }
 "#;
 
@@ -183,7 +183,7 @@ fn lines_come_while_a_call_runs_and_do_nothing_to_a_terminal() {
     call.wait(&|| false).expect("it runs");
     assert_eq!(texts(&last(&client)), ["before", "after"]);
     client.call("raw", vec![0.into()]).expect("it runs");
-    assert_eq!(texts(&last(&client)), ["a\tb\\u{1b}[2J\u{fffd}"]);
+    assert_eq!(texts(&last(&client)), ["a\tb\\u{1b}[2J\u{fffd}\\u{202e}"]);
 }
 
 #[test]
