@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Gate, TestServer, compiled, config, eventually, interfaces, served_text};
-use kumi_call::log_records::{CallLogs, CallOutcome, LineSource, LoggedCall};
+use kumi_call::log_records::{CallOutcome, LineSource, LogAnswer, LoggedCall};
 use kumi_call::server::{Config, Listener, LogLimits, Registry};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{
@@ -68,7 +68,7 @@ fn parent() -> TraceContext {
     TraceContext::parse(PARENT.as_bytes()).expect("a traceparent")
 }
 
-fn latest(client: &Client) -> CallLogs {
+fn latest(client: &Client) -> LogAnswer {
     client.logs(&LogRequest::Latest(100)).expect("logs")
 }
 
@@ -100,7 +100,7 @@ fn end(call: &LoggedCall) -> (CallOutcome, &str) {
 fn a_call_has_its_begin_its_lines_and_its_end() {
     let server = serve(|_| {});
     let client = server.client();
-    assert_eq!(latest(&client), CallLogs::default());
+    assert_eq!(latest(&client), LogAnswer::default());
     client.call("talk", vec![3.into()]).expect("it runs");
     let call = last(&client);
     assert_eq!((call.routine.as_str(), call.is_object, call.placed), ("talk", false, None));
@@ -244,7 +244,7 @@ fn nobody_sees_the_calls_of_another() {
     assert_eq!(ada.logs(&LogRequest::Trace(trace)).expect("logs").calls.len(), 1);
     let number = LogRequest::Call { call: hers.call, from: 0 };
     for request in [LogRequest::Latest(1000), number, LogRequest::Trace(trace)] {
-        assert_eq!(zoe.logs(&request).expect("logs"), CallLogs::default(), "{request:?}");
+        assert_eq!(zoe.logs(&request).expect("logs"), LogAnswer::default(), "{request:?}");
     }
     // Another connection of the same user sees them.
     assert_eq!(latest(&fixture.client("ada")).calls.len(), 1);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, UserId};
-use kumi_call_wire::logs::{LogServer, LogServers};
+use kumi_call_wire::logs::{LogDirectory, LogServer};
 use kumi_rpc::{ClientHello, Code, Failure, ServerRegistration, Ticket};
 
 use super::dispatcher::Dispatcher;
@@ -128,7 +128,7 @@ impl Dispatcher {
             address: member.address.clone(),
             pass: member.log_pass(&peer.user()),
         });
-        let servers = LogServers { servers: servers.collect() };
+        let servers = LogDirectory { servers: servers.collect() };
         serde_json::to_string(&servers).map_err(|error| {
             Failure::new(Code::Busy, 0, format!("the servers cannot be written as JSON: {error}"))
         })

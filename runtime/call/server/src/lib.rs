@@ -193,7 +193,7 @@ struct Shared {
     registry: Registry,
     pool: RefCell<slots::SlotPool>,
     /// What users see of their calls.
-    logs: logs::Logs,
+    logs: logs::LogStore,
     /// Number of connections, and of those that have identified themselves.
     connections: Cell<usize>,
     known: Cell<usize>,
@@ -274,7 +274,7 @@ pub fn serve(
     let membership = membership(&config, &listener)?;
     let scratch = scratch::Scratch::new(&config.scratch, config.scratch_bytes, config.sandbox);
     let shared = Rc::new(Shared {
-        logs: logs::Logs::new(config.logs),
+        logs: logs::LogStore::new(config.logs),
         config,
         registry,
         pool,

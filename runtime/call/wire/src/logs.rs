@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Calls of one user that a server knows of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallLogs {
+pub struct LogAnswer {
     /// The calls, latest first.
     pub calls: Vec<LoggedCall>,
     /// How many calls of this user the server has had and keeps no more.
@@ -96,7 +96,7 @@ fn clean(text: &mut String) {
     }
 }
 
-impl CallLogs {
+impl LogAnswer {
     /// Escapes what could upset a terminal in all texts. A server may send anything.
     pub fn make_printable(&mut self) {
         for call in &mut self.calls {
@@ -111,7 +111,7 @@ impl CallLogs {
     }
 }
 
-impl LogServers {
+impl LogDirectory {
     /// Escapes what could upset a terminal in the servers' names. Addresses and passes are no texts to read.
     pub fn make_printable(&mut self) {
         self.servers.iter_mut().for_each(|server| clean(&mut server.name));
@@ -217,7 +217,7 @@ pub enum LineSource {
 
 /// The servers at which a metaserver's client finds logs of its calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogServers {
+pub struct LogDirectory {
     /// The servers that are there.
     pub servers: Vec<LogServer>,
 }
@@ -252,19 +252,19 @@ mod tests {
         let text = r#"{"calls": [{"call": 3, "routine": "f", "came_ms": 5, "colour": "red",
             "end": {"at_ms": 9, "outcome": "evaporated"},
             "lines": [{"at_ms": 6, "source": "moon", "text": "x"}]}], "weather": 1}"#;
-        let logs: CallLogs = serde_json::from_str(text).expect("logs");
+        let logs: LogAnswer = serde_json::from_str(text).expect("logs");
         let call = &logs.calls[0];
         assert_eq!(call.end.as_ref().map(|end| end.outcome), Some(CallOutcome::Other));
         assert_eq!((call.lines[0].source, logs.dropped), (LineSource::Other, 0));
         let again = serde_json::to_string(&logs).expect("JSON");
-        assert_eq!(serde_json::from_str::<CallLogs>(&again).expect("logs"), logs);
+        assert_eq!(serde_json::from_str::<LogAnswer>(&again).expect("logs"), logs);
     }
 
     #[test]
     fn nothing_in_an_answer_moves_a_terminal_or_turns_text() {
         let (wild, tame) = ("a\tb\u{1b}[2J\u{9b}x\u{202e}y\nz", r"a	b\u{1b}[2J\u{9b}x\u{202e}y\nz");
         let text = |text: &str| text.to_owned();
-        let answer = |it: &str| CallLogs {
+        let answer = |it: &str| LogAnswer {
             calls: vec![LoggedCall {
                 routine: text(it),
                 user: text(it),
@@ -279,13 +279,13 @@ mod tests {
                 lines: vec![LogLine { at_ms: 1, source: LineSource::Routine, text: text(it) }],
                 ..LoggedCall::default()
             }],
-            ..CallLogs::default()
+            ..LogAnswer::default()
         };
         let mut logs = answer(wild);
         logs.make_printable();
         assert_eq!(logs, answer(tame));
         let server = LogServer { name: text(wild), address: text("h:1"), pass: String::new() };
-        let mut servers = LogServers { servers: vec![server] };
+        let mut servers = LogDirectory { servers: vec![server] };
         servers.make_printable();
         assert_eq!(servers.servers[0].name, tame);
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kumi_call_wire::logs::{CallLogs, LogServer, LogServers};
+use kumi_call_wire::logs::{LogAnswer, LogDirectory, LogServer};
 use kumi_rpc::{LogRequest, Placement, Ticket};
 
 use super::super::{CallError, Client, Remote};
@@ -32,9 +32,9 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`]; [`CallError::NoLogs`] from a server of an earlier version.
-    pub fn logs(&self, request: &LogRequest) -> Result<CallLogs, CallError> {
+    pub fn logs(&self, request: &LogRequest) -> Result<LogAnswer, CallError> {
         let json = self.logs_until(request, Instant::now().checked_add(ANSWERS))?;
-        let mut logs: CallLogs = serde_json::from_str(&json).map_err(|error| malformed(&error))?;
+        let mut logs: LogAnswer = serde_json::from_str(&json).map_err(|error| malformed(&error))?;
         logs.make_printable();
         Ok(logs)
     }
@@ -56,7 +56,7 @@ impl Grid {
     pub fn log_sources(&self) -> Result<LogSources, CallError> {
         let ask = |meta: &Client, until| meta.logs_until(&LogRequest::Latest(1), until);
         let json = self.inner.ask(ask)?;
-        let mut found: LogServers =
+        let mut found: LogDirectory =
             serde_json::from_str(&json).map_err(|error| malformed(&error))?;
         found.make_printable();
         let mut sources = LogSources::default();

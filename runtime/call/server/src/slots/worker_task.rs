@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::Shared;
 use super::super::callback_requests::{CallbackRequest, UncheckedCallback, failed};
 use super::super::process::{ended, gone};
-use super::log_lines::{log_idle_end, log_left, log_limits};
+use super::log_lines::{log_idle_end, log_left, note_reached_limits};
 use super::objects::{self, Object};
 use super::{ReadyCall, Worker, advance, failure, free, give, nanoseconds, submit, tell};
 use crate::slot_protocol::{Reply, TAKES_CONTEXT};
@@ -24,7 +24,7 @@ fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>, takes: u64) {
     worker.takes_context.set(takes >= TAKES_CONTEXT);
     worker.set_up.set(true);
     if let Some(object) = &worker.object {
-        if !object.is_made() {
+        if !object.note_made() {
             worker.fail(failure_of_place());
         }
         // The client may have called it already.
@@ -150,7 +150,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     worker.process.borrow().output().log_all(worker.printer(Some(&job)));
     if ran.is_err() {
         // A process that was refused may be why.
-        log_limits(worker, Some(&job.log));
+        note_reached_limits(worker, Some(&job.log));
     }
     {
         let mut pool = shared.pool.borrow_mut();
@@ -205,7 +205,7 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
         let job = worker.job.borrow();
         let call = job.as_ref().map(|(job, _)| &job.log);
         // Between its calls an object has only a log of its own.
-        log_limits(worker, call.or_else(|| worker.object.as_ref().map(Object::log)))
+        note_reached_limits(worker, call.or_else(|| worker.object.as_ref().map(Object::log)))
     };
     let group = worker.process.borrow_mut().take_group();
     if let Some(group) = group {

@@ -7,7 +7,7 @@ use super::access::AccessArgs;
 use crate::error::Error;
 use crate::output;
 use clap::Args;
-use kumi_call::log_records::{CallLogs, CallOutcome, LoggedCall};
+use kumi_call::log_records::{CallOutcome, LogAnswer, LoggedCall};
 use kumi_call::{CallError, Client, LogRequest, LogSources, Remote, TraceContextError, TraceId};
 use progress::Progress;
 use serde::Serialize;
@@ -117,7 +117,7 @@ fn ask<'a>(
     let (mut answers, mut failed, mut is_answered) = (Answers::default(), None, false);
     for (server, client) in servers {
         match client.logs(request) {
-            Ok(CallLogs { calls, dropped, is_cut }) => {
+            Ok(LogAnswer { calls, dropped, is_cut }) => {
                 is_answered = true;
                 answers.dropped += dropped;
                 answers.is_cut |= is_cut;
@@ -212,7 +212,7 @@ fn ask_for_call(
     server: &str,
     client: &mut Client,
     request: &LogRequest,
-) -> Result<CallLogs, Error> {
+) -> Result<LogAnswer, Error> {
     match client.logs(request) {
         Err(error @ CallError::Expired(_)) => {
             let found = remote.log_sources()?.servers.into_iter().find(|(name, _)| name == server);
