@@ -112,9 +112,12 @@ fn what_a_browser_sees_is_what_runs() {
         (&listed["jobs"][0]["name"], &listed["jobs"][0]["state"]),
         (&"left".into(), &"running".into())
     );
-    let ranks = browser.json(&format!("/api/jobs/{}/ranks", left["job"]));
-    assert_eq!(ranks.as_array().expect("ranks").len(), 4);
-    assert!(ranks[0]["counters"]["sent"].as_u64().is_some_and(|sent| sent > 0), "{ranks}");
+    // Ranks compute before they have sent anything.
+    wait_for("ranks that send", || {
+        let ranks = browser.json(&format!("/api/jobs/{}/ranks", left["job"]));
+        assert_eq!(ranks.as_array().expect("ranks").len(), 4);
+        ranks[0]["counters"]["sent"].as_u64().filter(|&sent| sent > 0)
+    });
     // History has rows of the job; its file keeps its size.
     let history = cluster.path().join("history");
     let size = std::fs::metadata(&history).expect("history").len();
