@@ -162,19 +162,12 @@ fn client_hello(maps: bool) -> ClientHello {
 
 fn server_hello(role: Role) -> ServerHello {
     ServerHello {
-        version: Ok(1),
-        highest: 1,
         name: "s".into(),
         streams: 9,
         bytes: 9,
         role,
         shares_memory: role == Role::Server,
-        local: None,
-        vouchers: kumi_rpc::VoucherSupport::Unknown,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
+        ..ServerHello::new(Ok(1), 1)
     }
 }
 

@@ -258,14 +258,15 @@ impl ClientHello {
 }
 
 impl ServerHello {
-    /// The hello of a server that refuses a client.
-    pub(crate) fn refusing(failure: Failure) -> ServerHello {
+    /// The hello of a server that says nothing but its version: it has no limits, and offers nothing beside calls.
+    #[must_use]
+    pub fn new(version: Result<u16, Failure>, highest: u16) -> ServerHello {
         ServerHello {
-            version: Err(failure),
-            highest: *VERSIONS.end(),
+            version,
+            highest,
             name: String::new(),
-            streams: 0,
-            bytes: 0,
+            streams: u32::MAX,
+            bytes: u64::MAX,
             role: Role::Server,
             shares_memory: false,
             local: None,
@@ -275,6 +276,12 @@ impl ServerHello {
             holds_arrays: false,
             shows_logs: false,
         }
+    }
+
+    /// The hello of a server that refuses a client.
+    pub(crate) fn refusing(failure: Failure) -> ServerHello {
+        let highest = *VERSIONS.end();
+        ServerHello { streams: 0, bytes: 0, ..ServerHello::new(Err(failure), highest) }
     }
 
     /// Encodes the hello.
@@ -335,21 +342,7 @@ impl ServerHello {
             Ok(parsed) => parsed,
             Err(needed) => return Ok(Err(needed)),
         };
-        let mut hello = ServerHello {
-            version: Ok(version),
-            highest,
-            name: String::new(),
-            streams: u32::MAX,
-            bytes: u64::MAX,
-            role: Role::Server,
-            shares_memory: false,
-            local: None,
-            vouchers: VoucherSupport::Unknown,
-            gives_resources: false,
-            binds_calls: false,
-            holds_arrays: false,
-            shows_logs: false,
-        };
+        let mut hello = ServerHello::new(Ok(version), highest);
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
             match tag {

@@ -7,7 +7,7 @@ use crate::codec::{Cursor, DecodeError};
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
 use crate::held_array::{self, FetchRequest, HeldArrayName, HoldRequest};
-use crate::hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, VoucherSupport};
+use crate::hello::{ClientHello, LocalEndpoint, ServerHello, VERSIONS, VoucherSupport};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::log_request::LogRequest;
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
@@ -219,12 +219,9 @@ impl Server {
         };
         let streams = u32::try_from(self.most_streams).unwrap_or(u32::MAX);
         let hello = ServerHello {
-            version: Ok(version),
-            highest: *VERSIONS.end(),
             name: name.to_owned(),
             streams,
             bytes: most_bytes,
-            role: Role::Server,
             shares_memory: self.shares_memory,
             local: self.local,
             vouchers: if self.wants_vouchers {
@@ -233,9 +230,9 @@ impl Server {
                 VoucherSupport::Known
             },
             gives_resources: true,
-            binds_calls: false,
             holds_arrays: true,
             shows_logs: true,
+            ..ServerHello::new(Ok(version), *VERSIONS.end())
         };
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
         true

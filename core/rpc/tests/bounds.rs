@@ -15,21 +15,7 @@ fn header(kind: u8, stream: u32, length: usize) -> Vec<u8> {
 }
 
 fn hello() -> ServerHello {
-    ServerHello {
-        version: Ok(1),
-        highest: 1,
-        name: "s".into(),
-        streams: 9,
-        bytes: 9,
-        role: Role::Server,
-        shares_memory: false,
-        local: None,
-        vouchers: VoucherSupport::Unknown,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
-    }
+    ServerHello { name: "s".into(), streams: 9, bytes: 9, ..ServerHello::new(Ok(1), 1) }
 }
 
 fn client() -> Client {

@@ -2,8 +2,8 @@
 
 use kumi_rpc::{
     ArraySize, CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code,
-    Failure, FetchRequest, HEADER, HeldArrayName, HeldArrays, ProtocolError, ResultHead, Role,
-    SendPiece, Server, ServerEvent, ServerHello, Step, Value, chunk_header,
+    Failure, FetchRequest, HEADER, HeldArrayName, HeldArrays, ProtocolError, ResultHead, SendPiece,
+    Server, ServerEvent, ServerHello, Step, Value, chunk_header,
 };
 
 /// A server with a call that runs on stream 1.
@@ -265,21 +265,8 @@ fn calling() -> Client {
     };
     let mut out = Vec::new();
     client.call(&call, &[ArraySize { argument: 0, bytes: 4 }], &mut out).expect("short");
-    let hello = ServerHello {
-        version: Ok(1),
-        highest: 1,
-        name: "s".to_owned(),
-        streams: 8,
-        bytes: 1,
-        role: Role::Server,
-        shares_memory: false,
-        local: None,
-        vouchers: kumi_rpc::VoucherSupport::Unknown,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
-    };
+    let hello =
+        ServerHello { name: "s".to_owned(), streams: 8, bytes: 1, ..ServerHello::new(Ok(1), 1) };
     get(&mut client, &hello.encode(), |_, _| {}).expect("it is the protocol");
     client
 }

@@ -108,19 +108,11 @@ fn secrets_and_vouchers_are_not_printed() {
 #[test]
 fn a_fetched_array_comes_in_chunks_up_to_its_length() {
     let hello = ServerHello {
-        version: Ok(1),
-        highest: 1,
         name: "s".into(),
         streams: 9,
         bytes: 9,
-        role: kumi_rpc::Role::Server,
-        shares_memory: false,
-        local: None,
         vouchers: VoucherSupport::Known,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
+        ..ServerHello::new(Ok(1), 1)
     };
     let mut client = Client::new();
     client.step(&hello.encode()).expect("a hello");

@@ -28,21 +28,8 @@ fn served(streams: usize) -> Server {
 /// A client that has been taken in.
 fn greeted() -> Client {
     let mut client = Client::new();
-    let hello = ServerHello {
-        version: Ok(1),
-        highest: 1,
-        name: "s".into(),
-        streams: 9,
-        bytes: 9,
-        role: kumi_rpc::Role::Server,
-        shares_memory: false,
-        local: None,
-        vouchers: kumi_rpc::VoucherSupport::Unknown,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
-    };
+    let hello =
+        ServerHello { name: "s".into(), streams: 9, bytes: 9, ..ServerHello::new(Ok(1), 1) };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
     client
 }
@@ -224,21 +211,8 @@ fn a_client_does_not_send_what_ends_the_connection() {
 
 #[test]
 fn a_version_that_a_client_does_not_speak_is_a_refusal() {
-    let hello = ServerHello {
-        version: Ok(7),
-        highest: 9,
-        name: "s".into(),
-        streams: 1,
-        bytes: 1,
-        role: kumi_rpc::Role::Server,
-        shares_memory: false,
-        local: None,
-        vouchers: kumi_rpc::VoucherSupport::Unknown,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
-    };
+    let hello =
+        ServerHello { name: "s".into(), streams: 1, bytes: 1, ..ServerHello::new(Ok(7), 9) };
     match Client::new().step(&hello.encode()) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
             assert_eq!(hello.version, Err(Failure::version(9)));
@@ -290,21 +264,8 @@ fn texts_do_nothing_to_a_terminal() {
     assert_eq!(came.text, "a\\u{1b}[2J\\u{9b}b\\r\n\tc");
     let long = [&bytes[..10], &[b'x'; 4000]].concat();
     assert_eq!(Failure::decode(&long).expect("it is cut").text.len(), 2048);
-    let hello = ServerHello {
-        version: Ok(1),
-        highest: 1,
-        name: "\u{7}".into(),
-        shares_memory: false,
-        local: None,
-        streams: 1,
-        bytes: 1,
-        role: kumi_rpc::Role::Server,
-        vouchers: kumi_rpc::VoucherSupport::Unknown,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
-    };
+    let hello =
+        ServerHello { name: "\u{7}".into(), streams: 1, bytes: 1, ..ServerHello::new(Ok(1), 1) };
     let (came, _) = ServerHello::decode(&hello.encode()).expect("a hello").expect("whole");
     assert_eq!(came.name, "\\u{7}");
 

@@ -2,7 +2,7 @@
 
 use kumi_rpc::{
     ArraySize, CallHead, CallMetadata, Client, ClientEvent, ClientHello, Code, Failure, HEADER,
-    Placement, ProtocolError, Resources, Role, Server, ServerEvent, ServerHello, Step, Ticket,
+    Placement, ProtocolError, Resources, Server, ServerEvent, ServerHello, Step, Ticket,
     TraceContext, chunk_header,
 };
 
@@ -183,21 +183,8 @@ fn objects_count_as_streams() {
 
 #[test]
 fn a_client_takes_nothing_else() {
-    let hello = ServerHello {
-        version: Ok(1),
-        highest: 1,
-        name: String::new(),
-        streams: 4,
-        bytes: 1,
-        role: Role::Server,
-        shares_memory: false,
-        local: None,
-        vouchers: kumi_rpc::VoucherSupport::Unknown,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
-    };
+    let hello =
+        ServerHello { name: String::new(), streams: 4, bytes: 1, ..ServerHello::new(Ok(1), 1) };
     let created = frame(17, 1, b"");
     let result = frame(10, 1, &[0; 18]);
     let twice = [&created[..], &created].concat();

@@ -209,19 +209,12 @@ fn a_server_of_an_earlier_version_is_not_sent_arrays() {
     let address = listener.local_addr().expect("its address").to_string();
     let earlier = std::thread::spawn(move || {
         let hello = kumi_rpc::ServerHello {
-            version: Ok(1),
-            highest: 1,
             name: "old".to_owned(),
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::default(),
-            shares_memory: false,
-            local: None,
             vouchers: kumi_rpc::VoucherSupport::Known,
-            holds_arrays: false,
-            shows_logs: false,
-            gives_resources: false,
-            binds_calls: false,
+            ..kumi_rpc::ServerHello::new(Ok(1), 1)
         };
         let (mut socket, _) = listener.accept().expect("a connection");
         socket.write_all(&hello.encode()).expect("it is sent");
@@ -368,19 +361,11 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
     let address = listener.local_addr().expect("its address").to_string();
     let raw_client = std::thread::spawn(move || {
         let hello = kumi_rpc::ServerHello {
-            version: Ok(1),
-            highest: 1,
             name: String::new(),
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::default(),
-            shares_memory: false,
-            local: None,
-            vouchers: kumi_rpc::VoucherSupport::Unknown,
-            gives_resources: false,
-            binds_calls: false,
-            holds_arrays: false,
-            shows_logs: false,
+            ..kumi_rpc::ServerHello::new(Ok(1), 1)
         };
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);

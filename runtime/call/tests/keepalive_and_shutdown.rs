@@ -49,21 +49,8 @@ fn a_client_that_waits_answers_pings() {
         socket.read_exact(&mut head).expect("a hello");
         let fields = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
         socket.read_exact(&mut vec![0; fields as usize]).expect("its fields");
-        let hello = ServerHello {
-            version: Ok(1),
-            highest: 1,
-            name: "s".into(),
-            streams: 1,
-            bytes: 1,
-            role: kumi_rpc::Role::Server,
-            shares_memory: false,
-            local: None,
-            vouchers: kumi_rpc::VoucherSupport::Unknown,
-            gives_resources: false,
-            binds_calls: false,
-            holds_arrays: false,
-            shows_logs: false,
-        };
+        let hello =
+            ServerHello { name: "s".into(), streams: 1, bytes: 1, ..ServerHello::new(Ok(1), 1) };
         socket.write_all(&hello.encode()).expect("it is sent");
         let mut list = [0; HEADER];
         socket.read_exact(&mut list).expect("a question");

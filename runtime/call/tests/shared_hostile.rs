@@ -341,19 +341,11 @@ fn told(hello_with: &[RawFd], grant: &MemoryGrant, descriptors: &[OwnedFd]) -> S
 
 fn greeting() -> ServerHello {
     ServerHello {
-        version: Ok(1),
-        highest: 1,
         name: "s".into(),
         streams: 9,
         bytes: 1 << 30,
-        role: kumi_rpc::Role::Server,
         shares_memory: true,
-        local: None,
-        vouchers: kumi_rpc::VoucherSupport::Unknown,
-        gives_resources: false,
-        binds_calls: false,
-        holds_arrays: false,
-        shows_logs: false,
+        ..ServerHello::new(Ok(1), 1)
     }
 }
 

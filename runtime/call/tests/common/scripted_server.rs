@@ -64,19 +64,11 @@ impl ScriptedServer {
         let fields = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
         self.socket.read_exact(&mut vec![0; fields as usize]).expect("its fields");
         let hello = ServerHello {
-            version: Ok(1),
-            highest: 1,
             name: "by hand".into(),
             streams: 16,
             bytes: self.bytes,
             role: self.role,
-            shares_memory: false,
-            local: None,
-            vouchers: kumi_rpc::VoucherSupport::Unknown,
-            gives_resources: false,
-            binds_calls: false,
-            holds_arrays: false,
-            shows_logs: false,
+            ..ServerHello::new(Ok(1), 1)
         };
         self.socket.write_all(&hello.encode()).expect("it is sent");
     }

@@ -69,7 +69,8 @@ class DeadlinesTest extends SharedServer {
         withinHour(seen.get(0), HOUR.toNanos());
         withinHour(seen.get(1), seen.get(0));
         assertTrue(seen.get(2) >= 0 && seen.get(2) <= Duration.ofSeconds(60).toNanos(), seen.toString());
-        withinHour(seen.get(3), seen.get(1));
+        // Calls of a function are within its time; that of the first may have been longer on its way than a later one.
+        withinHour(seen.get(3), seen.get(0));
         seen.clear();
     }
 
