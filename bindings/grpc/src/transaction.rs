@@ -1,6 +1,5 @@
 //! Transactions: recorded calls that run together, see [`kumi_call_client::transaction`].
 
-use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +16,6 @@ use crate::handle::{GrpcFunctionHandle, Handle};
 use crate::recorded::RecordedCalls;
 use crate::returned::ReturnedValue;
 use crate::runtime::{Runtime, current, lock};
-use crate::session::Sleeper;
 use crate::stack::{GrpcArgStack, stacked, typed};
 use crate::typed::GrpcArgument;
 
@@ -172,13 +170,11 @@ impl GrpcTransaction {
             time: runtime.config.timeout,
             ..RunOptions::default()
         };
-        let (sleeper, broken) = (RefCell::default(), RefCell::new(None));
-        let interrupted = || match serve(runtime, &mut sleeper.borrow_mut()) {
-            Ok(()) => self.is_stopped.load(Ordering::Acquire),
-            Err(failure) => {
-                broken.replace(Some(failure));
-                true
-            }
+        // Functions run for which routines of sessions wait: these may have the slots that the transaction needs. Nothing waits
+        // here, since the transaction waits for its own calls between two of these looks.
+        let interrupted = || {
+            runtime.sessions.read_and_serve(runtime);
+            self.is_stopped.load(Ordering::Acquire)
         };
         let transaction = &mut recorded.transaction;
         let ran = match &self.metaserver {
@@ -192,7 +188,7 @@ impl GrpcTransaction {
         // The memory is the program's again before anybody hears of the end.
         drop(recorded);
         *lock(&self.state) = State::Ended(calls);
-        broken.take().map_or(ended, Err)
+        ended
     }
 
     /// Gives it up: what was not recorded to its end does not run, and what runs is cancelled.
@@ -222,15 +218,6 @@ impl GrpcTransaction {
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
     }
-}
-
-/// Runs functions for which routines of sessions wait: these may have the slots that the transaction needs.
-///
-/// # Errors
-/// An error of the operating system.
-fn serve(runtime: &Runtime, sleeper: &mut Sleeper) -> Result<(), Failure> {
-    let others = runtime.sessions.serve(runtime);
-    if others.is_empty() { Ok(()) } else { sleeper.sleep(Vec::new(), &others) }
 }
 
 /// What came of each call and of all: results besides arrays go to their places.
