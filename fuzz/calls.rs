@@ -157,8 +157,7 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
 }
 
 fn client_hello(maps: bool) -> ClientHello {
-    let (token, program) = ("t".into(), "p".into());
-    ClientHello { versions: 1..=3, token, program, site: String::new(), maps_memory: maps }
+    ClientHello { versions: 1..=3, token: "t".into(), maps_memory: maps, ..ClientHello::default() }
 }
 
 fn server_hello(role: Role) -> ServerHello {
@@ -173,6 +172,7 @@ fn server_hello(role: Role) -> ServerHello {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     }

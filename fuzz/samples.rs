@@ -27,6 +27,7 @@ pub fn placing() -> PlacementRequest {
         priority: 8,
         idempotent: true,
         routine: "f".into(),
+        bound: false,
         input_locations: Vec::new(),
     }
 }

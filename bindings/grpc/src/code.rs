@@ -209,7 +209,7 @@ impl Code {
             CallError::Callback(_) => Code::CallbackFailed,
             CallError::File(_) => Code::File,
             CallError::ObjectLost(_) => Code::ObjectLost,
-            CallError::NotHeld { .. } => Code::HeldLost,
+            CallError::NotHeld { .. } | CallError::HeldLost { .. } => Code::HeldLost,
             CallError::HeldFull(_) => Code::HeldFull,
             _ => Code::OtherErrorCode,
         }

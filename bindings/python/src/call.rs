@@ -104,7 +104,10 @@ pub fn failure(error: &CallError) -> Failure {
         }
         CallError::Raised { .. } => Failure::of_call("RaisedError", text),
         CallError::ObjectLost(_) => Failure::of_call("ObjectLostError", text),
-        CallError::NotHeld { .. } => Failure::of_call("HeldLostError", text),
+        CallError::HeldElsewhere(_) => Failure::of_call("HeldElsewhereError", text),
+        CallError::NotHeld { .. } | CallError::HeldLost { .. } => {
+            Failure::of_call("HeldLostError", text)
+        }
         CallError::HeldFull(_) | CallError::NoResources(_) => {
             Failure::of_call("TooLargeError", text)
         }

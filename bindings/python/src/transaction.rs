@@ -7,7 +7,7 @@ use std::time::Duration;
 use kumi_call_client::transaction::{
     Data, Report, RunOptions, Step, Transaction, TransactionError, TxArg,
 };
-use kumi_call_client::{Options, Remote, Shape};
+use kumi_call_client::{Options, Remote, Resources, Shape};
 use kumi_idl::{Element, Order};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -25,7 +25,7 @@ type RunSettings = (Option<String>, Option<PathBuf>, u32, u32, String, Option<f6
 
 /// Runs calls on the given servers, or on servers that a metaserver chooses by this priority. `arrays` are
 /// [`TransactionArray`]s. A call is a routine and its arguments: `None`, numbers, texts, or pairs of array
-/// numbers (sent and coming back; either may be `None`). Returns `error` (`None`: all calls have run), the
+/// numbers (sent and coming back; either may be `None`), and threads and bytes of memory that it asks for, or 0. Returns `error` (`None`: all calls have run), the
 /// report of [`told`] on each call, the picture, the bytes moved, and the seconds.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // As Python gives it.
@@ -35,7 +35,7 @@ pub fn run_transaction<'py>(
     meta: Option<(PyRef<'py, NativeClient>, u8)>,
     how: RunSettings,
     arrays: Vec<TransactionArray<'py>>,
-    calls: Vec<(String, Bound<'py, PyList>)>,
+    calls: Vec<(String, Bound<'py, PyList>, u32, u64)>,
 ) -> PyResult<Bound<'py, PyDict>> {
     // Declared before the transaction, which is dropped first.
     let mut buffers = (Vec::new(), Vec::new());
@@ -44,9 +44,12 @@ pub fn run_transaction<'py>(
     for given in &arrays {
         data.push(lend(&mut tx, given, &mut buffers)?);
     }
-    for (routine, args) in &calls {
+    for (routine, args, threads, memory) in &calls {
         let args: PyResult<Vec<TxArg>> = args.iter().map(|arg| argument(&arg, &data)).collect();
-        tx.call(routine, args?);
+        let step = tx.call(routine, args?);
+        if let Some(resources) = Resources::new(*threads, *memory) {
+            tx.ask_resources(step, resources);
+        }
     }
     let (token, ca, in_flight, attempts, policy, seconds) = how;
     let mut connect = Options::from_env().map_err(|error| failure(&error))?;

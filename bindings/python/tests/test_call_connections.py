@@ -12,8 +12,10 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -276,15 +278,32 @@ def test_a_call_asks_for_threads_and_memory(tmp_path: Path) -> None:
             assert server.call("threads", threads=2, output=io.StringIO()) == 2
             assert server.call("threads", 40, threads_=5, threads=2) == 47
             assert server.call("threads") == 1
+            assert list(server.map("threads", [0, 10], [0, 0], threads=3)) == [3, 13]
+            with call.Executor(served.address, threads=2) as pool:
+                assert pool.submit("threads").result(60) == 2
+                assert pool.submit("threads", threads=3).result(60) == 3
+                assert list(pool.map("threads", [0, 10], [0, 0])) == [2, 12]  # type: ignore[arg-type]
+            with call.transaction([served.address]) as t:
+                given = [t.call("threads"), t.call("threads", threads=3), t.call("threads", 40, threads_=5, threads=2)]
+            assert [one.result() for one in given] == [1, 3, 47]
             with server.object("Holder", threads=2) as holder:
+                with pytest.raises(call.ArgumentError, match="those with which it was made"):
+                    call.Executor(holder, threads=2)
                 assert [holder.threads(), holder.threads(threads_=5)] == [2, 7]
             with pytest.raises(call.TooLargeError, match="asks for 4 threads"):
                 server.call("threads", threads=4)
             with pytest.raises(call.TooLargeError, match="1024 bytes of memory.*--slot-memory"):
                 server.object("Holder", memory=1024)
             for wrong in ({"threads": 0}, {"threads": True}, {"memory": -1}, {"memory": 2**64}, {"threads": 1.5}):
-                with pytest.raises(call.ArgumentError, match="it is a whole number from 1 to"):
-                    server.call("threads", **wrong)
+                asks: list[Callable[..., Any]] = [
+                    partial(server.call, "threads"),
+                    partial(server.map, "threads", [0]),
+                    partial(call.transaction([served.address]).call, "threads"),
+                    partial(call.Executor, server),
+                ]
+                for ask in asks:
+                    with pytest.raises(call.ArgumentError, match="it is a whole number from 1 to"):
+                        ask(**wrong)
 
 
 def test_names_that_are_taken_get_an_underscore(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from test_sim import built
 from kumi import call
 
 
-def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+def start(folder: Path, *arguments: str, listen: str = "127.0.0.1:0") -> tuple[subprocess.Popen[str], str]:
     """A server of the command, and its address."""
     command = built()
     assert command is not None
     process = subprocess.Popen(
-        [str(command), "call", *arguments, "--listen", "127.0.0.1:0"],
+        [str(command), "call", *arguments, "--listen", listen],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -156,8 +156,10 @@ def test_futures_and_coroutines(metaserver: str) -> None:
         asyncio.run(main())
 
 
-def test_no_array_stays_where_servers_change(metaserver: str) -> None:
+def test_only_results_of_calls_stay(metaserver: str) -> None:
     with call.connect(metaserver) as connection:
         come(connection)
-        with pytest.raises(call.ArgumentError, match="a metaserver chooses the server of each call"):
-            connection.call("blank", 2, out=call.KEEP)
+        kept = connection.call("blank", 2, out=call.KEEP)
+        assert list(kept.fetch()) == [0, 0] and not kept.lost
+        with pytest.raises(call.ArgumentError, match="a metaserver chooses servers for calls only"):
+            connection.hold(kept.fetch())

@@ -11,7 +11,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::model::{CallId, Request, UserId};
+use crate::model::{CallId, Request, ServerId, UserId};
 use crate::server::Routines;
 
 /// One call of a user with weight 1, in virtual time.
@@ -22,6 +22,9 @@ const SLACK: u128 = 1 << 32;
 /// Most calls that one search passes over.
 const MOST_PASSED: usize = 1024;
 
+/// A queue of a user: that of the calls of a routine, or of those that may run only at one server.
+pub(crate) type QueueKey = (u32, Option<ServerId>);
+
 /// A call in the queue: rank, order of submission, and call.
 pub(crate) type Entry = (i64, u64, CallId);
 
@@ -29,8 +32,7 @@ pub(crate) type Entry = (i64, u64, CallId);
 struct UserCalls {
     weight: u32,
     submitted: i64,
-    /// Waiting calls by routine.
-    waiting: BTreeMap<u32, BTreeSet<Entry>>,
+    waiting: BTreeMap<QueueKey, BTreeSet<Entry>>,
     count: usize,
     /// Number of groups that remember the user.
     shares: usize,
@@ -119,6 +121,15 @@ impl GroupQueue {
         self.forget_settled()
     }
 
+    /// A user had nothing that could begin now, and gathers no turns by that.
+    fn catch_up(&mut self, id: UserId) {
+        let Some(share) = self.shares.get(&id).copied().filter(|share| share.waits) else { return };
+        if share.start < self.now {
+            self.remove(id, share);
+            self.insert(id, UserShare { start: self.now, ..share });
+        }
+    }
+
     fn set_weight(&mut self, id: UserId, weight: u32) {
         let Some(share) = self.shares.get(&id).copied() else { return };
         let new = UserShare { weight, ..share };
@@ -192,8 +203,9 @@ impl FairQueue {
         for &routine in routines.iter() {
             self.offers.entry(routine).or_default().insert(group);
         }
-        let waits =
-            |user: &UserCalls| routines.iter().any(|routine| user.waiting.contains_key(routine));
+        let waits = |user: &UserCalls| {
+            user.waiting.keys().any(|(routine, _)| routines.binary_search(routine).is_ok())
+        };
         let users = self.users.iter().filter(|(_, user)| waits(user));
         let users: Vec<UserId> = users.map(|(&id, _)| id).collect();
         users.into_iter().for_each(|id| self.enter(id, group));
@@ -266,15 +278,15 @@ impl FairQueue {
     }
 
     /// Adds a call.
-    pub fn push(&mut self, id: UserId, routine: u32, entry: Entry) {
+    pub fn push(&mut self, id: UserId, key: QueueKey, entry: Entry) {
         let known = self.user(id);
-        let queue = known.waiting.entry(routine).or_default();
+        let queue = known.waiting.entry(key).or_default();
         let new = queue.is_empty();
         queue.insert(entry);
         known.count += 1;
         self.count += 1;
         if new {
-            self.groups_of(routine).into_iter().for_each(|group| self.enter(id, group));
+            self.groups_of(key.0).into_iter().for_each(|group| self.enter(id, group));
         }
     }
 
@@ -283,9 +295,9 @@ impl FairQueue {
     }
 
     /// Removes a call, if it waits.
-    pub fn remove(&mut self, id: UserId, routine: u32, entry: Entry) {
+    pub fn remove(&mut self, id: UserId, key: QueueKey, entry: Entry) {
         let Some(known) = self.users.get_mut(&id) else { return };
-        let Some(queue) = known.waiting.get_mut(&routine) else { return };
+        let Some(queue) = known.waiting.get_mut(&key) else { return };
         if !queue.remove(&entry) {
             return;
         }
@@ -295,10 +307,11 @@ impl FairQueue {
         if !empty {
             return;
         }
-        known.waiting.remove(&routine);
-        for group in self.groups_of(routine) {
+        known.waiting.remove(&key);
+        for group in self.groups_of(key.0) {
             let user = self.users.get(&id);
-            let offered = |routine| self.offers.get(routine).is_some_and(|o| o.contains(&group));
+            let offered =
+                |key: &QueueKey| self.offers.get(&key.0).is_some_and(|o| o.contains(&group));
             if user.is_some_and(|user| user.waiting.keys().any(offered)) {
                 continue;
             }
@@ -318,20 +331,28 @@ impl FairQueue {
 
     /// The next `most` calls for a group: the first call of each user in turn, then the second of each, and so on. So one user's
     /// calls do not hide those of others. Calls that `pass_over` selects do not count; the second result tells whether there
-    /// are any.
+    /// are any. Neither do those that may run only at a server that is not free.
     pub fn front(
         &mut self,
         group: u32,
         most: usize,
+        is_free: impl Fn(ServerId) -> bool,
         pass_over: impl Fn(CallId) -> bool,
     ) -> (Vec<CallId>, bool) {
         let Some(order) = self.groups.get_mut(&group) else { return (Vec::new(), false) };
         let mut passed = 0;
         let mut users: Vec<Vec<CallId>> = Vec::new();
+        let mut held_up: Vec<UserId> = Vec::new();
         for id in order.in_turn() {
             let Some(user) = self.users.get(&id) else { continue };
-            let offered = |routine| self.offers.get(routine).is_some_and(|o| o.contains(&group));
-            let queues = user.waiting.iter().filter(|(routine, _)| offered(routine));
+            let may_begin = |(routine, bound): &QueueKey| {
+                let is_offered = self.offers.get(routine).is_some_and(|o| o.contains(&group));
+                is_offered && bound.is_none_or(&is_free)
+            };
+            let mut queues = user.waiting.iter().filter(|(key, _)| may_begin(key)).peekable();
+            if queues.peek().is_none() {
+                held_up.push(id);
+            }
             let mut own: Vec<Entry> = Vec::new();
             for queue in queues.map(|(_, queue)| queue) {
                 let before = own.len();
@@ -354,13 +375,15 @@ impl FairQueue {
                 break;
             }
         }
+        held_up.into_iter().for_each(|id| order.catch_up(id));
         let at = |depth| users.iter().filter_map(move |own| own.get(depth).copied());
         ((0..most).flat_map(at).take(most).collect(), passed > 0)
     }
 
     /// All waiting calls of a routine.
     pub fn all_of(&self, routine: u32) -> Vec<CallId> {
-        let queues = self.users.values().filter_map(|user| user.waiting.get(&routine));
-        queues.flatten().map(|&(.., call)| call).collect()
+        let keys = (routine, None)..=(routine, Some(ServerId(u32::MAX)));
+        let queues = self.users.values().flat_map(|user| user.waiting.range(keys.clone()));
+        queues.flat_map(|(_, queue)| queue).map(|&(.., call)| call).collect()
     }
 }

@@ -111,6 +111,9 @@ pub struct Request {
     pub deadline: Option<Time>,
     /// Inputs that servers hold already.
     pub held: Vec<HeldInput>,
+    /// The only server at which the call may run, because it has inputs that are nowhere else. An attempt that may have begun
+    /// there is its last one.
+    pub bound: Option<ServerId>,
 }
 
 impl Request {
@@ -127,6 +130,8 @@ pub enum Event {
     Joined(ServerId, Offer),
     /// A server accepts no new calls. Its running calls end as usual.
     Left(ServerId),
+    /// The connection of a server is lost. It accepts no calls until [`Event::Rejoined`]; those that are bound to it wait.
+    Away(ServerId),
     /// A server is lost, with its running calls.
     ServerLost(ServerId),
     /// A server reports processors that are busy with other work, and its speed as in [`Offer`].
@@ -222,6 +227,8 @@ pub enum RejectReason {
     UserQueueFull,
     /// The deadline passed.
     Deadline,
+    /// The server to which the call is bound is gone, or does not offer the routine.
+    BoundServerGone,
 }
 
 impl fmt::Display for RejectReason {
@@ -247,6 +254,9 @@ impl fmt::Display for RejectReason {
             Self::Deadline => f.write_str(
                 "the deadline passed before a server had room; give more time or call again later",
             ),
+            Self::BoundServerGone => {
+                f.write_str("the server that has its arrays is gone or does not offer the routine")
+            }
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Server {
     pub load: f64,
     /// It accepts no new calls.
     pub leaving: bool,
+    /// It accepts no new calls because its connection is lost, and may come back.
+    pub away: bool,
     /// The group of servers with the same routines.
     pub group: u32,
     flights: RunningAttempts,
@@ -46,6 +48,7 @@ impl Server {
             speed: 0.0,
             load: 0.0,
             leaving: false,
+            away: false,
             group,
             flights: BTreeMap::new(),
             ends: BTreeSet::new(),
@@ -65,6 +68,11 @@ impl Server {
 
     pub fn is_free(&self) -> bool {
         !self.leaving && self.in_flight() < self.limit
+    }
+
+    /// Whether it accepts new calls, or may do so again.
+    pub fn stays(&self) -> bool {
+        !self.leaving || self.away
     }
 
     pub fn take(&mut self, call: CallId, attempt: u32, flight: RunningAttempt) {

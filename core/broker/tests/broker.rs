@@ -416,3 +416,124 @@ fn calls_and_times_of_an_earlier_life_count() {
     let after = desk.tell(Event::Ended(CallId(2), 1, 1.0));
     assert_eq!(after, [done(2, Outcome::Completed), start(3, B, 2)]);
 }
+
+fn bound(name: &str, server: ServerId) -> Request {
+    Request { bound: Some(server), ..call(name) }
+}
+
+#[test]
+fn a_call_that_is_bound_runs_only_at_its_server() {
+    for policy in ["round-robin", "least-load", "min-completion"] {
+        let mut desk = TestBroker::new(policy);
+        desk.tell(Event::Joined(A, offer(&["f"], 1)));
+        desk.tell(Event::Joined(B, offer(&["f"], 2)));
+        for id in [1, 2] {
+            let here = desk.tell(Event::Submit(CallId(id), bound("f", B)));
+            assert_eq!(here, [start(id, B, 1)], "{policy}");
+        }
+        // It waits for its server though the other is free, and nobody waits behind it.
+        let waits = desk.tell(Event::Submit(CallId(3), bound("f", B)));
+        assert_eq!(waits, [Action::Queued(CallId(3), 1)], "{policy}");
+        assert_eq!(desk.tell(Event::Submit(CallId(4), call("f"))), [start(4, A, 1)], "{policy}");
+        let ended = desk.tell(Event::Ended(CallId(1), 1, 1.0));
+        assert_eq!(ended, [done(1, Outcome::Completed), start(3, B, 1)], "{policy}");
+        // Another attempt is there, too.
+        let again = desk.tell(Event::Failed(CallId(3), 1, Failure::NotBegun));
+        assert_eq!(again, [start(3, B, 2)], "{policy}");
+    }
+}
+
+#[test]
+fn thousands_of_bound_calls_hold_nobody_up() {
+    let mut desk = TestBroker::new("least-load");
+    desk.tell(Event::Joined(A, offer(&["f"], 1)));
+    desk.tell(Event::Joined(B, offer(&["f"], 1)));
+    for id in 0..3000 {
+        desk.tell(Event::Submit(CallId(id), bound("f", B)));
+    }
+    let mut other = call("f");
+    other.user = UserId(7);
+    assert_eq!(desk.tell(Event::Submit(CallId(9000), other)), [start(9000, A, 1)]);
+    assert_eq!(desk.tell(Event::Submit(CallId(9001), call("f"))).len(), 1, "it waits");
+    let next = desk.tell(Event::Ended(CallId(9000), 1, 1.0));
+    assert_eq!(next, [done(9000, Outcome::Completed), start(9001, A, 1)]);
+}
+
+#[test]
+fn a_bound_call_ends_with_its_server() {
+    let gone = |call| done(call, Outcome::Rejected(RejectReason::BoundServerGone));
+    let mut desk = TestBroker::new("least-load");
+    desk.tell(Event::Joined(A, offer(&["f"], 1)));
+    desk.tell(Event::Joined(B, offer(&["f"], 1)));
+    let mut twice = bound("f", B);
+    twice.idempotent = true;
+    desk.tell(Event::Submit(CallId(1), twice));
+    desk.tell(Event::Submit(CallId(2), bound("f", B)));
+    // Its connection may come back.
+    assert_eq!(desk.tell(Event::Away(B)), []);
+    let waits = desk.tell(Event::Submit(CallId(3), bound("f", B)));
+    assert_eq!(waits, [Action::Queued(CallId(3), 2)]);
+    assert_eq!(desk.tell(Event::Rejoined(B, offer(&["f"], 1))), [], "what ran there runs on");
+    let next = desk.tell(Event::Ended(CallId(1), 1, 1.0));
+    assert_eq!(next, [done(1, Outcome::Completed), start(2, B, 1)]);
+    // What may have begun is not begun again, though it may run twice.
+    let mut runs = bound("f", A);
+    runs.idempotent = true;
+    desk.tell(Event::Submit(CallId(4), runs));
+    let lost = desk.tell(Event::ServerLost(A));
+    assert_eq!(lost, [done(4, Outcome::Lost(A))]);
+    let lost = desk.tell(Event::ServerLost(B));
+    assert_eq!(lost, [done(2, Outcome::Lost(B)), gone(3)]);
+    // The server is not there, or does not offer the routine.
+    desk.tell(Event::Joined(A, offer(&["f"], 1)));
+    desk.tell(Event::Joined(B, offer(&["g"], 1)));
+    assert_eq!(desk.tell(Event::Submit(CallId(5), bound("f", B))), [gone(5)]);
+    assert_eq!(desk.tell(Event::Submit(CallId(6), bound("f", ServerId(7)))), [gone(6)]);
+}
+
+#[test]
+fn bound_calls_end_when_their_server_leaves_or_stops_to_offer_the_routine() {
+    let gone = |call| done(call, Outcome::Rejected(RejectReason::BoundServerGone));
+    let mut desk = TestBroker::new("least-load");
+    desk.tell(Event::Joined(A, offer(&["f"], 1)));
+    desk.tell(Event::Joined(B, offer(&["f"], 1)));
+    for id in 1..=3 {
+        desk.tell(Event::Submit(CallId(id), bound("f", B)));
+    }
+    assert_eq!(desk.tell(Event::Left(B)), [gone(2), gone(3)]);
+    assert_eq!(desk.tell(Event::Submit(CallId(4), bound("f", B))), [gone(4)], "it is leaving");
+    assert_eq!(desk.tell(Event::Ended(CallId(1), 1, 1.0)), [done(1, Outcome::Completed)]);
+    for id in 5..=6 {
+        desk.tell(Event::Submit(CallId(id), bound("f", A)));
+    }
+    desk.tell(Event::Away(A));
+    assert_eq!(desk.tell(Event::Rejoined(A, offer(&["g"], 1))), [gone(6)]);
+}
+
+#[test]
+fn who_waits_for_a_busy_server_gathers_no_turns_at_others() {
+    let mut desk = TestBroker::new("least-load");
+    desk.tell(Event::Joined(A, offer(&["f"], 1)));
+    desk.tell(Event::Joined(B, offer(&["f"], 1)));
+    desk.tell(Event::Submit(CallId(1), bound("f", B)));
+    let of = |user, request: Request| Request { user: UserId(user), ..request };
+    desk.tell(Event::Submit(CallId(2), of(1, bound("f", B))));
+    for id in 1000..1300 {
+        desk.tell(Event::Submit(CallId(id), of(2, call("f"))));
+    }
+    for id in 1000..1100 {
+        let next = desk.tell(Event::Ended(CallId(id), 1, 1.0));
+        assert_eq!(next, [done(id, Outcome::Completed), start(id + 1, A, 1)]);
+    }
+    for id in 3000..3100 {
+        desk.tell(Event::Submit(CallId(id), of(1, call("f"))));
+    }
+    let (mut runs, mut turns) = (1100, 0);
+    for _ in 0..20 {
+        let next = desk.tell(Event::Ended(CallId(runs), 1, 1.0));
+        let [_, Action::Start(CallId(id), A, 1)] = next[..] else { panic!("{next:?}") };
+        turns += usize::from(id >= 3000);
+        runs = id;
+    }
+    assert!((9..=11).contains(&turns), "{turns} of 20 turns");
+}

@@ -1,7 +1,7 @@
 //! Whatever happens, in any order: no call is started twice that must not be, no limit is exceeded, every call
 //! ends once, nobody starves, and shares are fair.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{TestBroker, call, offer};
 use kumi_broker::{
@@ -15,10 +15,23 @@ const NAMES: [&str; 4] = ["f", "g", "h", "i"];
 /// What happens next; numbers choose among what there is.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Join { server: u32, names: u8, limit: u32 },
+    Join {
+        server: u32,
+        names: u8,
+        limit: u32,
+    },
     Leave(u32),
+    Away(u32),
+    Return(u32),
     Lose(u32),
-    Submit { user: u32, name: usize, idempotent: bool, priority: u8, deadline: Option<u64> },
+    Submit {
+        user: u32,
+        name: usize,
+        idempotent: bool,
+        priority: u8,
+        deadline: Option<u64>,
+        bound: Option<u32>,
+    },
     Started(usize),
     Ended(usize),
     Failed(usize, Failure),
@@ -35,13 +48,15 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Failure::Broken),
         Just(Failure::Routine)
     ];
-    let submit = (0..4u32, 0..4usize, any::<bool>(), 0..12u8, prop::option::of(1..40u64)).prop_map(
-        |(user, name, idempotent, priority, deadline)| Step::Submit {
+    let may = (any::<bool>(), prop::option::of(1..40u64), prop::option::of(0..4u32));
+    let submit = (0..4u32, 0..4usize, 0..12u8, may).prop_map(
+        |(user, name, priority, (idempotent, deadline, bound))| Step::Submit {
             user,
             name,
             idempotent,
             priority,
             deadline,
+            bound,
         },
     );
     let join = (0..4u32, 1..16u8, 0..4u32).prop_map(|(server, names, limit)| Step::Join {
@@ -52,6 +67,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => join,
         1 => (0..4u32).prop_map(Step::Leave),
+        1 => (0..4u32).prop_map(Step::Away),
+        1 => (0..4u32).prop_map(Step::Return),
         1 => (0..4u32).prop_map(Step::Lose),
         12 => submit,
         5 => any::<usize>().prop_map(Step::Started),
@@ -70,6 +87,10 @@ struct Known {
     attempts: u32,
     /// It may have begun.
     begun: bool,
+    /// The only server at which it may run.
+    bound: Option<u32>,
+    /// An attempt may have begun and failed.
+    broken: bool,
     outcome: Option<Outcome>,
 }
 
@@ -79,6 +100,7 @@ struct World {
     limits: BTreeMap<ServerId, (u32, Vec<&'static str>)>,
     calls: BTreeMap<CallId, (Known, &'static str)>,
     flights: Vec<(CallId, u32, ServerId)>,
+    away: BTreeSet<u32>,
     next: u64,
 }
 
@@ -90,6 +112,7 @@ impl World {
             limits: BTreeMap::new(),
             calls: BTreeMap::new(),
             flights: Vec::new(),
+            away: BTreeSet::new(),
             next: 0,
         }
     }
@@ -114,6 +137,8 @@ impl World {
                 assert!(call.idempotent || !call.begun, "{id:?} could run twice");
                 assert_eq!(attempt, call.attempts + 1);
                 assert!(attempt <= 4);
+                assert!(call.bound.is_none_or(|it| it == server.0), "{id:?} runs elsewhere");
+                assert!(call.bound.is_none() || !call.broken, "{id:?} has lost its arrays");
                 assert!(!self.flights.iter().any(|f| f.0 == id), "{id:?} runs twice at a time");
                 (call.attempts, call.begun) = (attempt, true);
                 self.flights.push((id, attempt, server));
@@ -137,33 +162,52 @@ impl World {
 
     fn land(&mut self, flight: (CallId, u32, ServerId), event: Event) {
         self.flights.retain(|&other| other != flight);
+        if matches!(event, Event::Failed(_, _, Failure::Broken)) {
+            self.calls.get_mut(&flight.0).expect("known").0.broken = true;
+        }
         if matches!(event, Event::Failed(_, _, Failure::NotBegun | Failure::Unclaimed)) {
             self.calls.get_mut(&flight.0).expect("known").0.begun = false;
         }
         self.tell(event);
     }
 
+    fn submit(&mut self, step: Step) {
+        let Step::Submit { user, name, idempotent, priority, deadline, bound } = step else {
+            return;
+        };
+        let mut new = call(NAMES[name]);
+        new.user = UserId(user);
+        new.client = ClientId(u64::from(user));
+        (new.idempotent, new.priority) = (idempotent, priority);
+        new.bound = bound.map(ServerId);
+        let by = |seconds| Time(self.desk.now.0 + seconds * Time::SECOND);
+        new.deadline = deadline.map(by);
+        let id = CallId(self.next);
+        self.next += 1;
+        let known =
+            Known { idempotent, attempts: 0, begun: false, bound, broken: false, outcome: None };
+        self.calls.insert(id, (known, NAMES[name]));
+        self.tell(Event::Submit(id, new));
+    }
+
     fn step(&mut self, step: Step) {
         match step {
             Step::Join { server, names, limit } => self.join(ServerId(server), names, limit),
             Step::Leave(server) => self.tell(Event::Left(ServerId(server))),
-            Step::Lose(server) => {
-                self.flights.retain(|flight| flight.2 != ServerId(server));
-                self.tell(Event::ServerLost(ServerId(server)));
+            Step::Away(server) => {
+                self.away.insert(server);
+                self.tell(Event::Away(ServerId(server)));
             }
-            Step::Submit { user, name, idempotent, priority, deadline } => {
-                let mut new = call(NAMES[name]);
-                new.user = UserId(user);
-                new.client = ClientId(u64::from(user));
-                (new.idempotent, new.priority) = (idempotent, priority);
-                let by = |seconds| Time(self.desk.now.0 + seconds * Time::SECOND);
-                new.deadline = deadline.map(by);
-                let id = CallId(self.next);
-                self.next += 1;
-                let known = Known { idempotent, attempts: 0, begun: false, outcome: None };
-                self.calls.insert(id, (known, NAMES[name]));
-                self.tell(Event::Submit(id, new));
+            Step::Return(server) => {
+                let Some((limit, names)) = self.limits.get(&ServerId(server)).cloned() else {
+                    return;
+                };
+                self.away.remove(&server);
+                let there = Offer { site: SiteId(server), ..offer(&names, limit) };
+                self.tell(Event::Rejoined(ServerId(server), there));
             }
+            Step::Lose(server) => self.lose(ServerId(server)),
+            submit @ Step::Submit { .. } => self.submit(submit),
             Step::Started(which) => {
                 if let Some((id, attempt, _)) = self.flight(which) {
                     self.tell(Event::Started(id, attempt));
@@ -189,11 +233,23 @@ impl World {
         }
     }
 
+    /// A server is lost, with what runs there.
+    fn lose(&mut self, server: ServerId) {
+        for (id, ..) in self.flights.extract_if(.., |flight| flight.2 == server) {
+            self.calls.get_mut(&id).expect("known").0.broken = true;
+        }
+        self.away.remove(&server.0);
+        self.tell(Event::ServerLost(server));
+    }
+
     fn join(&mut self, server: ServerId, names: u8, limit: u32) {
         let chosen = |&(bit, _): &(usize, &&str)| names & (1 << bit) != 0;
         let names: Vec<&str> =
             NAMES.iter().enumerate().filter(chosen).map(|(_, &name)| name).collect();
-        self.flights.retain(|flight| flight.2 != server);
+        for (id, ..) in self.flights.extract_if(.., |flight| flight.2 == server) {
+            self.calls.get_mut(&id).expect("known").0.broken = true;
+        }
+        self.away.remove(&server.0);
         self.limits.insert(server, (limit, names.clone()));
         let there = Offer { site: SiteId(server.0), ..offer(&names, limit) };
         self.tell(Event::Joined(server, there));
@@ -204,6 +260,10 @@ impl World {
     /// Everything that runs ends, a server that offers everything comes, and all calls end.
     fn end(&mut self) {
         self.join(ServerId(9), 15, 2);
+        // What is away is soon back or lost.
+        for server in std::mem::take(&mut self.away) {
+            self.lose(ServerId(server));
+        }
         for _ in 0..2000 {
             self.desk.now = Time(self.desk.now.0 + Time::SECOND);
             self.tell(Event::Tick);

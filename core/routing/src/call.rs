@@ -39,10 +39,19 @@ enum Request {
     Open,
 }
 
-/// A call through a metaserver.
+/// The only server at which a call may run.
 #[derive(Debug)]
-pub struct Call<P, E> {
+struct Binding<P, S> {
+    server: S,
+    /// Whether a place is there.
+    is_at: fn(&P, &S) -> bool,
+}
+
+/// A call through a metaserver. `S` tells servers apart.
+#[derive(Debug)]
+pub struct Call<P, E, S = ()> {
     rules: Rules,
+    bound: Option<Binding<P, S>>,
     phase: Phase<P, E>,
     request: Request,
     /// The latest place.
@@ -55,12 +64,24 @@ pub struct Call<P, E> {
     actions: VecDeque<Action<P, E>>,
 }
 
-impl<P: Clone + PartialEq, E> Call<P, E> {
+impl<P: Clone + PartialEq, E, S> Call<P, E, S> {
     /// A call that wants a place.
     #[must_use]
-    pub fn new(rules: Rules) -> Call<P, E> {
+    pub fn new(rules: Rules) -> Self {
+        Call::with(rules, None)
+    }
+
+    /// A call that wants a place at this server, and runs nowhere else: its arguments are there. An attempt that may have begun
+    /// is its last one, since the arguments may be gone with it.
+    #[must_use]
+    pub fn bound(rules: Rules, server: S, is_at: fn(&P, &S) -> bool) -> Self {
+        Call::with(rules, Some(Binding { server, is_at }))
+    }
+
+    fn with(rules: Rules, bound: Option<Binding<P, S>>) -> Self {
         let mut call = Call {
             rules,
+            bound,
             phase: Phase::Waiting,
             request: Request::Absent,
             last: None,
@@ -265,6 +286,10 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
     }
 
     fn start(&mut self, now: Nanos, place: P) {
+        if self.bound.as_ref().is_some_and(|it| !(it.is_at)(&place, &it.server)) {
+            // With the request the place goes back.
+            return self.give_up(GiveUpReason::Elsewhere);
+        }
         if self.is_late(now) {
             return self.give_up(GiveUpReason::RetryTime);
         }
@@ -318,6 +343,10 @@ impl<P: Clone + PartialEq, E> Call<P, E> {
     }
 
     fn attempt_failed(&mut self, now: Nanos, outcome: Outcome, error: E) {
+        if self.bound.is_some() && outcome == Outcome::Broken {
+            self.may_have_run |= self.has_attempt();
+            return self.conclude(Outcome::Failed, CallEnd::Failed(error));
+        }
         match core::mem::replace(&mut self.phase, Phase::Waiting) {
             Phase::Connecting(at) | Phase::Running(at) => {
                 self.attempt_over(now, at.clone(), RetryReason::Failed(Box::new(error)));

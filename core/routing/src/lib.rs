@@ -14,6 +14,8 @@
 //!
 //! Beside it goes the request at the metaserver. A metaserver that was asked while an attempt ran *rejoins* it: if it names
 //! the same place, it knows the attempt. If it names another, it does not, and the call goes on without a metaserver.
+//!
+//! A call that is *bound* has arguments at one server. It runs there or nowhere.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -122,6 +124,8 @@ pub enum GiveUpReason<E> {
     Unknown,
     /// [`Rules::retry_time`] is over.
     RetryTime,
+    /// The metaserver has named another server than the one to which the call is [bound](Call::bound).
+    Elsewhere,
 }
 
 /// Why an attempt was not the last.

@@ -61,6 +61,9 @@ struct Judge {
     /// The last attempt may have begun.
     uncertain: bool,
     first_failure: Option<u64>,
+    /// Even or odd: the places of the only server.
+    bound: Option<u32>,
+    broken: bool,
 }
 
 impl Judge {
@@ -106,6 +109,7 @@ impl Judge {
             }
             Event::NotBegun(_) | Event::Broken(_) if has_attempt => {
                 self.uncertain |= matches!(event, Event::Broken(_));
+                self.broken |= matches!(event, Event::Broken(_));
                 self.first_failure.get_or_insert(now);
                 self.leaves = false;
             }
@@ -133,6 +137,8 @@ impl Judge {
             }
             Action::Start(place) => {
                 assert!(!self.started.contains(place), "a place is used twice");
+                assert!(self.bound.is_none_or(|server| place % 2 == server), "begun elsewhere");
+                assert!(self.bound.is_none() || !self.broken, "its arrays may be gone");
                 let first = self.started.is_empty();
                 assert!(first || rules.idempotent || !self.uncertain || knew, "it may run twice");
                 let late = |since: u64| rules.retry_time.is_some_and(|time| since + time <= now);
@@ -167,11 +173,15 @@ proptest! {
     fn whatever_happens(
         idempotent: bool,
         retry_time in prop::option::of(0..60u64),
+        bound in prop::option::of(0..2u32),
         steps in prop::collection::vec(step(), 0..80),
     ) {
         let rules = Rules { idempotent, retry_time };
-        let mut call: Call<u32, u8> = Call::new(rules);
-        let (mut judge, mut now) = (Judge::default(), 0);
+        let mut call: Call<u32, u8, u32> = match bound {
+            Some(server) => Call::bound(rules, server, |place, server| place % 2 == *server),
+            None => Call::new(rules),
+        };
+        let (mut judge, mut now) = (Judge { bound, ..Judge::default() }, 0);
         for (new, step) in (1..).zip(steps) {
             while let Some(action) = call.poll() {
                 judge.action(rules, now, false, &action);

@@ -5,7 +5,7 @@ use kumi_routing::{Action, Call, CallEnd, Event, GiveUpReason, Outcome, RetryRea
 type Error = &'static str;
 type Actions = Vec<Action<u32, Error>>;
 
-struct Run(Call<u32, Error>);
+struct Run(Call<u32, Error, u32>);
 
 impl Run {
     fn new(idempotent: bool) -> Run {
@@ -29,6 +29,15 @@ impl Run {
 
     fn on(&mut self, event: Event<u32, Error>) -> Actions {
         self.at(0, event)
+    }
+
+    /// A call that is bound to the server of the even places, or to that of the odd ones.
+    fn bound(idempotent: bool, server: u32) -> Run {
+        let rules = Rules { idempotent, retry_time: None };
+        let mut run = Run(Call::bound(rules, server, |place, server| place % 2 == *server));
+        assert_eq!(run.actions(), [Action::Ask]);
+        assert_eq!(run.on(Event::Asked), []);
+        run
     }
 
     /// A call that runs at the place 1.
@@ -208,4 +217,72 @@ fn time_ends_a_call_that_waits_for_another_attempt() {
     run.at(5, Event::NotBegun("full"));
     assert_eq!(run.at(14, Event::Tick), []);
     assert_eq!(run.at(15, Event::Tick), [Action::CancelRequest, given_up(GiveUpReason::RetryTime)]);
+}
+
+#[test]
+fn a_bound_call_runs_at_its_server() {
+    let mut run = Run::bound(false, 1);
+    assert_eq!(run.on(Event::Placed(3)), [Action::Start(3)]);
+    assert_eq!(run.on(Event::NotBegun("busy")), [Action::Report(3, Outcome::NotBegun)]);
+    assert_eq!(run.on(Event::Placed(5)), [Action::Start(5)], "another attempt there");
+    run.on(Event::Sent);
+    let done = [Action::Report(5, Outcome::Done), Action::CloseRequest, Action::End(CallEnd::Done)];
+    assert_eq!(run.on(Event::Done), done);
+}
+
+#[test]
+fn a_bound_call_gives_a_place_elsewhere_back_and_ends() {
+    let end = [Action::CancelRequest, given_up(GiveUpReason::Elsewhere)];
+    let mut waits = Run::bound(true, 1);
+    assert_eq!(waits.on(Event::Placed(2)), end);
+    let mut connects = Run::bound(true, 1);
+    connects.on(Event::Placed(1));
+    assert_eq!(connects.on(Event::Placed(2)), end);
+    let mut runs = Run::bound(true, 1);
+    runs.on(Event::Placed(1));
+    runs.on(Event::Sent);
+    assert_eq!(runs.on(Event::Placed(2)), [Action::Leave]);
+    assert_eq!(runs.on(Event::Left), end);
+}
+
+#[test]
+fn a_bound_call_that_may_have_begun_has_had_its_last_attempt() {
+    for idempotent in [false, true] {
+        let mut run = Run::bound(idempotent, 1);
+        run.on(Event::Placed(1));
+        run.on(Event::Sent);
+        // So that the metaserver places it nowhere else.
+        let end = [
+            Action::Report(1, Outcome::Failed),
+            Action::CloseRequest,
+            Action::End(CallEnd::Failed("lost")),
+        ];
+        assert_eq!(run.on(Event::Broken("lost")), end);
+        assert!(run.0.may_have_run());
+    }
+}
+
+#[test]
+fn a_bound_call_that_breaks_while_it_is_moved_ends_too() {
+    let mut run = Run::bound(true, 1);
+    run.on(Event::Placed(1));
+    run.on(Event::Sent);
+    run.on(Event::Placed(3));
+    let end = [
+        Action::Report(1, Outcome::Failed),
+        Action::CancelRequest,
+        Action::End(CallEnd::Failed("lost")),
+    ];
+    assert_eq!(run.on(Event::Broken("lost")), end);
+}
+
+#[test]
+fn a_bound_call_that_runs_outlives_its_metaserver() {
+    let mut run = Run::bound(false, 1);
+    run.on(Event::Placed(1));
+    run.on(Event::Sent);
+    assert_eq!(run.on(Event::MetaserverLost), [Action::Ask]);
+    run.on(Event::Asked);
+    assert_eq!(run.on(Event::Placed(2)), [Action::CancelRequest], "it does not know the attempt");
+    assert_eq!(run.on(Event::Done), [Action::Report(1, Outcome::Done), Action::End(CallEnd::Done)]);
 }

@@ -127,6 +127,9 @@ fn said(action: &Action<u32, u32>) -> String {
         }
         Action::End(CallEnd::GivenUp(GiveUpReason::Unknown)) => "end unknown".to_owned(),
         Action::End(CallEnd::GivenUp(GiveUpReason::RetryTime)) => "end retry time".to_owned(),
+        Action::End(CallEnd::GivenUp(GiveUpReason::Elsewhere)) => {
+            panic!("no call of a case is bound")
+        }
     }
 }
 

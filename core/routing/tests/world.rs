@@ -39,7 +39,9 @@ struct Server {
 
 struct World {
     idempotent: bool,
-    call: Call<Place, &'static str>,
+    /// The only server that has the call's arrays.
+    bound: Option<usize>,
+    call: Call<Place, &'static str, usize>,
     known: Known,
     /// The client has a request there.
     asked: bool,
@@ -54,10 +56,15 @@ struct World {
 }
 
 impl World {
-    fn new(idempotent: bool) -> World {
-        let call = Call::new(Rules { idempotent, retry_time: None });
+    fn new(idempotent: bool, bound: Option<usize>) -> World {
+        let rules = Rules { idempotent, retry_time: None };
+        let call = match bound {
+            Some(server) => Call::bound(rules, server, |(_, at), server| at == server),
+            None => Call::new(rules),
+        };
         let mut world = World {
             idempotent,
+            bound,
             call,
             known: Known::Nothing,
             asked: false,
@@ -82,7 +89,10 @@ impl World {
         while let Some(action) = self.call.poll() {
             match action {
                 Action::Ask => self.wants = true,
-                Action::Start(place) => self.attempt = Some((place, false)),
+                Action::Start(place) => {
+                    assert!(self.bound.is_none_or(|server| place.1 == server), "it is elsewhere");
+                    self.attempt = Some((place, false));
+                }
                 Action::Leave => {
                     // The metaserver has the server's word that the ticket begins nothing any more.
                     self.attempt = None;
@@ -239,10 +249,11 @@ proptest! {
     #[test]
     fn what_may_not_run_twice_begins_once_and_every_call_ends(
         idempotent: bool,
+        bound in prop::option::of(0..3usize),
         choices in prop::collection::vec(any::<u16>(), 2 * UNKIND),
     ) {
         let mut choices = Choices(choices);
-        let mut world = World::new(idempotent);
+        let mut world = World::new(idempotent, bound);
         for _ in 0..UNKIND {
             if !world.over {
                 world.step(&mut choices, true);

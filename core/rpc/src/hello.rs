@@ -33,6 +33,7 @@ mod tag {
     pub const LOCAL: u16 = 11;
     pub const VOUCHERS: u16 = 12;
     pub const RESOURCES: u16 = 13;
+    pub const BINDS: u16 = 14;
     pub const HOLDS: u16 = 215;
     pub const LOGS: u16 = 216;
 }
@@ -104,6 +105,9 @@ pub struct ServerHello {
     pub vouchers: VoucherSupport,
     /// It gives calls the threads and the memory that clients ask for. Older servers skip what they are asked for.
     pub gives_resources: bool,
+    /// The metaserver knows calls that run at one server or nowhere ([`crate::PlacementRequest::bound`]). Older ones end the
+    /// connection for them.
+    pub binds_calls: bool,
     /// The server holds arrays that clients send.
     pub holds_arrays: bool,
     /// It answers requests for logs of calls. Older servers skip them.
@@ -254,6 +258,25 @@ impl ClientHello {
 }
 
 impl ServerHello {
+    /// The hello of a server that refuses a client.
+    pub(crate) fn refusing(failure: Failure) -> ServerHello {
+        ServerHello {
+            version: Err(failure),
+            highest: *VERSIONS.end(),
+            name: String::new(),
+            streams: 0,
+            bytes: 0,
+            role: Role::Server,
+            shares_memory: false,
+            local: None,
+            vouchers: VoucherSupport::Unknown,
+            gives_resources: false,
+            binds_calls: false,
+            holds_arrays: false,
+            shows_logs: false,
+        }
+    }
+
     /// Encodes the hello.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -279,6 +302,9 @@ impl ServerHello {
         }
         if self.gives_resources {
             field(&mut fields, tag::RESOURCES, &[1]);
+        }
+        if self.binds_calls {
+            field(&mut fields, tag::BINDS, &[1]);
         }
         if self.holds_arrays {
             field(&mut fields, tag::HOLDS, &[1]);
@@ -320,6 +346,7 @@ impl ServerHello {
             local: None,
             vouchers: VoucherSupport::Unknown,
             gives_resources: false,
+            binds_calls: false,
             holds_arrays: false,
             shows_logs: false,
         };
@@ -335,6 +362,7 @@ impl ServerHello {
                 tag::VOUCHERS if content == [1] => hello.vouchers = VoucherSupport::Known,
                 tag::VOUCHERS if content == [2] => hello.vouchers = VoucherSupport::Wanted,
                 tag::RESOURCES => hello.gives_resources = content == [1],
+                tag::BINDS => hello.binds_calls = content == [1],
                 tag::HOLDS => hello.holds_arrays = content == [1],
                 tag::LOGS => hello.shows_logs = content == [1],
                 tag::FAILURE => refusal = Failure::decode(content)?,

@@ -303,6 +303,7 @@ impl Metaserver {
             local: None,
             vouchers: VoucherSupport::Unknown,
             gives_resources: false,
+            binds_calls: true,
             holds_arrays: false,
             shows_logs: true,
         };

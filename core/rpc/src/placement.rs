@@ -9,6 +9,9 @@ use alloc::vec::Vec;
 
 /// Longest address, name of a server or site, in bytes.
 pub(crate) const MOST_TEXT: usize = 512;
+/// Flags of a placement request.
+const IDEMPOTENT: u8 = 1;
+const BOUND: u8 = 2;
 /// Most input locations in a placement request.
 const MOST_LYING: usize = 32;
 
@@ -42,6 +45,8 @@ pub struct PlacementRequest {
     pub priority: u8,
     /// Two runs have the effect of one.
     pub idempotent: bool,
+    /// The call runs at the first of the input locations or nowhere. Only for metaservers whose hello mentions it.
+    pub bound: bool,
     /// The routine.
     pub routine: String,
     /// Servers that hold inputs already. Only the first 32 are sent.
@@ -247,7 +252,8 @@ impl PlacementRequest {
         out.extend_from_slice(&self.operations.to_le_bytes());
         out.extend_from_slice(&self.time_ms.to_le_bytes());
         out.extend_from_slice(&self.attempts.to_le_bytes());
-        out.extend_from_slice(&[self.priority, u8::from(self.idempotent)]);
+        let flags = (u8::from(self.idempotent) * IDEMPOTENT) | (u8::from(self.bound) * BOUND);
+        out.extend_from_slice(&[self.priority, flags]);
         let name = shortened(&self.routine, MOST_NAME);
         out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
@@ -271,15 +277,19 @@ impl PlacementRequest {
         let key = (cursor.u64()?, cursor.u64()?);
         let (hash, bytes_out, bytes_back) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
         let (operations, time_ms, attempts) = (cursor.f64()?, cursor.u32()?, cursor.u32()?);
-        let (priority, flag) = (cursor.u8()?, cursor.u8()?);
-        if flag > 1 {
+        let (priority, flags) = (cursor.u8()?, cursor.u8()?);
+        if flags & !(IDEMPOTENT | BOUND) != 0 {
             return Err(DecodeError::Tag);
         }
+        let bound = flags & BOUND != 0;
         let length = cursor.u16()?;
         let routine = message::name(cursor.take(usize::from(length))?)?.to_owned();
         let input_locations = InputLocation::take_all(&mut cursor)?;
         cursor.end()?;
-        let idempotent = flag == 1;
+        if bound && input_locations.is_empty() {
+            return Err(DecodeError::Tag);
+        }
+        let idempotent = flags & IDEMPOTENT != 0;
         Ok(PlacementRequest {
             key,
             hash,
@@ -290,6 +300,7 @@ impl PlacementRequest {
             attempts,
             priority,
             idempotent,
+            bound,
             routine,
             input_locations,
         })

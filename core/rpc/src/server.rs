@@ -233,6 +233,7 @@ impl Server {
                 VoucherSupport::Known
             },
             gives_resources: true,
+            binds_calls: false,
             holds_arrays: true,
             shows_logs: true,
         };
@@ -242,20 +243,7 @@ impl Server {
 
     /// Refuses the client. The driver reads nothing more.
     pub fn refuse(&mut self, failure: Failure) {
-        let hello = ServerHello {
-            version: Err(failure),
-            highest: *VERSIONS.end(),
-            name: String::new(),
-            streams: 0,
-            bytes: 0,
-            role: Role::Server,
-            shares_memory: false,
-            local: None,
-            vouchers: VoucherSupport::Unknown,
-            gives_resources: false,
-            holds_arrays: false,
-            shows_logs: false,
-        };
+        let hello = ServerHello::refusing(failure);
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
     }
 

@@ -266,7 +266,7 @@ proptest! {
         client.list("", &mut out).expect("short");
         client.call(&head, &arrays(&[9, 20]), &mut out).expect("short");
         client.call(&head, &[], &mut out).expect("short");
-        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9, role: kumi_rpc::Role::Server, shares_memory: false, local: None, vouchers: kumi_rpc::VoucherSupport::Unknown, gives_resources: false, holds_arrays: false, shows_logs: false };
+        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9, role: kumi_rpc::Role::Server, shares_memory: false, local: None, vouchers: kumi_rpc::VoucherSupport::Unknown, gives_resources: false, binds_calls: false, holds_arrays: false, shows_logs: false };
         let mut input = hello.encode();
         for (kind, stream, argument, body) in &frames {
             input.extend_from_slice(&(body.len() as u32).to_le_bytes());

@@ -26,6 +26,7 @@ fn hello() -> ServerHello {
         local: None,
         vouchers: VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     }

@@ -276,6 +276,7 @@ fn calling() -> Client {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     };

@@ -118,6 +118,7 @@ fn a_fetched_array_comes_in_chunks_up_to_its_length() {
         local: None,
         vouchers: VoucherSupport::Known,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     };

@@ -39,6 +39,7 @@ fn greeted() -> Client {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     };
@@ -234,6 +235,7 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     };
@@ -299,6 +301,7 @@ fn texts_do_nothing_to_a_terminal() {
         role: kumi_rpc::Role::Server,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     };

@@ -4,7 +4,7 @@ use kumi_rpc::{
     AttemptState, CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure,
     FrameStep, InputLocation, LoadReport, Metaserver, MetaserverEvent, Placement, PlacementRequest,
     RegisteredServer, RegisteredServerEvent, RequestTooLong, Role, Server, ServerEvent,
-    ServerRegistration, SigningKey, Step,
+    ServerHello, ServerRegistration, SigningKey, Step,
 };
 use proptest::prelude::*;
 
@@ -319,6 +319,59 @@ fn what_lies_at_servers_is_told_with_a_call() {
     many.encode(&mut bytes);
     let read = PlacementRequest::decode(&bytes).expect("it is as long as it may be");
     assert_eq!(read.input_locations, many.input_locations[..32]);
+}
+
+#[test]
+fn a_call_that_is_bound_names_its_server() {
+    let at = |bound, places: &[&str]| PlacementRequest {
+        idempotent: true,
+        bound,
+        input_locations: places
+            .iter()
+            .map(|server| InputLocation {
+                server: (*server).into(),
+                address: "h:1".into(),
+                bytes: 7,
+            })
+            .collect(),
+        ..placing()
+    };
+    let encoded = |placing: &PlacementRequest| {
+        let mut bytes = Vec::new();
+        placing.encode(&mut bytes);
+        bytes
+    };
+    let (bytes, free) = (encoded(&at(true, &["s"])), encoded(&at(false, &["s"])));
+    // Behind key, hash, two numbers of bytes, operations, time, attempts and priority.
+    assert_eq!((bytes[57], free[57]), (3, 1));
+    assert_eq!([&bytes[..57], &bytes[58..]].concat(), [&free[..57], &free[58..]].concat());
+    assert_eq!(PlacementRequest::decode(&bytes), Ok(at(true, &["s"])));
+    assert_eq!(PlacementRequest::decode(&free), Ok(at(false, &["s"])));
+    let nowhere = encoded(&at(true, &[]));
+    assert_eq!(PlacementRequest::decode(&nowhere), Err(DecodeError::Tag));
+    let mut other = bytes;
+    other[57] = 4;
+    assert_eq!(PlacementRequest::decode(&other), Err(DecodeError::Tag));
+}
+
+#[test]
+fn a_metaserver_says_that_it_binds_calls() {
+    let mut desk = Metaserver::new(4);
+    let hello = ClientHello::default();
+    assert_eq!(all(&mut desk, &hello.encode(), 5), [MetaserverEvent::Hello(hello.clone())]);
+    assert!(desk.welcome(&hello, "m"));
+    let mut greeting = desk.out().clone();
+    // Tag 14, one byte, is the last field.
+    assert!(greeting.ends_with(b"\x0e\0\x01\0\x01"), "{greeting:?}");
+    let binds = |greeting: &[u8]| {
+        ServerHello::decode(greeting).expect("a hello").expect("whole").0.binds_calls
+    };
+    assert!(binds(&greeting));
+    *greeting.last_mut().expect("a byte") = 2;
+    assert!(!binds(&greeting), "another value is of another version");
+    greeting.truncate(greeting.len() - 5);
+    greeting[12] -= 5;
+    assert!(!binds(&greeting), "a version that does not know the tag");
 }
 
 #[test]

@@ -194,6 +194,7 @@ fn a_client_takes_nothing_else() {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     };

@@ -97,6 +97,7 @@ fn the_frame_goes_before_a_request_for_a_place() {
         priority: 0,
         idempotent: false,
         routine: "f".into(),
+        bound: false,
         input_locations: vec![],
     };
     let stream = client.request_placement(&placing, &mut out).expect("short");

@@ -47,6 +47,7 @@ fn hellos() {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     };

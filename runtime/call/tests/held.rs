@@ -221,6 +221,7 @@ fn a_server_of_an_earlier_version_is_not_sent_arrays() {
             holds_arrays: false,
             shows_logs: false,
             gives_resources: false,
+            binds_calls: false,
         };
         let (mut socket, _) = listener.accept().expect("a connection");
         socket.write_all(&hello.encode()).expect("it is sent");
@@ -377,6 +378,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
             gives_resources: false,
+            binds_calls: false,
             holds_arrays: false,
             shows_logs: false,
         };

@@ -60,6 +60,7 @@ fn a_client_that_waits_answers_pings() {
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
             gives_resources: false,
+            binds_calls: false,
             holds_arrays: false,
             shows_logs: false,
         };

@@ -18,7 +18,7 @@ use grid::{Meta, config, meta, meta_at, shown_state};
 use kumi_call::meta::ServerCondition;
 use kumi_call::server::{self, Listener, Membership, Registry, ServeError};
 use kumi_call::users::{NewToken, Users, add, revoke};
-use kumi_call::{CallError, Client, Grid, GridCall, Options};
+use kumi_call::{CallError, Client, Grid, GridCall, HeldArray, Options};
 
 /// A metaserver with users, and their file.
 struct MetaWithUsers {
@@ -410,6 +410,31 @@ fn metaserver_and_servers_speak_tls() {
     }
     let elsewhere = Grid::connect(&at, &Options { ca: None, ..options });
     assert!(matches!(elsewhere, Err(CallError::Tls { .. })), "{elsewhere:?}");
+}
+
+#[test]
+fn arrays_stay_for_users_of_a_metaserver() {
+    let fixture = MetaWithUsers::new();
+    let _servers = ["one", "two"].map(|name| {
+        let mut guarded = fixture.member(name, 2);
+        guarded.only_sent = true;
+        fixture.serve(guarded)
+    });
+    let ada = fixture.grid(&fixture.user("ada")).expect("a connection");
+    let bob = fixture.grid(&fixture.user("bob")).expect("a connection");
+    let (x, mut y) = (HeldArray::new(), [1.0; 4]);
+    ada.call("fill", vec![4.into(), 0.into(), 3.0.into(), x.stays()]).expect("it runs");
+    for turn in 1..=3 {
+        // Each call has a pass of its own for the same connection.
+        let args = vec![4.into(), x.argument(), y.as_mut_slice().into()];
+        ada.call("add", args).expect("it runs");
+        assert_eq!(y, [1.0 + 3.0 * f64::from(turn); 4]);
+    }
+    x.fetch(0, &mut y).expect("it is hers");
+    assert_eq!(y, [3.0; 4]);
+    let args = vec![4.into(), x.argument(), y.as_mut_slice().into()];
+    let refused = bob.call("add", args).expect_err("it is of another connection");
+    assert!(matches!(refused, CallError::HeldElsewhere(_)), "{refused:?}");
 }
 
 #[test]

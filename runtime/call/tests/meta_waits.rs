@@ -14,8 +14,8 @@ use grid::{Meta, config, kept, meta, meta_at, repeating};
 use kumi_call::meta::ServerCondition;
 use kumi_call::{CallError, GridCall};
 use kumi_rpc::{
-    AttemptOutcome, AttemptReport, ClientEvent, ClientHello, Code, PlacementRequest, Step, Ticket,
-    Transfer,
+    AttemptOutcome, AttemptReport, ClientEvent, ClientHello, Code, InputLocation, PlacementRequest,
+    Step, Ticket, Transfer,
 };
 
 #[test]
@@ -68,6 +68,33 @@ fn a_call_that_broke_while_no_metaserver_was_there_runs_again() {
     assert!(state.recent[0].attempts == 2 && state.recent[0].server == "second", "{state:?}");
 }
 
+fn placing(routine: &str) -> PlacementRequest {
+    let all = common::interfaces();
+    let interface = all.iter().find(|one| one.name == routine).expect("a routine");
+    let json = interface.to_json().expect("JSON");
+    PlacementRequest {
+        key: (7, 7),
+        hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
+        bytes_out: 0,
+        bytes_back: 0,
+        operations: f64::NAN,
+        time_ms: 0,
+        attempts: 0,
+        priority: 0,
+        idempotent: false,
+        routine: routine.to_owned(),
+        bound: false,
+        input_locations: Vec::new(),
+    }
+}
+
+/// A request for a place at this server or nowhere.
+fn bound(key: u64, server: &str, address: &str) -> PlacementRequest {
+    let (server, address) = (server.to_owned(), address.to_owned());
+    let input_locations = vec![InputLocation { server, address, bytes: 8 }];
+    PlacementRequest { key: (8, key), bound: true, input_locations, ..placing("noop") }
+}
+
 /// A connection that asks a metaserver for places and never uses them.
 struct IdleClient {
     rpc: kumi_rpc::Client,
@@ -83,24 +110,12 @@ impl IdleClient {
     }
 
     fn seek(&mut self, routine: &str) {
-        let all = common::interfaces();
-        let interface = all.iter().find(|one| one.name == routine).expect("a routine");
-        let json = interface.to_json().expect("JSON");
-        let placing = PlacementRequest {
-            key: (7, 7),
-            hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
-            bytes_out: 0,
-            bytes_back: 0,
-            operations: f64::NAN,
-            time_ms: 0,
-            attempts: 0,
-            priority: 0,
-            idempotent: false,
-            routine: routine.to_owned(),
-            input_locations: Vec::new(),
-        };
+        self.ask(&placing(routine));
+    }
+
+    fn ask(&mut self, placing: &PlacementRequest) {
         let mut out = Vec::new();
-        self.rpc.request_placement(&placing, &mut out).expect("a name");
+        self.rpc.request_placement(placing, &mut out).expect("a name");
         self.stream.write_all(&out).expect("written");
     }
 
@@ -232,4 +247,35 @@ fn many_calls_wait_and_are_cancelled_in_any_order() {
         }
     }
     second.until("no calls", |state| state.waiting == 0 && state.running == 0);
+}
+
+#[test]
+fn a_bound_call_waits_while_servers_may_still_come_back() {
+    let meta = meta(config("round-robin"));
+    let _one = served(meta.member("one", 4));
+    meta.until_servers(1);
+    let address = grid::port().to_string();
+    let mut idler = IdleClient::new(&meta);
+    assert!(matches!(idler.next(), ClientEvent::Hello(_)));
+    idler.ask(&bound(1, "two", &address));
+    // It may be a server of the metaserver before this one. Another name and another address are other servers.
+    idler.ask(&bound(2, "two", "127.0.0.1:1"));
+    let mut config = meta.member("two", 4);
+    config.membership.as_mut().expect("one").address.clone_from(&address);
+    let _two = served(config);
+    let ClientEvent::Placed(_, placed) = idler.next() else { panic!("no place") };
+    assert_eq!((placed.server.as_str(), placed.address.as_str()), ("two", address.as_str()));
+    // Nobody comes to the place that was not used, nor elsewhere.
+    let failure = loop {
+        match idler.next() {
+            ClientEvent::Placed(_, placed) => assert_eq!(placed.server, "two"),
+            ClientEvent::Failed(_, failure) => break failure,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((failure.code, failure.detail), (Code::NoServer, 0));
+    assert!(failure.text.contains("the server that has its arrays is gone"), "{}", failure.text);
+    let state = meta.state();
+    let one = state.servers.iter().find(|server| server.name == "one").expect("it is shown");
+    assert_eq!((one.done, one.running), (0, 0), "{state:?}");
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use common::{Gate, TestServer, config, eventually, library_of, served_text};
 use kumi_call::server::Config;
+use kumi_call::transaction::Transaction;
 use kumi_call::{Arg, Call, CallError, Client, Options, Outcome, Resources};
 use kumi_idl::Scalar;
 use scripted_server::ScriptedServer;
@@ -239,4 +240,31 @@ fn through_a_metaserver_a_call_goes_to_a_server_that_gives_what_it_asks_for() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn calls_of_a_transaction_ask_for_threads_each() {
+    let (one, three) = (serve(1, 1), serve(3, 1));
+    let servers = [one.address.to_string(), three.address.to_string()];
+    let mut tx = Transaction::new();
+    let asked = [2, 0, 3];
+    for count in asked {
+        let step = tx.call("threads", vec![]);
+        if let Some(resources) = Resources::new(count, 0) {
+            tx.ask_resources(step, resources);
+        }
+    }
+    let report = tx.run(&servers).expect("one server has three slots");
+    for (count, step) in asked.into_iter().zip(&report.steps) {
+        let outcome = step.outcome.as_ref().expect("it has run");
+        let threads = i64::from(count.max(1));
+        assert_eq!(numbers(outcome), [threads; 3], "{report}");
+        let there = Some(servers[1].as_str());
+        assert!(count == 0 || step.server.as_deref() == there, "{report}");
+    }
+    let mut tx = Transaction::new();
+    let step = tx.call("threads", vec![]);
+    tx.ask_resources(step, threads(4));
+    let refused = tx.run(&servers).expect_err("no server has four");
+    assert!(refused.to_string().contains("4 threads"), "{refused}");
 }

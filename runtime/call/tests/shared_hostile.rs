@@ -351,6 +351,7 @@ fn greeting() -> ServerHello {
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
         gives_resources: false,
+        binds_calls: false,
         holds_arrays: false,
         shows_logs: false,
     }

@@ -29,6 +29,9 @@ impl Broker {
         if request.deadline.is_some_and(|deadline| deadline <= self.now) {
             return reject(self, RejectReason::Deadline);
         }
+        if request.bound.is_some_and(|server| !self.may_take(server, routine)) {
+            return reject(self, RejectReason::BoundServerGone);
+        }
         let user = request.user;
         let rank = self.queue.rank(user, request.priority);
         self.numbers.2 += 1;
@@ -37,7 +40,7 @@ impl Broker {
         if let Some(deadline) = call.deadline {
             self.timers.insert((deadline, Timer::Deadline(id)));
         }
-        self.queue.push(user, routine, call.entry);
+        self.queue.push(user, (routine, call.bound), call.entry);
         self.calls.insert(id, call);
         self.dispatch_routine(routine);
         if self.calls.get(&id).is_none_or(|call| call.server.is_some()) {
@@ -50,6 +53,12 @@ impl Broker {
         } else {
             self.actions.push_back(Action::Queued(id, self.queue.len()));
         }
+    }
+
+    /// Whether a server may take calls of a routine, now or later.
+    pub(super) fn may_take(&self, server: ServerId, routine: u32) -> bool {
+        let server = self.servers.get(&server);
+        server.is_some_and(|server| server.stays() && server.routines.contains(&routine))
     }
 
     /// Takes in a call that runs already.
@@ -144,7 +153,7 @@ impl Broker {
         if let Some(server) = self.servers.get(&id) {
             if !server.leaving {
                 self.dispatch(server.group);
-            } else if server.in_flight() == 0 {
+            } else if server.in_flight() == 0 && !server.away {
                 self.servers.remove(&id);
             }
         }
@@ -163,22 +172,25 @@ impl Broker {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let harmless = match failure {
             Failure::NotBegun | Failure::Unclaimed => true,
-            Failure::Broken => call.idempotent,
+            Failure::Broken => call.idempotent && call.bound.is_none(),
             Failure::Routine => false,
         };
         if !harmless || call.attempts >= most {
             return self.done(id, otherwise);
         }
         call.server = None;
-        call.avoid = Some(server);
+        call.avoid = Some(server).filter(|_| call.bound.is_none());
         call.costs_turn = failure == Failure::Unclaimed;
         // It has paid its turn, so it goes before calls that came later.
         call.entry.0 = i64::MIN;
-        let (user, routine, entry) = (call.user, call.routine, call.entry);
+        let (user, routine, entry, bound) = (call.user, call.routine, call.entry, call.bound);
+        if bound.is_some_and(|server| !self.may_take(server, routine)) {
+            return self.done(id, Outcome::Rejected(RejectReason::BoundServerGone));
+        }
         if !self.routines.contains_key(&routine) {
             return self.done(id, Outcome::Rejected(RejectReason::NoServer));
         }
-        self.queue.push(user, routine, entry);
+        self.queue.push(user, (routine, bound), entry);
         self.dispatch_routine(routine);
         if self.calls.get(&id).is_some_and(|call| call.server.is_none()) {
             self.actions.push_back(Action::Queued(id, self.queue.len()));
@@ -206,7 +218,7 @@ impl Broker {
     pub(super) fn done(&mut self, id: CallId, outcome: Outcome) {
         let Some(call) = self.calls.remove(&id) else { return };
         if call.server.is_none() {
-            self.queue.remove(call.user, call.routine, call.entry);
+            self.queue.remove(call.user, (call.routine, call.bound), call.entry);
         }
         if let Some(deadline) = call.deadline {
             self.timers.remove(&(deadline, Timer::Deadline(id)));
@@ -235,6 +247,7 @@ impl Call {
             idempotent: request.idempotent,
             deadline: request.deadline.filter(|&deadline| deadline < Time(u64::MAX)),
             held: request.held.into_iter().take(MOST_HELD).collect(),
+            bound: request.bound,
             entry,
             attempts: 0,
             costs_turn: true,

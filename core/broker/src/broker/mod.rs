@@ -72,6 +72,8 @@ struct Call {
     idempotent: bool,
     deadline: Option<Time>,
     held: Box<[HeldInput]>,
+    /// The only server at which it may run.
+    bound: Option<ServerId>,
     entry: Entry,
     attempts: u32,
     /// The next attempt costs a turn of its user, as the first does.
@@ -177,6 +179,7 @@ impl Broker {
         match event {
             Event::Joined(server, offer) => self.joined(server, &offer),
             Event::Left(server) => self.left(server),
+            Event::Away(server) => self.away(server),
             Event::ServerLost(server) => self.server_lost(server),
             Event::Load(server, load, speed) => {
                 if let Some(server) = self.servers.get_mut(&server) {

@@ -72,7 +72,8 @@ impl Broker {
             let mut shortest = f64::INFINITY;
             let (calls, servers, routines) = (&self.calls, &self.servers, &self.routines);
             let avoids = |call| calls.get(&call).is_some_and(|it| it.avoids(servers, routines));
-            let (front, passed) = self.queue.front(group, look, avoids);
+            let free = |server| servers.get(&server).is_some_and(Server::is_free);
+            let (front, passed) = self.queue.front(group, look, free, avoids);
             let all = front.len() < look || look > 1;
             let waiting = !front.is_empty() || passed;
             for call in front {
@@ -116,7 +117,8 @@ impl Broker {
         let Some(routine) = self.routines.get(&call.routine) else { return Decision::None };
         let avoid = call.avoid.filter(|_| routine.servers.len() > 1);
         let mut candidates = Vec::with_capacity(routine.servers.len());
-        for &id in routine.servers.iter().filter(|&&id| Some(id) != avoid) {
+        let may_run = |id: &ServerId| Some(*id) != avoid && call.bound.is_none_or(|it| it == *id);
+        for &id in routine.servers.iter().filter(|id| may_run(id)) {
             let Some(server) = self.servers.get(&id) else { continue };
             candidates.push(Candidate {
                 server: id,
@@ -173,7 +175,7 @@ impl Broker {
             self.queue.charge(call.user, server.group);
         }
         self.counters.retried += u64::from(call.attempts > 0);
-        self.queue.remove(call.user, call.routine, call.entry);
+        self.queue.remove(call.user, (call.routine, call.bound), call.entry);
         self.counters.started += 1;
         call.attempts += 1;
         call.server = Some(at);

@@ -4,8 +4,8 @@ use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Broker, Routine, Timer};
-use crate::model::{Action, Failure, Offer, Outcome, RejectReason, ServerId, Time};
+use super::{Broker, Call, Routine, Timer};
+use crate::model::{Action, CallId, Failure, Offer, Outcome, RejectReason, ServerId, Time};
 use crate::server::{Routines, RunningAttempts, Server};
 
 /// Most routines of a server.
@@ -81,6 +81,7 @@ impl Broker {
                 self.again_or(call, id, Failure::Broken, Outcome::Lost(id));
             }
         }
+        self.reject_bound(id);
     }
 
     fn number(&mut self, name: &str) -> u32 {
@@ -109,10 +110,37 @@ impl Broker {
 
     pub(super) fn left(&mut self, id: ServerId) {
         self.withdraw(id);
-        if self.servers.get(&id).is_some_and(|server| server.in_flight() == 0) {
-            self.servers.remove(&id);
+        if let Some(server) = self.servers.get_mut(&id) {
+            server.away = false;
+            if server.in_flight() == 0 {
+                self.servers.remove(&id);
+            }
         }
+        self.reject_bound(id);
         self.look_again();
+    }
+
+    /// The connection of a server is lost. It is known until it is back or lost.
+    pub(super) fn away(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(&id).filter(|server| !server.leaving) else {
+            return;
+        };
+        server.away = true;
+        self.withdraw(id);
+        self.look_again();
+    }
+
+    /// Rejects the waiting calls that are bound to this server, if it will not take them.
+    fn reject_bound(&mut self, id: ServerId) {
+        let waits = |call: &Call| {
+            let is_bound = call.bound == Some(id) && call.server.is_none();
+            is_bound && !self.may_take(id, call.routine)
+        };
+        let calls = self.calls.iter().filter(|(_, call)| waits(call));
+        let calls: Vec<CallId> = calls.map(|(&call, _)| call).collect();
+        for call in calls {
+            self.done(call, Outcome::Rejected(RejectReason::BoundServerGone));
+        }
     }
 
     /// Removes a server from its group and its routines.
@@ -153,6 +181,7 @@ impl Broker {
                 self.again_or(call, id, Failure::Broken, Outcome::Lost(id));
             }
         }
+        self.reject_bound(id);
         self.look_again();
     }
 

@@ -53,5 +53,6 @@ pub fn call(routine: &str) -> Request {
         idempotent: false,
         deadline: None,
         held: Vec::new(),
+        bound: None,
     }
 }

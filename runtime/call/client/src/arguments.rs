@@ -269,6 +269,13 @@ impl<'a> SortedArguments<'a> {
                 let both = RemoteArray { from: Some(from), to: Some(to), ..RemoteArray::default() };
                 self.arrays.push((index, both));
             }
+            // A call through a metaserver has replaced them.
+            Arg::Remote(array) if array.held.is_some() || array.stays.is_some() => {
+                let name = &param.name;
+                return Err(format!(
+                    "`{name}` is an array of calls through a metaserver, and this call is not"
+                ));
+            }
             Arg::Remote(array) if is_array && fits_mode(&array, param.mode) => {
                 self.arrays.push((index, *array));
             }
@@ -396,7 +403,7 @@ fn wanted(param: &Param) -> String {
 
 impl CheckedCall {
     fn array(&mut self, index: usize, array: RemoteArray<'_>) -> Result<(), String> {
-        let RemoteArray { from, mut parts, to, keep } = array;
+        let RemoteArray { from, mut parts, to, keep, .. } = array;
         let argument = &self.plan.arguments[index];
         let number = u16::try_from(index).map_err(|_| "has no number".to_owned())?;
         let source = match (from, &to) {

@@ -102,6 +102,19 @@ pub enum CallError {
         /// The call that makes the array is still running.
         yet: bool,
     },
+    /// An array at a server is gone, or its server is. The call that was given it runs nowhere else.
+    #[error("{what}, and that is gone: {why}; call again what makes it")]
+    HeldLost {
+        /// The call's parameters, with each array and its server.
+        what: String,
+        /// How the client knows.
+        why: String,
+        /// True if the routine has certainly not begun to run.
+        has_not_run: bool,
+    },
+    /// The arrays that a call was given are at several servers. Nothing was sent.
+    #[error("{0}")]
+    HeldElsewhere(String),
     /// The server could not fetch an array from the server that holds it.
     #[error("{0}")]
     NoSource(String),
@@ -223,15 +236,16 @@ impl CallError {
     /// Whether the routine has certainly not begun to run.
     #[must_use]
     pub fn has_not_run(&self) -> bool {
-        if let CallError::NoServer { has_not_run, .. } | CallError::Attempts { has_not_run, .. } =
-            self
+        if let CallError::NoServer { has_not_run, .. }
+        | CallError::Attempts { has_not_run, .. }
+        | CallError::HeldLost { has_not_run, .. } = self
         {
             return *has_not_run;
         }
         use CallError::{
-            Address, Argument, Busy, Connect, Environment, Expired, HeldFull, NoPriority,
-            NoResources, NoSource, NotHeld, NotLeading, NotPermitted, NotRunnable, ObjectLost,
-            RoutineNotFound, Tls, TooLarge,
+            Address, Argument, Busy, Connect, Environment, Expired, HeldElsewhere, HeldFull,
+            NoPriority, NoResources, NoSource, NotHeld, NotLeading, NotPermitted, NotRunnable,
+            ObjectLost, RoutineNotFound, Tls, TooLarge,
         };
         matches!(
             self,
@@ -250,6 +264,7 @@ impl CallError {
                 | NotLeading { .. }
                 | NoResources(_)
                 | NoSource(_)
+                | HeldElsewhere(_)
                 | HeldFull(_)
                 | Expired(_)
                 | Tls { .. }

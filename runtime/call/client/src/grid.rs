@@ -9,6 +9,7 @@
 //! # Ok::<(), kumi_call_client::CallError>(())
 //! ```
 
+pub(crate) mod held;
 mod logs;
 mod objects;
 #[cfg(feature = "transactions")]
@@ -218,11 +219,12 @@ impl Grid {
     fn routed_call<'a>(
         &self,
         routine: &str,
-        args: Vec<Arg<'a>>,
+        mut args: Vec<Arg<'a>>,
         time: Option<Duration>,
     ) -> Result<RoutedCall<'a>, CallError> {
         let time = context::limit(time, routine)?;
         let known = self.interface(routine)?;
+        let (bound, kept) = held::resolve(self.inner.key, &known, &mut args)?;
         let most = i64::MAX.unsigned_abs();
         let (checked, functions) = arguments::check(&known.interface, args, most)?;
         let files =
@@ -232,6 +234,7 @@ impl Grid {
         let mut routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
         routed_call.checked = Some(checked);
         routed_call.functions = functions;
+        routed_call.hold(bound, kept);
         routed_call.output.clone_from(&self.output);
         routed_call.resources = self.resources;
         routed_call.deadline = time.and_then(|time| Instant::now().checked_add(time));

@@ -51,6 +51,7 @@ pub use context::{remaining, trace_calls, trace_context};
 pub use error::CallError;
 pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
+pub use grid::held::HeldArray;
 pub use grid::{Grid, GridCall, GridCanceller, LogSources};
 pub use held::HeldNames;
 pub use kumi_call_wire::lent::{LentBytes, LentBytesMut, Number};

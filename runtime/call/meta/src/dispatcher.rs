@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kumi_broker::{
-    Action, Broker, CallId, ClientId, Event, Request, ServerId, SiteId, Time, UserId,
+    Action, Broker, CallId, ClientId, Event, RejectReason, Request, ServerId, SiteId, Time, UserId,
 };
 use kumi_call_wire::context::Span;
 use kumi_rpc::{AttemptReport, AttemptState, Code, Failure, Placement, PlacementRequest, Ticket};
@@ -250,7 +250,12 @@ impl Dispatcher {
                 return peer.tell(|rpc| rpc.fail(stream, &failure));
             }
         };
+        let bound = self.bound_server(&placing).filter(|_| placing.bound);
         if let Some(call) = self.keys.get(&placing.key).copied() {
+            // A store does not keep it.
+            if let Some(open) = self.calls.get_mut(&call).filter(|_| placing.bound) {
+                open.request.bound = bound.or(open.running.as_ref().map(|at| at.server));
+            }
             return self.reattach(call, peer, stream);
         }
         if let Some(failure) = self.is_stuck() {
@@ -258,22 +263,17 @@ impl Dispatcher {
             return peer.tell(|rpc| rpc.fail(stream, &failure));
         }
         let PlacementRequest { hash, routine, .. } = &placing;
-        if self.catalogue.find(routine).is_none() && self.is_early() {
+        let is_bound_to_nobody = placing.bound && bound.is_none();
+        if (is_bound_to_nobody || self.catalogue.find(routine).is_none()) && self.is_early() {
             return self.queue_request(peer, stream, StartupRequest::Place(placing, span));
         }
-        let Some(entry) = self.catalogue.exactly(routine, *hash) else {
-            let failure = match self.catalogue.find(routine) {
-                None => self.unknown(peer, routine),
-                Some(_) => {
-                    let text = format!("the description of `{routine}` has changed");
-                    Failure::new(Code::InterfaceChanged, 0, text)
-                }
-            };
+        if let Some(failure) = self.unplaceable(peer, &placing, is_bound_to_nobody) {
             self.counters.rejected += 1;
             return peer.tell(|rpc| rpc.fail(stream, &failure));
-        };
-        let idempotent = entry.idempotent || placing.idempotent;
-        let request = self.request(peer, user, &placing, idempotent);
+        }
+        let entry = self.catalogue.exactly(routine, *hash);
+        let idempotent = placing.idempotent || entry.is_some_and(|entry| entry.idempotent);
+        let request = Request { bound, ..self.request(peer, user, &placing, idempotent) };
         self.submit(OpenCall {
             key: placing.key,
             peer: Some((Rc::clone(peer), stream)),
@@ -293,6 +293,29 @@ impl Dispatcher {
             reasons: Reasons::default(),
             span,
         });
+    }
+
+    /// Why no server can run a call.
+    fn unplaceable(
+        &self,
+        peer: &Peer,
+        placing: &PlacementRequest,
+        is_bound_to_nobody: bool,
+    ) -> Option<Failure> {
+        let routine = &placing.routine;
+        if is_bound_to_nobody {
+            return Some(outcome::rejected(routine, &RejectReason::BoundServerGone));
+        }
+        if self.catalogue.exactly(routine, placing.hash).is_some() {
+            return None;
+        }
+        Some(match self.catalogue.find(routine) {
+            None => self.unknown(peer, routine),
+            Some(_) => {
+                let text = format!("the description of `{routine}` has changed");
+                Failure::new(Code::InterfaceChanged, 0, text)
+            }
+        })
     }
 
     /// The request to the broker for a call.
@@ -318,6 +341,7 @@ impl Dispatcher {
             idempotent,
             deadline: (limit > 0).then(|| Time(now.0.saturating_add(limit))),
             held: self.held(&placing.input_locations),
+            bound: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kumi_idl::Interface;
-use kumi_rpc::{HEADER, ServerHello};
+use kumi_rpc::{HEADER, Role, ServerHello};
 
 /// Kinds of frames.
 pub const INTERFACE: u8 = 1;
@@ -21,6 +21,7 @@ pub struct ScriptedServer {
     socket: TcpStream,
     /// The limit of a call's bytes in its hello.
     bytes: u64,
+    role: Role,
     json: String,
 }
 
@@ -34,13 +35,23 @@ impl ScriptedServer {
         bytes: u64,
         attend: impl FnOnce(&mut ScriptedServer) -> T + Send + 'static,
     ) -> (String, JoinHandle<T>) {
+        ScriptedServer::attends_as(Role::Server, interface, bytes, attend)
+    }
+
+    /// [`ScriptedServer::attends`], with what it says that it is.
+    pub fn attends_as<T: Send + 'static>(
+        role: Role,
+        interface: &Interface,
+        bytes: u64,
+        attend: impl FnOnce(&mut ScriptedServer) -> T + Send + 'static,
+    ) -> (String, JoinHandle<T>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address").to_string();
         let json = interface.to_json().expect("its text");
         let thread = std::thread::spawn(move || {
             let (socket, _) = listener.accept().expect("a client");
             socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
-            let mut scripted_server = ScriptedServer { socket, bytes, json };
+            let mut scripted_server = ScriptedServer { socket, bytes, role, json };
             scripted_server.greet();
             attend(&mut scripted_server)
         });
@@ -58,11 +69,12 @@ impl ScriptedServer {
             name: "by hand".into(),
             streams: 16,
             bytes: self.bytes,
-            role: kumi_rpc::Role::Server,
+            role: self.role,
             shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
             gives_resources: false,
+            binds_calls: false,
             holds_arrays: false,
             shows_logs: false,
         };

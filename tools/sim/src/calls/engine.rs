@@ -377,6 +377,7 @@ impl<'a> Engine<'a> {
             idempotent: false,
             deadline: None,
             held: Vec::new(),
+            bound: None,
         };
         self.tell(Event::Submit(CallId(job), request));
     }

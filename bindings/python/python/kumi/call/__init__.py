@@ -260,6 +260,9 @@ def map(
     timeout: float | None = None,
     priority: int = 0,
     in_flight: int = IN_FLIGHT,
+    threads: int | None = None,
+    memory: int | None = None,
 ) -> Iterator[Any]:
     """Calls a routine for each input as :meth:`Connection.map` does, on the server that ``KUMI_CALL_SERVER`` names."""
-    return _connection().map(name, *inputs, timeout=timeout, priority=priority, in_flight=in_flight)
+    asked: dict[str, Any] = {"threads": threads, "memory": memory}
+    return _connection().map(name, *inputs, timeout=timeout, priority=priority, in_flight=in_flight, **asked)

@@ -243,6 +243,8 @@ class Connection(Caller, Block):
         timeout: float | None = None,
         priority: int = 0,
         in_flight: int = IN_FLIGHT,
+        threads: int | None = None,
+        memory: int | None = None,
     ) -> Iterator[Any]:
         """Calls a routine with the first of each input, then with the second of each, and so on.
 
@@ -258,6 +260,7 @@ class Connection(Caller, Block):
             timeout: Time limit of each call in seconds.
             priority: As in :meth:`call`.
             in_flight: Most calls under way.
+            threads: As in :meth:`call`, for each call; also ``memory``.
 
         Raises:
             CallError: A call failed; in the place of its result.
@@ -267,7 +270,8 @@ class Connection(Caller, Block):
             raise ArgumentError(f"in_flight={in_flight}: no call could begin")
         if not inputs:
             raise ArgumentError(f"`{name}`: there are no inputs to map over")
-        begin = partial(self.call_async, name, timeout=timeout, priority=priority)
+        resources(threads, memory)
+        begin = partial(self.call_async, name, timeout=timeout, priority=priority, threads=threads, memory=memory)
         return in_turn(begin, zip(*inputs), in_flight)
 
     def object(

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ._errors import ArgumentError, CallError, CancelledError
+from ._resources import resources
 from ._waiter import waiter
 
 if TYPE_CHECKING:
@@ -200,12 +201,29 @@ class Executor(concurrent.futures.Executor):
     Args:
         to: A connection or an object. A text: the address of a server or a metaserver, to which this connects, and from
             which it disconnects at the end.
+        threads: As in :meth:`Connection.call`, for each call that does not name its own; also ``memory``. Calls on an object have
+            what the object was made with.
         in_flight: Most calls under way. The others wait here. None: no limit, and a server whose queue is full refuses calls.
     """
 
-    def __init__(self, to: Connection | Object | str, *, in_flight: int | None = IN_FLIGHT) -> None:
+    def __init__(
+        self,
+        to: Connection | Object | str,
+        *,
+        in_flight: int | None = IN_FLIGHT,
+        threads: int | None = None,
+        memory: int | None = None,
+    ) -> None:
         if in_flight is not None and in_flight < 1:
             raise ArgumentError(f"in_flight={in_flight}: no call could begin")
+        resources(threads, memory)
+        asked = {"threads": threads, "memory": memory}
+        self._asked = {name: number for name, number in asked.items() if number is not None}
+        # It refers to this module.
+        from ._object import Object
+
+        if self._asked and isinstance(to, Object):
+            raise ArgumentError("threads= and memory= of calls on an object are those with which it was made")
         self._own: Connection | None = None
         if isinstance(to, str):
             from ._connection import Connection
@@ -232,7 +250,7 @@ class Executor(concurrent.futures.Executor):
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("this executor was shut down: make another one")
-            future = self._sender.put(partial(self._to.call_async, routine, *args, **named))
+            future = self._sender.put(partial(self._to.call_async, routine, *args, **(self._asked | named)))
             self._futures.add(future)
         return future
 

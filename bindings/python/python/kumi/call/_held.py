@@ -31,6 +31,9 @@ KEEP = Keep.KEEP
 class Held(Freed):
     """An array at a server: the result of a call with ``out=KEEP``, or what :meth:`Connection.hold` sent there. It is an argument of later calls on the same connection.
 
+    On a connection to a metaserver these calls run at the server of the array, and nowhere else. All arrays of a call are at one
+    server; otherwise it raises :class:`HeldElsewhereError`.
+
     .. code-block:: python
 
         with server.call("dmmul", a, b, out=kumi.call.KEEP) as ab:
@@ -41,7 +44,7 @@ class Held(Freed):
 
     - with :meth:`free` or the ``with``,
     - when nothing references it any more,
-    - with its connection,
+    - with its connection, or that of the metaserver's client to its server,
     - after the time that the server allows, one hour by default.
 
     Calls that use it later raise :class:`HeldLostError`.
@@ -57,6 +60,18 @@ class Held(Freed):
         #: Memory order, ``C`` or ``F``.
         self.order = order
         self._native = NativeHeld(client, math.prod(shape) * self.dtype.itemsize)
+
+    @property
+    def server(self) -> str | None:
+        """The name of its server. None: the call that makes it is not over, or has failed."""
+        at = self._native.server()
+        return None if at is None else at[0]
+
+    @property
+    def address(self) -> str | None:
+        """The address of its server, if a metaserver has named it."""
+        at = self._native.server()
+        return None if at is None else at[1]
 
     @property
     def lost(self) -> bool:
@@ -90,15 +105,22 @@ class Held(Freed):
             self._freed = True
             self._native.free()
 
-    def _check(self) -> None:
-        if self.lost:
-            why = "it was freed" if self._freed else "its connection was lost"
-            raise HeldLostError(f"the array is not at the server any more: {why}; call again what makes it")
+    def _check(self, what: str = "it") -> None:
+        if not self.lost:
+            return
+        at = self._native.server()
+        if self._freed:
+            why = "it was freed"
+        elif at is None:
+            why = "the call that makes it has failed or is not over"
+        else:
+            why = f"its connection was lost (to {' at '.join(filter(None, at))})"
+        raise HeldLostError(f"{what} is an array that is not at its server any more: {why}; call again what makes it")
 
     def _argument(self, client: object, routine: str, parameter: Parameter) -> None:
         """Checks that a call over this connection can have the array."""
         what = f"`{routine}`: `{parameter.name}`"
-        self._check()
+        self._check(what)
         if client is not self._client:
             raise HeldElsewhereError(f"{what} is an array at the server of another connection: fetch() it, or call there")
         if parameter.partial:

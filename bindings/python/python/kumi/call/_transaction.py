@@ -15,6 +15,7 @@ from ._connection import Connection
 from ._context import in_trace
 from ._errors import ArgumentError, CallError, ConnectError
 from ._interface import Parameter, Routine, array
+from ._resources import resources
 from ._results import in_order
 
 
@@ -173,6 +174,8 @@ class _Recorded:
     routine: Routine
     args: list[Any]
     gives: list[Later]
+    #: Threads and bytes of memory that it asks for, or 0.
+    asked: tuple[int, int]
 
 
 class Transaction(Block):
@@ -223,10 +226,15 @@ class Transaction(Block):
         if error is None and not self.ran:
             self.run()
 
-    def call(self, name: str, /, *args: Any, **named: Any) -> Any:
+    def call(
+        self, name: str, /, *args: Any, threads: int | None = None, memory: int | None = None, **named: Any
+    ) -> Any:
         """Records a call. Arguments are those of :meth:`Connection.call`; results of earlier calls are also possible.
 
         The transaction reads arrays when it runs, so it sees changes until then.
+
+        Args:
+            threads: As in :meth:`Connection.call`, also ``memory``. A server that does not give them is left for the next one.
 
         Returns:
             The future result: None, a :class:`Later`, or :class:`Results` of them, a tuple in the order of the parameters.
@@ -236,6 +244,7 @@ class Transaction(Block):
         """
         if self.ran:
             raise ArgumentError("the transaction has run: begin another")
+        asked = resources(threads, memory)
         routine = self._connection.routine(name)
         if routine.of_class:
             raise ArgumentError(
@@ -275,7 +284,7 @@ class Transaction(Block):
         for one in routine.parameters:
             if one.returned and one.index not in gives:
                 gives[one.index] = Later(self, len(self._calls), one, None)
-        self._calls.append(_Recorded(routine, native, list(gives.values())))
+        self._calls.append(_Recorded(routine, native, list(gives.values()), asked))
         return in_order(routine, gives, routine.back)
 
     def _check(self, routine: str, parameter: Parameter, value: Later) -> None:
@@ -306,7 +315,7 @@ class Transaction(Block):
             raise ArgumentError("the transaction has run: begin another")
         arrays = _Arrays()
         calls = [
-            (one.routine.name, [arrays.argument(arg) for arg in one.args]) for one in self._calls
+            (one.routine.name, [arrays.argument(arg) for arg in one.args], *one.asked) for one in self._calls
         ]
         self.ran = True
         said = in_trace(lambda: run_transaction(self._servers, self._meta, self._how, arrays.given, calls))

@@ -10,7 +10,7 @@ use kumi_rpc::{
 use super::super::HeldNames;
 use super::super::answer_handle::AnswerHandle;
 use super::super::link::{Answer, Link};
-use super::super::{Array, ArrayMut, CallError, Client, Number};
+use super::super::{Array, ArrayMut, CallError, Client, HeldArray, Number};
 use crate::context;
 use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, bytes_of, bytes_of_mut};
 
@@ -26,6 +26,10 @@ pub struct RemoteArray<'a> {
     pub to: Option<ArrayMut<'a>>,
     /// How the result is kept at the server.
     pub keep: Option<HeldResult>,
+    /// Through a metaserver: the array at a server whose value is sent, in place of all parts.
+    pub held: Option<HeldArray>,
+    /// Through a metaserver: the result stays, and this becomes the reference to it.
+    pub stays: Option<HeldArray>,
 }
 
 impl<'a> RemoteArray<'a> {

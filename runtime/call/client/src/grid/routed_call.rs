@@ -1,6 +1,7 @@
 //! Driver of a call through a metaserver: it does what [`kumi_routing::Call`] decides.
 
 mod attempt;
+mod held;
 mod place;
 mod reports;
 
@@ -20,6 +21,8 @@ use super::super::{
     Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome, Resources, TraceContext,
     trace_context,
 };
+use super::held::{Bound, Kept};
+use held::AttemptKeeps;
 pub(crate) use place::Place;
 #[cfg(feature = "transactions")]
 pub(crate) use reports::{measured, reported};
@@ -81,7 +84,7 @@ pub struct RoutedCall<'a> {
     /// A callback has run in this attempt.
     called: bool,
     pub deadline: Option<Instant>,
-    routing: kumi_routing::Call<Place, CallError>,
+    routing: kumi_routing::Call<Place, CallError, String>,
     /// The beginning of the times that the routing sees.
     begun: Instant,
     /// The stream at the metaserver, if there is one.
@@ -97,6 +100,14 @@ pub struct RoutedCall<'a> {
     pub trace: Option<TraceContext>,
     /// What it asks for.
     pub resources: Option<Resources>,
+    /// The arrays at a server that it reads.
+    bound: Option<Bound>,
+    /// Its results that stay.
+    kept: Kept,
+    /// Those of the attempt.
+    keeps: Option<AttemptKeeps>,
+    /// Bytes of arguments and results that travel between client and server.
+    moved: (u64, u64),
 }
 
 /// What the routing wants done with attempts.
@@ -130,6 +141,7 @@ impl<'a> RoutedCall<'a> {
         placing: PlacementRequest,
     ) -> RoutedCall<'a> {
         let rules = inner.rules(placing.idempotent);
+        let moved = (placing.bytes_out, placing.bytes_back);
         RoutedCall {
             inner,
             known,
@@ -147,6 +159,10 @@ impl<'a> RoutedCall<'a> {
             output: None,
             trace: trace_context(),
             resources: None,
+            bound: None,
+            kept: Kept::new(),
+            keeps: None,
+            moved,
         }
     }
 }
@@ -191,6 +207,7 @@ impl RoutedCall<'_> {
         if let Event::NotBegun(error) | Event::Broken(error) | Event::Failed(error) = &event {
             self.give_reason(error);
         }
+        self.settle_results(&event);
         self.routing.handle(nanoseconds(self.begun.elapsed()), event);
     }
 
@@ -231,7 +248,11 @@ impl RoutedCall<'_> {
                     let none = || CallError::Server("the call has no result".to_owned());
                     return self.outcome.take().ok_or_else(none);
                 }
-                Some(RoutedStep::Over(end)) => return Err(self.error(end)),
+                Some(RoutedStep::Over(end)) => {
+                    let is_lost = self.has_lost_arrays(&end);
+                    let error = self.error(end);
+                    return Err(if is_lost { self.lost_arrays(error) } else { error });
+                }
                 None if self.call.is_some() => self.await_end(control, interrupted),
                 None => self.await_place(control, interrupted),
             }
@@ -250,6 +271,10 @@ impl RoutedCall<'_> {
             CallEnd::GivenUp(GiveUpReason::Because(error)) => error,
             CallEnd::GivenUp(GiveUpReason::RetryTime) => {
                 CallError::NoServer { text: NO_MORE_TIME.to_owned(), has_not_run }
+            }
+            CallEnd::GivenUp(GiveUpReason::Elsewhere) => {
+                let text = "the metaserver has named another server".to_owned();
+                CallError::NoServer { text, has_not_run }
             }
             CallEnd::Done | CallEnd::GivenUp(GiveUpReason::Unknown) => {
                 CallError::NoServer { text: String::new(), has_not_run: false }

@@ -29,6 +29,7 @@ impl Grid {
             attempts: 0,
             priority: self.priority,
             idempotent: known.interface.idempotent,
+            bound: false,
             routine: known.interface.name.clone(),
             input_locations: Vec::new(),
         }

@@ -429,7 +429,9 @@ impl Driver<'_> {
             CallError::Cancelled(_) if running.is_placed && !cancelled => {
                 idempotent.then_some(Failure::Broken)
             }
-            CallError::Busy(_) | CallError::HeldFull(_) => Some(Failure::NotBegun),
+            CallError::Busy(_) | CallError::HeldFull(_) | CallError::NoResources(_) => {
+                Some(Failure::NotBegun)
+            }
             CallError::NotHeld { .. } | CallError::NoSource(_) => {
                 self.sources_failed(node, found, &why);
                 if matches!(error, CallError::NoSource(_)) {

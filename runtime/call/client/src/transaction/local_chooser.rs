@@ -129,6 +129,7 @@ impl ServerChooser for LocalChooser {
             idempotent: call.known.idempotent,
             deadline: None,
             held: ready.held.clone(),
+            bound: None,
         };
         self.tell(Event::Submit(ready.call, request));
     }

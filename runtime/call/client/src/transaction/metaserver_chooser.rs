@@ -211,6 +211,7 @@ impl MetaserverChooser {
                         "it may have run, and no metaserver knows it".to_owned()
                     }
                     GiveUpReason::RetryTime => NO_MORE_TIME.to_owned(),
+                    GiveUpReason::Elsewhere => "the metaserver has named another server".to_owned(),
                 };
                 let before = match call.routing.tried().last() {
                     Some((_, RetryReason::Failed(before))) if !before.is_empty() => {

@@ -39,7 +39,7 @@ pub use kumi_broker::State as StepState;
 pub use report::{MovedBytes, Report, StepReport};
 
 use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
-use crate::{Arg, CallError, Grid, Options, Shape};
+use crate::{Arg, CallError, Grid, Options, Resources, Shape};
 use chooser::Target;
 
 /// An array of a transaction, or a part of one.
@@ -135,6 +135,8 @@ struct TransactionCall {
     args: Vec<TxArg>,
     /// Its time limit; `None`: that of the run.
     time: Option<Duration>,
+    /// What it asks for.
+    resources: Option<Resources>,
 }
 
 /// Options of a run.
@@ -291,7 +293,8 @@ impl<'a> Transaction<'a> {
 
     /// Records a call, with arguments as in [`crate::Client::call`].
     pub fn call(&mut self, routine: &str, args: Vec<TxArg>) -> Step {
-        self.calls.push(TransactionCall { routine: routine.to_owned(), args, time: None });
+        let routine = routine.to_owned();
+        self.calls.push(TransactionCall { routine, args, time: None, resources: None });
         Step(u32::try_from(self.calls.len() - 1).unwrap_or(u32::MAX))
     }
 
@@ -325,6 +328,14 @@ impl<'a> Transaction<'a> {
     pub fn limit(&mut self, step: Step, time: Duration) {
         if let Some(call) = self.calls.get_mut(step.0 as usize) {
             call.time = Some(time);
+        }
+    }
+
+    /// Has a recorded call ask for these resources, as calls of [`crate::Client::with_resources`] do. A server that does not give
+    /// them is left for the next one.
+    pub fn ask_resources(&mut self, step: Step, resources: Resources) {
+        if let Some(call) = self.calls.get_mut(step.0 as usize) {
+            call.resources = Some(resources);
         }
     }
 

@@ -67,8 +67,7 @@ impl Driver<'_> {
         self.report[node.0 as usize].helped = placed.helped;
         let stop = Arc::new(StopFlags::default());
         let alone = placed.relays.is_empty() && placed.moved.between + placed.moved.stayed == 0;
-        let client = self.servers[server.0 as usize].client.clone();
-        let client = client.ok_or(io::ErrorKind::NotConnected)?;
+        let client = self.client(node, server)?;
         let holders = placed.held.into_iter().filter_map(|(server, name)| {
             Some((self.servers[server.0 as usize].client.clone()?, server, name))
         });
@@ -100,6 +99,16 @@ impl Driver<'_> {
             moved: placed.moved,
         };
         Ok((attempt, running))
+    }
+
+    /// The connection to a server, whose calls ask for what this one asks for.
+    fn client(&self, node: Node, server: ServerId) -> io::Result<Client> {
+        let client = self.servers[server.0 as usize].client.clone();
+        let client = client.ok_or(io::ErrorKind::NotConnected)?;
+        Ok(match self.tx.calls[node.0 as usize].resources {
+            Some(resources) => client.with_resources(resources),
+            None => client,
+        })
     }
 
     /// Servers to ask for vouchers, and addresses where these are shown.

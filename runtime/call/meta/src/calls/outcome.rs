@@ -54,7 +54,9 @@ impl CallEnd {
 pub fn count(counters: &mut Counters, end: &Outcome) {
     match end {
         Outcome::Completed => counters.done += 1,
-        Outcome::Failed(..) | Outcome::Lost(_) | Outcome::Rejected(RejectReason::NoServer) => {
+        Outcome::Failed(..)
+        | Outcome::Lost(_)
+        | Outcome::Rejected(RejectReason::NoServer | RejectReason::BoundServerGone) => {
             counters.failed += 1;
         }
         Outcome::Cancelled | Outcome::Expired => counters.cancelled += 1,
@@ -95,12 +97,22 @@ pub fn told(open: &OpenCall, end: &Outcome) -> CallEnd {
             Code::TimedOut,
             format!("`{name}` took longer than it may and was stopped"),
         ),
-        Outcome::Rejected(why) => rejected(name, why),
+        Outcome::Rejected(why) => {
+            let is_gone = matches!(why, RejectReason::NoServer | RejectReason::BoundServerGone);
+            let word = if is_gone { "no server" } else { "rejected" };
+            CallEnd { word, failure: Some(rejected(name, why)) }
+        }
     }
 }
 
 fn may_have_run(open: &OpenCall, what: &str, server: &str) -> String {
     let name = &open.routine;
+    if open.request.bound.is_some() {
+        return format!(
+            "{server} {what} while `{name}` ran, which may have run in part; the call has arrays there, so it runs nowhere \
+             else"
+        );
+    }
     if open.request.idempotent {
         return format!("{server} {what} while `{name}` ran, as others before; call again later");
     }
@@ -110,13 +122,13 @@ fn may_have_run(open: &OpenCall, what: &str, server: &str) -> String {
     )
 }
 
-fn rejected(name: &str, why: &RejectReason) -> CallEnd {
+/// The failure of a call that the broker does not start.
+pub fn rejected(name: &str, why: &RejectReason) -> Failure {
     let code = match why {
         RejectReason::UnknownRoutine(_) => Code::NoSuchRoutine,
-        RejectReason::NoServer => Code::NoServer,
+        RejectReason::NoServer | RejectReason::BoundServerGone => Code::NoServer,
         RejectReason::QueueFull | RejectReason::UserQueueFull => Code::Busy,
         RejectReason::Deadline => Code::TimedOut,
     };
-    let word = if *why == RejectReason::NoServer { "no server" } else { "rejected" };
-    CallEnd { word, failure: Some(Failure::new(code, 0, format!("`{name}`: {why}"))) }
+    Failure::new(code, 0, format!("`{name}`: {why}"))
 }

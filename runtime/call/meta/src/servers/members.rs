@@ -265,7 +265,7 @@ impl Dispatcher {
         if member.peer.as_ref().is_some_and(|own| own.id == peer.id) {
             member.peer = None;
             member.away = Some(now);
-            self.tell(Event::Left(id));
+            self.tell(Event::Away(id));
         }
     }
 

@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{AttemptOutcome, AttemptReport, AttemptState, Code, Failure, PlacementRequest};
+use kumi_rpc::{
+    AttemptOutcome, AttemptReport, AttemptState, Code, Failure, InputLocation, PlacementRequest,
+};
 
 use super::super::catalogue::key;
 use super::super::dispatcher::{CurrentAttempt, Dispatcher, OpenCall};
@@ -73,6 +75,7 @@ impl Dispatcher {
             idempotent: kept.idempotent,
             deadline: left.map(|left| Time(now.0.saturating_add(nanos(left)))),
             held: Vec::new(),
+            bound: None,
         };
         let running = CurrentAttempt {
             ticket: kept.ticket,
@@ -207,6 +210,13 @@ impl Dispatcher {
             let ms = deadline.0.saturating_sub(self.now().0) / (Time::SECOND / 1000);
             u32::try_from(ms).unwrap_or(u32::MAX).max(1)
         });
+        let bound = open.running.as_ref().filter(|_| open.request.bound.is_some());
+        let location = bound.map(|at| InputLocation {
+            server: at.name.clone(),
+            address: at.address.clone(),
+            bytes: 0,
+        });
+        let location = Vec::from_iter(location);
         let placing = PlacementRequest {
             key: open.key,
             hash: open.hash,
@@ -218,7 +228,8 @@ impl Dispatcher {
             priority: open.request.priority,
             idempotent: open.request.idempotent,
             routine: open.routine,
-            input_locations: Vec::new(),
+            bound: !location.is_empty(),
+            input_locations: location,
         };
         self.place(&peer, stream, placing, open.span);
     }

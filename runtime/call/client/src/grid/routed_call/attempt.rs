@@ -7,7 +7,7 @@ use kumi_routing::Event;
 use kumi_rpc::AttemptOutcome;
 
 use super::reports::measured;
-use super::{Control, Place, RoutedCall, SLICE, ended};
+use super::{Control, Place, RoutedCall, SLICE};
 use crate::completion::PendingCallback;
 use crate::context::is_over;
 use crate::functions::answer;
@@ -17,9 +17,17 @@ use crate::{Call, CallError, CallRoute, Client};
 impl RoutedCall<'_> {
     /// Connects to the server of a place.
     pub(crate) fn connect(&mut self, place: &Place) -> Option<Client> {
-        match self.inner.server(place) {
+        let connected = match &self.bound {
+            Some(bound) => bound.client(),
+            None => self.inner.server(place),
+        };
+        match connected {
             Ok(client) => Some(self.equipped(client)),
             Err(error) => {
+                if self.bound.is_some() {
+                    self.tell(Event::Failed(error));
+                    return None;
+                }
                 // If the connection is lost, it did not exist yet and nothing was sent.
                 let unsent = error.has_not_run() || matches!(error, CallError::Lost(_));
                 self.tell(if unsent { Event::NotBegun(error) } else { Event::Broken(error) });
@@ -52,6 +60,9 @@ impl RoutedCall<'_> {
             Ok(time) => time,
             Err(error) => return self.tell(Event::Stopped(error)),
         };
+        if let Err(error) = self.name_results(&client) {
+            return self.tell(Event::Stopped(error));
+        }
         let Some(checked) = self.checked.take() else {
             let text = "the arguments of the call are with another attempt".to_owned();
             return self.tell(Event::Stopped(CallError::Server(text)));
@@ -95,7 +106,7 @@ impl RoutedCall<'_> {
 
     /// The attempt has failed, and may be left for another unless the call would fail there too.
     pub(crate) fn tell_failed(&mut self, error: CallError) {
-        self.tell(match ended(&error) {
+        self.tell(match self.ended(&error) {
             AttemptOutcome::NotBegun => Event::NotBegun(error),
             AttemptOutcome::Broken => Event::Broken(error),
             AttemptOutcome::Failed | AttemptOutcome::Done => Event::Failed(error),
@@ -116,7 +127,7 @@ impl RoutedCall<'_> {
                     Ok(outcome) => {
                         drop(call);
                         control.runs(None);
-                        let bytes = Some((self.placing.bytes_out, self.placing.bytes_back));
+                        let bytes = Some(self.moved);
                         self.done = self.routing.last().map(|at| measured(at, &outcome, bytes));
                         self.outcome = Some(outcome);
                         return self.tell(Event::Done);
@@ -150,7 +161,7 @@ impl RoutedCall<'_> {
     /// The attempt has failed.
     fn broken(&mut self, call: Call<'static>, error: CallError, control: &Control) {
         control.runs(None);
-        if ended(&error) == AttemptOutcome::Failed || arguments_overwritten(&call) {
+        if self.ended(&error) == AttemptOutcome::Failed || arguments_overwritten(&call) {
             return self.tell(Event::Failed(error));
         }
         if !self.may_leave(control) {

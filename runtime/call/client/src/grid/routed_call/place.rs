@@ -47,6 +47,7 @@ impl RoutedCall<'_> {
     /// [`crate::link::Link::send_soon`] sends the request and nothing waits; then the caller reports a lost
     /// connection.
     pub fn request_place_on(&mut self, meta: &Client, soon: bool) -> Result<bool, CallError> {
+        self.check_metaserver(meta)?;
         let left = self.left()?;
         self.placing.time_ms =
             left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
@@ -101,6 +102,9 @@ impl RoutedCall<'_> {
             Ok(word) => self.hear(word),
             Err(CallError::TimedOut(_)) => {
                 meta.link.check_alive();
+                if let Some(error) = self.waits_in_vain() {
+                    return self.tell(Event::Stopped(error));
+                }
                 // The metaserver enforces this limit too, but it may be gone.
                 let event = self.left().map_or_else(Event::Stopped, |_| Event::Tick);
                 self.tell(event);
@@ -145,6 +149,7 @@ impl RoutedCall<'_> {
                 CallError::NoServer { text, has_not_run: !self.routing.may_have_run() }
             }
             Err(failure) => {
+                self.note_lost_server(failure.code, failure.detail);
                 if let (Code::InterfaceChanged, Some((meta, _))) =
                     (failure.code, &self.place_request)
                 {

@@ -1,0 +1,302 @@
+//! Arrays that stay at the servers that a metaserver has chosen.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, InputLocation};
+
+use super::locked;
+use crate::lent::{LendMut, LentBytesMut, bytes_of_mut};
+use crate::{Arg, CallError, Client, KnownRoutine, Number, RemoteArray};
+
+/// How long an array stays unless it is released. The server may have a lower limit.
+const LIFETIME: Duration = Duration::MAX;
+
+/// Why an array is gone.
+const CONNECTION_LOST: &str = "the connection to the server was lost";
+
+/// The error of an array whose connection is lost.
+fn connection_lost() -> CallError {
+    CallError::NotHeld { text: CONNECTION_LOST.to_owned(), yet: false }
+}
+
+/// A reference to an array at a server that a metaserver has chosen: the result of a call, and an argument of later ones.
+///
+/// A call through the metaserver gets it as the place of a result ([`HeldArray::stays`]). Calls that have it as an argument
+/// ([`HeldArray::argument`]) run at the server of the array, or fail. The server drops the array with its last reference, when
+/// the connection to the server is lost, and after the time that the server allows.
+///
+/// ```no_run
+/// use kumi_call_client::{Arg, Grid, HeldArray, Options};
+///
+/// let grid = Grid::connect("meta:7071", &Options::default())?;
+/// let (a, b, mut d) = ([1.0; 4], [2.0; 4], [0.0; 4]);
+/// let c = HeldArray::new();
+/// grid.call("dmmul", vec![2.into(), a.as_slice().into(), b.as_slice().into(), c.stays()])?;
+/// grid.call("dmmul", vec![2.into(), c.argument(), b.as_slice().into(), d.as_mut_slice().into()])?;
+/// # Ok::<(), kumi_call_client::CallError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct HeldArray {
+    home: Arc<Mutex<Option<Arc<Home>>>>,
+}
+
+/// Where an array is. The server drops the array with this.
+#[derive(Debug)]
+pub(crate) struct Home {
+    name: HeldArrayName,
+    bytes: u64,
+    server: String,
+    address: String,
+    client: Client,
+    /// The random identity of the client of the metaserver.
+    grid: u64,
+    /// The result of which call it is, for errors.
+    made_by: String,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // With its connection the array goes by itself.
+        let _lost = self.client.let_go(&[self.name]);
+    }
+}
+
+impl HeldArray {
+    /// A reference that no call has filled yet.
+    #[must_use]
+    pub fn new() -> HeldArray {
+        HeldArray::default()
+    }
+
+    /// The array as an argument of a call, which then runs at its server.
+    #[must_use]
+    pub fn argument<'a>(&self) -> Arg<'a> {
+        Arg::Remote(Box::new(RemoteArray::default().held_as(self)))
+    }
+
+    /// This reference as the place of a result. When the call has run, it is the result; what it was before is released.
+    #[must_use]
+    pub fn stays<'a>(&self) -> Arg<'a> {
+        Arg::Remote(Box::new(RemoteArray::default().staying_as(self)))
+    }
+
+    /// Name and address of its server. `None`: no call has filled it, or it was released.
+    #[must_use]
+    pub fn server(&self) -> Option<(String, String)> {
+        self.home().map(|home| (home.server.clone(), home.address.clone()))
+    }
+
+    /// Whether it is at no server, as far as the client knows without asking.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.home().is_none_or(|home| home.client.is_lost())
+    }
+
+    /// Fetches numbers of the array, starting at byte `offset`.
+    ///
+    /// # Errors
+    /// [`CallError`]: the array is not there any more, or it is shorter.
+    pub fn fetch<T: Number>(&self, offset: u64, to: &mut [T]) -> Result<(), CallError> {
+        self.fetch_bytes(offset, LentBytesMut::slice(bytes_of_mut(to)), None, &|| false)
+    }
+
+    /// [`HeldArray::fetch`] of bytes, with a time limit and until `interrupted`.
+    ///
+    /// # Errors
+    /// [`CallError`]: as [`HeldArray::fetch`], or it does not arrive in time.
+    pub fn fetch_bytes(
+        &self,
+        offset: u64,
+        to: LentBytesMut,
+        time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<(), CallError> {
+        let home = self.home().ok_or_else(|| {
+            let text = "the reference is to no array: no call has filled it, or it was released";
+            CallError::NotHeld { text: text.to_owned(), yet: false }
+        })?;
+        let fetched = home.client.fetch_bytes(home.name, offset, to, time, interrupted);
+        fetched.map_err(|error| match error {
+            CallError::NotHeld { .. } | CallError::Lost(_) => CallError::HeldLost {
+                what: home.to_string(),
+                why: error.to_string(),
+                has_not_run: true,
+            },
+            other => other,
+        })
+    }
+
+    /// Releases the array, for all clones of this reference. Calls that have it as an argument keep it until they are over.
+    pub fn release(&self) {
+        // It is dropped without the lock.
+        let _home = locked(&self.home).take();
+    }
+
+    pub(crate) fn home(&self) -> Option<Arc<Home>> {
+        locked(&self.home).clone()
+    }
+
+    /// A call has made the array.
+    pub(crate) fn fill(&self, home: Home) {
+        let _before = locked(&self.home).replace(Arc::new(home));
+    }
+}
+
+impl std::fmt::Display for Home {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} at {} ({})", self.made_by, self.server, self.address)
+    }
+}
+
+impl RemoteArray<'_> {
+    /// The same, of which the value that is sent is this array.
+    #[must_use]
+    pub fn held_as(self, held: &HeldArray) -> Self {
+        RemoteArray { held: Some(held.clone()), ..self }
+    }
+
+    /// The same, of which the result stays as this array.
+    #[must_use]
+    pub fn staying_as(self, held: &HeldArray) -> Self {
+        RemoteArray { stays: Some(held.clone()), ..self }
+    }
+}
+
+/// The arrays at servers that a call reads, by parameter. All are at one server.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    /// Not empty.
+    homes: Vec<(String, Arc<Home>)>,
+    /// The metaserver has said that the server is gone.
+    pub is_gone: bool,
+}
+
+/// The results of a call that stay at its server, by parameter.
+pub(crate) type Kept = Vec<(u16, HeldArray)>;
+
+/// The references among the arguments of a call, as the protocol has them: the arrays that it reads, and the results that stay.
+/// Names of results are chosen for each attempt.
+///
+/// # Errors
+/// [`CallError::HeldLost`], [`CallError::HeldElsewhere`]: the arrays are gone, or at several servers.
+pub(crate) fn resolve(
+    grid: u64,
+    known: &KnownRoutine,
+    args: &mut [Arg<'_>],
+) -> Result<(Option<Bound>, Kept), CallError> {
+    let (mut homes, mut kept) = (Vec::new(), Kept::new());
+    let params = known.params.iter().enumerate().filter(|(_, param)| crate::is_given(param));
+    for ((index, param), arg) in params.zip(args) {
+        let Arg::Remote(array) = arg else { continue };
+        if let Some(held) = array.held.take() {
+            let lost = |what: String, why: &str| CallError::HeldLost {
+                what: format!("`{}`: `{}` is {what}", known.name, param.name),
+                why: why.to_owned(),
+                has_not_run: true,
+            };
+            let Some(home) = held.home() else {
+                let why = "no call has filled it, or it was released";
+                return Err(lost("a reference to no array".to_owned(), why));
+            };
+            if home.grid != grid {
+                return Err(CallError::HeldElsewhere(format!(
+                    "`{}`: `{}` is {home}, of another connection to a metaserver: fetch it, or call there",
+                    known.name, param.name
+                )));
+            }
+            if home.client.is_lost() {
+                return Err(lost(home.to_string(), CONNECTION_LOST));
+            }
+            array.parts = vec![HeldArrayPart {
+                offset: 0,
+                length: home.bytes,
+                name: home.name,
+                from: 0,
+                server: String::new(),
+                voucher: String::new(),
+            }];
+            homes.push((param.name.clone(), home));
+        }
+        if let Some(stays) = array.stays.take() {
+            let name = HeldArrayName { secret: [0; 16], index: 0 };
+            array.keep = RemoteArray::stays(name, LIFETIME).keep;
+            // A description has at most 256 parameters.
+            kept.push((index as u16, stays));
+        }
+    }
+    Ok((Bound::new(&known.name, homes)?, kept))
+}
+
+impl Bound {
+    fn new(routine: &str, homes: Vec<(String, Arc<Home>)>) -> Result<Option<Bound>, CallError> {
+        let Some(((name, first), others)) = homes.split_first() else { return Ok(None) };
+        let elsewhere = others.iter().find(|(_, home)| !home.is_with(first));
+        if let Some((other, home)) = elsewhere {
+            return Err(CallError::HeldElsewhere(format!(
+                "`{routine}`: `{name}` is {first}, and `{other}` is {home}: a call has arrays of one server; fetch one of them"
+            )));
+        }
+        Ok(Some(Bound { homes, is_gone: false }))
+    }
+
+    fn home(&self) -> &Home {
+        &self.homes[0].1
+    }
+
+    /// The connection to the server of the arrays.
+    ///
+    /// # Errors
+    /// It is lost, and the arrays with it. Nothing was sent.
+    pub fn client(&self) -> Result<Client, CallError> {
+        let client = &self.home().client;
+        if client.is_lost() { Err(connection_lost()) } else { Ok(client.clone()) }
+    }
+
+    /// Where the call has to run.
+    pub fn location(&self) -> InputLocation {
+        let (server, address) = (self.home().server.clone(), self.home().address.clone());
+        InputLocation { server, address, bytes: self.bytes() }
+    }
+
+    /// The address that tells the server from others.
+    pub fn address(&self) -> String {
+        self.home().address.clone()
+    }
+
+    /// The bytes that are not sent.
+    pub fn bytes(&self) -> u64 {
+        self.homes.iter().fold(0, |sum, (_, home)| sum.saturating_add(home.bytes))
+    }
+
+    /// The error of a call whose arrays are gone.
+    pub fn lost(&self, routine: &str, why: String, has_not_run: bool) -> CallError {
+        let each = |(name, home): &(String, Arc<Home>)| format!("`{name}` is {home}");
+        let homes: Vec<String> = self.homes.iter().map(each).collect();
+        CallError::HeldLost { what: format!("`{routine}`: {}", homes.join(", ")), why, has_not_run }
+    }
+}
+
+impl Home {
+    pub fn new(
+        (name, bytes): (HeldArrayName, u64),
+        (server, address): (&str, &str),
+        (client, grid): (Client, u64),
+        made_by: String,
+    ) -> Home {
+        let (server, address) = (server.to_owned(), address.to_owned());
+        Home { name, bytes, server, address, client, grid, made_by }
+    }
+
+    /// Whether another array is at the same server, on the same connection.
+    fn is_with(&self, other: &Home) -> bool {
+        self.address == other.address && Arc::ptr_eq(&self.client.link, &other.client.link)
+    }
+}
+
+/// The name of a result that stays, in the head of a call.
+pub(crate) fn rename(keep: &mut [(u16, HeldResult)], parameter: u16, name: HeldArrayName) {
+    for (_, result) in keep.iter_mut().filter(|(of, _)| *of == parameter) {
+        result.name = name;
+    }
+}
