@@ -146,10 +146,9 @@ final class Connection {
 
     /** Says why an attempt failed, on the stream of its call as long as that is there. Metaservers refuse an empty text. */
     void reason(Exchange exchange, MetaserverMessages.Ticket ticket, String why) {
-        if (why == null || why.isEmpty()) {
-            return;
+        if (why != null && !why.isEmpty()) {
+            tell(exchange, stream -> stream == 0 ? new byte[0] : Protocol.reason(stream, ticket, why));
         }
-        tell(exchange, stream -> stream == 0 ? new byte[0] : Protocol.reason(stream, ticket, why));
     }
 
     private boolean tell(Exchange exchange, IntFunction<byte[]> frame) {
