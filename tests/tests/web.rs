@@ -77,6 +77,15 @@ fn lockstep(cluster: &TestCluster, name: &str) -> RunningCommand {
     cluster.start(&["run", "-n", "4", "--name", name, &program, "--seconds", "100000"])
 }
 
+/// Waits until the first of the job's four ranks has sent something: they compute before.
+fn wait_for_sending_ranks(browser: &Browser, job: &Value) {
+    wait_for("ranks that send", || {
+        let ranks = browser.json(&format!("/api/jobs/{}/ranks", job["job"]));
+        assert_eq!(ranks.as_array().expect("ranks").len(), 4);
+        ranks[0]["counters"]["sent"].as_u64().filter(|&sent| sent > 0)
+    });
+}
+
 #[test]
 fn what_a_browser_sees_is_what_runs() {
     let mut cluster = TestCluster::up_with(2, &["--slice", "5ms"]);
@@ -112,9 +121,7 @@ fn what_a_browser_sees_is_what_runs() {
         (&listed["jobs"][0]["name"], &listed["jobs"][0]["state"]),
         (&"left".into(), &"running".into())
     );
-    let ranks = browser.json(&format!("/api/jobs/{}/ranks", left["job"]));
-    assert_eq!(ranks.as_array().expect("ranks").len(), 4);
-    assert!(ranks[0]["counters"]["sent"].as_u64().is_some_and(|sent| sent > 0), "{ranks}");
+    wait_for_sending_ranks(&browser, &left);
     // History has rows of the job; its file keeps its size.
     let history = cluster.path().join("history");
     let size = std::fs::metadata(&history).expect("history").len();

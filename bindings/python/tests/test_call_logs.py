@@ -1,5 +1,6 @@
 """Logs of calls. Skipped where the commands were not built."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from test_call import call_command
 from test_call_context import PARENT, TRACE, serving
 
 from kumi import call
+from kumi.call import _logs
 
 FUNCTIONS = '''
 from kumi import call
@@ -100,6 +102,51 @@ def test_wrong_questions_are_refused(server: call.Connection) -> None:
         server.log(-1)
     with pytest.raises(call.CallError, match="no log of call 1000000"):
         server.log(1_000_000)
+
+
+class _WrongServer:
+    """Answers a question for lines as a server that counts wrongly, or does not say what it should."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[int] = []
+
+    def __call__(self, line: int) -> str:
+        self.asked.append(line)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def _answer(first: int, texts: list[str], count: int) -> str:
+    lines = [{"at_ms": 1, "source": "routine", "text": text} for text in texts]
+    return json.dumps({"calls": [{"first": first, "count": count, "lines": lines}]})
+
+
+def test_a_server_that_counts_wrongly_is_not_asked_for_ever() -> None:
+    again = _WrongServer(_answer(0, ["x"], 2))
+    with pytest.raises(call.CallError, match="a has sent a wrong log"):
+        _logs._lines("a", 7, again)
+    assert again.asked == [0, 1]
+    for wrong in (_answer(0, [], 2), _answer(0, ["x", "y"], 1), "", "[]", '{"calls": 3}'):
+        with pytest.raises(call.CallError):
+            _logs._lines("a", 7, _WrongServer(wrong))
+
+    class Endless:
+        asked = 0
+
+        def __call__(self, line: int) -> str:
+            self.asked += 1
+            return _answer(line, ["x"], 2**64 - 1)
+
+    endless = Endless()
+    with pytest.raises(call.CallError, match="it has no end"):
+        _logs._lines("a", 7, endless)
+    assert endless.asked == _logs._MOST_ANSWERS
+
+
+def test_a_log_that_grows_is_read_as_far_as_it_was() -> None:
+    grows = _WrongServer(_answer(0, ["x"], 2), _answer(1, ["y"], 3))
+    _, lines = _logs._lines("a", 7, grows)
+    assert [line["text"] for line in lines] == ["x", "y"] and grows.asked == [0, 1]
 
 
 def test_a_metaserver_leads_to_the_logs_of_its_servers(functions: Path) -> None:

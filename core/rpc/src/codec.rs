@@ -96,11 +96,18 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Foreign text made safe for terminals and logs: control characters other than tabs and line ends are escaped.
+/// Whether a character changes the direction of those around it.
+fn turns(letter: char) -> bool {
+    matches!(letter, '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Foreign text made safe for terminals and logs: control characters other than tabs and line ends are escaped, and so is
+/// what shows text in another order than it has.
+#[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
-        if letter.is_control() && !matches!(letter, '\n' | '\t') {
+        if turns(letter) || letter.is_control() && !matches!(letter, '\n' | '\t') {
             shown.extend(letter.escape_default());
         } else {
             shown.push(letter);

@@ -1,8 +1,9 @@
 //! Requests for logs of calls. Bytes are as docs/reference/call-protocol.md has them.
 
 use kumi_rpc::{
-    Client, ClientEvent, ClientHello, FrameStep, LogRequest, MOST_ANSWER, Metaserver,
-    MetaserverEvent, SendPiece, Server, ServerEvent, ServerHello, Step, TraceContext, TraceId,
+    Client, ClientEvent, ClientHello, Code, Failure, FrameStep, LogRequest, MOST_ANSWER,
+    Metaserver, MetaserverEvent, SendPiece, Server, ServerEvent, ServerHello, Step, TraceContext,
+    TraceId,
 };
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -164,4 +165,13 @@ fn servers_and_metaservers_say_that_they_have_logs() {
     let mut old = greeting[..greeting.len() - 5].to_vec();
     old[12] -= 5;
     assert!(!shows(&old));
+}
+
+#[test]
+fn texts_of_servers_neither_move_a_terminal_nor_turn_text() {
+    let mut bytes = Vec::new();
+    Failure::new(Code::Crashed, 0, "a\tb\x1b[2J\u{9b}\u{200f}c\u{202e}d\u{2066}é")
+        .encode(&mut bytes);
+    let text = Failure::decode(&bytes).expect("a failure").text;
+    assert_eq!(text, "a\tb\\u{1b}[2J\\u{9b}\\u{200f}c\\u{202e}d\\u{2066}é");
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{TestServer, compiled, config, eventually, served_text};
+use common::{Gate, TestServer, compiled, config, eventually, served_text};
 use kumi_call::log_records::{LineSource, LogLine};
 use kumi_call::server::{Config, SANDBOX_PROCESSES, ServerGroups, SlotLimits};
 use kumi_call::{Arg, CallError, Client, LogRequest, Outcome, Resources};
@@ -22,6 +22,9 @@ Define share_out(mode_in int children, mode_in int mib, mode_out int no) Calls \
 Define fill(mode_in string path, mode_in int mib, mode_out int no) Calls \"C\" no = fill(path, mib);
 Define breed(mode_in int children, mode_in int crashes, mode_out int made) Calls \"C\" made = breed(children, crashes);
 Define stay_with_a_daemon(mode_in string path, mode_out int no) Calls \"C\" no = stay_with_a_daemon(path);
+DefClass hoard {
+    DefMethod use_later(IN string path, IN int mib) Calls \"C\" use_later(path, mib);
+}
 ";
 
 const LIMITS: SlotLimits =
@@ -125,6 +128,24 @@ fn a_routine_that_uses_up_its_memory_is_told_so_with_the_limit() {
     };
     assert_eq!(call.lines.iter().filter(is_limit).count(), 1, "{call:?}");
     assert!(call.end.is_some_and(|end| end.reason == text));
+    it.end();
+}
+
+#[test]
+fn an_object_that_reaches_a_limit_between_its_calls_has_it_in_its_log() {
+    let test = "an_object_that_reaches_a_limit_between_its_calls_has_it_in_its_log";
+    let Some(it) = Grouped::start(test, |_| {}) else { return };
+    let (object, gate) = (it.client.object("hoard").expect("an object"), Gate::new());
+    let made = it.client.logs(&LogRequest::Latest(1)).expect("logs").calls.remove(0).call;
+    let file = gate.path();
+    object.call("use_later", vec![file.as_str().into(), 128.into()]).expect("it begins");
+    gate.open();
+    let request = LogRequest::Call { call: made, from: 0 };
+    let log = || it.client.logs(&request).expect("logs").calls.remove(0);
+    eventually("the end of the object", || log().end.is_some());
+    let lines = log().lines;
+    assert!(lines.iter().any(|line| line.text.contains("has reached a limit")), "{lines:?}");
+    drop(object);
     it.end();
 }
 

@@ -7,17 +7,20 @@ mod grid;
 #[path = "common/scripted_server.rs"]
 mod scripted_server;
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Gate, TestServer, compiled, config, eventually, interfaces, served_text};
-use kumi_call::log_records::{CallLogs, CallOutcome, LineSource, LoggedCall};
-use kumi_call::server::{Config, LogLimits};
+use kumi_call::log_records::{CallOutcome, LineSource, LogAnswer, LoggedCall};
+use kumi_call::server::{Config, Listener, LogLimits, Registry};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{
     Arg, CallError, Client, LogRequest, Object, Options, TraceContext, Value, trace_calls,
 };
+use kumi_rpc::{ClientHello, HEADER};
 use scripted_server::ScriptedServer;
 
 const TEXT: &str = r#"
@@ -45,7 +48,7 @@ void wait_for(const char *path)
 { puts("before"); fflush(stdout); while (access(path, F_OK)) usleep(1000); puts("after"); }
 void crash(int n) { printf("last words %d\n", n); abort(); }
 void nap(int ms) { usleep(1000 * ms); }
-void raw(int n) { fputs("a\tb\033[2J\xff\r\n", stdout); }
+void raw(int n) { fputs("a\tb\033[2J\xff\xe2\x80\xae\r\n", stdout); }
 void parent(char *text) { strcpy(text, made_in); }
 "#;
 
@@ -65,7 +68,7 @@ fn parent() -> TraceContext {
     TraceContext::parse(PARENT.as_bytes()).expect("a traceparent")
 }
 
-fn latest(client: &Client) -> CallLogs {
+fn latest(client: &Client) -> LogAnswer {
     client.logs(&LogRequest::Latest(100)).expect("logs")
 }
 
@@ -97,7 +100,7 @@ fn end(call: &LoggedCall) -> (CallOutcome, &str) {
 fn a_call_has_its_begin_its_lines_and_its_end() {
     let server = serve(|_| {});
     let client = server.client();
-    assert_eq!(latest(&client), CallLogs::default());
+    assert_eq!(latest(&client), LogAnswer::default());
     client.call("talk", vec![3.into()]).expect("it runs");
     let call = last(&client);
     assert_eq!((call.routine.as_str(), call.is_object, call.placed), ("talk", false, None));
@@ -180,7 +183,7 @@ fn lines_come_while_a_call_runs_and_do_nothing_to_a_terminal() {
     call.wait(&|| false).expect("it runs");
     assert_eq!(texts(&last(&client)), ["before", "after"]);
     client.call("raw", vec![0.into()]).expect("it runs");
-    assert_eq!(texts(&last(&client)), ["a\tb\\u{1b}[2J\u{fffd}"]);
+    assert_eq!(texts(&last(&client)), ["a\tb\\u{1b}[2J\u{fffd}\\u{202e}"]);
 }
 
 #[test]
@@ -241,7 +244,7 @@ fn nobody_sees_the_calls_of_another() {
     assert_eq!(ada.logs(&LogRequest::Trace(trace)).expect("logs").calls.len(), 1);
     let number = LogRequest::Call { call: hers.call, from: 0 };
     for request in [LogRequest::Latest(1000), number, LogRequest::Trace(trace)] {
-        assert_eq!(zoe.logs(&request).expect("logs"), CallLogs::default(), "{request:?}");
+        assert_eq!(zoe.logs(&request).expect("logs"), LogAnswer::default(), "{request:?}");
     }
     // Another connection of the same user sees them.
     assert_eq!(latest(&fixture.client("ada")).calls.len(), 1);
@@ -334,6 +337,63 @@ fn an_object_is_made_in_its_trace_through_a_metaserver() {
     assert!(made.is_object && made.placed.is_some_and(|placed| placed.attempt == 1), "{made:?}");
     let span = made.trace.expect("its span").span;
     assert_eq!(made_in(&object), format!("00-{}-{span}-01", parent().trace()));
+}
+
+/// How many questions for logs a client asks at once.
+const AT_ONCE: u32 = 500;
+
+/// How many answers have come since this was last called.
+fn answers(socket: &mut UnixStream, read: &mut Vec<u8>, hello: &mut bool) -> u32 {
+    let mut piece = vec![0; 64 << 10];
+    match socket.read(&mut piece) {
+        Ok(count) => read.extend_from_slice(&piece[..count]),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}"),
+    }
+    let mut count = 0;
+    loop {
+        let head = if *hello { 16 } else { HEADER };
+        let at = if *hello { 12 } else { 0 };
+        let Some(length) = read.get(at..at + 4) else { return count };
+        let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+        let whole = head + length as usize;
+        if read.len() < whole {
+            return count;
+        }
+        read.drain(..whole);
+        count += u32::from(!std::mem::take(hello));
+    }
+}
+
+/// The server has one thread. The future that ends it runs there between turns of the connections, and sees what they do.
+#[test]
+fn a_client_that_asks_for_many_logs_at_once_gets_one_in_each_turn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    let listener = Listener::unix(&path).expect("a socket");
+    // What is written to such a socket can be read at once.
+    let mut socket = UnixStream::connect(&path).expect("a connection");
+    let mut question = ClientHello::default().encode();
+    for stream in 1..=AT_ONCE {
+        question.extend([5, 0, 0, 0]);
+        question.extend(stream.to_le_bytes());
+        question.extend([216, 0, 0, 0, 1, 1, 0, 0, 0]);
+    }
+    socket.write_all(&question).expect("questions");
+    socket.set_nonblocking(true).expect("it does not wait");
+    let (mut read, mut hello, mut all, mut most) = (Vec::new(), true, 0, 0);
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let seen = std::future::poll_fn(|context| {
+        let count = answers(&mut socket, &mut read, &mut hello);
+        (all, most) = (all + count, most.max(count));
+        assert!(Instant::now() < deadline, "{all} answers have come");
+        if all == AT_ONCE {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    });
+    kumi_call::server::serve(config(), Registry::default(), listener, seen).expect("it serves");
+    assert_eq!((all, most), (AT_ONCE, 1));
 }
 
 #[test]

@@ -5,7 +5,10 @@ mod common;
 #[path = "common/grid.rs"]
 mod grid;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{TestServer, eventually, served};
 use grid::{Meta, config, meta};
@@ -13,6 +16,7 @@ use kumi_call::log_records::{CallOutcome, LoggedCall};
 use kumi_call::server::Membership;
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Grid, LogRequest, LogSources, Options, Remote};
+use kumi_rpc::{ClientHello, HEADER};
 
 /// What all servers answer, with their names.
 fn asked(sources: &LogSources, request: &LogRequest) -> Vec<(String, LoggedCall)> {
@@ -86,9 +90,13 @@ impl MetaWithUsers {
         fixture
     }
 
-    fn grid(&self, user: &str) -> Grid {
+    fn token(&self, user: &str) -> String {
         let new = NewToken { user: user.to_owned(), ..NewToken::default() };
-        let token = add(&self.file, &new).expect("a token");
+        add(&self.file, &new).expect("a token")
+    }
+
+    fn grid(&self, user: &str) -> Grid {
+        let token = self.token(user);
         let options = Options { token, ..Options::default() };
         Grid::connect(&self.meta.address.to_string(), &options).expect("a connection")
     }
@@ -146,4 +154,81 @@ fn a_server_that_is_away_is_not_named() {
     let sources = meta.grid().log_sources().expect("servers");
     let names: Vec<&str> = sources.servers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["b"]);
+}
+
+/// A pass for logs at the only server, as the metaserver gives it to the user of a token.
+fn log_pass(fixture: &MetaWithUsers, token: &str) -> String {
+    let mut meta = TcpStream::connect(fixture.meta.address).expect("the metaserver");
+    meta.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    let hello = ClientHello { token: token.to_owned(), ..ClientHello::default() };
+    meta.write_all(&hello.encode()).expect("a hello");
+    let mut head = [0; 16];
+    meta.read_exact(&mut head).expect("its hello");
+    let fields = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
+    meta.read_exact(&mut vec![0; fields as usize]).expect("its fields");
+    let latest_one = [5, 0, 0, 0, 1, 0, 0, 0, 216, 0, 0, 0, 1, 1, 0, 0, 0];
+    meta.write_all(&latest_one).expect("a question");
+    let mut header = [0; HEADER];
+    meta.read_exact(&mut header).expect("an answer");
+    let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+    let mut json = vec![0; length as usize];
+    meta.read_exact(&mut json).expect("its body");
+    let answer: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    answer["servers"][0]["pass"].as_str().expect("a pass").to_owned()
+}
+
+fn showing(address: &str, pass: &str) -> Result<Client, CallError> {
+    Client::connect(address, &Options { token: pass.to_owned(), ..Options::default() })
+}
+
+#[test]
+fn a_pass_for_logs_is_taken_once() {
+    let fixture = MetaWithUsers::new(|config| config.only_sent = true);
+    let (token, address) = (fixture.token("ada"), fixture.server.address.to_string());
+    let (first, second) = (log_pass(&fixture, &token), log_pass(&fixture, &token));
+    assert_ne!(first, second);
+    let client = showing(&address, &first).expect("it is new");
+    assert_eq!(client.logs(&LogRequest::Latest(9)).expect("logs").calls, []);
+    // Not even while the connection is there that has shown it.
+    for _ in 0..2 {
+        let used = showing(&address, &first).map(|_| ());
+        let text = used.expect_err("it was used").to_string();
+        assert!(text.contains("was used"), "{text}");
+    }
+    showing(&address, &second).expect("another is another");
+}
+
+#[test]
+fn a_pass_for_a_call_shows_no_logs() {
+    // Clients come to another address than the server's own, and tell a stranger their pass.
+    let stranger = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let elsewhere = stranger.local_addr().expect("its address").to_string();
+    let fixture = MetaWithUsers::new(|config| {
+        config.only_sent = true;
+        config.membership.iter_mut().for_each(|it| it.address.clone_from(&elsewhere));
+    });
+    let ada = fixture.grid("ada");
+    let call = ada.call_async("noop", vec![], Some(Duration::from_secs(20))).expect("it begins");
+    let (mut stream, _) = stranger.accept().expect("a client");
+    let mut shown = vec![0; 512];
+    let count = stream.read(&mut shown).expect("its hello");
+    let shown = String::from_utf8_lossy(&shown[..count]).into_owned();
+    let pass = &shown[shown.find("pass_").expect("a pass")..];
+    let end = pass[5..].find(|c: char| !c.is_ascii_hexdigit()).map_or(pass.len(), |at| at + 5);
+    let client = showing(&fixture.server.address.to_string(), &pass[..end]).expect("it is valid");
+    let refused = client.logs(&LogRequest::Latest(9));
+    assert!(matches!(refused, Err(CallError::NotPermitted(_))), "{refused:?}");
+    drop((call, stream));
+}
+
+#[test]
+fn a_connection_that_has_shown_a_pass_shows_logs_for_some_time_only() {
+    let fixture = MetaWithUsers::new(|config| config.log_pass_time = Duration::ZERO);
+    let ada = fixture.grid("ada");
+    let sources = ada.log_sources().expect("servers");
+    let late = sources.servers[0].1.logs(&LogRequest::Latest(9));
+    let text = late.expect_err("its time is over").to_string();
+    assert!(text.contains("expired"), "{text}");
+    // Whoever needs no pass is not bounded.
+    assert_eq!(fixture.server.client().logs(&LogRequest::Latest(9)).expect("logs").calls, []);
 }

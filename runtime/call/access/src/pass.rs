@@ -82,6 +82,16 @@ impl Pass {
         })
     }
 
+    /// A pass for the logs of a user's calls. No routine has an empty name, so it permits no call.
+    pub fn for_logs(serial: u64, user: &str) -> Pass {
+        Pass::new(Ticket { call: 0, attempt: 0 }, serial, "", user)
+    }
+
+    /// Whether it is for logs.
+    pub fn is_for_logs(&self) -> bool {
+        self.permits("")
+    }
+
     /// Whether it permits a call of this routine.
     pub fn permits(&self, routine: &str) -> bool {
         self.routine == routine_hash(routine)
@@ -157,6 +167,14 @@ mod tests {
         let text = long.signed(&one);
         assert_eq!(Pass::read(&text, &one), Some(long));
         assert!(text.len() <= 512, "it fits where passes go");
+    }
+
+    #[test]
+    fn a_pass_for_logs_is_for_nothing_else() {
+        let logs = Pass::for_logs(7, "zoe");
+        assert!(logs.is_for_logs() && !logs.permits("dmmul") && !pass(7).is_for_logs());
+        let key = key().expect("random bytes");
+        assert_eq!(Pass::read(&logs.signed(&key), &key), Some(logs));
     }
 
     #[test]

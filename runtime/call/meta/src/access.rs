@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, UserId};
-use kumi_call_wire::logs::{LogServer, LogServers};
+use kumi_call_wire::logs::{LogDirectory, LogServer};
 use kumi_rpc::{ClientHello, Code, Failure, ServerRegistration, Ticket};
 
 use super::dispatcher::Dispatcher;
@@ -23,11 +23,11 @@ impl Member {
         Pass::new(ticket, self.passes, routine, user).signed(key)
     }
 
-    /// What a user shows at this server to see the logs of the own calls. No call can be made with it: no routine has an empty
-    /// name, and the serial number counts as used.
-    fn log_pass(&self, user: &str) -> String {
+    /// What a user shows once at this server to see the logs of the own calls.
+    fn log_pass(&mut self, user: &str) -> String {
         let Some(key) = &self.register.key else { return String::new() };
-        Pass::new(Ticket { call: 0, attempt: 0 }, 0, "", user).signed(key)
+        self.passes += 1;
+        Pass::for_logs(self.passes, user).signed(key)
     }
 }
 
@@ -120,15 +120,15 @@ impl Dispatcher {
     }
 
     /// The servers at which a client finds the logs of its calls, as JSON.
-    pub fn log_servers(&self, peer: &Peer) -> Result<String, Failure> {
+    pub fn log_servers(&mut self, peer: &Peer) -> Result<String, Failure> {
         self.check(peer)?;
-        let there = self.members.values().filter(|member| member.peer.is_some());
+        let there = self.members.values_mut().filter(|member| member.peer.is_some());
         let servers = there.map(|member| LogServer {
             name: member.register.name.clone(),
             address: member.address.clone(),
             pass: member.log_pass(&peer.user()),
         });
-        let servers = LogServers { servers: servers.collect() };
+        let servers = LogDirectory { servers: servers.collect() };
         serde_json::to_string(&servers).map_err(|error| {
             Failure::new(Code::Busy, 0, format!("the servers cannot be written as JSON: {error}"))
         })

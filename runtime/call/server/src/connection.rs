@@ -72,6 +72,17 @@ enum CallStage {
     SendingHeld(Rc<Block>, usize, u64),
 }
 
+/// Why input that has arrived is not processed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InputPause {
+    /// It is processed.
+    None,
+    /// It waits until the client has read more answers.
+    Unread,
+    /// It waits until other connections had a turn.
+    NextTurn,
+}
+
 /// What the arguments of a call still wait for besides the client's frames.
 struct IncomingArguments {
     gaps: BTreeMap<u16, Gaps>,
@@ -115,8 +126,7 @@ struct Connection {
     number: u64,
     /// The earliest deadline of calls whose arguments are arriving; too early if that call has gone.
     coming: Option<Instant>,
-    /// Input is waiting until the client has read more answers.
-    stalled: bool,
+    pause: InputPause,
     finished: UnboundedSender<FinishedCall>,
     callback_requests: UnboundedSender<CallbackRequest>,
     /// The client's objects, and the receiver of their events.
@@ -197,7 +207,7 @@ pub async fn run(
         fetches: Rc::new(Semaphore::new(FETCHES)),
         number: shared.pool.borrow_mut().number(),
         coming: None,
-        stalled: false,
+        pause: InputPause::None,
         callbacks: HashMap::new(),
         outgoing: HashMap::new(),
         read: Vec::new(),
@@ -256,7 +266,7 @@ impl Connection {
                 biased;
                 _ = end.wait_for(|end| *end), if open => self.end(),
                 () = evicted(self.handshake_permit.as_ref()) => return Ok(()),
-                ready = socket.readable(), if !self.closing && !self.stalled => {
+                ready = socket.readable(), if !self.closing && self.pause == InputPause::None => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
                         Ok(Ok((0, _))) => return Ok(()),
@@ -282,6 +292,7 @@ impl Connection {
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
                 news = news.recv() => if let Some(news) = news { self.object_event(news); },
                 arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
+                () = tokio::task::yield_now(), if self.pause == InputPause::NextTurn => self.process_input(socket.get_ref()),
                 () = &mut patience, if self.handshake_permit.is_some() || self.closing => return Err(self.timeout_error()),
             }
             while let Ok(ended) = ends.try_recv() {
@@ -344,7 +355,7 @@ impl Connection {
     /// Writes, and processes input that had to wait for that.
     fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         self.write(socket)?;
-        while self.stalled && self.rpc.send_queue().waiting() < UNREAD {
+        while self.pause == InputPause::Unread && self.rpc.send_queue().waiting() < UNREAD {
             self.process_input(socket.get_ref());
             self.write(socket)?;
         }
@@ -353,10 +364,10 @@ impl Connection {
 
     /// Processes input while the client reads its answers.
     fn process_input(&mut self, socket: &OwnedFd) {
-        self.stalled = false;
-        while !self.closing {
-            self.stalled = self.rpc.send_queue().waiting() >= UNREAD;
-            if self.stalled {
+        self.pause = InputPause::None;
+        while !self.closing && self.pause == InputPause::None {
+            if self.rpc.send_queue().waiting() >= UNREAD {
+                self.pause = InputPause::Unread;
                 return;
             }
             match self.rpc.step(&self.input[self.begin..self.end]) {
@@ -447,6 +458,8 @@ impl Connection {
             ServerEvent::Logs(stream, request) => {
                 let done = self.logs(stream, &request);
                 self.refuse(stream, done);
+                // An answer costs the server's only thread more than its question costs the client.
+                self.pause = InputPause::NextTurn;
             }
             ServerEvent::Create(stream, class) => {
                 let done = self.create(stream, &class);

@@ -119,6 +119,8 @@ pub struct Config {
     pub groups: Option<Arc<ServerGroups>>,
     /// Most that is kept of the logs of calls, for their users.
     pub logs: LogLimits,
+    /// How long a connection answers questions for logs after it has shown a metaserver's pass for them.
+    pub log_pass_time: Duration,
     /// Whether clients on this machine may map the memory of their calls, where that gives them no new power.
     pub share_memory: bool,
 }
@@ -164,6 +166,7 @@ impl Config {
             only_sent: false,
             groups: None,
             logs: LogLimits::default(),
+            log_pass_time: Duration::from_secs(600),
             share_memory: true,
         }
     }
@@ -190,7 +193,7 @@ struct Shared {
     registry: Registry,
     pool: RefCell<slots::SlotPool>,
     /// What users see of their calls.
-    logs: logs::Logs,
+    logs: logs::LogStore,
     /// Number of connections, and of those that have identified themselves.
     connections: Cell<usize>,
     known: Cell<usize>,
@@ -271,7 +274,7 @@ pub fn serve(
     let membership = membership(&config, &listener)?;
     let scratch = scratch::Scratch::new(&config.scratch, config.scratch_bytes, config.sandbox);
     let shared = Rc::new(Shared {
-        logs: logs::Logs::new(config.logs),
+        logs: logs::LogStore::new(config.logs),
         config,
         registry,
         pool,

@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep_until};
 use super::arenas::{Arenas, Block};
 use super::callback_requests::{CallbackRequest, CallbackTracker};
 use super::held_results::RetainedResults;
-use super::logs::CallLog;
+use super::logs::CallLogHandle;
 use super::owner::Owner;
 use super::process::{Process, ProcessAssignment};
 use super::registry::OfferedRoutine;
@@ -86,7 +86,7 @@ pub struct ReadyCall {
     /// Its span, if it is in a trace.
     pub span: Option<Span>,
     /// Its log, for its user.
-    pub log: CallLog,
+    pub log: CallLogHandle,
     /// What its process must have.
     pub resources: ProcessResources,
     /// Whether a process gave it back for another process that is set up anew.
@@ -527,7 +527,7 @@ fn not_started(shared: &Shared, offered: &OfferedRoutine, error: &io::Error) -> 
 /// Orders a process that has had calls before to run a call. Returns the call if the process is gone.
 fn give_next(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<ReadyCall>> {
     // A limit that an earlier call has reached must not explain a crash of this one.
-    let _earlier = log_lines::log_limits(worker, None);
+    let _earlier = log_lines::note_reached_limits(worker, None);
     give(worker, job, room)
 }
 

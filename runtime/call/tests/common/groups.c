@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,27 @@ static int touch(int mib) {
 
 /* Uses so much memory in one process. */
 int use(int mib) { return touch(mib); }
+
+struct later {
+    char path[256];
+    int mib;
+};
+
+static void *wait_and_use(void *at) {
+    struct later *later = at;
+    while (access(later->path, F_OK) != 0) usleep(1000);
+    touch(later->mib);
+    return NULL;
+}
+
+/* Returns at once. A thread uses so much memory when the file is there. */
+void use_later(const char *path, int mib) {
+    static struct later later;
+    pthread_t thread;
+    strncpy(later.path, path, sizeof later.path - 1);
+    later.mib = mib;
+    if (pthread_create(&thread, NULL, wait_and_use, &later) != 0) abort();
+}
 
 /* Uses so much memory in each of so many children. Crashes when the first of them is killed; ends them when all have it. */
 int share_out(int children, int mib) {

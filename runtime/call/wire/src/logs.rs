@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use kumi_rpc::printable;
 use serde::{Deserialize, Serialize};
 
 /// Calls of one user that a server knows of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallLogs {
+pub struct LogAnswer {
     /// The calls, latest first.
     pub calls: Vec<LoggedCall>,
     /// How many calls of this user the server has had and keeps no more.
@@ -56,6 +57,65 @@ pub struct LoggedCall {
     /// How many of them, from the first on, the server keeps no more.
     #[serde(default)]
     pub dropped: u64,
+}
+
+/// An answer of a server that does not fit the question for the lines of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it was asked for the lines from {asked} on, and has sent {lines} from {first} on of {count}"
+)]
+pub struct WrongLines {
+    /// The line that was asked for.
+    pub asked: u64,
+    /// The first line of the answer.
+    pub first: u64,
+    /// How many lines the answer has.
+    pub lines: usize,
+    /// How many lines the call has, as the answer says.
+    pub count: u64,
+}
+
+impl LoggedCall {
+    /// The line to ask for next, after this answer to a question for the lines from `asked` on.
+    ///
+    /// # Errors
+    /// The answer does not fit the question: it has earlier lines, more than there are, or none of those that there are.
+    pub fn next_line(&self, asked: u64) -> Result<u64, WrongLines> {
+        let LoggedCall { first, count, .. } = *self;
+        let next = first.checked_add(self.lines.len() as u64).filter(|next| *next <= count);
+        let fits = first >= asked && (!self.lines.is_empty() || first == count);
+        let wrong = WrongLines { asked, first, lines: self.lines.len(), count };
+        next.filter(|_| fits).ok_or(wrong)
+    }
+}
+
+/// A text of a server that stays in its line and does nothing to a terminal.
+fn clean(text: &mut String) {
+    if text.chars().any(|letter| !matches!(letter, ' '..='~')) {
+        *text = printable(text).replace('\n', "\\n");
+    }
+}
+
+impl LogAnswer {
+    /// Escapes what could upset a terminal in all texts. A server may send anything.
+    pub fn make_printable(&mut self) {
+        for call in &mut self.calls {
+            clean(&mut call.routine);
+            clean(&mut call.user);
+            if let Some(TracedCall { trace, span, parent }) = &mut call.trace {
+                [trace, span, parent].into_iter().for_each(clean);
+            }
+            call.end.iter_mut().for_each(|end| clean(&mut end.reason));
+            call.lines.iter_mut().for_each(|line| clean(&mut line.text));
+        }
+    }
+}
+
+impl LogDirectory {
+    /// Escapes what could upset a terminal in the servers' names. Addresses and passes are no texts to read.
+    pub fn make_printable(&mut self) {
+        self.servers.iter_mut().for_each(|server| clean(&mut server.name));
+    }
 }
 
 /// A call's number at a metaserver.
@@ -157,7 +217,7 @@ pub enum LineSource {
 
 /// The servers at which a metaserver's client finds logs of its calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogServers {
+pub struct LogDirectory {
     /// The servers that are there.
     pub servers: Vec<LogServer>,
 }
@@ -192,12 +252,64 @@ mod tests {
         let text = r#"{"calls": [{"call": 3, "routine": "f", "came_ms": 5, "colour": "red",
             "end": {"at_ms": 9, "outcome": "evaporated"},
             "lines": [{"at_ms": 6, "source": "moon", "text": "x"}]}], "weather": 1}"#;
-        let logs: CallLogs = serde_json::from_str(text).expect("logs");
+        let logs: LogAnswer = serde_json::from_str(text).expect("logs");
         let call = &logs.calls[0];
         assert_eq!(call.end.as_ref().map(|end| end.outcome), Some(CallOutcome::Other));
         assert_eq!((call.lines[0].source, logs.dropped), (LineSource::Other, 0));
         let again = serde_json::to_string(&logs).expect("JSON");
-        assert_eq!(serde_json::from_str::<CallLogs>(&again).expect("logs"), logs);
+        assert_eq!(serde_json::from_str::<LogAnswer>(&again).expect("logs"), logs);
+    }
+
+    #[test]
+    fn nothing_in_an_answer_moves_a_terminal_or_turns_text() {
+        let (wild, tame) = ("a\tb\u{1b}[2J\u{9b}x\u{202e}y\nz", r"a	b\u{1b}[2J\u{9b}x\u{202e}y\nz");
+        let text = |text: &str| text.to_owned();
+        let answer = |it: &str| LogAnswer {
+            calls: vec![LoggedCall {
+                routine: text(it),
+                user: text(it),
+                trace: Some(TracedCall { trace: text(it), span: text(it), parent: text(it) }),
+                end: Some(CallEnd {
+                    at_ms: 1,
+                    outcome: CallOutcome::Failed,
+                    code: 1,
+                    reason: text(it),
+                    ran_ns: None,
+                }),
+                lines: vec![LogLine { at_ms: 1, source: LineSource::Routine, text: text(it) }],
+                ..LoggedCall::default()
+            }],
+            ..LogAnswer::default()
+        };
+        let mut logs = answer(wild);
+        logs.make_printable();
+        assert_eq!(logs, answer(tame));
+        let server = LogServer { name: text(wild), address: text("h:1"), pass: String::new() };
+        let mut servers = LogDirectory { servers: vec![server] };
+        servers.make_printable();
+        assert_eq!(servers.servers[0].name, tame);
+    }
+
+    #[test]
+    fn lines_are_those_that_were_asked_for() {
+        let line = || LogLine { at_ms: 1, source: LineSource::Routine, text: "x".to_owned() };
+        let call = |first, lines: usize, count| LoggedCall {
+            first,
+            count,
+            lines: vec![line(); lines],
+            ..LoggedCall::default()
+        };
+        assert_eq!(call(0, 2, 2).next_line(0), Ok(2));
+        assert_eq!(call(5, 1, 9).next_line(2), Ok(6), "those between are not kept");
+        assert_eq!(call(2, 0, 2).next_line(2), Ok(2));
+        for (wrong, asked) in [
+            (call(0, 1, 2), 1),
+            (call(1, 0, 2), 1),
+            (call(1, 2, 2), 1),
+            (call(u64::MAX, 1, u64::MAX), 1),
+        ] {
+            wrong.next_line(asked).expect_err("it does not fit");
+        }
     }
 
     #[test]

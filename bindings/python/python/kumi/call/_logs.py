@@ -14,6 +14,8 @@ from ._errors import ArgumentError, CallError
 # What the protocol can say.
 _MOST_CALLS = 1000
 _MOST_NUMBER = 2**64 - 1
+# Answers that make up the log of a call: 1 GiB of lines. A server that counts wrongly may not have anybody ask for ever.
+_MOST_ANSWERS = 4096
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,21 @@ def _sources(native: NativeClient) -> NativeLogSources:
     return sources
 
 
+def _parsed(server: str, answer: str) -> list[dict[str, Any]]:
+    """The calls in an answer, whose fields the client has checked."""
+    try:
+        calls: list[dict[str, Any]] = json.loads(answer)["calls"]
+        if not isinstance(calls, list):
+            raise TypeError("its calls are no list")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CallError(f"{server} has sent a wrong log: {error}") from error
+    return calls
+
+
 def _answers(sources: NativeLogSources, ask: Callable[[int], str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """The calls that servers know of: the server's index and name, and the call."""
     for index, server in enumerate(sources.servers()):
-        for found in json.loads(ask(index))["calls"]:
+        for found in _parsed(server, ask(index)):
             yield index, server, found
 
 
@@ -124,6 +137,30 @@ def latest(native: NativeClient, last: int, trace: str | None) -> list[CallLog]:
     return calls if trace is not None else calls[:last]
 
 
+def _lines(
+    server: str, call: int, lines_from: Callable[[int], str]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A call as its server describes it, and its lines up to the last one that there was when they were first asked for."""
+    lines: list[dict[str, Any]] = []
+    following = 0
+    end: int | None = None
+    for _ in range(_MOST_ANSWERS):
+        answer = _parsed(server, lines_from(following))
+        if not answer:
+            raise CallError(f"the log of call {call} is not kept any more")
+        one = answer[0]
+        first, count, more = one["first"], one["count"], one["lines"]
+        after = first + len(more)
+        if not following <= first <= after <= count or (not more and first < count):
+            raise CallError(f"{server} has sent a wrong log: it was asked for the lines from {following} on")
+        lines += more
+        following = after
+        end = count if end is None else end
+        if following >= end:
+            return one, lines
+    raise CallError(f"{server} has sent a wrong log: it has no end")
+
+
 def whole(native: NativeClient, call: int, server: str | None) -> CallLog:
     """A call with its lines; of several attempts the last."""
     if isinstance(call, bool) or not isinstance(call, int) or not 0 <= call <= _MOST_NUMBER:
@@ -141,14 +178,10 @@ def whole(native: NativeClient, call: int, server: str | None) -> CallLog:
         why = "it was never here, is another user's, or is not kept any more"
         raise CallError(f"there is no log of call {call}{where}: {why}")
     index, name, one = max(found, key=lambda it: (it[2].get("placed") or {}).get("attempt", 0))
-    lines: list[dict[str, Any]] = []
-    following = 0
-    while True:
-        answer = json.loads(sources.call(index, one["call"], following))["calls"]
-        if not answer:
-            raise CallError(f"the log of call {call} is not kept any more")
-        one = answer[0]
-        lines += one["lines"]
-        following = one["first"] + len(one["lines"])
-        if following >= one["count"] or not one["lines"]:
-            return _log(name, one, lines)
+    number = one["call"]
+
+    def lines_from(line: int) -> str:
+        return sources.call(index, number, line)
+
+    one, lines = _lines(name, call, lines_from)
+    return _log(name, one, lines)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kumi_call_wire::logs::{CallLogs, LogServer, LogServers};
+use kumi_call_wire::logs::{LogAnswer, LogDirectory, LogServer};
 use kumi_rpc::{LogRequest, Placement, Ticket};
 
 use super::super::{CallError, Client, Remote};
@@ -22,14 +22,21 @@ pub struct LogSources {
     pub unreachable: Vec<(String, CallError)>,
 }
 
+/// The failure for an answer that is no JSON of logs.
+fn malformed(error: &serde_json::Error) -> CallError {
+    CallError::Server(format!("the answer to a question for logs is malformed: {error}"))
+}
+
 impl Client {
     /// What the server keeps of the user's calls. A metaserver has no such logs: see [`Grid::log_sources`].
     ///
     /// # Errors
     /// [`CallError`]; [`CallError::NoLogs`] from a server of an earlier version.
-    pub fn logs(&self, request: &LogRequest) -> Result<CallLogs, CallError> {
-        let json = self.logs_json(request)?;
-        serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))
+    pub fn logs(&self, request: &LogRequest) -> Result<LogAnswer, CallError> {
+        let json = self.logs_until(request, Instant::now().checked_add(ANSWERS))?;
+        let mut logs: LogAnswer = serde_json::from_str(&json).map_err(|error| malformed(&error))?;
+        logs.make_printable();
+        Ok(logs)
     }
 
     /// [`Client::logs`] as JSON.
@@ -37,7 +44,7 @@ impl Client {
     /// # Errors
     /// As of [`Client::logs`].
     pub fn logs_json(&self, request: &LogRequest) -> Result<String, CallError> {
-        self.logs_until(request, Instant::now().checked_add(ANSWERS))
+        serde_json::to_string(&self.logs(request)?).map_err(|error| malformed(&error))
     }
 }
 
@@ -49,8 +56,9 @@ impl Grid {
     pub fn log_sources(&self) -> Result<LogSources, CallError> {
         let ask = |meta: &Client, until| meta.logs_until(&LogRequest::Latest(1), until);
         let json = self.inner.ask(ask)?;
-        let found: LogServers =
-            serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))?;
+        let mut found: LogDirectory =
+            serde_json::from_str(&json).map_err(|error| malformed(&error))?;
+        found.make_printable();
         let mut sources = LogSources::default();
         for servers in found.servers.chunks(AT_ONCE) {
             let connected: Vec<_> = std::thread::scope(|scope| {

@@ -26,6 +26,8 @@ pub struct Caller {
     owner: Rc<Owner>,
     /// A metaserver sent the client, so each of its calls needs a pass.
     sent: bool,
+    /// Until when it may read logs, if it has shown a metaserver's pass for that.
+    reads_logs_until: Option<Instant>,
     /// The voucher that it showed. It may fetch that array and nothing else.
     voucher: Option<Voucher>,
 }
@@ -70,6 +72,14 @@ impl Caller {
         let pass = shared.passes.read(shown);
         let pass = pass.ok_or_else(|| Failure::new(Code::NoTicket, 0, unknown))?;
         let mut caller = Caller { sent: true, ..Caller::default() };
+        // Passes for calls are used up by the calls.
+        if pass.is_for_logs() {
+            if !shared.passes.take(&pass) {
+                let text = "this pass for logs was used; the client must ask the metaserver again";
+                return Err(Failure::new(Code::NoTicket, 0, text));
+            }
+            caller.reads_logs_until = Instant::now().checked_add(shared.config.log_pass_time);
+        }
         match &shared.config.users {
             None => caller.owner = Rc::new(Owner { user: pass.user, run_as: None }),
             Some(users) => caller.is(users.named(&pass.user).ok_or_else(|| {
@@ -156,6 +166,29 @@ impl Caller {
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }
         Ok(())
+    }
+
+    /// Refuses logs to clients that a metaserver has sent for a call, or for logs too long ago.
+    pub fn may_read_logs(&mut self, shared: &Shared) -> Result<(), Failure> {
+        self.check(shared)?;
+        match self.reads_logs_until {
+            _ if !self.sent => Ok(()),
+            Some(until) if Instant::now() < until => Ok(()),
+            Some(_) => {
+                let text =
+                    "the pass for logs has expired; the client must ask the metaserver again";
+                Err(Failure::new(Code::Expired, 0, text))
+            }
+            None => {
+                let text = "the pass is for a call: the metaserver gives another for logs";
+                Err(Failure::new(Code::NotPermitted, 0, text))
+            }
+        }
+    }
+
+    /// Whether it has shown a pass that is used up, with which it cannot connect again.
+    pub fn is_for_logs(&self) -> bool {
+        self.reads_logs_until.is_some()
     }
 
     /// Refuses arrays to be held from clients that have to show a pass for whatever takes memory.

@@ -11,7 +11,7 @@ use super::super::Shared;
 use super::super::arenas::Block;
 use super::super::gather::GatherPlan;
 use super::super::held_results::RetainedResults;
-use super::super::logs::{CallLog, ComingCall};
+use super::super::logs::{CallLogHandle, ComingCall};
 use super::super::slots::ReadyCall;
 use super::super::slots::output::CapturedOutput;
 use super::super::tickets::TicketGuard;
@@ -73,7 +73,7 @@ impl Connection {
         is_object: bool,
         ticket: Option<Ticket>,
         span: Option<&Span>,
-    ) -> CallLog {
+    ) -> CallLogHandle {
         let owner = self.caller.owner();
         self.shared.logs.open(&ComingCall { call, name, is_object, owner, ticket, span })
     }

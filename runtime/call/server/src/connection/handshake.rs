@@ -20,7 +20,8 @@ impl Connection {
             Ok(caller) => {
                 self.caller = caller;
                 let maps = hello.maps_memory && !self.caller.is_bearer();
-                let local = self.nearby(socket).filter(|_| maps);
+                let comes_again = maps && !self.caller.is_for_logs();
+                let local = self.nearby(socket).filter(|_| comes_again);
                 let gives = maps && self.may_map();
                 self.rpc.offer(gives, local);
                 self.rpc.want_vouchers(self.caller.wants_vouchers(&shared));
@@ -105,7 +106,7 @@ impl Connection {
 
     /// Answers with what the user may see of the logs of calls. A pass or a token says who that is.
     pub(super) fn logs(&mut self, stream: u32, request: &LogRequest) -> Result<(), Failure> {
-        self.caller.check(&self.shared)?;
+        self.caller.may_read_logs(&self.shared)?;
         let logs = self.shared.logs.answer(&self.caller.owner().user, request);
         let json = serde_json::to_string(&logs).map_err(|error| {
             Failure::new(Code::Busy, 0, format!("the logs cannot be written as JSON: {error}"))

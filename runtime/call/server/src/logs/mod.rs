@@ -1,6 +1,6 @@
 //! The log of a call, for its user: what the server says of it, and what its routine prints.
 
-mod ring;
+mod table;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,20 +8,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use kumi_call_wire::context::Span;
 use kumi_call_wire::logs::{
-    CallEnd, CallLogs, CallOutcome, LineSource, LogLine, LoggedCall, PlacedCall, TracedCall,
+    CallEnd, CallOutcome, LineSource, LogAnswer, LogLine, LoggedCall, PlacedCall, TracedCall,
 };
 use kumi_rpc::{Code, Failure, LogRequest, Ticket};
 
 use super::owner::Owner;
-pub use ring::LogLimits;
-use ring::LogRing;
+use table::CallLogTable;
+pub use table::LogLimits;
 
 /// Most calls in an answer, whatever a client asks for.
 const MOST_CALLS: u32 = 1000;
 
 /// The logs of a server.
 #[derive(Debug, Clone)]
-pub struct Logs(Rc<RefCell<LogRing>>);
+pub struct LogStore(Rc<RefCell<CallLogTable>>);
 
 /// What is known of a call when it comes.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ pub struct ComingCall<'a> {
 
 /// The log of one call. Dropped without an end, it says that the call was given up.
 #[derive(Debug)]
-pub struct CallLog {
-    logs: Logs,
+pub struct CallLogHandle {
+    logs: LogStore,
     owner: Rc<Owner>,
     call: u64,
     ended: Cell<bool>,
@@ -66,14 +66,14 @@ fn outcome_of(code: Code) -> CallOutcome {
     }
 }
 
-impl Logs {
-    /// Logs without calls.
-    pub fn new(limits: LogLimits) -> Logs {
-        Logs(Rc::new(RefCell::new(LogRing::new(limits))))
+impl LogStore {
+    /// A store without calls.
+    pub fn new(limits: LogLimits) -> LogStore {
+        LogStore(Rc::new(RefCell::new(CallLogTable::new(limits))))
     }
 
     /// Begins the log of a call.
-    pub fn open(&self, coming: &ComingCall<'_>) -> CallLog {
+    pub fn open(&self, coming: &ComingCall<'_>) -> CallLogHandle {
         let trace = coming.span.map(|span| TracedCall {
             trace: span.trace().to_string(),
             span: span.span().to_string(),
@@ -91,11 +91,11 @@ impl Logs {
         };
         self.0.borrow_mut().open(&coming.owner.user, head);
         let (logs, owner) = (self.clone(), Rc::clone(coming.owner));
-        CallLog { logs, owner, call: coming.call, ended: Cell::new(false) }
+        CallLogHandle { logs, owner, call: coming.call, ended: Cell::new(false) }
     }
 
     /// What this user may see of the calls that are asked for.
-    pub fn answer(&self, user: &str, request: &LogRequest) -> CallLogs {
+    pub fn answer(&self, user: &str, request: &LogRequest) -> LogAnswer {
         let request = match *request {
             LogRequest::Latest(most) => LogRequest::Latest(most.min(MOST_CALLS)),
             other => other,
@@ -106,7 +106,7 @@ impl Logs {
     }
 }
 
-impl CallLog {
+impl CallLogHandle {
     /// The user of the call; empty: users are not distinguished.
     pub fn user(&self) -> &str {
         &self.owner.user
@@ -160,7 +160,7 @@ impl CallLog {
     }
 }
 
-impl Drop for CallLog {
+impl Drop for CallLogHandle {
     fn drop(&mut self) {
         if !self.ended.get() {
             let text = "it was given up: its client has left, or the server ends";

@@ -3,7 +3,7 @@
 use kumi_call_wire::context::shown;
 use kumi_rpc::{Code, Failure};
 
-use super::super::logs::CallLog;
+use super::super::logs::CallLogHandle;
 use super::group::ReachedLimits;
 use super::output::printable;
 use super::{ReadyCall, Worker};
@@ -48,7 +48,10 @@ pub(super) fn log_idle_end(worker: &Worker, detail: i64) {
 
 /// Logs which limits of its control groups a process has reached since this was last done, and returns them.
 /// `call`: the log of the call that has reached them.
-pub(super) fn log_limits(worker: &Worker, call: Option<&CallLog>) -> Option<ReachedLimits> {
+pub(super) fn note_reached_limits(
+    worker: &Worker,
+    call: Option<&CallLogHandle>,
+) -> Option<ReachedLimits> {
     let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
     let reached = worker.process.borrow().reached_limits();
     if let Some(limits) = &reached {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use super::super::Shared;
-use super::super::logs::CallLog;
+use super::super::logs::CallLogHandle;
 use super::super::owner::Owner;
 use super::super::process::{Process, ProcessAssignment};
 use super::super::registry::OfferedRoutine;
@@ -69,7 +69,7 @@ pub struct ObjectRequest<'a> {
     /// Its span, if its making is in a trace.
     pub span: Option<Span>,
     /// Its log, for its user.
-    pub log: CallLog,
+    pub log: CallLogHandle,
 }
 
 /// Object state of a worker.
@@ -83,12 +83,12 @@ pub(super) struct Object {
     since: Instant,
     /// Its span, if its making is in a trace.
     span: Option<Span>,
-    log: CallLog,
+    log: CallLogHandle,
 }
 
 impl Object {
     /// Marks the object as made. False: the metaserver does not want it any more.
-    pub fn is_made(&self) -> bool {
+    pub fn note_made(&self) -> bool {
         let ticket = self.ticket.borrow_mut().take();
         let wanted = ticket.as_ref().is_none_or(TicketGuard::runs);
         if wanted {
@@ -117,7 +117,7 @@ impl Object {
     }
 
     /// Its log.
-    pub fn log(&self) -> &CallLog {
+    pub fn log(&self) -> &CallLogHandle {
         &self.log
     }
 
@@ -146,7 +146,7 @@ fn gone(class: &str, why: &str) -> Failure {
 }
 
 /// The failure of an object that is not made, which its log has, too.
-fn refused(log: &CallLog, failure: Failure) -> Failure {
+fn refused(log: &CallLogHandle, failure: Failure) -> Failure {
     log.end(Err(&failure));
     failure
 }

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 use tokio::net::unix::pipe::Receiver;
 
-use super::super::logs::CallLog;
+use super::super::logs::CallLogHandle;
 
 /// Most bytes of one line of the log; longer lines are broken.
 const LINE: usize = 8 << 10;
@@ -52,7 +52,7 @@ pub struct Printer<'a> {
     /// The span of its call, if that is in a trace.
     pub span: Option<&'a Span>,
     /// The log of its call, or of its object between calls.
-    pub log: Option<&'a CallLog>,
+    pub log: Option<&'a CallLogHandle>,
 }
 
 /// The output of a process.

@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep_until};
 use super::super::Shared;
 use super::super::callback_requests::{CallbackRequest, UncheckedCallback, failed};
 use super::super::process::{ended, gone};
-use super::log_lines::{log_idle_end, log_left, log_limits};
-use super::objects;
+use super::group::ReachedLimits;
+use super::log_lines::{log_idle_end, log_left, note_reached_limits};
+use super::objects::{self, Object};
 use super::{ReadyCall, Worker, advance, failure, free, give, nanoseconds, submit, tell};
 use crate::slot_protocol::{Reply, TAKES_CONTEXT};
 
@@ -24,7 +25,7 @@ fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>, takes: u64) {
     worker.takes_context.set(takes >= TAKES_CONTEXT);
     worker.set_up.set(true);
     if let Some(object) = &worker.object {
-        if !object.is_made() {
+        if !object.note_made() {
             worker.fail(failure_of_place());
         }
         // The client may have called it already.
@@ -150,7 +151,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     worker.process.borrow().output().log_all(worker.printer(Some(&job)));
     if ran.is_err() {
         // A process that was refused may be why.
-        log_limits(worker, Some(&job.log));
+        note_reached_limits(worker, Some(&job.log));
     }
     {
         let mut pool = shared.pool.borrow_mut();
@@ -193,6 +194,14 @@ fn is_untaken(worker: &Worker, job: &mut ReadyCall) -> bool {
     untaken && job.untaken <= MOST_UNTAKEN
 }
 
+/// Notes the limits that a process has reached before its end, in the log of its call. Between its calls an object has only a
+/// log of its own.
+fn note_last_limits(worker: &Worker) -> Option<ReachedLimits> {
+    let job = worker.job.borrow();
+    let call = job.as_ref().map(|(job, _)| &job.log);
+    note_reached_limits(worker, call.or_else(|| worker.object.as_ref().map(Object::log)))
+}
+
 /// A process has ended or is broken: fails its call and removes it.
 async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
@@ -201,10 +210,7 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child, || log_left(worker)).await;
-    let reached = {
-        let job = worker.job.borrow();
-        log_limits(worker, job.as_ref().map(|(job, _)| &job.log))
-    };
+    let reached = note_last_limits(worker);
     let group = worker.process.borrow_mut().take_group();
     if let Some(group) = group {
         group.remove().await;

@@ -7,8 +7,8 @@ use super::access::AccessArgs;
 use crate::error::Error;
 use crate::output;
 use clap::Args;
-use kumi_call::log_records::{CallLogs, CallOutcome, LoggedCall};
-use kumi_call::{Client, LogRequest, LogSources, Remote, TraceContextError, TraceId};
+use kumi_call::log_records::{CallOutcome, LogAnswer, LoggedCall};
+use kumi_call::{CallError, Client, LogRequest, LogSources, Remote, TraceContextError, TraceId};
 use progress::Progress;
 use serde::Serialize;
 use std::num::ParseIntError;
@@ -105,7 +105,7 @@ pub fn run(args: &LogsArgs) -> Result<(), Error> {
     }
     match &args.call {
         None => table(args, &sources, is_metaserver),
-        Some(name) => call(args, &sources, name, is_metaserver),
+        Some(name) => call(args, &remote, sources, name),
     }
 }
 
@@ -117,7 +117,7 @@ fn ask<'a>(
     let (mut answers, mut failed, mut is_answered) = (Answers::default(), None, false);
     for (server, client) in servers {
         match client.logs(request) {
-            Ok(CallLogs { calls, dropped, is_cut }) => {
+            Ok(LogAnswer { calls, dropped, is_cut }) => {
                 is_answered = true;
                 answers.dropped += dropped;
                 answers.is_cut |= is_cut;
@@ -159,10 +159,11 @@ fn table(args: &LogsArgs, sources: &LogSources, is_metaserver: bool) -> Result<(
 /// Shows one call, all its attempts if a metaserver has placed it.
 fn call(
     args: &LogsArgs,
-    sources: &LogSources,
+    remote: &Remote,
+    mut sources: LogSources,
     name: &CallName,
-    is_metaserver: bool,
 ) -> Result<(), Error> {
+    let is_metaserver = matches!(remote, Remote::Grid(_));
     let (number, request, server) = match name {
         CallName::AtServer(..) if !is_metaserver => {
             let text = "this is a server, not a metaserver: give the number of the call alone";
@@ -186,7 +187,7 @@ fn call(
         let count = found.len();
         let mut outcome = None;
         for found in found.into_iter().skip(shown) {
-            outcome = attempt(args, found, is_metaserver)?;
+            outcome = attempt(args, remote, found)?;
             looks = 0;
         }
         shown = shown.max(count);
@@ -197,29 +198,49 @@ fn call(
         if !(args.follow && may_go_on) || looks > LOOKS_FOR_NEXT {
             return Ok(());
         }
+        if looks == 1 {
+            // The attempt may have taken longer than connections with a metaserver's pass show logs.
+            sources = remote.log_sources()?;
+        }
         std::thread::sleep(LOOK);
     }
 }
 
+/// Asks a server for the log of a call. If the pass that was shown there has expired, the metaserver gives another.
+fn ask_for_call(
+    remote: &Remote,
+    server: &str,
+    client: &mut Client,
+    request: &LogRequest,
+) -> Result<LogAnswer, Error> {
+    match client.logs(request) {
+        Err(error @ CallError::Expired(_)) => {
+            let found = remote.log_sources()?.servers.into_iter().find(|(name, _)| name == server);
+            let Some((_, again)) = found else { return Err(error.into()) };
+            *client = again;
+            Ok(client.logs(request)?)
+        }
+        answer => Ok(answer?),
+    }
+}
+
 /// Shows an attempt, to its end if that is to be waited for. Returns how it ended.
-fn attempt(
-    args: &LogsArgs,
-    found: Found,
-    is_metaserver: bool,
-) -> Result<Option<CallOutcome>, Error> {
-    let Found { server, call, client } = found;
+fn attempt(args: &LogsArgs, remote: &Remote, found: Found) -> Result<Option<CallOutcome>, Error> {
+    let Found { server, call, mut client } = found;
     let number = call.call;
-    let mut progress = Progress::default();
-    let mut all = LoggedCall::default();
+    let (mut progress, mut all) = (Progress::new(args.follow), LoggedCall::default());
     if !args.json {
+        let is_metaserver = matches!(remote, Remote::Grid(_));
         output::text(&show::heading(&server, &call, is_metaserver))?;
     }
     loop {
         let request = LogRequest::Call { call: number, from: progress.next };
-        let calls = client.logs(&request)?.calls;
+        let calls = ask_for_call(remote, &server, &mut client, &request)?.calls;
         let gone = || Error::NoCallLog(number.to_string());
         let mut now = calls.into_iter().next().ok_or_else(gone)?;
-        let events = progress.take(&now);
+        let events = progress.take(&now).map_err(|error| {
+            CallError::Server(format!("`{server}` has sent a wrong log: {error}"))
+        })?;
         match (args.json, args.follow) {
             (false, _) => output::text(&show::events(&events))?,
             (true, true) => output::text(&show::json_lines(&server, number, &events)?)?,
@@ -231,7 +252,7 @@ fn attempt(
                 all = LoggedCall { lines: kept, first, ..now.clone() };
             }
         }
-        let is_whole = progress.next >= now.count;
+        let is_whole = progress.is_whole(&now);
         if is_whole && (now.end.is_some() || !args.follow) {
             if args.json && !args.follow {
                 output::json(&Found { server, call: all, client })?;

@@ -4,21 +4,22 @@
 //!
 //! Invariants:
 //! - There are never more calls, nor more bytes, than [`LogLimits`] has, and no call has more bytes of lines than its own limit.
-//! - The user with the most bytes makes room, so nobody drives out the calls of others who keep less.
+//! - The user with the most calls makes room for calls, and the user with the most bytes for bytes. So nobody drives out
+//!   the calls of others who keep less.
 //! - Of that user's calls, those that have ended go first, the earliest end first.
 //! - What has gone is counted: calls by user, lines by call.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use kumi_call_wire::logs::{CallEnd, CallLogs, LogLine, LoggedCall};
+use kumi_call_wire::logs::{CallEnd, LogAnswer, LogLine, LoggedCall};
 use kumi_rpc::LogRequest;
 
 /// Bytes that a call counts for besides its texts.
 const CALL_COST: usize = 512;
 /// Bytes that a line counts for besides its text.
 const LINE_COST: usize = 64;
-/// Most bytes, counted so, of an answer. Escapes of JSON at most double the texts, so it fits a frame.
-const MOST_ANSWER: usize = 1 << 20;
+/// Most bytes, counted so, of an answer. It is far less than a frame may have, as no other client is served meanwhile.
+const ANSWER_BYTES: usize = 256 << 10;
 
 /// What is kept at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +61,7 @@ struct UserCalls {
 
 /// The kept calls of all users.
 #[derive(Debug)]
-pub struct LogRing {
+pub struct CallLogTable {
     limits: LogLimits,
     users: BTreeMap<String, UserCalls>,
     calls: usize,
@@ -113,7 +114,7 @@ impl Entry {
     fn with_lines(&self, from: u64) -> LoggedCall {
         let first = from.max(self.head.dropped).min(self.head.count);
         let skipped = usize::try_from(first - self.head.dropped).unwrap_or(usize::MAX);
-        let mut room = MOST_ANSWER;
+        let mut room = ANSWER_BYTES;
         let fits = |line: &&LogLine| {
             let left = room.checked_sub(line_bytes(line));
             room = left.unwrap_or(0);
@@ -150,10 +151,10 @@ impl UserCalls {
     }
 }
 
-impl LogRing {
-    /// An empty ring.
-    pub fn new(limits: LogLimits) -> LogRing {
-        LogRing { limits, users: BTreeMap::new(), calls: 0, bytes: 0 }
+impl CallLogTable {
+    /// An empty table.
+    pub fn new(limits: LogLimits) -> CallLogTable {
+        CallLogTable { limits, users: BTreeMap::new(), calls: 0, bytes: 0 }
     }
 
     /// Begins the log of a call. Its number is new; lines and end of `head` are not looked at.
@@ -204,18 +205,18 @@ impl LogRing {
     }
 
     /// What a user may see of the calls that are asked for.
-    pub fn answer(&self, user: &str, request: &LogRequest) -> CallLogs {
-        let Some(own) = self.users.get(user) else { return CallLogs::default() };
+    pub fn answer(&self, user: &str, request: &LogRequest) -> LogAnswer {
+        let Some(own) = self.users.get(user) else { return LogAnswer::default() };
         let dropped = own.dropped;
         if let LogRequest::Call { call, from } = request {
             let calls = own.calls.get(call).map(|entry| entry.with_lines(*from));
-            return CallLogs { calls: calls.into_iter().collect(), dropped, is_cut: false };
+            return LogAnswer { calls: calls.into_iter().collect(), dropped, is_cut: false };
         }
         let trace = match request {
             LogRequest::Trace(trace) => trace.to_string(),
             _ => String::new(),
         };
-        let (mut room, mut most) = (MOST_ANSWER, usize::MAX);
+        let (mut room, mut most) = (ANSWER_BYTES, usize::MAX);
         if let LogRequest::Latest(count) = request {
             most = usize::try_from(*count).unwrap_or(usize::MAX);
         }
@@ -224,7 +225,7 @@ impl LogRing {
             LogRequest::Trace(_) => entry.head.trace.as_ref().is_some_and(|it| it.trace == trace),
             _ => true,
         };
-        let mut logs = CallLogs { dropped, ..CallLogs::default() };
+        let mut logs = LogAnswer { dropped, ..LogAnswer::default() };
         for entry in own.calls.values().rev().filter(is_asked).take(most) {
             let Some(left) = room.checked_sub(entry.head_bytes) else {
                 logs.is_cut = true;
@@ -257,7 +258,8 @@ impl LogRing {
             if !too_many && self.bytes <= self.limits.bytes {
                 return;
             }
-            let Some(own) = self.users.values_mut().max_by_key(|own| own.bytes) else { return };
+            let kept = |own: &&mut UserCalls| if too_many { own.calls.len() } else { own.bytes };
+            let Some(own) = self.users.values_mut().max_by_key(kept) else { return };
             let dropped = if let Some(call) = own.ended.pop_front() {
                 self.calls -= 1;
                 own.drop_call(call)
@@ -281,5 +283,5 @@ impl LogRing {
 }
 
 #[cfg(test)]
-#[path = "ring_tests.rs"]
+#[path = "table_tests.rs"]
 mod tests;
