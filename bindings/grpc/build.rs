@@ -3,7 +3,7 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/variadic.c");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libkumi_grpc.so.0");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libkumi_grpc.so.1");
     cc::Build::new()
         .file("src/variadic.c")
         .std("c11")

@@ -43,6 +43,8 @@ module kumi_grpc_base
     integer(c_int64_t) :: dimensions = 0
     type(c_funptr) :: take = c_null_funptr
     type(c_ptr) :: taker = c_null_ptr
+    type(c_ptr) :: source = c_null_ptr
+    integer(c_int64_t) :: source_bytes = 0
   end type c_argument
 
   ! grpc_session_attr_t_np.
@@ -412,6 +414,23 @@ contains
     if (size(dims) > 1) one%argument%dimensions = size(dims)
     one%dims(1:size(dims)) = dims
   end subroutine set_dims
+
+  ! The variable of which the last argument is a copy: an element of so many bytes at each of two addresses, and what is between
+  ! them. Of the value of an expression it is memory that no call writes to.
+  subroutine set_source(arguments, first, last, bytes)
+    type(grpc_arguments), intent(inout) :: arguments
+    type(c_ptr), intent(in) :: first, last
+    integer, intent(in) :: bytes
+    integer(c_int64_t) :: one, other
+
+    one = transfer(first, one)
+    other = transfer(last, other)
+    associate (argument => arguments%items(arguments%used)%argument)
+      ! The elements of an array may lie in reverse order.
+      argument%source = transfer(min(one, other), c_null_ptr)
+      argument%source_bytes = abs(other - one) + bytes
+    end associate
+  end subroutine set_source
 
   ! A callback, from c_funloc: a subroutine with bind(c). Its scalars of mode `in` have the attribute value; it gets
   ! everything else by address.  A text is an array of character(kind=c_char) that ends with c_null_char.

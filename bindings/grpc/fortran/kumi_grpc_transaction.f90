@@ -116,7 +116,7 @@ contains
   end subroutine grpc_push_intermediate
 
   ! Records a call, of at most this many milliseconds. Variables that were pushed are lent until the transaction has ended;
-  ! what was pushed with grpc_push_in is copied. number: 0, 1, and so on.
+  ! what was pushed with grpc_push_in is copied, and refused if an earlier call writes to that variable. number: 0, 1, and so on.
   subroutine grpc_transaction_call(transaction, handle, arguments, stat, number, limit)
     type(grpc_transaction), intent(in) :: transaction
     type(grpc_function_handle), intent(in) :: handle

@@ -65,6 +65,10 @@ typedef struct kumi_grpc_argument {
     /* not NULL: this function gets a returned text, with `taker`, from the thread that sees the end of the call */
     void (*take)(void *taker, const char *text, size_t length);
     void *taker;
+    /* Calls of a transaction only: the variable of the program whose value or copy this is, with its bytes; NULL: none. A call is
+     * refused if an earlier one of its transaction gives what is there. Of a returned text: the variable that gets it. */
+    const void *source;
+    uint64_t source_bytes;
 } kumi_grpc_argument;
 
 /* Calls and waits (is_session 0) or begins a session. `attributes` may be NULL. Errors: those of grpc_call(). */

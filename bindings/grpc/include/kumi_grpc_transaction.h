@@ -23,7 +23,7 @@ extern "C" {
  *     the transaction was abandoned or destructed before. Arrays are read when the calls run. Numbers and texts of mode `in` are
  *     read when the call is recorded.
  *   - Numbers and texts that a call gives are in place when the transaction has ended. A later call of it cannot have them, and
- *     the library refuses one that is given their address.
+ *     the library refuses one that is given their address, or that of a number in an array which an earlier call writes.
  *   - A handle only says which routine is called, in which memory order, and with which time limit. It is made at
  *     one of the transaction's servers, which are taken to serve the same under that name.
  *   - Calls of transactions take no functions, files and held arrays. They are no methods, ask for no threads and memory, and give

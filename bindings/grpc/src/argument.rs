@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::held::{ClaimedResult, GrpcHeldArray, StoredArray};
 use crate::passing;
 use crate::returned::{Destination, ReturnedValue};
 use crate::runtime::{Connection, Runtime};
-use crate::typed::{ArgumentKind, GrpcArgument};
+use crate::typed::{ArgumentKind, GrpcArgument, addresses};
 
 /// A C string of the program.
 ///
@@ -43,8 +44,19 @@ pub enum PassedValue<'a> {
 
 impl PassedValue<'_> {
     /// Whether its memory is valid only until the function that gets it returns.
-    fn is_short_lived(self) -> bool {
+    pub fn is_short_lived(self) -> bool {
         matches!(self, PassedValue::Typed(typed) if typed.what() == Some(ArgumentKind::ArrayCopy))
+    }
+
+    /// The program's memory from which a value for this parameter comes; of a text by its address the first byte.
+    pub fn memory(self, param: &Param) -> [Range<usize>; 2] {
+        match self {
+            PassedValue::Number(_) => [0..0, 0..0],
+            PassedValue::Address(address) => {
+                [addresses(address, param.scalar().map_or(1, Element::size)), 0..0]
+            }
+            PassedValue::Typed(typed) => typed.memory(),
+        }
     }
 }
 
@@ -61,6 +73,8 @@ pub struct Arguments {
     pub back: Vec<ReturnedValue>,
     /// Whether some of them are callbacks, which the waiting thread runs.
     pub functions: bool,
+    /// The program's memory to which results go.
+    pub written: Vec<Range<usize>>,
     /// Copies of arrays, to which arguments refer.
     pub copies: Vec<Box<[u8]>>,
     /// Arrays at the server that the call reads.
@@ -119,6 +133,7 @@ pub unsafe fn arguments(
     let mut arguments = Arguments {
         args: Vec::with_capacity(given.len()),
         back: Vec::new(),
+        written: Vec::new(),
         functions,
         copies: Vec::new(),
         read: Vec::new(),
@@ -305,7 +320,7 @@ impl ArgumentReader<'_> {
                 return self.held_argument(index, given, &held, into);
             }
             // SAFETY: as the caller promises.
-            let array = unsafe { self.array(index, given, &mut into.copies) }?;
+            let array = unsafe { self.array(index, given, into) }?;
             into.args.push(array);
             return Ok(());
         }
@@ -325,7 +340,12 @@ impl ArgumentReader<'_> {
                 if is_text { self.text_place(index, given) } else { self.place(index, given) };
             if let Some(place) = place? {
                 let name = self.param(index).name.clone();
-                into.back.push(ReturnedValue { parameter: index, name, place });
+                let back = ReturnedValue { parameter: index, name, place };
+                into.written.push(back.memory());
+                if let PassedValue::Typed(typed) = given {
+                    into.written.extend(typed.memory());
+                }
+                into.back.push(back);
             }
         }
         if mode.is_sent() {
@@ -474,7 +494,7 @@ impl ArgumentReader<'_> {
         &mut self,
         index: usize,
         given: PassedValue<'_>,
-        copies: &mut Vec<Box<[u8]>>,
+        into: &mut Arguments,
     ) -> Result<Arg<'static>, Failure> {
         let mode = self.param(index).mode;
         let (data, bytes, shape, writable) = match given {
@@ -517,13 +537,14 @@ impl ArgumentReader<'_> {
                 let copy = unsafe { copied(data.cast_const().cast(), bytes) };
                 // SAFETY: the copy moves with its box and is not written to; it lives as long as the call.
                 lent = unsafe { LentBytes::new(copy.as_ptr(), bytes) };
-                copies.push(copy);
+                into.copies.push(copy);
             }
             return Ok(Arg::In(Array::lent(lent, shape)));
         }
         if !writable {
             return Err(self.wrong(index, "comes back: an array that can be written is needed"));
         }
+        into.written.push(addresses(data, bytes as u64));
         // SAFETY: the caller promises that nobody else uses it; not null unless empty.
         let lent = unsafe { LentBytesMut::new(data.cast(), bytes) };
         Ok(Arg::Out(ArrayMut::lent(lent, shape)))

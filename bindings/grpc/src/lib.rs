@@ -32,6 +32,7 @@ mod held;
 mod object;
 mod output;
 mod passing;
+mod recorded;
 mod registry;
 mod report;
 mod returned;

@@ -1,13 +1,14 @@
 //! Numbers and texts that come back, and where the program wants them.
 
 use std::ffi::c_void;
+use std::ops::Range;
 
 use kumi_call_client::Outcome;
 use kumi_idl::{Element, Scalar};
 use kumi_rpc::Value;
 
 use crate::code::{Code, Failure};
-use crate::typed::TextReceiver;
+use crate::typed::{TextReceiver, addresses};
 
 /// Destination of a result that is not an array.
 pub struct ReturnedValue {
@@ -35,13 +36,14 @@ pub enum Destination {
 unsafe impl Send for ReturnedValue {}
 
 impl ReturnedValue {
-    /// Where it goes: the address of the number, of the text, or of what takes the text.
-    pub fn address(&self) -> usize {
+    /// Where it goes: the addresses of the number or the text, or that of what takes the text.
+    pub fn memory(&self) -> Range<usize> {
         match self.place {
-            Destination::Number(_, address)
-            | Destination::Text(address, _)
-            | Destination::Blanks(address, _)
-            | Destination::Taken(address, _) => address.addr(),
+            Destination::Number(element, address) => addresses(address, element.size()),
+            Destination::Text(address, room) | Destination::Blanks(address, room) => {
+                addresses(address, room as u64)
+            }
+            Destination::Taken(address, _) => addresses(address, 1),
         }
     }
 

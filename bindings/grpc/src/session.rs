@@ -377,6 +377,17 @@ impl Sessions {
         found
     }
 
+    /// [`Sessions::serve`] of what has come until now, without waiting: for threads that wait elsewhere. Nobody else may read
+    /// from the connections of these sessions meanwhile.
+    pub fn read_and_serve(&self, runtime: &Runtime) {
+        let others = self.serve(runtime);
+        let calls: Vec<_> = others.iter().filter_map(|session| session.watch()).collect();
+        // All are looked at: each look reads from a connection.
+        if calls.iter().filter(|call| call.has_news()).count() > 0 {
+            self.serve(runtime);
+        }
+    }
+
     /// The program has been told about its end.
     pub fn tell(&self, number: c_int) {
         let mut table = lock(&self.table);

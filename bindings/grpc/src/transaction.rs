@@ -1,26 +1,21 @@
 //! Transactions: recorded calls that run together, see [`kumi_call_client::transaction`].
 
-use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use kumi_call_client::transaction::{
-    Data, Report, RunOptions, Step, StepState, Transaction, TransactionError, TxArg,
-};
+use kumi_call_client::transaction::{Report, RunOptions, Step, StepState, TransactionError};
 use kumi_call_client::{CallError, Grid, KnownRoutine, Remote};
 
 use crate::address;
-use crate::argument::{Arguments, CallSite, PassedValue, arguments, is_passed, text};
+use crate::argument::{CallSite, PassedValue, arguments, text};
 use crate::attribute::{GrpcSessionAttributes, place};
 use crate::call::{CallOptions, PreparedCall};
 use crate::code::{Code, Failure, guard, report};
 use crate::handle::{GrpcFunctionHandle, Handle};
+use crate::recorded::RecordedCalls;
 use crate::returned::ReturnedValue;
 use crate::runtime::{Runtime, current, lock};
-use crate::session::Sleeper;
 use crate::stack::{GrpcArgStack, stacked, typed};
 use crate::typed::GrpcArgument;
 
@@ -49,78 +44,6 @@ enum State {
     Running,
     /// What came of each call.
     Ended(Vec<Result<(), Failure>>),
-}
-
-/// Calls with the memory that the program has lent for them.
-#[derive(Default)]
-struct RecordedCalls {
-    transaction: Transaction<'static>,
-    /// Destinations of the numbers and texts that each call gives.
-    calls: Vec<Vec<ReturnedValue>>,
-    intermediate: HashMap<usize, Data>,
-    /// Addresses of all these destinations.
-    returned: HashSet<usize>,
-    priority: u8,
-    /// Copies of arguments. Dropped after the transaction, which refers to them.
-    _copies: Vec<Box<[u8]>>,
-}
-
-impl RecordedCalls {
-    /// Checks that a call takes no number or text that an earlier one gives, which is not known yet.
-    fn check_values(&self, known: &KnownRoutine, given: &[PassedValue<'_>]) -> Result<(), Failure> {
-        let passed = known.params.iter().filter(|param| is_passed(param));
-        for (param, given) in passed.zip(given) {
-            let address = match given {
-                PassedValue::Number(_) => continue,
-                PassedValue::Address(address) => *address,
-                PassedValue::Typed(typed) => typed.data,
-            };
-            let is_value = param.dims.is_empty() && param.mode.is_sent();
-            if is_value && self.returned.contains(&address.addr()) {
-                let text = format!(
-                    "`{}`: `{}` is what an earlier call of the transaction gives, and is known when that has ended: only arrays go \
-                     from call to call",
-                    known.name, param.name
-                );
-                return Err(Failure::argument(text));
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds a call; returns its number.
-    fn add(
-        &mut self,
-        known: &KnownRoutine,
-        time: Option<Duration>,
-        read: Arguments,
-    ) -> Result<c_int, Failure> {
-        let number = c_int::try_from(self.calls.len()).map_err(|_| {
-            Failure::new(Code::OtherErrorCode, "there are too many calls in the transaction")
-        })?;
-        let Arguments { args, back, copies, intermediate, .. } = read;
-        let intermediate: HashMap<usize, Data> = intermediate.into_iter().collect();
-        let mut taken = Vec::with_capacity(args.len());
-        for (position, arg) in args.into_iter().enumerate() {
-            taken.push(match intermediate.get(&position) {
-                Some(data) => TxArg::Data(*data),
-                None => self.transaction.argument(arg).ok_or_else(|| {
-                    Failure::argument(format!(
-                        "`{}`: calls of transactions take no files, no functions and no held arrays",
-                        known.name
-                    ))
-                })?,
-            });
-        }
-        let step = self.transaction.call(&known.name, taken);
-        if let Some(time) = time {
-            self.transaction.limit(step, time);
-        }
-        self.returned.extend(back.iter().map(ReturnedValue::address));
-        self.calls.push(back);
-        self._copies.extend(copies);
-        Ok(number)
-    }
 }
 
 fn over(what: &str) -> Failure {
@@ -213,7 +136,6 @@ impl GrpcTransaction {
         self.check(&call.handle, known, &options)?;
         let mut state = lock(&self.state);
         let recorded = state.recording()?;
-        recorded.check_values(known, given)?;
         let site = CallSite {
             runtime: &call.runtime,
             connection: &call.connection,
@@ -223,6 +145,7 @@ impl GrpcTransaction {
         };
         // SAFETY: as the caller promises.
         let read = unsafe { arguments(known, given, &site) }?;
+        recorded.check_values(known, given)?;
         recorded.add(known, options.time, read)
     }
 
@@ -247,13 +170,11 @@ impl GrpcTransaction {
             time: runtime.config.timeout,
             ..RunOptions::default()
         };
-        let (sleeper, broken) = (RefCell::default(), RefCell::new(None));
-        let interrupted = || match serve(runtime, &mut sleeper.borrow_mut()) {
-            Ok(()) => self.is_stopped.load(Ordering::Acquire),
-            Err(failure) => {
-                broken.replace(Some(failure));
-                true
-            }
+        // Functions run for which routines of sessions wait: these may have the slots that the transaction needs. Nothing waits
+        // here, since the transaction waits for its own calls between two of these looks.
+        let interrupted = || {
+            runtime.sessions.read_and_serve(runtime);
+            self.is_stopped.load(Ordering::Acquire)
         };
         let transaction = &mut recorded.transaction;
         let ran = match &self.metaserver {
@@ -267,7 +188,7 @@ impl GrpcTransaction {
         // The memory is the program's again before anybody hears of the end.
         drop(recorded);
         *lock(&self.state) = State::Ended(calls);
-        broken.take().map_or(ended, Err)
+        ended
     }
 
     /// Gives it up: what was not recorded to its end does not run, and what runs is cancelled.
@@ -297,15 +218,6 @@ impl GrpcTransaction {
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
     }
-}
-
-/// Runs functions for which routines of sessions wait: these may have the slots that the transaction needs.
-///
-/// # Errors
-/// An error of the operating system.
-fn serve(runtime: &Runtime, sleeper: &mut Sleeper) -> Result<(), Failure> {
-    let others = runtime.sessions.serve(runtime);
-    if others.is_empty() { Ok(()) } else { sleeper.sleep(Vec::new(), &others) }
 }
 
 /// What came of each call and of all: results besides arrays go to their places.

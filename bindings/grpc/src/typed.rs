@@ -1,6 +1,7 @@
 //! Typed arguments, for languages that know the types: `kumi_grpc_arguments.h`.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ops::Range;
 use std::slice;
 
 use kumi_call_client::Shape;
@@ -46,6 +47,17 @@ pub struct GrpcArgument {
     dimensions: u64,
     take: Option<TextReceiver>,
     taker: *mut c_void,
+    source: *const c_void,
+    source_bytes: u64,
+}
+
+/// The addresses of so many bytes; none at null.
+pub fn addresses(from: *const c_void, bytes: u64) -> Range<usize> {
+    if from.is_null() {
+        return 0..0;
+    }
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    from.addr()..from.addr().saturating_add(bytes)
 }
 
 impl GrpcArgument {
@@ -77,6 +89,20 @@ impl GrpcArgument {
     /// The function that receives a returned text, and its first argument.
     pub fn taker(&self) -> Option<(TextReceiver, *mut c_void)> {
         self.take.map(|take| (take, self.taker))
+    }
+
+    /// Where its value is, and the variable of the program that this value is of. A text has a byte at least: so the variable is
+    /// found from its address, also while the text is empty.
+    pub fn memory(&self) -> [Range<usize>; 2] {
+        let bytes = match (self.what(), self.element()) {
+            (Some(ArgumentKind::Text | ArgumentKind::Blanks), _) => self.count.max(1),
+            (Some(ArgumentKind::Number), Some(element)) => element.size(),
+            (Some(ArgumentKind::Array | ArgumentKind::ArrayCopy), Some(element)) => {
+                self.count.saturating_mul(element.size())
+            }
+            _ => 0,
+        };
+        [addresses(self.data, bytes), addresses(self.source, self.source_bytes)]
     }
 
     /// First argument of a callback; `None`: it has none.

@@ -1,7 +1,7 @@
 //! The headers say what the library does: codes, functions and their types, the layout of structures.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kumi_grpc::{Code, GrpcArgument, GrpcFunctionHandle, GrpcObjectHandle};
@@ -270,10 +270,7 @@ fn waits_return_codes_of_the_standard() {
 /// The shared library exports exactly the functions that the headers declare.
 #[test]
 fn the_library_exports_what_the_header_declares() {
-    let test = std::env::current_exe().expect("a test knows where it is");
-    let library = test.ancestors().map(|folder| folder.join("libkumi_grpc.so"));
-    let library = library.clone().find(|path| path.is_file()).expect("the library of this build");
-    let listed = Command::new("nm").args(["-D", "--defined-only"]).arg(&library).output();
+    let listed = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output();
     let listed = String::from_utf8(listed.expect("nm runs").stdout).expect("text");
     let names = listed.lines().filter_map(|line| line.rsplit(' ').next());
     let ours = |name: &&str| !name.starts_with('_') && !name.starts_with("rust_");
@@ -287,19 +284,41 @@ fn the_library_exports_what_the_header_declares() {
     assert!(more.is_empty(), "exported, but in no header: {more:?}");
 }
 
-/// Compiles assertions about sizes in C, C++ and with the headers alone.
-#[test]
-fn structures_have_the_same_layout() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let sizes = [
+/// The library of this build.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let library = test.ancestors().map(|folder| folder.join("libkumi_grpc.so"));
+    library.clone().find(|path| path.is_file()).expect("the library of this build")
+}
+
+/// Sizes of the structures that programs make.
+fn sizes() -> [(&'static str, usize); 6] {
+    [
         ("grpc_function_handle_t", size_of::<GrpcFunctionHandle>()),
         ("grpc_object_handle_t_np", size_of::<GrpcObjectHandle>()),
         ("grpc_handle_attr_t_np", size_of::<GrpcHandleAttributes>()),
         ("grpc_session_attr_t_np", size_of::<GrpcSessionAttributes>()),
         ("grpc_session_info_t_np", size_of::<GrpcSessionInfo>()),
         ("kumi_grpc_argument", size_of::<GrpcArgument>()),
-    ];
-    let assertions: String = sizes
+    ]
+}
+
+/// Programs that were compiled with other sizes may not load the library. Who changes one raises the number in the name, in
+/// build.rs and the makefiles.
+#[test]
+fn the_library_has_the_name_of_its_structures() {
+    let listed = Command::new("objdump").arg("-p").arg(library()).output().expect("objdump runs");
+    let listed = String::from_utf8(listed.stdout).expect("text");
+    let name = listed.lines().find_map(|line| line.trim().strip_prefix("SONAME"));
+    assert_eq!(name.map(str::trim), Some("libkumi_grpc.so.1"));
+    assert_eq!(sizes().map(|(_, size)| size), [8, 8, 40, 24, 48, 80]);
+}
+
+/// Compiles assertions about sizes in C, C++ and with the headers alone.
+#[test]
+fn structures_have_the_same_layout() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let assertions: String = sizes()
         .iter()
         .map(|(name, size)| {
             format!("typedef char {name}_fits[sizeof({name}) == {size} ? 1 : -1];\n")

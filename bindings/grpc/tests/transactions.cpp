@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -58,14 +59,39 @@ void values()
     grpc::handle count("count");
     grpc::handle shout("shout");
     int number = 40;
-    std::string answer;
+    const std::string before = "before";
+    std::string answer = before;
+    // Its text does not lie in the object itself.
+    answer.reserve(100);
+    std::string said;
     grpc::transaction t;
     t.call(count, number, 2);
     t.call(shout, std::string("hello"), answer);
     throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`number` is what an earlier call", [&] { t.call(count, number, 2); });
-    EXPECT(number == 40 && answer.empty());
+    // The text of before would go: of the variable, and of what looks into it.
+    const std::string &same = answer;
+    const auto none = "`text` is what an earlier call";
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, none, [&] { t.call(shout, answer, said); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, none, [&] { t.call(shout, same, said); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, none, [&] { t.call(shout, std::string_view(answer), said); });
+    t.call(shout, std::string(answer), said);
+    EXPECT(number == 40 && answer == before);
     t.end();
-    EXPECT(number == 42 && answer == "hello!");
+    EXPECT(number == 42 && answer == "hello!" && said == "before!");
+}
+
+// A number inside an array that an earlier call writes is not known either.
+void numbers_of_arrays(grpc::handle &dmmul)
+{
+    std::vector<int> x{1, 2, 3, 4};
+    std::vector<double> c(4);
+    grpc::handle negate("negate");
+    grpc::transaction t;
+    t.call(negate, 4, x);
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`n` is what an earlier call", [&] { t.call(dmmul, x[1], a, b, c); });
+    t.call(dmmul, 2, a, b, c);
+    t.end();
+    EXPECT(x[0] == -1 && c == ab);
 }
 
 void refusals(const std::string &elsewhere, grpc::handle &dmmul)
@@ -208,6 +234,7 @@ int main()
         chains(meta.address, through);
         shapes(dmmul);
         values();
+        numbers_of_arrays(dmmul);
         refusals(other.address, dmmul);
         sizes(dmmul);
         failures(dmmul);

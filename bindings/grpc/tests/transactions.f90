@@ -5,7 +5,7 @@ module transactions
   use kumi_grpc
   implicit none
   private
-  public :: chains, refusals, failures_of_calls, abandoned
+  public :: chains, copies, refusals, failures_of_calls, abandoned
 
 contains
 
@@ -70,6 +70,61 @@ contains
     call expect(stat == GRPC_NO_ERROR .and. number == 1, 'what came of a call')
     call grpc_transaction_destruct(t)
   end subroutine chains
+
+  ! What grpc_push_in copies is from before the transaction: it is not what an earlier call gives.
+  subroutine copies()
+    type(grpc_function_handle) :: dmmul, count, shout
+    type(grpc_arguments) :: first, number_, text, array, row, twice, apart
+    type(grpc_transaction) :: t
+    real(c_double), target :: a(2, 2), c(2, 4), d(2, 2)
+    integer(c_int), target :: number
+    character(len=12), target :: answer, said
+    integer(c_int) :: stat
+
+    a = 1
+    c = 1
+    number = 2
+    answer = 'before'
+    call grpc_function_handle_default(dmmul, 'dmmul')
+    call grpc_function_handle_default(count, 'count')
+    call grpc_function_handle_default(shout, 'shout')
+    call grpc_transaction_begin(t)
+    call product_of(first, a, a, c(:, 1:2))
+    call grpc_transaction_call(t, dmmul, first)
+    call product_of(array, c(:, 2:3), a, d)
+    call grpc_transaction_call(t, dmmul, array, stat)
+    call fails(stat, GRPC_INVALID_ARGUMENT_NP, '`A` is a copy', 'the copy of an array that an earlier call writes')
+    call grpc_push_in(row, 1)
+    call grpc_push_in(row, c(2:2, 1:4:3))
+    call grpc_push_in(row, c(1, 3:3))
+    call grpc_push(row, d(:, 1))
+    call grpc_transaction_call(t, dmmul, row, stat)
+    call fails(stat, GRPC_INVALID_ARGUMENT_NP, '`A` is a copy', 'the same of an array in pieces')
+    call grpc_push(number_, number)
+    call grpc_push_in(number_, 2)
+    call grpc_transaction_call(t, count, number_)
+    call grpc_push_in(twice, number)
+    call grpc_push_in(twice, a)
+    call grpc_push_in(twice, a)
+    call grpc_push(twice, d)
+    call grpc_transaction_call(t, dmmul, twice, stat)
+    call fails(stat, GRPC_INVALID_ARGUMENT_NP, '`n` is what an earlier call', 'the copy of a number')
+    call grpc_push_in(text, 'hello')
+    call grpc_push(text, answer)
+    call grpc_transaction_call(t, shout, text)
+    call grpc_clear(text)
+    call grpc_push_in(text, answer)
+    call grpc_push(text, said)
+    call grpc_transaction_call(t, shout, text, stat)
+    call fails(stat, GRPC_INVALID_ARGUMENT_NP, '`text` is what an earlier call', 'the copy of a text')
+    ! Values of expressions, and parts that nobody writes, are as they were.
+    call product_of(apart, c(:, 3:4), a + c(:, 1:2), d)
+    call grpc_transaction_call(t, dmmul, apart)
+    call grpc_transaction_end(t)
+    call expect(number == 4 .and. answer == 'hello!' .and. all(nint(c(:, 1:2)) == 2), 'what the calls give')
+    call expect(all(nint(d) == 4), 'a product of what nobody writes')
+    call grpc_transaction_destruct(t)
+  end subroutine copies
 
   subroutine square(x, y) bind(c, name='square_of_transactions')
     real(c_double), value :: x

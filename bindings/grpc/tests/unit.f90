@@ -4,7 +4,7 @@ module unit
   use around, only: deadlines, prints, resources, traces
   use expectations, only: expect, fails
   use kumi_grpc
-  use transactions, only: abandoned, chains, failures_of_calls, refusals
+  use transactions, only: abandoned, chains, copies, failures_of_calls, refusals
   implicit none
   private
   public :: all_of_fortran
@@ -418,6 +418,7 @@ contains
     call prints()
     call resources()
     call chains()
+    call copies()
     call refusals()
     call failures_of_calls()
     call abandoned()

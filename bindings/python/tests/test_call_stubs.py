@@ -204,7 +204,7 @@ def library() -> Path:
         pytest.skip("there is no libkumi_grpc.so in KUMI_BIN_DIR; run `make grpc` first")
     # The name by which programs load it; others may make it at the same time.
     with contextlib.suppress(FileExistsError):
-        (folder / "libkumi_grpc.so.0").symlink_to("libkumi_grpc.so")
+        (folder / "libkumi_grpc.so.1").symlink_to("libkumi_grpc.so")
     return folder
 
 

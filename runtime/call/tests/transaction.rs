@@ -225,11 +225,13 @@ fn arguments_of_other_calls_are_taken() {
     let (one, mut sum) = (vec![1.0; N], vec![2.0; N]);
     let mut tx = Transaction::new();
     let file = Arg::File(kumi_call::FileArgument::from(std::path::PathBuf::from("/a")));
-    assert_eq!(tx.argument(file), None);
+    // What is refused lends nothing, also not what is before it: the next array is the first.
+    assert_eq!(tx.lend(vec![Arg::In(Array::flat(&one)), file]), None);
+    assert_eq!(tx.intermediate(), Transaction::new().intermediate());
     let given: Vec<Arg<'_>> =
         vec![(N as i32).into(), Arg::In(Array::flat(&one)), Arg::Out(ArrayMut::flat(&mut sum))];
-    let taken: Option<Vec<TxArg>> = given.into_iter().map(|arg| tx.argument(arg)).collect();
-    tx.call("add", taken.expect("numbers and arrays"));
+    let taken = tx.lend(given).expect("numbers and arrays");
+    tx.call("add", taken);
     tx.run(&all.addresses).expect("it runs");
     drop(tx);
     assert!(sum.iter().all(|sum| *sum == 3.0), "{}", sum[0]);

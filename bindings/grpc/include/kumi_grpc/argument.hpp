@@ -148,6 +148,9 @@ struct argument<A, std::enable_if_t<std::is_same_v<bare<A>, std::string>>> {
     kumi_grpc_argument raw() const
     {
         kumi_grpc_argument raw = text_of(value);
+        // The text moves when it grows, and the variable stays.
+        raw.source = &value;
+        raw.source_bytes = sizeof value;
         if constexpr (is_variable<A>) {
             raw.take = kumi_grpc_assign;
             raw.taker = &value;

@@ -298,9 +298,18 @@ impl<'a> Transaction<'a> {
         Step(u32::try_from(self.calls.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// An argument as other calls have it, for a call of this transaction. `None`: transactions take no files, no functions, and
-    /// no arrays at servers but their own.
-    pub fn argument(&mut self, arg: Arg<'a>) -> Option<TxArg> {
+    /// Lends the memory of arguments as other calls have them, for a call of this transaction. `None`: transactions take no files,
+    /// no functions, and no arrays at servers but their own. Then nothing is lent.
+    pub fn lend(&mut self, args: Vec<Arg<'a>>) -> Option<Vec<TxArg>> {
+        let is_taken =
+            |arg: &Arg<'_>| !matches!(arg, Arg::File(_) | Arg::Callback(_) | Arg::Remote(_));
+        if !args.iter().all(is_taken) {
+            return None;
+        }
+        args.into_iter().map(|arg| self.lend_one(arg)).collect()
+    }
+
+    fn lend_one(&mut self, arg: Arg<'a>) -> Option<TxArg> {
         Some(match arg {
             Arg::Default => TxArg::Default,
             Arg::Scalar(scalar) => TxArg::Scalar(scalar),

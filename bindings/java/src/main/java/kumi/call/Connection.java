@@ -144,9 +144,11 @@ final class Connection {
         return tell(exchange, stream -> Protocol.over(stream, over));
     }
 
-    /** Says why an attempt failed, on the stream of its call as long as that is there. */
+    /** Says why an attempt failed, on the stream of its call as long as that is there. Metaservers refuse an empty text. */
     void reason(Exchange exchange, MetaserverMessages.Ticket ticket, String why) {
-        tell(exchange, stream -> stream == 0 ? new byte[0] : Protocol.reason(stream, ticket, why));
+        if (why != null && !why.isEmpty()) {
+            tell(exchange, stream -> stream == 0 ? new byte[0] : Protocol.reason(stream, ticket, why));
+        }
     }
 
     private boolean tell(Exchange exchange, IntFunction<byte[]> frame) {

@@ -250,6 +250,32 @@ class HostileMetaTest {
         assertTrue(reasons.get(0).codePoints().noneMatch(Character::isISOControl), reasons.get(0));
     }
 
+    /** Metaservers take no empty reason: a server that says none costs the report nothing, and the connection neither. */
+    @Test
+    void errorsWithoutText() throws Exception {
+        List<String> reasons = Collections.synchronizedList(new ArrayList<>());
+        BlockingQueue<FakeServer.Frame> told = new LinkedBlockingQueue<>();
+        AtomicInteger connections = new AtomicInteger();
+        try (FakeServer server = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.next();
+            byte[] body = ByteBuffer.allocate(10).order(ByteOrder.LITTLE_ENDIAN).putShort((short) BUSY).putLong(0).array();
+            peer.frame(11, peer.next().stream(), 0, body);
+            peer.drain();
+        })) {
+            CallException failed = failure(connections, (peer, stream) -> {
+                peer.frame(33, stream, 0, placed(server.address()));
+                told.add(report(peer, reasons));
+                refuse(peer, stream, NO_SERVER);
+            });
+            assertEquals(CallException.Busy.class, failed.getClass(), failed.getMessage());
+        }
+        assertEquals(0, reasons.size(), "reasons");
+        FakeServer.Frame over = told.take();
+        assertTrue(over.kind() == 34 && over.body()[12] == 1, "not begun");
+        assertEquals(1, connections.get(), "one connection serves all of it");
+    }
+
     /** A place that the metaserver names while the call runs elsewhere: the call leaves, and runs there. */
     @Test
     void aCallIsMoved() throws Exception {
