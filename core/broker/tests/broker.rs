@@ -444,6 +444,16 @@ fn a_call_that_is_bound_runs_only_at_its_server() {
 }
 
 #[test]
+fn a_bound_call_changes_nobodys_turn() {
+    let mut desk = TestBroker::new("round-robin");
+    desk.tell(Event::Joined(A, offer(&["f"], 9)));
+    desk.tell(Event::Joined(B, offer(&["f"], 9)));
+    assert_eq!(desk.tell(Event::Submit(CallId(1), call("f"))), [start(1, A, 1)]);
+    assert_eq!(desk.tell(Event::Submit(CallId(2), bound("f", B))), [start(2, B, 1)]);
+    assert_eq!(desk.tell(Event::Submit(CallId(3), call("f"))), [start(3, B, 1)]);
+}
+
+#[test]
 fn thousands_of_bound_calls_hold_nobody_up() {
     let mut desk = TestBroker::new("least-load");
     desk.tell(Event::Joined(A, offer(&["f"], 1)));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{Gate, TestServer, eventually, interfaces, param, routine, served, served_by};
 use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::server::Registry;
-use kumi_call::{Arg, CallError, Grid, HeldArray, Options, RemoteArray};
+use kumi_call::{Arg, CallError, Grid, HeldArray, Options, RemoteArray, Resources};
 use kumi_idl::{Element, Expr, Interface, Mode, Param, Type};
 use kumi_rpc::Role;
 use scripted_server::ScriptedServer;
@@ -263,6 +263,27 @@ fn arrays_go_with_their_last_reference() {
     late.expect_err("it does not end in time");
     assert!(first.server().is_none());
     large(&first).expect("there is room");
+}
+
+#[test]
+fn a_call_asks_for_nothing_that_the_maker_of_its_array_asked_for() {
+    let meta = meta(config("round-robin"));
+    let mut one = meta.member("one", 2);
+    one.threads = 2;
+    let _server = served(one);
+    meta.until_servers(1);
+    let grid = meta.grid();
+    // It takes both slots.
+    let x = fill(&grid.with_resources(Resources::new(2, 0).expect("threads")), 3.0);
+    let open = Gate::new();
+    let mut occupies = grid.call_async("gate", open.args(), None).expect("it begins");
+    eventually("a call that runs", || open.begun() == 1);
+    let mut y = [1.0; COUNT as usize];
+    let args = vec![COUNT.into(), x.argument(), y.as_mut_slice().into()];
+    grid.call_within("add", args, Some(Duration::from_secs(60))).expect("one slot is free");
+    assert_eq!(y, [4.0; COUNT as usize]);
+    open.open();
+    occupies.wait(&|| false).expect("it ends");
 }
 
 #[test]

@@ -150,6 +150,26 @@ impl IdleClient {
 }
 
 #[test]
+fn a_client_gets_all_answers_to_questions_that_it_asks_at_once() {
+    const AT_ONCE: usize = 20_000;
+    let meta = meta(config("round-robin"));
+    let mut client = IdleClient::new(&meta);
+    assert!(matches!(client.next(), ClientEvent::Hello(_)));
+    let mut questions = Vec::new();
+    for _ in 0..AT_ONCE {
+        client.rpc.status(&mut questions);
+    }
+    // Answers are longer than questions: the metaserver pauses until some are read, and then goes on with what it has.
+    let mut writes = client.stream.try_clone().expect("a descriptor");
+    let writing = std::thread::spawn(move || writes.write_all(&questions));
+    for number in 0..AT_ONCE {
+        let event = client.next();
+        assert!(matches!(event, ClientEvent::State(..)), "{number}: {event:?}");
+    }
+    writing.join().expect("no panic").expect("written");
+}
+
+#[test]
 fn a_place_to_which_nobody_comes_is_anothers() {
     let mut soon = config("round-robin");
     soon.start = Duration::from_millis(200);

@@ -138,6 +138,10 @@ impl Broker {
         if !candidates.iter().any(|candidate| candidate.free) {
             return Decision::None;
         }
+        if let (Some(_), [only]) = (call.bound, &*candidates) {
+            // It is no choice, so the policy does not hear of it.
+            return Decision::Start(only.server, only.prediction);
+        }
         let chosen = self.policy.choose(call.routine, &candidates);
         match chosen.and_then(|index| candidates.get(index)) {
             Some(chosen) if chosen.free => Decision::Start(chosen.server, chosen.prediction),

@@ -12,6 +12,11 @@ impl Client {
         Client { resources: Some(resources), ..self.clone() }
     }
 
+    /// The same connection, whose calls ask for nothing, and print where the server has it.
+    pub(crate) fn plain(&self) -> Client {
+        Client { output: None, resources: None, ..self.clone() }
+    }
+
     /// Whether the server gives what this asks for, as far as its hello says.
     pub(crate) fn check_resources(&self) -> Result<(), CallError> {
         if self.resources.is_none() || self.server.gives_resources {

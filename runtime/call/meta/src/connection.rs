@@ -97,7 +97,7 @@ impl Connection {
         let patience = sleep(PATIENCE);
         tokio::pin!(patience);
         let (mut input, mut out, mut written) = (Vec::new(), Vec::new(), 0);
-        let mut was_closing = false;
+        let (mut was_closing, mut has_paused) = (false, false);
         loop {
             if written == out.len() {
                 out.clear();
@@ -115,12 +115,18 @@ impl Connection {
             if left > MOST_BACKLOG {
                 return Err(io::Error::other("it does not read"));
             }
+            if has_paused && !closing && left < BACKLOG {
+                has_paused = self.process_input(&mut input);
+                // Others have their turn, also if the peer reads as fast as it asks.
+                tokio::task::yield_now().await;
+                continue;
+            }
             tokio::select! {
                 read = reader.read_buf(&mut input), if !closing && left < BACKLOG => {
                     if read? == 0 {
                         return Ok(());
                     }
-                    self.process_input(&mut input);
+                    has_paused = self.process_input(&mut input);
                 }
                 count = writer.write(&out[written..]), if left > 0 => {
                     let count = count?;
@@ -138,10 +144,15 @@ impl Connection {
         }
     }
 
-    /// Processes the input.
-    fn process_input(&mut self, input: &mut Vec<u8>) {
-        let mut begin = 0;
+    /// Processes the input. Short questions have long answers: it pauses when the peer has to read first, and returns whether
+    /// it has.
+    fn process_input(&mut self, input: &mut Vec<u8>) -> bool {
+        let (mut begin, mut has_paused) = (0, false);
         while !self.peer.closing.get() {
+            has_paused = self.peer.rpc.borrow_mut().out().len() >= BACKLOG;
+            if has_paused {
+                break;
+            }
             let step = self.peer.rpc.borrow_mut().step(&input[begin..]);
             match step {
                 Ok(FrameStep::More(_)) => break,
@@ -159,6 +170,7 @@ impl Connection {
         if input.is_empty() && input.capacity() > 4096 {
             *input = Vec::new();
         }
+        has_paused
     }
 
     /// The peer broke the protocol.

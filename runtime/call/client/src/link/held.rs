@@ -71,8 +71,12 @@ impl Link {
         let _lost = self.fail(why);
     }
 
-    /// Tells the server to drop arrays, whose names are not used again. Waits for no other thread.
+    /// Tells the server to drop arrays, whose names are not used again. Waits for no other thread. In a process that was forked
+    /// it does nothing: the arrays are those of the other process, a thread of which may have had the lock.
     pub fn let_go(&self, names: &[HeldArrayName]) -> Result<(), CallError> {
+        if !self.is_ours() {
+            return Ok(());
+        }
         let mut state = self.lock();
         let State { rpc, soon, .. } = &mut *state;
         rpc.drop_held(names, soon);

@@ -117,7 +117,7 @@ impl RoutedCall<'_> {
             let argument = checked.plan.arguments.get(usize::from(*parameter));
             arrays.push((*parameter, name, argument.map_or(0, |argument| argument.returned)));
         }
-        self.keeps = Some(AttemptKeeps { client: client.clone(), arrays });
+        self.keeps = Some(AttemptKeeps { client: client.plain(), arrays });
         Ok(())
     }
 
