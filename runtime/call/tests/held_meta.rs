@@ -269,7 +269,7 @@ fn arrays_go_with_their_last_reference() {
 fn a_call_asks_for_nothing_that_the_maker_of_its_array_asked_for() {
     let meta = meta(config("round-robin"));
     let mut one = meta.member("one", 2);
-    one.threads = 2;
+    one.threads = 1;
     let _server = served(one);
     meta.until_servers(1);
     let grid = meta.grid();
