@@ -31,7 +31,8 @@ fn asked(sources: &LogSources, request: &LogRequest) -> Vec<(String, LoggedCall)
 #[test]
 fn a_call_is_found_at_the_server_that_has_run_it() {
     let meta = meta(config("round-robin"));
-    let _servers = [served(meta.member("a", 1)), served(meta.member("b", 1))];
+    // Slots for all calls at each: a server that seems busy would be passed by in its turn.
+    let _servers = [served(meta.member("a", 4)), served(meta.member("b", 4))];
     meta.until_servers(2);
     let grid = meta.grid();
     for _ in 0..4 {
