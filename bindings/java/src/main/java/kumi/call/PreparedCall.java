@@ -219,7 +219,7 @@ final class PreparedCall implements AutoCloseable {
                 values.add(Value.held(index, held[index].name(), held[index].bytes()));
             }
             if (kept[index] != null) {
-                values.add(Value.keep(index, kept[index].name(), (int) Math.min(0xffff_ffffL, Math.max(1, milliseconds(times[index])))));
+                values.add(Value.keep(index, kept[index].name(), (int) Math.min(0xffff_ffffL, Math.max(1, milliseconds(times[index]))), false));
             }
         }
         return values;

@@ -43,9 +43,10 @@ final class RoutedCall<T> {
     record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, CallMetadata said,
             RoutedOperation<T> aim) {}
 
-    /** An attempt at a server; connection and exchange are set when it begins. */
-    private static final class Attempt {
+    /** An attempt at a server; connection and exchange are set when it begins, what it does before. */
+    private static final class Attempt<T> {
         private final Placement placed;
+        private RoutedOperation<T> operation;
         private Connection connection;
         private Exchange exchange;
 
@@ -86,7 +87,7 @@ final class RoutedCall<T> {
     private final Object argumentsLock = new Object();
     private boolean cancelled;
     /** The attempt that has begun; guarded by {@link #argumentsLock}. */
-    private Attempt current;
+    private Attempt<T> current;
 
     /** Only the thread that handles events uses the fields from here on. */
     private final CallRouting<Place, CallException> routing;
@@ -94,7 +95,7 @@ final class RoutedCall<T> {
     private Future<?> wake;
     private boolean over;
     /** The attempt that was begun last; null: it is over. */
-    private Attempt attempt;
+    private Attempt<T> attempt;
     /** The placement request at the metaserver, or null, and its connection. */
     private Exchange placeRequest;
     private Connection meta;
@@ -294,7 +295,7 @@ final class RoutedCall<T> {
         PreparedCall prepared = task.prepared();
         int attempts = routing.last() == null ? 0 : routing.last().placed().ticket().attempt();
         PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
-                prepared.operations(), left, attempts, task.priority(), idempotent, name);
+                prepared.operations(), left, attempts, task.priority(), idempotent, name, task.aim().inputs());
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
         asked.said = task.said().ofPlace();
         asked.placed = () -> post(() -> placed(asked));
@@ -376,7 +377,7 @@ final class RoutedCall<T> {
 
     /** Leaves the attempt, which the metaserver has given up; false if that is not allowed. */
     private boolean leaveIfAllowed() {
-        Attempt mine = attempt;
+        Attempt<T> mine = attempt;
         boolean leaves = mine.connection.abandonIf(mine.exchange, () -> mayLeave(mine.exchange));
         if (leaves) {
             leave();
@@ -392,28 +393,39 @@ final class RoutedCall<T> {
         if (attempt != null && attempt.exchange != null) {
             attempt.connection.abandon(attempt.exchange);
         }
+        if (attempt != null && attempt.operation != null) {
+            attempt.operation.close();
+        }
         attempt = null;
     }
 
     private void start(Place place) {
-        Attempt mine = new Attempt(place.placed());
+        Attempt<T> mine = new Attempt<>(place.placed());
         attempt = mine;
-        grid.server(mine.placed).whenComplete((connection, error) -> post(() -> {
-            if (mine == attempt && error != null) {
-                failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
-            } else if (mine == attempt) {
+        grid.server(mine.placed).thenCompose(connection -> task.aim().ready(mine.placed, connection).thenAccept(operation -> post(() -> {
+            if (mine == attempt) {
+                mine.operation = operation;
                 send(mine, connection);
+            } else {
+                operation.close();
             }
-        }));
+        }))).exceptionally(error -> {
+            post(() -> {
+                if (mine == attempt) {
+                    failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
+                }
+            });
+            return null;
+        });
     }
 
-    private void send(Attempt mine, Connection connection) {
+    private void send(Attempt<T> mine, Connection connection) {
         int left = left();
         if (left < 0) {
             stop(tooLate());
             return;
         }
-        Exchange exchange = task.aim().exchange(left, context);
+        Exchange exchange = mine.operation.exchange(left, context);
         exchange.ticket = mine.placed.shown();
         exchange.said = task.said();
         try {
@@ -445,21 +457,21 @@ final class RoutedCall<T> {
         }));
     }
 
-    private void ran(Attempt mine, Answer answer) {
+    private void ran(Attempt<T> mine, Answer answer) {
         try {
             synchronized (argumentsLock) {
                 if (cancelled) {
                     return;
                 }
                 current = null;
-                result = task.aim().take(mine.connection, mine.exchange, answer);
+                result = mine.operation.take(mine.connection, mine.exchange, answer);
             }
         } catch (CallException wrong) {
             failed(RoutingEvent.Kind.FAILED, wrong);
             return;
         }
         attempt = null;
-        done = task.aim().measured(mine.placed.ticket(), mine.exchange, answer);
+        done = mine.operation.measured(mine.placed.ticket(), mine.exchange, answer);
         tell(RoutingEvent.Kind.DONE);
     }
 
@@ -485,7 +497,7 @@ final class RoutedCall<T> {
     }
 
     /** An attempt has failed after it was sent. */
-    private void broke(Attempt mine, CallException error) {
+    private void broke(Attempt<T> mine, CallException error) {
         // An object whose pass has expired is opened again with the next pass.
         if (error instanceof CallException.ConnectionLost || error.code() == TICKET_NOT_TAKEN || mine.connection.isBroken()) {
             grid.forget(mine.placed, mine.connection);
@@ -508,6 +520,9 @@ final class RoutedCall<T> {
         }
         leave();
         tell(meaning, error);
+        if (meaning == RoutingEvent.Kind.NOT_BEGUN && task.aim().isEndedBy(error)) {
+            stop(error);
+        }
     }
 
     /** Reports how an attempt ended. */

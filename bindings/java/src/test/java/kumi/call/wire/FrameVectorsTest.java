@@ -95,7 +95,7 @@ class FrameVectorsTest {
             if (item.get("place") instanceof List<?> it) {
                 MetaserverMessages.PlacementRequest placing = new MetaserverMessages.PlacementRequest(bits(it.get(0)), bits(it.get(1)), bits(it.get(2)), of(it.get(3)),
                         of(it.get(4)), number(it.get(5)), (int) of(it.get(6)), (int) of(it.get(7)), (int) of(it.get(8)),
-                        (Boolean) it.get(9), (String) it.get(10));
+                        (Boolean) it.get(9), (String) it.get(10), List.of());
                 assertEquals(hex, HexFormat.of().formatHex(placing.encode()));
             } else if (item.get("over") instanceof List<?> it) {
                 MetaserverMessages.AttemptReport over = new MetaserverMessages.AttemptReport(new MetaserverMessages.Ticket(bits(it.get(0)), (int) of(it.get(1))),
