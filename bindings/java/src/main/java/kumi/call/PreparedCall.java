@@ -40,12 +40,12 @@ final class PreparedCall implements AutoCloseable {
     private final CallFiles files;
     private final List<Functions.Function> functions = new ArrayList<>();
     private final Result.Array[] results;
-    /** The connection whose server may hold arrays of the call; null: none may. */
-    private final Connection holder;
-    /** Arrays that the server holds: those that are sent, and results that stay, with their times. */
-    private final HeldArray[] held;
+    private final ArrayRoutes routes;
+    /** Arrays that servers hold: those that are sent, and results that stay. */
+    private final ArrayRoutes.HeldArgument[] held;
     private final HeldArray[] kept;
-    private Duration[] times;
+    /** Nothing is copied and no result has a place: the call is only checked. */
+    private boolean isRehearsal;
     /** The results were handed out, and with them the arrays that stay. */
     private boolean given;
     private final List<Exchange.Send> sends = new ArrayList<>();
@@ -54,8 +54,8 @@ final class PreparedCall implements AutoCloseable {
     private Plan plan;
     private boolean overwrites;
 
-    private PreparedCall(Routine routine, Connection holder) {
-        this.holder = holder;
+    private PreparedCall(Routine routine, ArrayRoutes routes) {
+        this.routes = routes;
         int count = routine.params().size();
         this.routine = routine;
         scalars = new Scalar[count];
@@ -65,7 +65,7 @@ final class PreparedCall implements AutoCloseable {
         lengths = new Long[count];
         files = new CallFiles(count);
         results = new Result.Array[count];
-        held = new HeldArray[count];
+        held = new ArrayRoutes.HeldArgument[count];
         kept = new HeldArray[count];
     }
 
@@ -80,7 +80,20 @@ final class PreparedCall implements AutoCloseable {
      * @throws CallException.File a file cannot be read or written
      */
     static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options, Connection holder) {
-        PreparedCall prepared = new PreparedCall(routine, holder);
+        return routed(routine, arguments, limit, options, new ArrayRoutes.OfOneServer(holder, arguments.kept(routine)));
+    }
+
+    /** Checks arguments as {@link #of} does, without memory for results and copies, and without files. It cannot be sent. */
+    static PreparedCall rehearse(Routine routine, Arguments arguments, long limit, ArrayRoutes routes) {
+        PreparedCall prepared = new PreparedCall(routine, routes);
+        prepared.isRehearsal = true;
+        prepared.check(arguments, limit);
+        return prepared;
+    }
+
+    /** Checks arguments, whose arrays and results go as {@code routes} say, and allocates results. */
+    static PreparedCall routed(Routine routine, Arguments arguments, long limit, ClientOptions options, ArrayRoutes routes) {
+        PreparedCall prepared = new PreparedCall(routine, routes);
         boolean done = false;
         try {
             Object[] places = prepared.check(arguments, limit);
@@ -101,7 +114,6 @@ final class PreparedCall implements AutoCloseable {
     private Object[] check(Arguments arguments, long limit) {
         Object[] sent = arguments.sent(routine);
         Object[] places = arguments.places(routine);
-        times = arguments.kept(routine);
         for (int index = 0; index < sent.length; index++) {
             take(index, sent[index]);
         }
@@ -120,10 +132,12 @@ final class PreparedCall implements AutoCloseable {
         for (int index = 0; index < sent.length; index++) {
             Argument argument = plan.arguments().get(index);
             if (argument.param().isArray() && argument.param().mode().isReturned()) {
-                if (times[index] == null) {
-                    receive(index, argument, targets[index]);
-                } else {
+                ArrayRoutes.ResultRoute route = routes.result(index);
+                if (route != ArrayRoutes.ResultRoute.BACK) {
                     keep(index, argument);
+                }
+                if (route == ArrayRoutes.ResultRoute.BACK || route == ArrayRoutes.ResultRoute.BOTH) {
+                    receive(index, argument, targets[index]);
                 }
             }
         }
@@ -183,6 +197,11 @@ final class PreparedCall implements AutoCloseable {
         return targets.stream().map(Exchange.Target::again).toList();
     }
 
+    /** The plan of a parameter. */
+    Argument argument(int index) {
+        return plan.arguments().get(index);
+    }
+
     /** Whether results may overwrite arguments while they come; then the arguments cannot be sent again. */
     boolean overwrites() {
         return overwrites;
@@ -216,10 +235,12 @@ final class PreparedCall implements AutoCloseable {
                 values.add(new Value(index, scalars[index], texts[index], lengths[index]));
             }
             if (held[index] != null && held[index].bytes() > 0) {
-                values.add(Value.held(index, held[index].name(), held[index].bytes()));
+                values.add(held[index].value(index));
             }
             if (kept[index] != null) {
-                values.add(Value.keep(index, kept[index].name(), (int) Math.min(0xffff_ffffL, Math.max(1, milliseconds(times[index]))), false));
+                ArrayRoutes.ResultRoute route = routes.result(index);
+                long time = route == ArrayRoutes.ResultRoute.NOWHERE ? 0 : Math.max(1, milliseconds(routes.lifetime(index)));
+                values.add(Value.keep(index, kept[index].name(), (int) Math.min(0xffff_ffffL, time), route == ArrayRoutes.ResultRoute.BOTH));
             }
         }
         return values;
@@ -242,11 +263,13 @@ final class PreparedCall implements AutoCloseable {
         if (param.isArray()) {
             if (value == null) {
                 throw wrong(index, "is missing");
-            } else if (value instanceof HeldArray there) {
+            }
+            Object routed = routes.argument(value);
+            if (routed instanceof ArrayRoutes.HeldArgument there) {
                 held[index] = there;
                 return;
             }
-            arrays[index] = given(index, value);
+            arrays[index] = given(index, routed);
         } else if (param.isText()) {
             text(index, value);
         } else if (param.type() instanceof Type.File) {
@@ -374,18 +397,18 @@ final class PreparedCall implements AutoCloseable {
     }
 
     private void keep(int index, Argument argument) {
-        if (holder == null) {
+        if (routes.holder() == null && !isRehearsal) {
             throw wrong(index, "cannot stay: arrays stay at a server to which the client is connected. A metaserver chooses the server"
                     + " of each call, and methods of objects give none");
         } else if (argument.returned() != argument.bytes()) {
             throw wrong(index, "travels in pieces, so it cannot stay at the server");
         }
-        kept[index] = new HeldArray(holder, argument);
+        kept[index] = isRehearsal ? null : new HeldArray(routes.holder(), argument);
     }
 
     private void send(int index, Argument argument) {
         if (held[index] != null) {
-            String misfit = held[index].misfit(holder, argument);
+            String misfit = held[index].misfit(argument);
             if (misfit != null) {
                 throw wrong(index, misfit);
             }
@@ -393,7 +416,7 @@ final class PreparedCall implements AutoCloseable {
         }
         GivenArray given = arrays[index];
         check(index, argument, given);
-        if (argument.sent() == 0) {
+        if (argument.sent() == 0 || isRehearsal) {
             return;
         }
         if (isStraight(argument, given)) {
@@ -427,6 +450,9 @@ final class PreparedCall implements AutoCloseable {
     }
 
     private void receive(int index, Argument argument, GivenArray place) {
+        if (isRehearsal) {
+            return;
+        }
         GivenArray target = place == null ? fresh(index, argument) : place;
         check(index, argument, target);
         if (target.numbers().isReadOnly()) {
