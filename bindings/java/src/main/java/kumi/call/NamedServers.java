@@ -93,6 +93,13 @@ final class NamedServers implements TransactionTarget {
     }
 
     @Override
+    public boolean hasRoom() {
+        // Without a server calls fail.
+        return servers.stream().anyMatch(one -> !one.isLost() && one.inFlight < MOST_IN_FLIGHT)
+                || servers.stream().allMatch(TransactionServer::isLost);
+    }
+
+    @Override
     public Runnable begin(RecordedCall call, TransactionAttempt.Conditions conditions) {
         TransactionServer server = choose(call);
         if (server == null) {
@@ -100,7 +107,7 @@ final class NamedServers implements TransactionTarget {
         }
         last = server.number;
         server.inFlight++;
-        TransactionAttempt attempt = new TransactionAttempt(call, server, conditions);
+        TransactionAttempt attempt = new TransactionAttempt(call, server, conditions, TransactionReport.Moved.NOTHING);
         BackgroundThreads.run(() -> begin(attempt));
         return attempt::cancel;
     }

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import kumi.call.Exchange.Answer;
+import kumi.call.TransactionReport.Moved;
 import kumi.call.wire.MetaserverMessages.AttemptOutcome;
 import kumi.call.wire.MetaserverMessages.AttemptReport;
 import kumi.call.wire.MetaserverMessages.InputLocation;
@@ -40,10 +41,12 @@ final class PlacedServers implements TransactionTarget {
     }
 
     @Override
+    public boolean hasRoom() {
+        return under < MOST_PLACED;
+    }
+
+    @Override
     public Runnable begin(RecordedCall call, TransactionAttempt.Conditions conditions) {
-        if (under >= MOST_PLACED) {
-            return null;
-        }
         PlacedCall placed = new PlacedCall(call, conditions);
         RoutedCall<Result> routed = new RoutedCall<>(client.grid, new RoutedCall.Task<>(call.of, call.rehearsed, priority,
                 conditions.settings().limit(call.of.routine().name()), conditions.settings().said(), placed));
@@ -74,8 +77,8 @@ final class PlacedServers implements TransactionTarget {
 
     @Override
     public Retry retry(RecordedCall call, TransactionAttempt attempt, CallException failure) {
-        // Everything else the metaserver has tried already.
-        return attempt == null && failure instanceof CallException.Busy ? Retry.LATER_UNCOUNTED : Retry.NONE;
+        // All else the metaserver has tried already.
+        return !(failure instanceof CallException.Busy) ? Retry.NONE : attempt == null ? Retry.LATER_UNCOUNTED : Retry.LATER;
     }
 
     /** A call at the servers that the metaserver chooses one after the other. */
@@ -108,8 +111,13 @@ final class PlacedServers implements TransactionTarget {
         @Override
         public CompletableFuture<RoutedOperation<Result>> ready(Placement placed, Connection connection) {
             CompletableFuture<RoutedOperation<Result>> ready = new CompletableFuture<>();
-            TransactionAttempt attempt = new TransactionAttempt(call, server(placed, connection), conditions);
-            // What was moved for an attempt that came to nothing is counted, too.
+            TransactionAttempt before = last;
+            if (before != null) {
+                // It may still wait for an input.
+                before.cancel();
+            }
+            TransactionAttempt attempt = new TransactionAttempt(
+                    call, server(placed, connection), conditions, before == null ? Moved.NOTHING : before.moved());
             last = attempt;
             BackgroundThreads.run(() -> {
                 try {

@@ -52,7 +52,7 @@ public final class Transaction implements AutoCloseable {
      * @throws CallException.Argument there is none, or a metaserver among several
      */
     public static Transaction of(KumiClient... servers) {
-        List<KumiClient> clients = List.copyOf(Arrays.asList(servers));
+        List<KumiClient> clients = Arrays.stream(servers).distinct().toList();
         if (clients.isEmpty() || clients.size() > 1 && clients.stream().anyMatch(one -> one.grid != null)) {
             throw new CallException.Argument("a transaction is on one or several servers, or of one metaserver, which chooses them");
         }

@@ -56,14 +56,17 @@ final class TransactionAttempt {
     private volatile List<Source> found = List.of();
     /** Why an array went through the client; null: none did. */
     private volatile String relayed;
-    private volatile Moved moved = Moved.NOTHING;
+    /** The arrays that travelled, and those of attempts before it that came to nothing. */
+    private volatile Moved moved;
+    private volatile boolean isAlone;
     private int vouchers;
     /** This object's lock guards all fields below: what it waits for. */
     private Connection asked;
     private Exchange asking;
     private boolean cancelled;
 
-    TransactionAttempt(RecordedCall call, TransactionServer server, Conditions conditions) {
+    TransactionAttempt(RecordedCall call, TransactionServer server, Conditions conditions, Moved before) {
+        moved = before;
         this.call = call;
         this.server = server;
         this.conditions = conditions;
@@ -83,7 +86,7 @@ final class TransactionAttempt {
 
     /** Whether all its arrays go between the client and the server. */
     boolean isAlone() {
-        return relayed == null && moved.between() + moved.stayed() == 0;
+        return isAlone;
     }
 
     /** Whether a call has failed because of what it reads. */
@@ -114,7 +117,8 @@ final class TransactionAttempt {
         call.attempts.incrementAndGet();
         Routes routes = new Routes(inputs);
         PreparedCall prepared = PreparedCall.routed(of.routine(), call.arguments, memory, options, routes);
-        moved = moved(prepared, routes, fetched);
+        moved = moved.plus(moved(prepared, routes, fetched));
+        isAlone = relayed == null && routes.between + routes.stayed == 0;
         return prepared;
     }
 

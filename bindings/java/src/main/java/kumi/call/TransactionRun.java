@@ -130,21 +130,15 @@ final class TransactionRun implements TransactionTarget.Driver {
         }
     }
 
-    private boolean isReady(RecordedCall call) {
-        return graph.state(call.number).kind() == CallState.Kind.READY;
-    }
-
     /** Begins the calls that are ready, and repeats those whose lost results they need. */
     private void submit() {
         boolean hasChanged = true;
         while (hasChanged) {
             hasChanged = false;
-            for (int node : graph.ready()) {
+            for (int node = graph.nextReady(-1); node >= 0 && target.hasRoom(); node = graph.nextReady(node)) {
                 RecordedCall call = calls.get(node);
-                if (paused.contains(call) || !isReady(call)) {
-                    continue;
-                }
-                hasChanged |= !hasInputs(call) || begin(call);
+                // Calls before it may be ready now that were not.
+                hasChanged |= !paused.contains(call) && (!hasInputs(call) || begin(call));
             }
         }
     }

@@ -33,6 +33,9 @@ interface TransactionTarget {
      */
     void open(List<RecordedCall> calls, Driver driver);
 
+    /** Whether a server may be free now. */
+    boolean hasRoom();
+
     /**
      * Begins a call, of whose end the driver is told once.
      *

@@ -204,7 +204,7 @@ class TransactionMetaTest {
             TransactionStep crashes = t.call("crash");
             assertThrows(CallException.RoutineNotFound.class, () -> t.call("dmmull", 1));
             assertThrows(IllegalArgumentException.class, () -> t.priority(10));
-            assertThrows(CallException.Argument.class, () -> Transaction.of(client, client));
+            assertThrows(CallException.Argument.class, () -> Transaction.of(client, meta.client()));
             assertThrows(CallException.TransactionFailed.class, t::run);
             assertThrows(CallException.Status.class, bad::result);
             assertThrows(CallException.Skipped.class, reads::result);

@@ -391,6 +391,25 @@ class TransactionTest {
         assertArrayEquals(filled(1), fine.result().doubles("y"));
     }
 
+    /** A server that does not give what a call asks for is left for the next. */
+    @Test
+    void threadsOfCalls() throws Exception {
+        for (String slots : new String[] {"1", "3"}) {
+            servers.add(ServerProcess.of("resources", "--slots", slots, "--threads", "1"));
+            clients.add(servers.get(servers.size() - 1).client());
+        }
+        try (Transaction t = transaction()) {
+            TransactionStep wide = t.prepare("threads").resources(Resources.of(3, 0)).record();
+            TransactionStep plain = t.call("threads");
+            TransactionStep many = t.prepare("threads").resources(Resources.of(4, 0)).record();
+            assertThrows(CallException.TransactionFailed.class, t::run);
+            assertEquals(3, wide.result().integer("omp"));
+            assertEquals(1, plain.result().integer("omp"));
+            assertThrows(CallException.NoResources.class, many::result);
+            assertEquals(clients.get(1).connection.address, t.report().steps().get(0).server());
+        }
+    }
+
     /** More calls than a server gets at a time, and servers that offer other routines. */
     @Test
     void manyCalls() throws Exception {

@@ -114,9 +114,10 @@ public final class CallGraph {
         return vertices.get(node).name;
     }
 
-    /** The calls that can be started, in the order of recording; a copy. */
-    public List<Integer> ready() {
-        return new ArrayList<>(ready);
+    /** The first call behind this one that can be started; -1: there is none. Before the first call is -1. */
+    public int nextReady(int node) {
+        Integer next = ready.higher(node);
+        return next == null ? -1 : next;
     }
 
     /** Whether all calls are over. */

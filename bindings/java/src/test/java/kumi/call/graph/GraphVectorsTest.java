@@ -86,13 +86,14 @@ class GraphVectorsTest {
                 states.set(((BigInteger) pair.get(0)).intValueExact(), (String) pair.get(1));
             }
             assertEquals(states, states(graph, seen), where);
-            List<Integer> ready = new ArrayList<>();
+            int ready = -1;
             for (int node = 0; node < graph.size(); node++) {
                 if (states.get(node).equals("ready")) {
-                    ready.add(node);
+                    ready = graph.nextReady(ready);
+                    assertEquals(node, ready, where);
                 }
             }
-            assertEquals(ready, graph.ready(), where);
+            assertEquals(-1, graph.nextReady(ready), where);
             step++;
         }
         assertEquals(vector.get("over"), graph.isOver(), "case " + number);
