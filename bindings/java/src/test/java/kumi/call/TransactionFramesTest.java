@@ -2,6 +2,7 @@ package kumi.call;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -132,6 +133,31 @@ class TransactionFramesTest {
         }
     }
 
+    /** An array goes as soon as nobody reads it any more, and not only at the end. */
+    @Test
+    void arraysThatNobodyReadsAnyMore() throws Exception {
+        BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
+        try (FakeServer server = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.describe(ROUTINE);
+            FakeServer.Frame first = call(peer, true);
+            frames.add(first);
+            peer.result(first.stream());
+            peer.result(call(peer, false).stream());
+            // In any order: the last call, and the word that the first array is not needed.
+            FakeServer.Frame one = peer.next();
+            FakeServer.Frame other = peer.next();
+            frames.add(one.kind() == DROP ? one : other);
+            array(peer, (one.kind() == DROP ? other : one).stream());
+            peer.drain();
+        }); KumiClient client = server.client(); Transaction t = client.transaction()) {
+            TransactionStep last = t.call("f", t.call("f", t.call("f", (Object) new double[2])));
+            t.run();
+            assertEquals(2, last.result().doubles("y").length);
+            assertArrayEquals(name(frames.take()), frames.take().body());
+        }
+    }
+
     /** A server that holds an array no more is told to make it again, and again until the call was tried four times. */
     @Test
     void aServerThatLosesArrays() throws Exception {
@@ -154,13 +180,12 @@ class TransactionFramesTest {
         }); KumiClient client = server.client(); Transaction t = client.transaction()) {
             TransactionStep first = t.call("f", (Object) new double[2]);
             TransactionStep second = t.call("f", first);
-            CallException.TransactionFailed failed = org.junit.jupiter.api.Assertions.assertThrows(
-                    CallException.TransactionFailed.class, t::run);
+            CallException.TransactionFailed failed = assertThrows(CallException.TransactionFailed.class, t::run);
             String told = failed.getMessage();
             assertTrue(told.contains("call 1 (f) failed: "), told);
             assertEquals(4, failed.report().steps().get(second.number()).attempts());
             assertEquals(4, failed.report().steps().get(first.number()).attempts());
-            org.junit.jupiter.api.Assertions.assertThrows(CallException.HeldLost.class, second::result);
+            assertThrows(CallException.HeldLost.class, second::result);
             client.close();
             long fetches = frames.stream().filter(frame -> frame.kind() == FETCH).count();
             long readers = frames.stream().filter(frame -> frame.kind() == CALL && frame.body()[VALUES + 4] == 7).count();
