@@ -151,8 +151,14 @@ pub fn users_exit_code(error: &UsersError) -> ExitCode {
 /// The exit code for unusable certificates.
 pub fn tls_exit_code(error: &TlsError) -> ExitCode {
     match error {
-        TlsError::Pem(PemError::File { source, .. }) => unreadable(source),
-        TlsError::Pem(PemError::Content { .. }) => ExitCode::BadConfig,
+        TlsError::Pem(error) => pem_exit_code(error),
         TlsError::NotBuilt => ExitCode::Usage,
+    }
+}
+
+fn pem_exit_code(error: &PemError) -> ExitCode {
+    match error {
+        PemError::File { source, .. } => unreadable(source),
+        PemError::Content { .. } => ExitCode::BadConfig,
     }
 }
