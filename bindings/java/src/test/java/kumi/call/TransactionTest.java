@@ -181,6 +181,48 @@ class TransactionTest {
         }
     }
 
+    /** A result that has come back is not made again, and not brought twice. */
+    @Test
+    void whatHasComeBackIsNotMadeAgain() throws Exception {
+        serve(2, "--peer", "any");
+        GateFile gate = gate("gate");
+        GateFile other = gate("other");
+        try (Transaction t = transaction()) {
+            TransactionStep x = t.call("fill", N, 0, 1.0);
+            TransactionStep two = t.call("both", N, x.array("y").wanted(), filled(9));
+            TransactionStep waits = t.call("pass", N, gate.name(), two.array("x"));
+            t.call("flood", N, other.name(), 7.0);
+            CompletableFuture<TransactionReport> run = later(t);
+            gate.untilBegun();
+            other.untilBegun();
+            servers.get(0).kill();
+            other.open();
+            gate.open();
+            TransactionReport report = run.get(120, TimeUnit.SECONDS);
+            assertArrayEquals(filled(1), x.result().doubles("y"));
+            assertArrayEquals(filled(9), two.result().doubles("y"));
+            assertArrayEquals(filled(1), waits.result().doubles("y"));
+            assertEquals(List.of(1, 2, 2, 1), report.steps().stream().map(TransactionReport.Step::attempts).toList());
+            // The nines twice, and once what has come back; both attempts of the call that waits were to bring their result.
+            assertEquals(new TransactionReport.Moved(3 * BYTES, 5 * BYTES, 0, 3 * BYTES), report.moved());
+        }
+    }
+
+    /** Where nothing else decides, a call goes where its inputs are. */
+    @Test
+    void aChainStaysAtItsServer() throws Exception {
+        serve(2, "--peer", "any");
+        try (Transaction t = transaction()) {
+            TransactionStep sum = t.call("fill", N, 0, 1.0);
+            for (int number = 0; number < 4; number++) {
+                sum = t.call("add", N, sum, sum);
+            }
+            TransactionReport report = t.run();
+            assertArrayEquals(filled(16), sum.result().doubles("y"));
+            assertEquals(new TransactionReport.Moved(0, BYTES, 0, 8 * BYTES), report.moved());
+        }
+    }
+
     @Test
     void whatMustNotRunTwiceIsReported() throws Exception {
         serve(2, "--peer", "any");
