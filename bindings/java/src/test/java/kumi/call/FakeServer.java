@@ -85,14 +85,23 @@ final class FakeServer implements AutoCloseable {
             greet(8, Long.MAX_VALUE, true, new byte[0]);
         }
 
+        /** Takes a hello and answers it as a metaserver does that sends calls to the server of their arrays. */
+        void greetAsMetaserverThatBinds() throws IOException {
+            greet(8, Long.MAX_VALUE, true, field(14, 1));
+        }
+
         /** Takes a hello and answers it, with a field of this tag and content. */
         void greetWithField(int tag, int... content) throws IOException {
+            greet(8, Long.MAX_VALUE, false, field(tag, content));
+        }
+
+        private static byte[] field(int tag, int... content) {
             ByteBuffer field = ByteBuffer.allocate(4 + content.length).order(ByteOrder.LITTLE_ENDIAN);
             field.putShort((short) tag).putShort((short) content.length);
             for (int one : content) {
                 field.put((byte) one);
             }
-            greet(8, Long.MAX_VALUE, false, field.array());
+            return field.array();
         }
 
         private void greet(int streams, long bytes, boolean meta, byte[] more) throws IOException {

@@ -1,8 +1,6 @@
 package kumi.call;
 
 import static kumi.call.WaitFor.eventually;
-import static kumi.call.WaitFor.failure;
-import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -138,19 +136,6 @@ class HeldTest extends SharedServer {
             CompletableFuture<Result> call = client.callAsync("dmmul", 2, ab, new double[] {1, 0, 0, 1});
             ab.close();
             assertArrayEquals(AB, call.get(60, TimeUnit.SECONDS).doubles("C"));
-        }
-    }
-
-    @Test
-    void notThroughAMetaserver() throws Exception {
-        HeldArray ab = product();
-        try (ServerProcess meta = ServerProcess.meta(); ServerProcess member = ServerProcess.start("--meta", meta.address);
-                KumiClient far = meta.client()) {
-            listed(meta, member);
-            assertTrue(wrong(far.prepare("dmmul").add(2, A, B).keep("C")).contains("cannot stay"));
-            assertTrue(wrong(far.prepare("dmmul").add(2, ab, B)).contains("another connection"));
-            assertTrue(failure(CallException.Argument.class, far.prepare("dmmul").add(2, A, B).keep("C").callAsync())
-                    .getMessage().contains("cannot stay"));
         }
     }
 }

@@ -88,6 +88,11 @@ class FrameVectorsTest {
         return ((BigInteger) number).longValue();
     }
 
+    private static List<MetaserverMessages.InputLocation> locations(List<?> json) {
+        return json.stream().map(item -> (List<?>) item)
+                .map(it -> new MetaserverMessages.InputLocation(of(it.get(2)), (String) it.get(0), (String) it.get(1))).toList();
+    }
+
     @Test
     void placesOfCalls() throws Exception {
         for (Map<?, ?> item : section("places")) {
@@ -95,7 +100,7 @@ class FrameVectorsTest {
             if (item.get("place") instanceof List<?> it) {
                 MetaserverMessages.PlacementRequest placing = new MetaserverMessages.PlacementRequest(bits(it.get(0)), bits(it.get(1)), bits(it.get(2)), of(it.get(3)),
                         of(it.get(4)), number(it.get(5)), (int) of(it.get(6)), (int) of(it.get(7)), (int) of(it.get(8)),
-                        (Boolean) it.get(9), (String) it.get(10));
+                        (Boolean) it.get(9), (Boolean) it.get(11), (String) it.get(10), locations((List<?>) it.get(12)));
                 assertEquals(hex, HexFormat.of().formatHex(placing.encode()));
             } else if (item.get("over") instanceof List<?> it) {
                 MetaserverMessages.AttemptReport over = new MetaserverMessages.AttemptReport(new MetaserverMessages.Ticket(bits(it.get(0)), (int) of(it.get(1))),
@@ -126,9 +131,10 @@ class FrameVectorsTest {
                     ByteBuffer.wrap(HexFormat.of().parseHex((String) item.get("hex"))).order(ByteOrder.LITTLE_ENDIAN));
             assertEquals(item.get("resources"), hello.givesResources(), item.toString());
             assertEquals(item.get("holds"), hello.holdsArrays(), item.toString());
+            assertEquals(item.get("binds"), hello.bindsCalls(), item.toString());
             count++;
         }
-        assertTrue(count >= 7, count + " hellos");
+        assertTrue(count >= 11, count + " hellos");
     }
 
     /** All that is too short is malformed, but for one without its last part, which may be missing. */
