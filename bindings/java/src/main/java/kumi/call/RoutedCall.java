@@ -33,8 +33,6 @@ final class RoutedCall<T> {
     /** Codes of the protocol: the description has changed, a pass is not taken any more. */
     private static final int INTERFACE_CHANGED = 2;
     private static final int TICKET_NOT_TAKEN = 20;
-    private static final int NO_SERVER = RoutedError.NO_SERVER;
-    private static final int SERVER_GONE = RoutedError.SERVER_GONE;
     /** Why a call got no further attempt: its time for that is over. */
     private static final String NO_MORE_TIME = "the time for further attempts is over (ClientOptions.retryTime, KUMI_CALL_RETRY_TIME)";
 
@@ -316,7 +314,8 @@ final class RoutedCall<T> {
         PreparedCall prepared = task.prepared();
         int attempts = routing.last() == null ? 0 : routing.last().placed().ticket().attempt();
         PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
-                prepared.operations(), left, attempts, task.priority(), idempotent, bound != null, name, bound == null ? List.of() : bound.location());
+                prepared.operations(), left, attempts, task.priority(), idempotent, bound != null, name,
+                bound == null ? List.of() : bound.location());
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
         asked.said = task.said().ofPlace();
         asked.placed = () -> post(() -> placed(asked));
@@ -360,7 +359,7 @@ final class RoutedCall<T> {
             task.of().forget();
         }
         tell(RoutingEvent.Kind.REQUEST_ENDED, error != null ? error
-                : new CallException.NoServer("the metaserver ended the call", NO_SERVER, !routing.mayHaveRun(), null));
+                : noServer("the metaserver ended the call"));
     }
 
     private void loseMetaserver() {
@@ -501,7 +500,7 @@ final class RoutedCall<T> {
         }
         return left() < 0 ? tooLate() : new CallException.NoServer("`" + name + "` was stopped, and not by its client: a metaserver "
                 + "that is begun anew without its state (--state) has servers stop what it does not know. It may have run in part",
-                SERVER_GONE, false, null);
+                RoutedError.SERVER_GONE, false, null);
     }
 
     /** The meaning of a failed attempt for the next one. */
@@ -577,12 +576,19 @@ final class RoutedCall<T> {
     /** The error of a call that has ended like this. */
     private CallException told(RoutingAction.End end, CallException error) {
         return switch (end) {
-            case UNKNOWN -> RoutedError.withAttempts(name, routing, new CallException.NoServer("no metaserver knows it any more", SERVER_GONE, false, null));
-            case ELSEWHERE -> RoutedError.withAttempts(name, routing, new CallException.NoServer("the metaserver has named another server", NO_SERVER,
-                    !routing.mayHaveRun(), null));
-            case RETRY_TIME -> RoutedError.withAttempts(name, routing, new CallException.NoServer(NO_MORE_TIME, NO_SERVER, !routing.mayHaveRun(), null));
-            case GIVEN_UP -> error == stopped ? error : error instanceof CallException.TimedOut ? tooLate() : RoutedError.withAttempts(name, routing, error);
+            case UNKNOWN -> withAttempts(new CallException.NoServer("no metaserver knows it any more", RoutedError.SERVER_GONE, false, null));
+            case ELSEWHERE -> withAttempts(noServer("the metaserver has named another server"));
+            case RETRY_TIME -> withAttempts(noServer(NO_MORE_TIME));
+            case GIVEN_UP -> error == stopped ? error : error instanceof CallException.TimedOut ? tooLate() : withAttempts(error);
             default -> error;
         };
+    }
+
+    private CallException noServer(String why) {
+        return new CallException.NoServer(why, RoutedError.NO_SERVER, !routing.mayHaveRun(), null);
+    }
+
+    private CallException withAttempts(CallException error) {
+        return RoutedError.withAttempts(name, routing, error);
     }
 }

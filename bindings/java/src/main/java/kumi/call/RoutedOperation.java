@@ -12,7 +12,13 @@ import kumi.call.wire.Values;
 
 /** The operation of a {@link RoutedCall}: a call of a routine or the creation of an object, at the server that was chosen. */
 interface RoutedOperation<T> {
-    /** The request for the server of this place, over this connection, with a time limit in milliseconds (0: none), and what calls of its functions inherit. */
+    /**
+     * The request for the server of this place.
+     *
+     * @param connection the connection over which it goes
+     * @param left the time limit in milliseconds; 0: none
+     * @param context what calls of its functions inherit
+     */
     Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context);
 
     /**

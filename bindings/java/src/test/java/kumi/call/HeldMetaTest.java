@@ -1,5 +1,10 @@
 package kumi.call;
 
+import static kumi.call.Products.A;
+import static kumi.call.Products.AB;
+import static kumi.call.Products.B;
+import static kumi.call.Products.product;
+import static kumi.call.Products.wrong;
 import static kumi.call.WaitFor.eventually;
 import static kumi.call.WaitFor.failure;
 import static kumi.call.WaitFor.listed;
@@ -24,10 +29,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** Results that stay at real servers that a real metaserver chooses, and calls that then run there. */
 @Timeout(180)
-class HeldMetaTest extends TwoServers {
-    private static final double[] A = {1, 2, 3, 4};
-    private static final double[] B = {5, 6, 7, 8};
-    private static final double[] AB = {19, 22, 43, 50};
+class HeldMetaTest extends MetaFixture {
     private static final double[] ABA = {85, 126, 193, 286};
     private static final Pattern WAITS = Pattern.compile("\"waiting\":1\\b");
 
@@ -40,16 +42,8 @@ class HeldMetaTest extends TwoServers {
         return new String[] {"--policy", "round-robin", "--state", folder.resolve("meta.db").toString()};
     }
 
-    private HeldArray product() {
-        return client.prepare("dmmul").add(2, A, B).keep("C").call().held("C");
-    }
-
     private HeldArray vector() {
         return client.prepare("doubles").add((Object) A).keep("x").call().held("x");
-    }
-
-    private static String wrong(Call call) {
-        return assertThrows(CallException.Argument.class, call::call).getMessage();
     }
 
     /** The error of a call that is given this array as A of dmmul, which is gone with this server. */
@@ -66,8 +60,8 @@ class HeldMetaTest extends TwoServers {
 
     @Test
     void callsRunWhereTheirArraysAre() throws Exception {
-        HeldArray one = product();
-        HeldArray other = product();
+        HeldArray one = product(client);
+        HeldArray other = product(client);
         assertNotEquals(one.address(), other.address(), "in turn");
         assertFalse(one.server().isEmpty());
         assertEquals(Shape.of(2, 2), one.shape());
@@ -108,7 +102,7 @@ class HeldMetaTest extends TwoServers {
 
     @Test
     void wrongUse() throws Exception {
-        HeldArray ab = product();
+        HeldArray ab = product(client);
         String sent = assertThrows(CallException.Argument.class, () -> client.hold(A)).getMessage();
         assertTrue(sent.contains("a metaserver chooses servers for calls only"), sent);
         assertTrue(wrong(client.prepare("dmmul").add(3, ab, new double[9])).contains("shape"));
@@ -168,8 +162,8 @@ class HeldMetaTest extends TwoServers {
     /** Also of a routine that may run twice, a call whose array is gone runs nowhere else. */
     @Test
     void aServerThatIsKilled() throws Exception {
-        HeldArray x = product();
-        HeldArray other = product();
+        HeldArray x = product(client);
+        HeldArray other = product(client);
         GateFile gate = new GateFile(folder.resolve("gate"));
         HeldArray line = client.prepare("dmmul").add(2, x, A).keep("C").call().held("C");
         HeldArray watched = vector();
@@ -197,8 +191,8 @@ class HeldMetaTest extends TwoServers {
 
     @Test
     void referencesOutliveTheMetaserver() throws Exception {
-        HeldArray one = product();
-        HeldArray other = product();
+        HeldArray one = product(client);
+        HeldArray other = product(client);
         meta.kill();
         meta = ServerProcess.meta("--listen", meta.address, "--policy", "round-robin", "--state", folder.resolve("meta.db").toString());
         for (ServerProcess server : servers) {

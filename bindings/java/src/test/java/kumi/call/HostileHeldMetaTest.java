@@ -1,5 +1,6 @@
 package kumi.call;
 
+import static kumi.call.WaitFor.await;
 import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -33,7 +34,6 @@ class HostileHeldMetaTest {
     private static final int FAILED = 11;
     private static final int DROP = 15;
     private static final int PLACE = 32;
-    private static final int PLACED = 33;
     private static final int REPORT = 34;
     private static final int TICKET = 46;
     private static final int BUSY = 5;
@@ -42,19 +42,12 @@ class HostileHeldMetaTest {
         void run(FakeServer.Peer peer) throws IOException;
     }
 
-    private static void name(FakeServer.Peer peer, int stream, int attempt, String address) throws IOException {
-        byte[] text = address.getBytes(StandardCharsets.UTF_8);
-        ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(ByteOrder.LITTLE_ENDIAN);
-        out.putLong(stream).putInt(attempt).putShort((short) text.length).put(text).putShort((short) 1).put((byte) 's');
-        peer.frame(PLACED, stream, 0, out.array());
-    }
-
     /** A metaserver that sends the first call there, ends its request, and then does this. */
     private static FakeServer meta(FakeServer server, Then then) throws IOException {
         return new FakeServer(peer -> {
             peer.greetAsMetaserverThatBinds();
             peer.describe(ROUTINE);
-            name(peer, next(peer, PLACE).stream(), 1, server.address());
+            peer.place(next(peer, PLACE).stream(), 1, 1, server.address());
             next(peer, REPORT);
             then.run(peer);
             peer.drain();
@@ -89,14 +82,6 @@ class HostileHeldMetaTest {
         return client.prepare("f").add((Object) new double[2]).keep("y").call().held("y");
     }
 
-    private static void hold(CountDownLatch latch) {
-        try {
-            latch.await();
-        } catch (InterruptedException ended) {
-            throw new IllegalStateException(ended);
-        }
-    }
-
     @Test
     void theRequestNamesTheServer() throws Exception {
         BlockingQueue<FakeServer.Frame> places = new LinkedBlockingQueue<>();
@@ -109,7 +94,7 @@ class HostileHeldMetaTest {
             peer.frame(CHUNK, calls.peek().stream(), 1, new byte[16]);
         }); FakeServer meta = meta(server, peer -> {
             places.add(next(peer, PLACE));
-            name(peer, places.peek().stream(), 1, server.address());
+            peer.place(places.peek().stream(), 1, 1, server.address());
         }); KumiClient client = meta.client()) {
             HeldArray y = kept(client);
             assertArrayEquals(new double[2], client.call("f", y).doubles("y"));
@@ -132,7 +117,7 @@ class HostileHeldMetaTest {
         try (FakeServer server = server(peer -> { }); FakeServer meta = new FakeServer(peer -> {
             peer.greetAsMetaserver();
             peer.describe(ROUTINE);
-            name(peer, next(peer, PLACE).stream(), 1, server.address());
+            peer.place(next(peer, PLACE).stream(), 1, 1, server.address());
             next(peer, REPORT);
             more.add(peer.next());
         }); KumiClient client = meta.client()) {
@@ -149,7 +134,7 @@ class HostileHeldMetaTest {
     void aPlaceElsewhereGoesBack() throws Exception {
         BlockingQueue<FakeServer.Frame> told = new LinkedBlockingQueue<>();
         try (FakeServer server = server(peer -> { }); FakeServer meta = meta(server, peer -> {
-            name(peer, next(peer, PLACE).stream(), 1, "127.0.0.1:1");
+            peer.place(next(peer, PLACE).stream(), 1, 1, "127.0.0.1:1");
             told.add(peer.next());
         }); KumiClient client = meta.client()) {
             HeldArray y = kept(client);
@@ -167,7 +152,7 @@ class HostileHeldMetaTest {
         CountDownLatch asked = new CountDownLatch(1);
         BlockingQueue<FakeServer.Frame> told = new LinkedBlockingQueue<>();
         try (FakeServer server = server(peer -> {
-            hold(asked);
+            await(asked);
             throw new IOException("it goes");
         }); FakeServer meta = meta(server, peer -> {
             next(peer, PLACE);
@@ -194,9 +179,9 @@ class HostileHeldMetaTest {
             ended.add(peer.next());
         }); FakeServer meta = meta(server, peer -> {
             int stream = next(peer, PLACE).stream();
-            name(peer, stream, 1, server.address());
-            hold(runs);
-            name(peer, stream, 2, server.address());
+            peer.place(stream, 1, 1, server.address());
+            await(runs);
+            peer.place(stream, 1, 2, server.address());
         }); KumiClient client = meta.client()) {
             HeldArray y = kept(client);
             CallException.NoServer failed = assertThrows(CallException.NoServer.class, () -> client.call("f", y));
@@ -224,11 +209,11 @@ class HostileHeldMetaTest {
             peer.greetAsMetaserverThatBinds();
             peer.describe(ROUTINE);
             int stream = next(peer, PLACE).stream();
-            name(peer, stream, 1, server.address());
+            peer.place(stream, 1, 1, server.address());
             while (peer.next().kind() != REPORT) {
                 // The reason is before it.
             }
-            name(peer, stream, 2, server.address());
+            peer.place(stream, 1, 2, server.address());
             peer.drain();
         }); KumiClient client = meta.client()) {
             CompletableFuture<Result> call = client.prepare("f").add((Object) new double[2]).keep("y").callAsync();

@@ -28,7 +28,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** Calls through a real metaserver, at real servers. */
 @Timeout(180)
-class MetaTest extends TwoServers {
+class MetaTest extends MetaFixture {
     /** How the metaserver shows a call that has failed, with the reason that the client has told. */
     private static final Pattern SHOWN = Pattern.compile("\"reason\":\"[^\"]*\\(127\\.0\\.0\\.1:[0-9]+\\):[^\"]*crashed");
 

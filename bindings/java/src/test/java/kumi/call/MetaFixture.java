@@ -7,8 +7,8 @@ import java.util.List;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 
-/** Tests each of which has a metaserver of its own that sends calls to two servers in turn, and a client of that. */
-abstract class TwoServers {
+/** Tests each of which has a metaserver of its own that sends calls to its servers in turn, and a client of that. */
+abstract class MetaFixture {
     final List<ServerProcess> servers = new ArrayList<>();
     ServerProcess meta;
     KumiClient client;
@@ -16,8 +16,9 @@ abstract class TwoServers {
     @BeforeEach
     void start() throws Exception {
         meta = ServerProcess.meta(options());
-        serve();
-        serve();
+        for (int at = 0; at < count(); at++) {
+            serve();
+        }
         client = meta.client();
         for (ServerProcess one : servers) {
             listed(meta, one);
@@ -25,8 +26,13 @@ abstract class TwoServers {
     }
 
     /** What the metaserver is started with. */
-    String[] options() throws Exception {
+    String[] options() {
         return new String[] {"--policy", "round-robin"};
+    }
+
+    /** How many servers there are. */
+    int count() {
+        return 2;
     }
 
     @AfterEach
@@ -40,7 +46,7 @@ abstract class TwoServers {
         }
     }
 
-    /** One more server. */
+    /** Starts one more server. */
     void serve() throws Exception {
         servers.add(ServerProcess.start("--meta", meta.address));
     }
