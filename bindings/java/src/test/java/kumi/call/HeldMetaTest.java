@@ -11,7 +11,6 @@ import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -42,6 +41,17 @@ class HeldMetaTest extends MetaFixture {
         return new String[] {"--policy", "round-robin", "--state", folder.resolve("meta.db").toString()};
     }
 
+    /** Two products at two servers. */
+    private HeldArray[] apart() throws Exception {
+        HeldArray[] both = new HeldArray[2];
+        eventually("calls in turn", () -> {
+            both[0] = product(client);
+            both[1] = product(client);
+            return !both[0].address().equals(both[1].address());
+        });
+        return both;
+    }
+
     private HeldArray vector() {
         return client.prepare("doubles").add((Object) A).keep("x").call().held("x");
     }
@@ -60,9 +70,9 @@ class HeldMetaTest extends MetaFixture {
 
     @Test
     void callsRunWhereTheirArraysAre() throws Exception {
-        HeldArray one = product(client);
-        HeldArray other = product(client);
-        assertNotEquals(one.address(), other.address(), "in turn");
+        HeldArray[] apart = apart();
+        HeldArray one = apart[0];
+        HeldArray other = apart[1];
         assertFalse(one.server().isEmpty());
         assertEquals(Shape.of(2, 2), one.shape());
         assertEquals(Element.F64, one.element());
@@ -162,8 +172,9 @@ class HeldMetaTest extends MetaFixture {
     /** Also of a routine that may run twice, a call whose array is gone runs nowhere else. */
     @Test
     void aServerThatIsKilled() throws Exception {
-        HeldArray x = product(client);
-        HeldArray other = product(client);
+        HeldArray[] apart = apart();
+        HeldArray x = apart[0];
+        HeldArray other = apart[1];
         GateFile gate = new GateFile(folder.resolve("gate"));
         HeldArray line = client.prepare("dmmul").add(2, x, A).keep("C").call().held("C");
         HeldArray watched = vector();
@@ -191,14 +202,13 @@ class HeldMetaTest extends MetaFixture {
 
     @Test
     void referencesOutliveTheMetaserver() throws Exception {
-        HeldArray one = product(client);
-        HeldArray other = product(client);
+        HeldArray[] apart = apart();
         meta.kill();
         meta = ServerProcess.meta("--listen", meta.address, "--policy", "round-robin", "--state", folder.resolve("meta.db").toString());
         for (ServerProcess server : servers) {
             listed(meta, server);
         }
-        for (HeldArray held : List.of(one, other, one, other)) {
+        for (HeldArray held : List.of(apart[0], apart[1], apart[0], apart[1])) {
             HeldArray chained = client.prepare("dmmul").add(2, held, A).keep("C").call().held("C");
             assertEquals(held.address(), chained.address());
             assertArrayEquals(ABA, chained.doubles());

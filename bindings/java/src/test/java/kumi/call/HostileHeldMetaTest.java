@@ -37,6 +37,7 @@ class HostileHeldMetaTest {
     private static final int REPORT = 34;
     private static final int TICKET = 46;
     private static final int BUSY = 5;
+    private static final int TICKET_NOT_TAKEN = 20;
 
     private interface Then {
         void run(FakeServer.Peer peer) throws IOException;
@@ -78,6 +79,20 @@ class HostileHeldMetaTest {
         return head;
     }
 
+    private static void refuse(FakeServer.Peer peer, int stream, int code) throws IOException {
+        byte[] why = "why".getBytes(StandardCharsets.UTF_8);
+        ByteBuffer body = ByteBuffer.allocate(10 + why.length).order(ByteOrder.LITTLE_ENDIAN).putShort((short) code).putLong(0);
+        peer.frame(FAILED, stream, 0, body.put(why).array());
+    }
+
+    /** Names a place for the second attempt when the first has been reported. */
+    private static void placeAgain(FakeServer.Peer peer, int stream, String address) throws IOException {
+        while (peer.next().kind() != REPORT) {
+            // The reason is before it.
+        }
+        peer.place(stream, 1, 2, address);
+    }
+
     private static HeldArray kept(KumiClient client) {
         return client.prepare("f").add((Object) new double[2]).keep("y").call().held("y");
     }
@@ -90,7 +105,7 @@ class HostileHeldMetaTest {
             next(peer, TICKET);
             // Without an array behind it.
             calls.add(next(peer, CALL));
-            peer.frame(10, calls.peek().stream(), 0, new byte[18]);
+            peer.result(calls.peek().stream());
             peer.frame(CHUNK, calls.peek().stream(), 1, new byte[16]);
         }); FakeServer meta = meta(server, peer -> {
             places.add(next(peer, PLACE));
@@ -198,9 +213,7 @@ class HostileHeldMetaTest {
         try (FakeServer server = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             frames.add(call(peer));
-            byte[] busy = ByteBuffer.allocate(13).order(ByteOrder.LITTLE_ENDIAN).putShort((short) BUSY).putLong(0)
-                    .put("why".getBytes(StandardCharsets.UTF_8)).array();
-            peer.frame(FAILED, frames.peek().stream(), 0, busy);
+            refuse(peer, frames.peek().stream(), BUSY);
             frames.add(peer.next());
             frames.add(call(peer));
             peer.result(3);
@@ -210,10 +223,7 @@ class HostileHeldMetaTest {
             peer.describe(ROUTINE);
             int stream = next(peer, PLACE).stream();
             peer.place(stream, 1, 1, server.address());
-            while (peer.next().kind() != REPORT) {
-                // The reason is before it.
-            }
-            peer.place(stream, 1, 2, server.address());
+            placeAgain(peer, stream, server.address());
             peer.drain();
         }); KumiClient client = meta.client()) {
             CompletableFuture<Result> call = client.prepare("f").add((Object) new double[2]).keep("y").callAsync();
@@ -223,6 +233,27 @@ class HostileHeldMetaTest {
             assertArrayEquals(first, drop.body());
             assertFalse(Arrays.equals(first, named(frames.take())));
             call.cancel(false);
+        }
+    }
+
+    /** A pass that is not taken any more has the client connect anew for further calls, but not for those whose arrays are there. */
+    @Test
+    void aConnectionStaysWhileArraysAreAtItsServer() throws Exception {
+        try (FakeServer server = server(peer -> {
+            next(peer, TICKET);
+            refuse(peer, next(peer, CALL).stream(), TICKET_NOT_TAKEN);
+            next(peer, TICKET);
+            int stream = next(peer, CALL).stream();
+            peer.result(stream);
+            peer.frame(CHUNK, stream, 1, new byte[16]);
+        }); FakeServer meta = meta(server, peer -> {
+            int stream = next(peer, PLACE).stream();
+            peer.place(stream, 1, 1, server.address());
+            placeAgain(peer, stream, server.address());
+        }); KumiClient client = meta.client()) {
+            HeldArray y = kept(client);
+            assertArrayEquals(new double[2], client.call("f", y).doubles("y"));
+            assertFalse(y.isLost());
         }
     }
 
