@@ -25,6 +25,11 @@ interface ArrayRoutes {
 
         /** What the server is told of it. */
         Value value(int param);
+
+        /** The array of the program that it is; null: it is one of a transaction. */
+        default HeldArray own() {
+            return null;
+        }
     }
 
     /** Where a result goes. */
@@ -52,8 +57,14 @@ interface ArrayRoutes {
     /** How long a result stays at the server after the end of the call. */
     Duration lifetime(int param);
 
-    /** The connection to the server at which results stay; null: none may. */
-    Connection holder();
+    /** Whether results may stay at the server. */
+    boolean mayStay();
+
+    /** A name for a result that stays; null: it gets one when the call has a place. */
+    HeldArray stay(Argument argument);
+
+    /** The client of the metaserver that binds the call to the server of its arrays; null: nobody does. */
+    Grid binder();
 
     /** Why an array at a server cannot be this argument by its type, shape or order; null: it can. */
     static String misfit(Element element, long[] dims, Order order, Argument wanted) {
@@ -73,12 +84,12 @@ interface ArrayRoutes {
     /**
      * Those of a call at one server: arrays that it holds, and results that stay by the caller's wish.
      *
-     * @param holder the connection to the server; null: none may stay
+     * @param holder where arrays may stay; null: nowhere
      * @param times how long results stay, by parameter; null: they come back
      */
-    record OfOneServer(Connection holder, Duration[] times) implements ArrayRoutes {
+    record OfOneServer(HeldPlace holder, Duration[] times) implements ArrayRoutes {
         /** An array that this server holds. */
-        private record Here(Connection holder, HeldArray array) implements HeldArgument {
+        private record Here(HeldPlace holder, HeldArray array) implements HeldArgument {
             @Override
             public long[] dims() {
                 return array.dims();
@@ -98,6 +109,11 @@ interface ArrayRoutes {
             public Value value(int param) {
                 return Value.held(param, array.name(), array.bytes());
             }
+
+            @Override
+            public HeldArray own() {
+                return array;
+            }
         }
 
         @Override
@@ -113,6 +129,21 @@ interface ArrayRoutes {
         @Override
         public Duration lifetime(int param) {
             return times[param];
+        }
+
+        @Override
+        public boolean mayStay() {
+            return holder != null;
+        }
+
+        @Override
+        public HeldArray stay(Argument argument) {
+            return holder.grid() == null ? new HeldArray(holder.connection(), argument) : null;
+        }
+
+        @Override
+        public Grid binder() {
+            return holder == null ? null : holder.grid();
         }
     }
 }

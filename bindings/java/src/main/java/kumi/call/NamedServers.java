@@ -33,7 +33,7 @@ final class NamedServers implements TransactionTarget {
         this.driver = driver;
         for (KumiClient client : clients) {
             if (!client.connection.isBroken()) {
-                servers.add(new TransactionServer(servers.size(), client.server.name(), client.connection.address, client.connection, client));
+                servers.add(TransactionServer.of(servers.size(), client));
             }
         }
         for (TransactionServer server : servers) {

@@ -36,8 +36,7 @@ final class PlacedServers implements TransactionTarget {
     }
 
     private synchronized TransactionServer server(Placement placed, Connection connection) {
-        return servers.computeIfAbsent(connection,
-                made -> new TransactionServer(servers.size(), placed.server(), placed.address(), made, null));
+        return servers.computeIfAbsent(connection, made -> TransactionServer.placed(servers.size(), client, placed, made));
     }
 
     @Override
@@ -109,6 +108,11 @@ final class PlacedServers implements TransactionTarget {
         }
 
         @Override
+        public long returned(PreparedCall prepared) {
+            return prepared.returned() - conditions.staying(prepared);
+        }
+
+        @Override
         public CompletableFuture<RoutedOperation<Result>> ready(Placement placed, Connection connection) {
             CompletableFuture<RoutedOperation<Result>> ready = new CompletableFuture<>();
             TransactionAttempt before = last;
@@ -140,7 +144,7 @@ final class PlacedServers implements TransactionTarget {
         }
 
         @Override
-        public Exchange exchange(int left, InheritedContext context) {
+        public Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context) {
             throw new IllegalStateException("an attempt has the arguments of its server");
         }
 
@@ -162,8 +166,8 @@ final class PlacedServers implements TransactionTarget {
         }
 
         @Override
-        public Exchange exchange(int left, InheritedContext context) {
-            return plain().exchange(left, context);
+        public Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context) {
+            return plain().exchange(connection, placed, left, context);
         }
 
         @Override

@@ -19,6 +19,7 @@ import kumi.call.idl.PlanException;
 import kumi.call.idl.Routine;
 import kumi.call.idl.Scalar;
 import kumi.call.idl.Type;
+import kumi.call.wire.MetaserverMessages.Placement;
 import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
 
@@ -40,12 +41,19 @@ final class PreparedCall implements AutoCloseable {
     private final CallFiles files;
     private final List<Functions.Function> functions = new ArrayList<>();
     private final Result.Array[] results;
+    /** An array that stays and has no name yet. */
+    private static final byte[] NAMELESS = new byte[HeldArray.NAME];
+
     private final ArrayRoutes routes;
     /** Arrays that servers hold: those that are sent, and results that stay. */
     private final ArrayRoutes.HeldArgument[] held;
     private final HeldArray[] kept;
     /** Nothing is copied and no result has a place: the call is only checked. */
     private boolean isRehearsal;
+    /** What binds a call through a metaserver to a server; null: nothing does. */
+    private BoundArguments bound;
+    /** Arrays of {@code held} that are not dropped before the call has ended. */
+    private final List<HeldArray> retained = new ArrayList<>();
     /** The results were handed out, and with them the arrays that stay. */
     private boolean given;
     private final List<Exchange.Send> sends = new ArrayList<>();
@@ -74,12 +82,12 @@ final class PreparedCall implements AutoCloseable {
      *
      * @param limit most bytes of memory at the server
      * @param options limits of files
-     * @param holder the connection whose server may hold arrays of the call; null: none may
+     * @param holder where arrays of the call may stay; null: nowhere
      * @throws CallException.Argument an argument does not fit
      * @throws CallException.TooLarge the call needs more memory
      * @throws CallException.File a file cannot be read or written
      */
-    static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options, Connection holder) {
+    static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options, HeldPlace holder) {
         return routed(routine, arguments, limit, options, new ArrayRoutes.OfOneServer(holder, arguments.kept(routine)));
     }
 
@@ -141,6 +149,8 @@ final class PreparedCall implements AutoCloseable {
                 }
             }
         }
+        bound = routes.binder() == null ? null : BoundArguments.of(routine, Arrays.stream(held)
+                .map(one -> one == null ? null : one.own()).toArray(HeldArray[]::new));
         return places;
     }
 
@@ -173,10 +183,38 @@ final class PreparedCall implements AutoCloseable {
     @Override
     public void close() {
         files.close();
-        for (HeldArray one : kept) {
-            // The call may have run although nobody has its results.
-            if (one != null && !given) {
-                one.close();
+        dropKept();
+        retained.forEach(HeldArray::release);
+        retained.clear();
+    }
+
+    /** What binds a call through a metaserver to a server; null: nothing does. */
+    BoundArguments bound() {
+        return bound;
+    }
+
+    /** The call through a metaserver is sent there: results that stay get names, which are of this attempt. */
+    void stay(Connection connection, Placement placed) {
+        if (routes.binder() == null) {
+            // They have names of this attempt already.
+            return;
+        }
+        dropKept();
+        for (int index = 0; index < kept.length; index++) {
+            if (routes.result(index) != ArrayRoutes.ResultRoute.BACK) {
+                Argument argument = plan.arguments().get(index);
+                String madeBy = "`" + argument.param().name() + "` of `" + routine.name() + "`";
+                kept[index] = new HeldArray(connection, argument, new HeldArray.Origin(routes.binder(), placed, madeBy));
+            }
+        }
+    }
+
+    /** Nobody has the results of an attempt that is over: the call may have run, and left arrays. */
+    void dropKept() {
+        for (int index = 0; index < kept.length && !given; index++) {
+            if (kept[index] != null) {
+                kept[index].close();
+                kept[index] = null;
             }
         }
     }
@@ -207,9 +245,12 @@ final class PreparedCall implements AutoCloseable {
         return overwrites;
     }
 
-    /** Bytes to send, including files. */
+    /** Bytes to send, including files, without arrays that the server of a call holds. */
     long sent() {
         long sum = plan.sent();
+        for (ArrayRoutes.HeldArgument there : held) {
+            sum -= there == null || there.own() == null ? 0 : there.bytes();
+        }
         for (Long length : lengths) {
             // Files are smaller than disks, so the sum does not overflow.
             sum += length == null ? 0 : length;
@@ -217,9 +258,13 @@ final class PreparedCall implements AutoCloseable {
         return sum;
     }
 
-    /** Bytes that come back, without files. */
+    /** Bytes that come back, without files and arrays that stay. */
     long returned() {
-        return plan.returned();
+        long sum = plan.returned();
+        for (int index = 0; index < kept.length; index++) {
+            sum -= routes.result(index) == ArrayRoutes.ResultRoute.BACK ? 0 : plan.arguments().get(index).returned();
+        }
+        return sum;
     }
 
     /** Number of operations by the description; NaN: not described. */
@@ -237,10 +282,11 @@ final class PreparedCall implements AutoCloseable {
             if (held[index] != null && held[index].bytes() > 0) {
                 values.add(held[index].value(index));
             }
-            if (kept[index] != null) {
-                ArrayRoutes.ResultRoute route = routes.result(index);
+            ArrayRoutes.ResultRoute route = routes.result(index);
+            if (route != ArrayRoutes.ResultRoute.BACK) {
+                byte[] name = kept[index] == null ? NAMELESS : kept[index].name();
                 long time = route == ArrayRoutes.ResultRoute.NOWHERE ? 0 : Math.max(1, milliseconds(routes.lifetime(index)));
-                values.add(Value.keep(index, kept[index].name(), (int) Math.min(0xffff_ffffL, time), route == ArrayRoutes.ResultRoute.BOTH));
+                values.add(Value.keep(index, name, (int) Math.min(0xffff_ffffL, time), route == ArrayRoutes.ResultRoute.BOTH));
             }
         }
         return values;
@@ -397,13 +443,12 @@ final class PreparedCall implements AutoCloseable {
     }
 
     private void keep(int index, Argument argument) {
-        if (routes.holder() == null && !isRehearsal) {
-            throw wrong(index, "cannot stay: arrays stay at a server to which the client is connected. A metaserver chooses the server"
-                    + " of each call, and methods of objects give none");
+        if (!routes.mayStay()) {
+            throw wrong(index, "cannot stay: methods of objects leave no arrays at their servers");
         } else if (argument.returned() != argument.bytes()) {
             throw wrong(index, "travels in pieces, so it cannot stay at the server");
         }
-        kept[index] = isRehearsal ? null : new HeldArray(routes.holder(), argument);
+        kept[index] = routes.stay(argument);
     }
 
     private void send(int index, Argument argument) {
@@ -411,6 +456,11 @@ final class PreparedCall implements AutoCloseable {
             String misfit = held[index].misfit(argument);
             if (misfit != null) {
                 throw wrong(index, misfit);
+            }
+            if (routes.binder() != null && held[index].own() != null) {
+                // The call is sent when it has a place.
+                held[index].own().retain();
+                retained.add(held[index].own());
             }
             return;
         }

@@ -6,6 +6,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
+import kumi.call.idl.Argument;
 import kumi.call.idl.Param;
 import kumi.call.idl.Routine;
 import kumi.call.idl.Type;
@@ -108,7 +109,17 @@ final class RecordedCall {
         }
 
         @Override
-        public Connection holder() {
+        public boolean mayStay() {
+            return false;
+        }
+
+        @Override
+        public HeldArray stay(Argument argument) {
+            throw new IllegalStateException("nothing stays before it has run");
+        }
+
+        @Override
+        public Grid binder() {
             return null;
         }
     }

@@ -20,6 +20,11 @@ interface RoutedOperation<T> {
         return List.of();
     }
 
+    /** Bytes that come back, for the metaserver's choice. */
+    default long returned(PreparedCall prepared) {
+        return prepared.returned();
+    }
+
     /** Gets ready for an attempt at a server. The future gives what that attempt does, in place of this. */
     default CompletableFuture<RoutedOperation<T>> ready(Placement placed, Connection connection) {
         return CompletableFuture.completedFuture(this);
@@ -33,8 +38,14 @@ interface RoutedOperation<T> {
     /** The attempt is over, or does not begin. */
     default void close() {}
 
-    /** The request for the server, with a time limit in milliseconds (0: none), and what calls of its functions inherit. */
-    Exchange exchange(int left, InheritedContext context);
+    /**
+     * The request for the server of this place.
+     *
+     * @param connection the connection over which it goes
+     * @param left the time limit in milliseconds; 0: none
+     * @param context what calls of its functions inherit
+     */
+    Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context);
 
     /**
      * The result, when the answer has arrived.
@@ -50,7 +61,8 @@ interface RoutedOperation<T> {
     record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns)
             implements RoutedOperation<Result> {
         @Override
-        public Exchange exchange(int left, InheritedContext context) {
+        public Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context) {
+            prepared.stay(connection, placed);
             byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());
             return new Exchange(
                     Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns, context));
@@ -74,7 +86,7 @@ interface RoutedOperation<T> {
     /** The creation of an object of a class. */
     record ObjectCreation(String name, ClientOptions options) implements RoutedOperation<RemoteObject> {
         @Override
-        public Exchange exchange(int left, InheritedContext context) {
+        public Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context) {
             return Exchange.of(Protocol.CREATE, name.getBytes(StandardCharsets.UTF_8));
         }
 

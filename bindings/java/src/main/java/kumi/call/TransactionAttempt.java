@@ -31,7 +31,17 @@ final class TransactionAttempt {
      * @param relays which arrays go through the client
      * @param settings time limit, and what is said of the call
      */
-    record Conditions(ArrayRoutes.ResultRoute[] results, RelayRules relays, Call.CallSettings settings) {}
+    record Conditions(ArrayRoutes.ResultRoute[] results, RelayRules relays, Call.CallSettings settings) {
+        /** Bytes of results that do not come back. */
+        long staying(PreparedCall prepared) {
+            long bytes = 0;
+            for (int param = 0; param < results.length; param++) {
+                boolean isBack = results[param] == ArrayRoutes.ResultRoute.BACK || results[param] == ArrayRoutes.ResultRoute.BOTH;
+                bytes += isBack ? 0 : prepared.argument(param).returned();
+            }
+            return bytes;
+        }
+    }
 
     /** What is known of an input after the attempt has failed. */
     enum SourceStatus {
@@ -127,12 +137,11 @@ final class TransactionAttempt {
         long back = 0;
         for (int param = 0; param < conditions.results().length; param++) {
             Argument argument = prepared.argument(param);
-            ArrayRoutes.ResultRoute route = conditions.results()[param];
-            boolean isBack = route == ArrayRoutes.ResultRoute.BACK || route == ArrayRoutes.ResultRoute.BOTH;
             sent += argument.param().isArray() ? argument.sent() : 0;
-            back += argument.param().isArray() && isBack ? argument.returned() : 0;
+            back += argument.param().isArray() ? argument.returned() : 0;
         }
-        return new Moved(sent - routes.stayed - routes.between, back + fetched, routes.between, routes.stayed);
+        return new Moved(sent - routes.stayed - routes.between, back - conditions.staying(prepared) + fetched, routes.between,
+                routes.stayed);
     }
 
     /** Where the server finds an input: there, at another server, or with the client. */
@@ -309,8 +318,19 @@ final class TransactionAttempt {
         }
 
         @Override
-        public Connection holder() {
-            return server.connection;
+        public boolean mayStay() {
+            return true;
+        }
+
+        @Override
+        public HeldArray stay(Argument argument) {
+            return server.stay(argument, call.of.routine().name());
+        }
+
+        @Override
+        public Grid binder() {
+            // Arrays that are elsewhere are fetched.
+            return null;
         }
     }
 }

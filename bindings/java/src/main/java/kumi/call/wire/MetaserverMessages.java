@@ -51,11 +51,15 @@ public final class MetaserverMessages {
      * @param attempts failed attempts before a connection was lost
      * @param priority 0 to 9, among the calls of the user
      * @param idempotent running it twice has the effect of running it once
+     * @param bound it runs at the first of the input locations or nowhere; only for metaservers whose hello mentions it
      * @param routine the routine
      * @param inputs servers that have bytes of the arguments already; only the first 32 are told
      */
     public record PlacementRequest(long client, long number, long hash, long sent, long returned, double operations,
-            int milliseconds, int attempts, int priority, boolean idempotent, String routine, List<InputLocation> inputs) {
+            int milliseconds, int attempts, int priority, boolean idempotent, boolean bound, String routine, List<InputLocation> inputs) {
+        private static final int IDEMPOTENT = 1;
+        private static final int BOUND = 2;
+
         /** The body of a PLACE frame. */
         public byte[] encode() {
             byte[] name = routine.getBytes(StandardCharsets.UTF_8);
@@ -63,7 +67,7 @@ public final class MetaserverMessages {
             int length = told.isEmpty() ? 0 : 1 + told.stream().mapToInt(InputLocation::length).sum();
             ByteBuffer out = ByteBuffer.allocate(60 + name.length + length).order(ByteOrder.LITTLE_ENDIAN);
             out.putLong(client).putLong(number).putLong(hash).putLong(sent).putLong(returned).putDouble(operations);
-            out.putInt(milliseconds).putInt(attempts).put((byte) priority).put((byte) (idempotent ? 1 : 0));
+            out.putInt(milliseconds).putInt(attempts).put((byte) priority).put((byte) ((idempotent ? IDEMPOTENT : 0) | (bound ? BOUND : 0)));
             out.putShort((short) name.length).put(name);
             if (!told.isEmpty()) {
                 out.put((byte) told.size());

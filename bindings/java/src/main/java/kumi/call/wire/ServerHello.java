@@ -12,12 +12,13 @@ import java.nio.charset.StandardCharsets;
  * @param bytes most bytes of memory of one call
  * @param metaserver whether it places calls, and runs none itself
  * @param givesResources whether it knows what calls ask for
+ * @param bindsCalls whether it is a metaserver that places a call at one server or nowhere
  * @param holdsArrays whether it holds arrays that clients send
  * @param vouchers what it knows of vouchers
  * @param refusal the refusal, or null
  */
 public record ServerHello(int version, String name, int streams, long bytes, boolean metaserver, boolean givesResources,
-        boolean holdsArrays, VoucherSupport vouchers, Failure refusal) {
+        boolean bindsCalls, boolean holdsArrays, VoucherSupport vouchers, Failure refusal) {
     /** What a server knows of vouchers, by which servers fetch arrays from each other. */
     public enum VoucherSupport {
         /** Nothing: it shows none to others. */
@@ -47,6 +48,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
         Failure refusal = version(highest);
         boolean metaserver = false;
         boolean givesResources = false;
+        boolean bindsCalls = false;
         boolean holdsArrays = false;
         VoucherSupport vouchers = VoucherSupport.UNKNOWN;
         while (!fields.isEmpty()) {
@@ -61,6 +63,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
                 // Another value is of another version.
                 case 13 -> givesResources = isOne(content);
                 case 12 -> vouchers = vouchers(content, vouchers);
+                case 14 -> bindsCalls = isOne(content);
                 case 215 -> holdsArrays = isOne(content);
                 default -> { }
             }
@@ -70,7 +73,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
             refusal = version(highest);
         }
         return new ServerHello(version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, metaserver, givesResources,
-                holdsArrays, vouchers, version == 0 || version > Protocol.VERSION ? refusal : null);
+                bindsCalls, holdsArrays, vouchers, version == 0 || version > Protocol.VERSION ? refusal : null);
     }
 
     private static Failure version(int highest) {

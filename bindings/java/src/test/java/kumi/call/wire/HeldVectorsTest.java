@@ -58,7 +58,7 @@ class HeldVectorsTest {
             List<MetaserverMessages.InputLocation> inputs = IntStream.range(0, (int) of(item.get("inputs"))).mapToObj(number ->
                     new MetaserverMessages.InputLocation((1L << 40) + number, "s" + number + "ä", "host" + number + ":7070")).toList();
             MetaserverMessages.PlacementRequest placing =
-                    new MetaserverMessages.PlacementRequest(1, 2, 3, 4, 5, 1, 6, 7, 8, true, "f", inputs);
+                    new MetaserverMessages.PlacementRequest(1, 2, 3, 4, 5, 1, 6, 7, 8, true, false, "f", inputs);
             assertEquals(item.get("hex"), HEX.formatHex(placing.encode()), item.toString());
         }
     }
