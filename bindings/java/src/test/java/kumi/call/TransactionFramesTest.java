@@ -10,6 +10,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.junit.jupiter.api.Test;
@@ -82,6 +83,12 @@ class TransactionFramesTest {
         peer.frame(CHUNK, stream, 1, new byte[16]);
     }
 
+    /** Bytes of the arguments and of the results in a request for a place, behind the key and the hash. */
+    private static List<Long> bytes(FakeServer.Frame place) {
+        ByteBuffer body = ByteBuffer.wrap(place.body()).order(ByteOrder.LITTLE_ENDIAN);
+        return List.of(body.getLong(24), body.getLong(32));
+    }
+
     @Test
     void theMetaserverIsToldWhereArraysAre() throws Exception {
         BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
@@ -115,13 +122,17 @@ class TransactionFramesTest {
             assertEquals(new TransactionReport.Moved(16, 16, 0, 16), report.moved());
             assertEquals(2, last.result().doubles("y").length);
             int without = 8 + 8 + 8 + 8 + 8 + 8 + 4 + 4 + 1 + 1 + 2 + 1;
-            assertEquals(without, frames.take().body().length, "nobody has anything of the first call");
+            FakeServer.Frame asked = frames.take();
+            assertEquals(without, asked.body().length, "nobody has anything of the first call");
+            assertEquals(List.of(16L, 0L), bytes(asked), "its result stays");
             FakeServer.Frame first = frames.take();
             byte[] name = name(first);
             assertArrayEquals(stays(name), values(first));
             ByteBuffer measured = ByteBuffer.wrap(frames.take().body()).order(ByteOrder.LITTLE_ENDIAN);
             assertEquals(16, measured.getLong(13), "bytes of the arguments");
-            byte[] place = frames.take().body();
+            FakeServer.Frame again = frames.take();
+            assertEquals(List.of(16L, 16L), bytes(again), "arguments count wherever they are");
+            byte[] place = again.body();
             byte[] where = server.address().getBytes(StandardCharsets.UTF_8);
             ByteBuffer told = ByteBuffer.allocate(1 + 8 + 2 + 1 + 2 + where.length).order(ByteOrder.LITTLE_ENDIAN);
             told.put((byte) 1).putLong(16).putShort((short) 1).put((byte) 's').putShort((short) where.length).put(where);
