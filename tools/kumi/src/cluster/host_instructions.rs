@@ -48,10 +48,14 @@ impl<'a> HostInstructions<'a> {
         let mut text = self.made();
         let titles: Vec<String> =
             here(self.config, self.own).iter().map(|daemon| daemon.title(self.config)).collect();
-        text.push_str(&format!(
-            "started on this machine, until it is shut down: {}\n",
-            titles.join(", ")
-        ));
+        text.push_str(&match titles.is_empty() {
+            true => {
+                "this machine is none of the cluster's hosts: nothing was started here\n".to_owned()
+            }
+            false => {
+                format!("started on this machine, until it is shut down: {}\n", titles.join(", "))
+            }
+        });
         let copies = self.copies();
         if !copies.is_empty() {
             text.push_str("\nCopy their files to the other hosts, on which Kumi is installed:\n");
