@@ -27,6 +27,7 @@ use crate::head::spool::WrittenOutput;
 
 mod accounts;
 mod elsewhere;
+mod tokens;
 
 pub(in crate::head) use accounts::WaitingAccounts;
 use accounts::{AccountsWriter, Removals};
@@ -310,8 +311,9 @@ impl Records {
                 .map_err(|_| EtcdError::Content(key))?,
         };
         let settings = self.settings().await?;
+        let tokens = self.tokens().await?;
         let term = Some(self.begin_term().await?);
-        Ok(KnownState { records, revoked, term, settings, spent: Vec::new() })
+        Ok(KnownState { records, revoked, term, settings, tokens, spent: Vec::new() })
     }
 
     fn terms_key(&self) -> String {
@@ -398,6 +400,9 @@ impl StateStore for EtcdTable {
         }
         for (name, value) in batch.settings.to_keys()? {
             changes.push((records.settings_key(name), Some(value)));
+        }
+        if let Some(tokens) = &batch.tokens {
+            changes.extend(records.token_changes(tokens)?);
         }
         for (job, WrittenOutput { end, bytes }) in &batch.written {
             let value = postcard::to_allocvec(&(bytes, end))?;

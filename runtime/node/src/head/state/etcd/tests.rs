@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use super::members::Members;
 use super::*;
 use crate::head::job_table::tests::record;
+use kumi_control::join::{JoinSecret, JoinTokens, TokenChanges};
 use kumi_control::message::{JobState, Outcome};
 use kumi_etcd::Candidate;
 use kumi_etcd::api::{OrderCheck, Outcome as Written};
@@ -361,4 +362,35 @@ fn settings_that_change_survive_the_head() {
     table.write(&[(key, Some(b"?".to_vec()))]);
     let error = table.load().unwrap_err().to_string();
     assert!(error.contains("settings/drained"), "{error}");
+}
+
+#[test]
+fn tokens_are_known_to_the_next_head_and_those_of_a_later_version_stay() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "tokens");
+    assert_eq!(table.load().unwrap().tokens, None, "no head has written any");
+    let tokens = |changes| Batch { tokens: Some(changes), ..Batch::default() };
+    table.persist(&tokens(TokenChanges::new())).unwrap();
+    let none = JoinTokens::default();
+    assert_eq!(table.load().unwrap().tokens.as_ref(), Some(&none));
+    let mut known = none.clone();
+    for (node, secret) in [(0, 1), (0x10, 2), (0x11, 3)] {
+        known.issue(NodeId(node), &JoinSecret([secret; 16]), 1_000, 86_400_000);
+    }
+    known.set_used(NodeId(0x10), b"key");
+    table.persist(&tokens(known.changes_since(&none))).unwrap();
+    let mut next = lead(&etcd, "tokens");
+    assert_eq!(next.load().unwrap().tokens.as_ref(), Some(&known));
+    let gone = TokenChanges::from([(NodeId(0), None)]);
+    assert!(matches!(table.persist(&tokens(gone.clone())), Err(TableError::Deposed)));
+    next.persist(&tokens(gone)).unwrap();
+    known.remove(NodeId(0));
+    assert_eq!(next.load().unwrap().tokens.as_ref(), Some(&known));
+    let key = |node: u32| format!("/tokens/tokens/{node:08x}");
+    next.write(&[(key(7), Some(vec![2, 0, 0]))]);
+    assert_eq!(next.load().unwrap().tokens.as_ref(), Some(&known));
+    assert_eq!(next.count("/tokens/"), 3, "what is not known stays");
+    next.write(&[(key(7), Some(vec![1, 0, 0]))]);
+    let error = next.load().unwrap_err().to_string();
+    assert!(error.contains("tokens/00000007"), "{error}");
 }
