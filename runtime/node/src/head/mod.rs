@@ -45,6 +45,7 @@ mod web;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -236,13 +237,10 @@ impl HeadDaemon {
             open_state(dir, (&config, &credentials), place, &counts).await?;
         let FirstSettings { config, drains, drained, settings } =
             shared_settings::take_over((dir, &config), &mut known, &mut records)?;
-        let tokens = shared_tokens::take_over(dir, known.tokens.take(), &mut records)?;
-        let joining = Joining::open(
-            dir,
-            (credentials.revocations(), certainty),
-            tokens.as_ref().map(TokensOnTheWay::tokens),
-        )?;
-        let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
+        let revocations = credentials.revocations();
+        let known_now = (known.tokens.take(), &mut records);
+        let (tokens, joining) = shared_tokens::take_over(dir, (revocations, certainty), known_now)?;
+        let mut head = make_head(&config, revocations.list(), drained, known)?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
         let (refusals, leases) = (Refusals::default(), Leases::new(certainty.clone()));
@@ -252,17 +250,13 @@ impl HeadDaemon {
         let shared = Shared::new((dir, &config), (&credentials, joining), sender, refusals);
         let (socket, pid) = (paths::head_socket(dir), paths::head_pid(dir));
         let local = listen_unix(&socket)?;
-        if let Some(scrapes) = scrapes {
-            metrics::serve_figures(scrapes, &shared, &head, &counts);
-        }
+        metrics::serve_figures(scrapes, &shared, &head, &counts);
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
         let link_events = links::start(listener, &shared, leases)?;
         let monitor = Monitor::new(&config, &paths::history(dir));
         let web = WebService::start(dir, (&config, address.ip()), &monitor).await?;
         write_pid(&pid)?;
-        let jobs = head.borrow().records().count();
-        tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
-        service::status(&format!("the head of {} listens on {address}", config.name));
+        tell_ready(&config, address, head.borrow().records().count());
         Ok(Self {
             head,
             records,
@@ -551,6 +545,12 @@ impl HeadDaemon {
         self.clients.reply_to_all(&connected, reply);
         events
     }
+}
+
+/// Says that the head leads, and has so many jobs.
+fn tell_ready(config: &ClusterConfig, address: SocketAddr, jobs: usize) {
+    tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
+    service::status(&format!("the head of {} listens on {address}", config.name));
 }
 
 /// Waits until then, or for ever.

@@ -7,6 +7,7 @@ use std::path::Path;
 use kumi_control::head::ClientId;
 use kumi_control::join::{JoinAnswer, JoinRefusal, JoinTokens, Joined, SharedTokens, TokenChanges};
 use kumi_control::message::{ClientReply, Refusal, RefusalKind};
+use kumi_etcd::Certainty;
 use kumi_sched::NodeId;
 use tokio::sync::oneshot;
 
@@ -16,12 +17,14 @@ use super::records::JobRecords;
 use crate::client::refusal;
 use crate::clock::wall_ms;
 use crate::exit::Failure;
+use crate::tls::Revocations;
 
 /// Who waits for the state.
 #[derive(Debug)]
 pub(super) enum TokenWaiter {
-    Client(ClientId, ClientReply),
-    Machine(oneshot::Sender<JoinAnswer>, Box<Joined>),
+    /// The client that gets a token, the token, and its end in milliseconds since the epoch.
+    Client(ClientId, String, u64),
+    Machine(oneshot::Sender<JoinAnswer>, Joined),
     /// The list of tokens of this host, which the state takes over.
     OldList,
 }
@@ -38,17 +41,18 @@ impl TokenWaiter {
 /// Tokens that heads share.
 pub(super) type TokensOnTheWay = SharedTokens<TokenWaiter>;
 
-/// The tokens that a head begins with, if heads share them: those of the state, or at first those of this host's file.
+/// The tokens that a head begins with: those of the state if heads share them, or at first those of this host's file. Returns
+/// also what the thread of the links needs.
 ///
 /// # Errors
-/// The state has none, and the file is no list of tokens.
+/// The file counts, and is no list of tokens.
 pub(super) fn take_over(
     dir: &Path,
-    known: Option<JoinTokens>,
-    records: &mut JobRecords,
-) -> Result<Option<TokensOnTheWay>, Failure> {
+    known_to_links: (&Revocations, &Certainty),
+    (known, records): (Option<JoinTokens>, &mut JobRecords),
+) -> Result<(Option<TokensOnTheWay>, Joining), Failure> {
     if !records.shares_settings() {
-        return Ok(None);
+        return Ok((None, Joining::open(dir, known_to_links, None)?));
     }
     // Also if there are none: another host may have a list of a time with one head.
     let is_first = known.is_none();
@@ -56,14 +60,15 @@ pub(super) fn take_over(
         Some(known) => known,
         None => Joining::in_file(dir)?,
     };
-    let mut tokens = SharedTokens::new(known);
+    let joining = Joining::open(dir, known_to_links, Some(&known))?;
     let write = records.next_write();
     if is_first {
-        records.change_tokens(tokens.tokens().changes_since(&JoinTokens::default()));
+        records.change_tokens(known.changes_since(&JoinTokens::default()));
     }
+    let mut tokens = SharedTokens::new(known);
     // What the state has counts more, so this host's list is not to be read again.
     tokens.wait(if is_first { write } else { 0 }, TokenWaiter::OldList);
-    Ok(Some(tokens))
+    Ok((Some(tokens), joining))
 }
 
 fn too_many() -> Refusal {
@@ -96,7 +101,7 @@ impl HeadDaemon {
         let write = self.records.next_write();
         let changes = tokens.issue(write, (node, &secret), (wall_ms(), valid_ms), |until_ms| {
             tracing::info!(%node, until_ms, "a machine may join with a token");
-            TokenWaiter::Client(client, ClientReply::JoinToken { token: text, until_ms })
+            TokenWaiter::Client(client, text, until_ms)
         });
         self.change_tokens(changes);
     }
@@ -110,7 +115,7 @@ impl HeadDaemon {
             other => other,
         };
         let joined = match certified {
-            Ok(certified) => Box::new(certified.joined),
+            Ok(certified) => certified.joined,
             Err(refusal) => return self.refuse_machine(answer, refusal),
         };
         let head = self.head.borrow();
@@ -164,9 +169,11 @@ impl HeadDaemon {
         {
             match settled.answer {
                 TokenWaiter::OldList => self.set_tokens_aside(),
-                TokenWaiter::Client(client, reply) => self.clients.reply(client, reply),
+                TokenWaiter::Client(client, token, until_ms) => {
+                    self.clients.reply(client, ClientReply::JoinToken { token, until_ms });
+                }
                 TokenWaiter::Machine(answer, joined) => {
-                    tell_machine(answer, settled.counts.map(|()| *joined));
+                    tell_machine(answer, settled.counts.map(|()| joined));
                 }
             }
         }

@@ -152,9 +152,16 @@ async fn a_head_without_the_authoritys_key_uses_no_token() {
     let machine = tempfile::tempdir().unwrap();
     assert_eq!(refused(machine.path(), &made).await, JoinRefusal::NoAuthority);
     let asked = ClientRequest::JoinToken { node: LATE, valid_ms: DAY };
-    heads.attached(1).await;
-    let says = heads.client().await.ask(&asked).await.unwrap_err().to_string();
-    assert!(says.contains("tls/ca.key") && says.contains("each head"), "{says}");
+    let end = Instant::now() + TAKEOVER;
+    loop {
+        let says = heads.client().await.ask(&asked).await.unwrap_err().to_string();
+        if says.contains("tls/ca.key") && says.contains("each head") {
+            break;
+        }
+        // The node may not have found the second head yet.
+        assert!(Instant::now() < end, "{says}\n{}", heads.logs());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     fs::rename(&aside, key(&heads)).unwrap();
     try_join(machine.path(), &made).await.unwrap();
 }
@@ -212,7 +219,9 @@ async fn a_use_that_is_recorded_and_not_answered_counts() {
     let state = etcd.state();
     let member = state.trim_start_matches("etcd://").split(',').next().unwrap().parse().unwrap();
     let between = Between::start(member).await;
-    let mut heads = Heads::configured(&etcd, 2, 2, |_| {});
+    // So that a slow machine asks before the head gives up, which hears nothing of etcd then.
+    let patient = |config: &mut ClusterConfig| config.etcd.lease_s = Some(20);
+    let mut heads = Heads::configured(&etcd, 2, 2, patient);
     let mut config = ClusterConfig::load(heads.dir(0)).unwrap();
     config.state = Some(format!("etcd://{}", between.address));
     config.save(heads.dir(0)).unwrap();
