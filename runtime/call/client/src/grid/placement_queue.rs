@@ -26,6 +26,14 @@ struct AwaitedPlaces {
     calls: HashMap<u32, u64>,
 }
 
+/// Calls that wait and are bound to one server.
+#[derive(Debug)]
+struct BoundCalls {
+    /// The connection to it, with which their arrays go.
+    client: Client,
+    calls: BTreeSet<u64>,
+}
+
 /// Calls without a thread that wait for a place. No operation on one of them scans the others.
 ///
 /// Invariant: each call is either once in `asked`, or in `disconnected`.
@@ -37,6 +45,8 @@ pub struct PlacementQueue {
     asked: HashMap<usize, AwaitedPlaces>,
     /// Calls whose connection was lost, which must ask again.
     disconnected: BTreeSet<u64>,
+    /// The calls that are bound to servers, by the address of the connection to each.
+    bound: HashMap<usize, BoundCalls>,
     /// A thread watches for places.
     watched: bool,
 }
@@ -136,6 +146,7 @@ impl Inner {
             if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
                 begin.extend(waiting.answered(&meta.link, *stream));
             }
+            waiting.take_bound_to_lost(&mut begin);
             match &next {
                 Some(Ok(Some(next))) => waiting.ask_again(next, &mut begin),
                 Some(Ok(None)) => waiting.take_expired(&mut begin),
@@ -196,6 +207,10 @@ impl PlacementQueue {
             }
             None => drop(self.disconnected.insert(number)),
         }
+        if let Some(client) = job.routed_call.bound_to() {
+            let none = || BoundCalls { client: client.clone(), calls: BTreeSet::new() };
+            self.bound.entry(address(&client.link)).or_insert_with(none).calls.insert(number);
+        }
         self.jobs.insert(number, job);
     }
 
@@ -222,7 +237,14 @@ impl PlacementQueue {
     /// The calls that must ask again, oldest first.
     fn take_disconnected(&mut self) -> impl Iterator<Item = QueuedCall> {
         let disconnected = std::mem::take(&mut self.disconnected);
-        disconnected.into_iter().filter_map(|number| self.jobs.remove(&number))
+        disconnected.into_iter().filter_map(|number| self.remove(number))
+    }
+
+    /// Removes the calls whose arrays are lost with the connection to their server. Their threads tell them so.
+    fn take_bound_to_lost(&mut self, lost: &mut Vec<QueuedCall>) {
+        let at_lost = self.bound.values().filter(|bound| bound.client.is_lost());
+        let numbers: Vec<u64> = at_lost.flat_map(|bound| bound.calls.iter().copied()).collect();
+        lost.extend(numbers.into_iter().filter_map(|number| self.take(number)));
     }
 
     /// Lets the calls ask again on this connection.
@@ -248,7 +270,7 @@ impl PlacementQueue {
 
     /// Removes the call if it waits.
     fn take(&mut self, number: u64) -> Option<QueuedCall> {
-        let job = self.jobs.remove(&number)?;
+        let job = self.remove(number)?;
         self.disconnected.remove(&number);
         if let Some((meta, ticket)) = &job.routed_call.place_request {
             let at = address(&meta.link);
@@ -256,6 +278,21 @@ impl PlacementQueue {
                 asked.calls.remove(&ticket.stream);
                 if asked.calls.is_empty() {
                     self.asked.remove(&at);
+                }
+            }
+        }
+        Some(job)
+    }
+
+    /// Removes the call from those that there are, but not from those that have asked or must.
+    fn remove(&mut self, number: u64) -> Option<QueuedCall> {
+        let job = self.jobs.remove(&number)?;
+        if let Some(client) = job.routed_call.bound_to() {
+            let at = address(&client.link);
+            if let Some(bound) = self.bound.get_mut(&at) {
+                bound.calls.remove(&number);
+                if bound.calls.is_empty() {
+                    self.bound.remove(&at);
                 }
             }
         }

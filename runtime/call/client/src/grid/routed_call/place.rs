@@ -83,6 +83,9 @@ impl RoutedCall<'_> {
 
     /// Waits a little for a place. The call has no attempt.
     pub(crate) fn await_place(&mut self, control: &Control, interrupted: &dyn Fn() -> bool) {
+        if let Some(error) = self.waits_in_vain() {
+            return self.tell(Event::Stopped(error));
+        }
         if self.routing.wants_metaserver() {
             match self.left().and_then(|left| self.inner.metaserver(left)) {
                 Ok(meta) => {
@@ -102,9 +105,6 @@ impl RoutedCall<'_> {
             Ok(word) => self.hear(word),
             Err(CallError::TimedOut(_)) => {
                 meta.link.check_alive();
-                if let Some(error) = self.waits_in_vain() {
-                    return self.tell(Event::Stopped(error));
-                }
                 // The metaserver enforces this limit too, but it may be gone.
                 let event = self.left().map_or_else(Event::Stopped, |_| Event::Tick);
                 self.tell(event);
