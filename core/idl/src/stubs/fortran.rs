@@ -13,30 +13,11 @@ const MOST_NAME: usize = 63;
 const MOST_RANK: usize = 4;
 
 /// What the subroutines use of other modules, in small letters.
-const WORDS: &[&str] = &[
-    "c_char",
-    "c_double",
-    "c_double_complex",
-    "c_float",
-    "c_float_complex",
-    "c_funloc",
-    "c_int",
-    "c_int8_t",
-    "c_int16_t",
-    "c_int32_t",
-    "c_int64_t",
-    "c_ptr",
-    "grpc_arguments",
-    "grpc_call",
-    "grpc_function_handle",
-    "grpc_function_handle_default",
-    "grpc_invoke",
-    "grpc_object_handle",
-    "grpc_object_handle_default",
-    "grpc_push",
-    "grpc_push_function",
-    "grpc_push_in",
-];
+const WORDS: &str = "\
+    c_char c_double c_double_complex c_float c_float_complex c_funloc c_int c_int8_t c_int16_t \
+    c_int32_t c_int64_t c_ptr grpc_arguments grpc_call grpc_function_handle \
+    grpc_function_handle_default grpc_invoke grpc_object_handle grpc_object_handle_default \
+    grpc_push grpc_push_function grpc_push_in";
 
 pub fn stubs(module: &Module, unit: &str) -> Stubs {
     let mut made_of = Source::new();
