@@ -53,32 +53,36 @@ impl Interface {
     /// Most dimensions of an array.
     pub const MOST_DIMENSIONS: usize = 15;
 
+    /// A routine of which nothing is said but its name, its parameters and its code.
+    #[must_use]
+    pub fn new(name: String, params: Vec<Param>, target: Target) -> Interface {
+        Interface {
+            version: Interface::VERSION,
+            name,
+            class: String::new(),
+            doc: String::new(),
+            params,
+            calc_order: None,
+            idempotent: false,
+            split: None,
+            status: None,
+            parallel: None,
+            target,
+        }
+    }
+
     /// The constructor of a class with methods in this language: a routine with the class' name and no parameters, which is
     /// never called.
     #[must_use]
     pub fn constructor(class: &str, language: Language) -> Interface {
         let symbol = class.rsplit(['/', '.']).next().unwrap_or(class).into();
+        let target = Target { language, symbol, ..Target::default() };
+        // An object that was not made may be made elsewhere.
+        let idempotent = true;
         Interface {
-            version: Interface::VERSION,
-            name: class.into(),
             class: class.into(),
-            doc: String::new(),
-            params: Vec::new(),
-            calc_order: None,
-            // An object that was not made may be made elsewhere.
-            idempotent: true,
-            split: None,
-            status: None,
-            parallel: None,
-            target: Target {
-                language,
-                symbol,
-                arguments: Vec::new(),
-                result: None,
-                required: Vec::new(),
-                body: String::new(),
-                format: String::new(),
-            },
+            idempotent,
+            ..Interface::new(class.into(), Vec::new(), target)
         }
     }
 
@@ -152,7 +156,7 @@ pub struct Class {
 }
 
 /// The code of a routine at its server (`Calls`, `Required`, `Library`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// Calling convention.
@@ -190,10 +194,11 @@ impl Target {
 }
 
 /// A calling convention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
     /// Scalars by value, arrays and outputs by address.
+    #[default]
     C,
     /// Everything by address, lengths of strings after the arguments.
     Fortran,

@@ -110,6 +110,7 @@ impl Source {
 }
 
 /// A subroutine that calls.
+#[derive(Default)]
 struct Call {
     name: String,
     /// Dummy arguments, without the handle and the last two.
@@ -132,15 +133,7 @@ impl Call {
         let list = own.take("arguments");
         // A procedure does not have its own name as an argument's.
         own.take(&name);
-        let mut call = Call {
-            name,
-            arguments: Vec::new(),
-            declarations: Vec::new(),
-            pushes: Vec::new(),
-            functions: String::new(),
-            interfaces: Vec::new(),
-            list,
-        };
+        let mut call = Call { name, list, ..Call::default() };
         for param in passed(interface) {
             let dummy = checked(own.take(&param.name))?;
             call.argument(param, &dummy, names)?;

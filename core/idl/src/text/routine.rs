@@ -80,17 +80,13 @@ impl<'a> Parser<'a> {
         body.target.required = required;
         let order = if options.columns { Order::Column } else { Order::Row };
         let mut interface = Interface {
-            version: Interface::VERSION,
-            name: format!("{prefix}{name}"),
-            class: String::new(),
             doc,
-            params,
             calc_order: options.calc_order.as_ref().map(|(expr, _)| expr.clone()),
             idempotent: options.idempotent,
             split: options.split.map(|(index, _)| index),
             status: options.status.map(|(index, _)| index),
             parallel,
-            target: body.target,
+            ..Interface::new(format!("{prefix}{name}"), params, body.target)
         };
         self.name_params(&mut interface);
         if order == Order::Column {
@@ -314,16 +310,14 @@ impl<'a> Parser<'a> {
             self.report.add(Code::Target, open, "this body does nothing".into());
         }
         let target = Target {
-            language: options.language.unwrap_or(Language::C),
+            language: options.language.unwrap_or_default(),
             symbol: String::from(name.rsplit(['/', '.']).next().unwrap_or(name)),
             arguments: (0..params)
                 .filter_map(|index| u32::try_from(index).ok())
                 .map(Expr::Param)
                 .collect(),
-            result: None,
-            required: Vec::new(),
             body: String::from(code),
-            format: String::new(),
+            ..Target::default()
         };
         let arguments = alloc::vec![symbol; params];
         Ok(TargetSource { target, symbol, arguments, result: symbol, code: begin })
@@ -332,7 +326,7 @@ impl<'a> Parser<'a> {
     /// `Calls "language" result = symbol(arguments);`
     fn calls(&mut self, params: &[Param], options: &Options) -> Result<TargetSource, ParseFailed> {
         self.advance();
-        let mut language = options.language.unwrap_or(Language::C);
+        let mut language = options.language.unwrap_or_default();
         if !self.is_end() && self.word().is_empty() {
             let (text, place) = self.text("a language in quotes or the symbol")?;
             language = self.language(&text, place);
@@ -364,15 +358,7 @@ impl<'a> Parser<'a> {
         if !self.is_sign(";") {
             self.unexpected("`;` behind `Calls …(…)`");
         }
-        let target = Target {
-            language,
-            symbol: path,
-            arguments,
-            result,
-            required: Vec::new(),
-            body: String::new(),
-            format: String::new(),
-        };
+        let target = Target { language, symbol: path, arguments, result, ..Target::default() };
         Ok(TargetSource { target, symbol: place, arguments: places, result: result_place, code: 0 })
     }
 }
