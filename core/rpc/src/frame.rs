@@ -1,20 +1,38 @@
 //! Frame headers: kinds of frames and their limits.
 
-use crate::codec::DecodeError;
+use crate::codec::{DecodeError, Put};
 use crate::incoming_arrays::ArraySize;
 use crate::resources::RESOURCES;
 use crate::trace_context::TRACE_PARENT;
 use crate::{CHUNK, MOST_ANSWER, MOST_CHUNK, MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use thiserror::Error;
 
 /// Bytes of a frame's header.
 pub const HEADER: usize = 12;
 
-/// The kind of a frame. The numbers are those on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum FrameKind {
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+        /// The kind of a frame. The numbers are those on the wire.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum FrameKind {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl FrameKind {
+            fn of(byte: u8) -> Option<FrameKind> {
+                match byte {
+                    $($number => Some(FrameKind::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// Asks for a description.
     Interface = 1,
     /// Asks for names.
@@ -115,60 +133,6 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 48] = [
-            FrameKind::Interface,
-            FrameKind::List,
-            FrameKind::Call,
-            FrameKind::Chunk,
-            FrameKind::Cancel,
-            FrameKind::Ping,
-            FrameKind::Pong,
-            FrameKind::Description,
-            FrameKind::Names,
-            FrameKind::Result,
-            FrameKind::Error,
-            FrameKind::Callback,
-            FrameKind::CallbackReturn,
-            FrameKind::Place,
-            FrameKind::Placed,
-            FrameKind::AttemptReport,
-            FrameKind::Closed,
-            FrameKind::Register,
-            FrameKind::Offer,
-            FrameKind::RunningTickets,
-            FrameKind::Registered,
-            FrameKind::Report,
-            FrameKind::TicketState,
-            FrameKind::Stop,
-            FrameKind::Leave,
-            FrameKind::Status,
-            FrameKind::State,
-            FrameKind::Ticket,
-            FrameKind::Ask,
-            FrameKind::Fetch,
-            FrameKind::Drop,
-            FrameKind::Create,
-            FrameKind::Created,
-            FrameKind::Invoke,
-            FrameKind::Grant,
-            FrameKind::Filled,
-            FrameKind::Release,
-            FrameKind::Vouch,
-            FrameKind::Voucher,
-            FrameKind::AskAddress,
-            FrameKind::AddressState,
-            FrameKind::AttemptReason,
-            FrameKind::Listen,
-            FrameKind::Output,
-            FrameKind::Trace,
-            FrameKind::Resources,
-            FrameKind::Hold,
-            FrameKind::Logs,
-        ];
-        ALL.into_iter().find(|kind| *kind as u8 == byte)
-    }
-
     /// The length of its body, if all bodies of it have the same.
     fn exact_length(self) -> Option<usize> {
         match self {
@@ -189,6 +153,36 @@ impl FrameKind {
 pub enum ReadingEnd {
     Client,
     Server,
+}
+
+/// What is wrong with a frame.
+#[derive(Debug, Error)]
+pub(crate) enum FrameError {
+    /// Its body.
+    #[error(transparent)]
+    Body(#[from] DecodeError),
+    /// Its kind is not allowed here.
+    #[error("it is not allowed here")]
+    Kind,
+    /// It answers nothing.
+    #[error("it answers nothing")]
+    Unasked,
+    /// Something else.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+}
+
+impl FrameError {
+    /// The violation by a frame of this kind on this stream.
+    pub fn of(self, kind: FrameKind, stream: u32) -> ProtocolError {
+        let kind = kind as u8;
+        match self {
+            FrameError::Body(why) => ProtocolError::Body { kind, why },
+            FrameError::Kind => ProtocolError::Kind(kind),
+            FrameError::Unasked => ProtocolError::Unasked { kind, stream },
+            FrameError::Protocol(error) => error,
+        }
+    }
 }
 
 /// A frame's header.
@@ -260,20 +254,19 @@ impl Header {
     }
 }
 
-/// Appends a frame whose body `write` appends. Bodies are far shorter than 4 GiB.
-pub(crate) fn put(
-    out: &mut Vec<u8>,
-    kind: FrameKind,
-    stream: u32,
-    write: impl FnOnce(&mut Vec<u8>),
-) {
+/// Appends a frame. Bodies are far shorter than 4 GiB.
+pub(crate) fn put(out: &mut Vec<u8>, kind: FrameKind, stream: u32, body: impl Put) {
     let at = out.len();
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&stream.to_le_bytes());
-    out.extend_from_slice(&[kind as u8, 0, 0, 0]);
-    write(out);
+    (0_u32, stream, [kind as u8, 0, 0, 0], body).put(out);
     let length = u32::try_from(out.len() - at - HEADER).unwrap_or(u32::MAX);
     out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Inserts a frame before what `out` has from byte `at` on.
+pub(crate) fn insert(out: &mut Vec<u8>, at: usize, kind: FrameKind, stream: u32, body: impl Put) {
+    let mut frame = Vec::new();
+    put(&mut frame, kind, stream, body);
+    out.splice(at..at, frame);
 }
 
 /// The header of a chunk of `length` bytes (at most [`MOST_CHUNK`]) of `argument`.
