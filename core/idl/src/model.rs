@@ -329,71 +329,51 @@ pub enum Element {
     C128,
 }
 
+/// The types in their order, each with how descriptions and C spell it, and its bytes.
+const ELEMENTS: [(Element, &str, &str, u64); 12] = [
+    (Element::I8, "int8", "int8_t", 1),
+    (Element::I16, "int16", "int16_t", 2),
+    (Element::I32, "int", "int32_t", 4),
+    (Element::I64, "int64", "int64_t", 8),
+    (Element::U8, "uint8", "uint8_t", 1),
+    (Element::U16, "uint16", "uint16_t", 2),
+    (Element::U32, "uint32", "uint32_t", 4),
+    (Element::U64, "uint64", "uint64_t", 8),
+    (Element::F32, "float", "float", 4),
+    (Element::F64, "double", "double", 8),
+    (Element::C64, "scomplex", "float _Complex", 8),
+    (Element::C128, "dcomplex", "double _Complex", 16),
+];
+
 impl Element {
+    /// All of them.
+    pub const ALL: [Element; ELEMENTS.len()] = {
+        let mut all = [Element::I8; ELEMENTS.len()];
+        let mut at = 0;
+        while at < all.len() {
+            assert!(ELEMENTS[at].0 as usize == at, "they are in the order of the variants");
+            all[at] = ELEMENTS[at].0;
+            at += 1;
+        }
+        all
+    };
+
     /// Size in bytes.
     #[must_use]
     pub fn size(self) -> u64 {
-        match self {
-            Element::I8 | Element::U8 => 1,
-            Element::I16 | Element::U16 => 2,
-            Element::I32 | Element::U32 | Element::F32 => 4,
-            Element::I64 | Element::U64 | Element::F64 | Element::C64 => 8,
-            Element::C128 => 16,
-        }
+        ELEMENTS[self as usize].3
     }
-
-    /// All of them.
-    pub const ALL: [Element; 12] = [
-        Element::I8,
-        Element::I16,
-        Element::I32,
-        Element::I64,
-        Element::U8,
-        Element::U16,
-        Element::U32,
-        Element::U64,
-        Element::F32,
-        Element::F64,
-        Element::C64,
-        Element::C128,
-    ];
 
     /// How descriptions spell it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Element::I8 => "int8",
-            Element::I16 => "int16",
-            Element::I32 => "int",
-            Element::I64 => "int64",
-            Element::U8 => "uint8",
-            Element::U16 => "uint16",
-            Element::U32 => "uint32",
-            Element::U64 => "uint64",
-            Element::F32 => "float",
-            Element::F64 => "double",
-            Element::C64 => "scomplex",
-            Element::C128 => "dcomplex",
-        }
+        ELEMENTS[self as usize].1
     }
 
     /// How C spells it.
     #[must_use]
     pub fn c_name(self) -> &'static str {
-        match self {
-            Element::I8 => "int8_t",
-            Element::I16 => "int16_t",
-            Element::I32 => "int32_t",
-            Element::I64 => "int64_t",
-            Element::U8 => "uint8_t",
-            Element::U16 => "uint16_t",
-            Element::U32 => "uint32_t",
-            Element::U64 => "uint64_t",
-            Element::F32 => "float",
-            Element::F64 => "double",
-            Element::C64 => "float _Complex",
-            Element::C128 => "double _Complex",
-        }
+        ELEMENTS[self as usize].2
     }
 
     /// Whether sizes may use it.

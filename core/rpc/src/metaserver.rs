@@ -109,7 +109,7 @@ impl FrameCutter {
 }
 
 /// The metaserver end of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Metaserver {
     greeted: bool,
     most_streams: usize,
@@ -149,13 +149,7 @@ impl Metaserver {
     /// A connection on which nothing has arrived, with a limit of open streams.
     #[must_use]
     pub fn new(most_streams: usize) -> Metaserver {
-        Metaserver {
-            greeted: false,
-            most_streams,
-            streams: BTreeSet::new(),
-            cutter: FrameCutter::default(),
-            out: Vec::new(),
-        }
+        Metaserver { most_streams, ..Metaserver::default() }
     }
 
     /// The output; the driver removes what it has written.

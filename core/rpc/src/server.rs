@@ -91,7 +91,7 @@ enum Stream {
 
 /// The server end of a connection. After an error the driver reads nothing more; [`Server::send_queue`] still has the failure to
 /// send.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Server {
     greeted: bool,
     most_streams: usize,
@@ -113,18 +113,7 @@ impl Server {
     /// A connection on which nothing has arrived, with a limit of open streams.
     #[must_use]
     pub fn new(most_streams: usize) -> Server {
-        Server {
-            greeted: false,
-            most_streams,
-            streams: BTreeMap::new(),
-            coming: IncomingChunk::default(),
-            ready: VecDeque::new(),
-            send_queue: SendQueue::default(),
-            shares_memory: false,
-            local: None,
-            wants_vouchers: false,
-            lent: BTreeSet::new(),
-        }
+        Server { most_streams, ..Server::default() }
     }
 
     /// Before [`Server::welcome`]: sets whether the hello offers shared memory, and the local socket.
