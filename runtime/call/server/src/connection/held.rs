@@ -128,13 +128,7 @@ impl Connection {
         match result {
             Ok(()) if incoming.ready => self.submit(stream),
             Ok(()) => {}
-            Err(failure) => {
-                self.rpc.fail(stream, &failure);
-                if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&stream) {
-                    job.log.end(Err(&failure));
-                    self.forget(*job);
-                }
-            }
+            Err(failure) => self.give_up(stream, &failure),
         }
     }
 

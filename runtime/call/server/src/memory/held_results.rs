@@ -93,11 +93,8 @@ pub fn memory(
     holder: Holder<'_>,
     bytes: u64,
 ) -> Result<Rc<Block>, Failure> {
-    let taken = shared.pool.borrow_mut().memory(owner, holder.connection, bytes as usize);
-    let taken = taken.unwrap_or_else(|error| {
-        tracing::warn!(%error, bytes, "no memory for arrays that stay");
-        None
-    });
+    let mut pool = shared.pool.borrow_mut();
+    let taken = pool.memory(owner, holder.connection, bytes as usize, "arrays that stay");
     let (block, _) =
         taken.ok_or_else(|| full(ReserveError::NoMemory(shared.config.bytes), bytes))?;
     Ok(block)
