@@ -12,8 +12,24 @@ use thiserror::Error;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 12;
 
+/// What a frame is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    /// Its stream, which is not 0.
+    Stream,
+    /// The connection itself: stream 0.
+    Connection,
+    /// One of both.
+    Either,
+}
+
+/// Kinds with their numbers; with what they are about, if that is not their stream; and with the length of their bodies, if all
+/// have the same.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $number:literal $(on $subject:ident)? $(of $length:expr)?,
+    )*) => {
         /// The kind of a frame. The numbers are those on the wire.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
@@ -25,6 +41,20 @@ macro_rules! kinds {
             fn of(byte: u8) -> Option<FrameKind> {
                 match byte {
                     $($number => Some(FrameKind::$name),)*
+                    _ => None,
+                }
+            }
+
+            fn subject(self) -> Subject {
+                match self {
+                    $($(FrameKind::$name => Subject::$subject,)?)*
+                    _ => Subject::Stream,
+                }
+            }
+
+            fn exact_length(self) -> Option<usize> {
+                match self {
+                    $($(FrameKind::$name => Some($length),)?)*
                     _ => None,
                 }
             }
@@ -42,11 +72,11 @@ kinds! {
     /// Bytes of an array.
     Chunk = 4,
     /// Ends a call.
-    Cancel = 5,
+    Cancel = 5 of 0,
     /// Asks for a PONG.
-    Ping = 6,
+    Ping = 6 on Connection of 8,
     /// Answers a PING.
-    Pong = 7,
+    Pong = 7 on Connection of 8,
     /// A description.
     Description = 8,
     /// Names of routines.
@@ -54,7 +84,7 @@ kinds! {
     /// The head of a result.
     Result = 10,
     /// A failure.
-    Error = 11,
+    Error = 11 on Either,
     /// The routine calls a function of the client.
     Callback = 12,
     /// The function has returned, or failed.
@@ -64,25 +94,25 @@ kinds! {
     /// The server that the metaserver has chosen.
     Placed = 33,
     /// A client's report on an attempt.
-    AttemptReport = 34,
+    AttemptReport = 34 on Either,
     /// Closes the stream of a placed call.
     Closed = 35,
     /// Registers a server at a metaserver.
-    Register = 36,
+    Register = 36 on Connection,
     /// A routine of a server.
-    Offer = 37,
+    Offer = 37 on Connection,
     /// The tickets of calls that run at a server.
-    RunningTickets = 38,
+    RunningTickets = 38 on Connection,
     /// Confirms the registration of a server.
-    Registered = 39,
+    Registered = 39 on Connection,
     /// A server's load.
-    Report = 40,
+    Report = 40 on Connection,
     /// A server's answer about a ticket.
-    TicketState = 41,
+    TicketState = 41 on Connection,
     /// Has a server stop an attempt.
-    Stop = 42,
+    Stop = 42 on Connection,
     /// A server accepts no new calls.
-    Leave = 43,
+    Leave = 43 on Connection,
     /// Asks a metaserver for its state.
     Status = 44,
     /// The state.
@@ -90,62 +120,46 @@ kinds! {
     /// The ticket of the call that follows.
     Ticket = 46,
     /// Asks a server about a ticket.
-    Ask = 47,
+    Ask = 47 on Connection,
     /// Asks for bytes of a held array.
     Fetch = 14,
     /// Releases held arrays.
-    Drop = 15,
+    Drop = 15 on Connection,
     /// Asks for a new object of a class.
     Create = 16,
     /// The object exists.
-    Created = 17,
+    Created = 17 of 0,
     /// The head of a call on an object.
     Invoke = 18,
     /// Grants a call shared memory.
     Grant = 20,
     /// The client has written its arrays to the shared memory.
-    Filled = 21,
+    Filled = 21 of 0,
     /// The client no longer uses a shared memory.
-    Release = 23,
+    Release = 23 on Connection of 4,
     /// Asks for a voucher for a held array.
     Vouch = 24,
     /// The voucher.
     Voucher = 25,
     /// A server asks its metaserver whether there is a server at an address. From 128 on, so that older metaservers
     /// skip it.
-    AskAddress = 128,
+    AskAddress = 128 on Connection,
     /// The metaserver's answer.
-    AddressState = 129,
+    AddressState = 129 on Connection,
     /// A client's words about an attempt that failed, before its report.
     AttemptReason = 130,
     /// A client wants what the routine of the call that follows prints.
-    Listen = 131,
+    Listen = 131 of 0,
     /// What the routine has printed.
     Output = 132,
     /// The place in a trace of the call, or of the request for its place, that follows.
-    Trace = 133,
+    Trace = 133 of TRACE_PARENT,
     /// The threads and the memory for the call, or for the one whose place is requested, that follows.
-    Resources = 134,
+    Resources = 134 of RESOURCES,
     /// An array of the client is to be held. Its bytes follow as chunks.
     Hold = 215,
     /// Asks a server for its log of calls, or a metaserver for the servers that have such logs.
     Logs = 216,
-}
-
-impl FrameKind {
-    /// The length of its body, if all bodies of it have the same.
-    fn exact_length(self) -> Option<usize> {
-        match self {
-            FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen => {
-                Some(0)
-            }
-            FrameKind::Trace => Some(TRACE_PARENT),
-            FrameKind::Resources => Some(RESOURCES),
-            FrameKind::Release => Some(4),
-            FrameKind::Ping | FrameKind::Pong => Some(8),
-            _ => None,
-        }
-    }
 }
 
 /// The end of a connection that reads a frame.
@@ -224,30 +238,14 @@ impl Header {
             Ordering::Greater => return Err(ProtocolError::Body { kind, why: DecodeError::Long }),
             Ordering::Equal => {}
         }
-        let of_connection = match known {
-            Some(
-                FrameKind::Ping
-                | FrameKind::Pong
-                | FrameKind::Drop
-                | FrameKind::Release
-                | FrameKind::Register
-                | FrameKind::Offer
-                | FrameKind::RunningTickets
-                | FrameKind::Registered
-                | FrameKind::Report
-                | FrameKind::TicketState
-                | FrameKind::Stop
-                | FrameKind::Ask
-                | FrameKind::AskAddress
-                | FrameKind::AddressState
-                | FrameKind::Leave,
-            ) => stream == 0,
-            Some(FrameKind::Error | FrameKind::AttemptReport) | None => true,
-            Some(_) => stream != 0,
+        let is_about_it = match known.map_or(Subject::Either, FrameKind::subject) {
+            Subject::Stream => stream != 0,
+            Subject::Connection => stream == 0,
+            Subject::Either => true,
         };
         let argument_fits = argument == 0 || matches!(known, Some(FrameKind::Chunk) | None);
         let flags_fit = flags == 0 || known.is_none();
-        if !(of_connection && argument_fits && flags_fit) {
+        if !(is_about_it && argument_fits && flags_fit) {
             return Err(ProtocolError::Header { kind, stream });
         }
         Ok(Header { length, stream, kind: known, argument })
