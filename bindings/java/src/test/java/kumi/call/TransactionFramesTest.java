@@ -91,18 +91,20 @@ class TransactionFramesTest {
 
     @Test
     void theMetaserverIsToldWhereArraysAre() throws Exception {
+        // What the two get has no order.
+        BlockingQueue<FakeServer.Frame> calls = new LinkedBlockingQueue<>();
         BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
         FakeServer.Script serves = peer -> {
             peer.greet(8, Long.MAX_VALUE);
             next(peer, TICKET);
             FakeServer.Frame first = call(peer, true);
-            frames.add(first);
+            calls.add(first);
             peer.result(first.stream());
             next(peer, TICKET);
             FakeServer.Frame second = call(peer, false);
-            frames.add(second);
+            calls.add(second);
             array(peer, second.stream());
-            frames.add(next(peer, DROP));
+            calls.add(next(peer, DROP));
             peer.drain();
         };
         try (FakeServer server = new FakeServer(serves); FakeServer meta = new FakeServer(peer -> {
@@ -125,7 +127,7 @@ class TransactionFramesTest {
             FakeServer.Frame asked = frames.take();
             assertEquals(without, asked.body().length, "nobody has anything of the first call");
             assertEquals(List.of(16L, 0L), bytes(asked), "its result stays");
-            FakeServer.Frame first = frames.take();
+            FakeServer.Frame first = calls.take();
             byte[] name = name(first);
             assertArrayEquals(stays(name), values(first));
             ByteBuffer measured = ByteBuffer.wrap(frames.take().body()).order(ByteOrder.LITTLE_ENDIAN);
@@ -137,10 +139,10 @@ class TransactionFramesTest {
             ByteBuffer told = ByteBuffer.allocate(1 + 8 + 2 + 1 + 2 + where.length).order(ByteOrder.LITTLE_ENDIAN);
             told.put((byte) 1).putLong(16).putShort((short) 1).put((byte) 's').putShort((short) where.length).put(where);
             assertArrayEquals(told.array(), Arrays.copyOfRange(place, without, place.length));
-            assertArrayEquals(reads(name), values(frames.take()));
+            assertArrayEquals(reads(name), values(calls.take()));
             ByteBuffer unmeasured = ByteBuffer.wrap(frames.take().body()).order(ByteOrder.LITTLE_ENDIAN);
             assertEquals(0, unmeasured.getLong(13), "no array came from the client");
-            assertArrayEquals(name, frames.take().body(), "nobody reads it any more");
+            assertArrayEquals(name, calls.take().body(), "nobody reads it any more");
         }
     }
 
