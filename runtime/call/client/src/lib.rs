@@ -75,8 +75,6 @@ use answer_handle::AnswerHandle;
 use arguments::CheckedCall;
 #[cfg(feature = "transactions")]
 pub(crate) use arguments::check;
-#[cfg(feature = "transactions")]
-pub(crate) use grid::placement::{PlacementAnswer, PlacementEvent, PlacementHandle};
 use link::{Answer, CallParts, FileParts, Functions, Link};
 use wire::Wire;
 
@@ -196,9 +194,10 @@ struct CallRoute<'a> {
 }
 
 impl CallRoute<'_> {
-    /// A route of a call that this thread begins, with this time limit.
-    fn within(time: Option<Duration>) -> Self {
-        CallRoute { time, trace: trace_context(), ..CallRoute::default() }
+    /// A route of a call that this thread begins, with this time limit or that of the call around it.
+    fn within(time: Option<Duration>, routine: &str) -> Result<Self, CallError> {
+        let time = context::limit(time, routine)?;
+        Ok(CallRoute { time, trace: trace_context(), ..CallRoute::default() })
     }
 }
 
@@ -292,7 +291,7 @@ impl Client {
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
         let known = self.interface(routine)?;
-        let mut call = self.start(&known, args, time, &|| false)?;
+        let mut call = self.start(&known, args, time, None, &|| false)?;
         call.wait(&|| false)
     }
 
@@ -323,19 +322,20 @@ impl Client {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'static>, CallError> {
-        self.start(&self.interface(routine)?, args, time, interrupted)
+        self.start(&self.interface(routine)?, args, time, None, interrupted)
     }
 
+    /// Begins a call. `placed`: the metaserver's placement, if one chose this server.
     fn start<'a>(
         &self,
         known: &Arc<KnownRoutine>,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
+        placed: Option<&Placement>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let time = context::limit(time, &known.name)?;
-        let route = CallRoute::within(time);
+        let route = CallRoute { placed, ..CallRoute::within(time, &known.name)? };
         self.send(known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 

@@ -200,9 +200,10 @@ impl Object {
             let text = format!("it is no method of `{}`, of which the object is", self.class);
             return Err(CallError::Argument { routine: known.name.clone(), text });
         }
-        let (client, time) = (&self.client, context::limit(time, &known.name)?);
-        let (checked, functions) = arguments::check_any(&known, args, client.server.bytes)?;
-        let route = CallRoute { object: Some(&self.ticket), ..CallRoute::within(time) };
-        client.send(&known, checked, functions, route, interrupted).map_err(|(error, _)| error)
+        let route =
+            CallRoute { object: Some(&self.ticket), ..CallRoute::within(time, &known.name)? };
+        let most = self.client.server.bytes;
+        let (checked, functions) = arguments::check_any(&known, args, most)?;
+        self.client.send(&known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 }

@@ -1,11 +1,9 @@
 //! Queue of calls that wait for a place without a thread each, and the handles of such calls.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use kumi_routing::Event;
+use std::{fmt, io};
 
 use super::super::completion::{Completion, Next};
 use super::super::link::Link;
@@ -41,6 +39,7 @@ pub struct PlacementQueue {
     watched: bool,
 }
 
+/// State that the handles of a call and its thread share.
 #[derive(Debug)]
 struct Shared {
     control: Control,
@@ -49,10 +48,19 @@ struct Shared {
     number: u64,
 }
 
-#[derive(Debug)]
-struct QueuedCall {
-    routed_call: RoutedCall<'static>,
-    shared: Arc<Shared>,
+/// What goes on with a call when it has an answer, or ends it for this reason.
+type GoOn = dyn FnOnce(Box<RoutedCall<'static>>, Result<(), CallError>) + Send;
+
+/// A call without a thread that waits for a place.
+pub struct QueuedCall {
+    routed_call: Box<RoutedCall<'static>>,
+    go_on: Box<GoOn>,
+}
+
+impl fmt::Debug for QueuedCall {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("QueuedCall").field(&self.routed_call).finish()
+    }
 }
 
 fn address(link: &Arc<Link>) -> usize {
@@ -84,32 +92,54 @@ impl Inner {
     ) -> Result<GridCall, CallError> {
         let completion = Arc::new(Completion::new(std::mem::take(&mut routed_call.functions)));
         let control = Control::with_completion(Arc::clone(&completion));
-        let shared = Arc::new(Shared { control, completion, number: routed_call.placing.key.1 });
+        let shared = Arc::new(Shared { control, completion, number: routed_call.number() });
         let bytes = (routed_call.placing.bytes_out, routed_call.placing.bytes_back);
         let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
-        loop {
-            // Without the lock: others need it to ask elsewhere, and to cancel.
-            let meta = self.metaserver(routed_call.left()?)?;
-            let mut waiting = locked(&self.waiting);
-            // The call is in the queue before the request goes out, so that the answer finds it. Sending
-            // needs no lock.
-            if !routed_call.request_place_on(&meta, true)? {
-                drop(waiting);
-                self.lost(&meta);
-                continue;
-            }
-            waiting.insert(QueuedCall { routed_call, shared });
-            if !std::mem::replace(&mut waiting.watched, true) {
-                let inner = Arc::clone(self);
-                std::thread::spawn(move || inner.watch());
-            }
-            drop(waiting);
-            if meta.link.send_soon().is_err() {
-                // The watching thread asks elsewhere.
-                self.lost(&meta);
-            }
-            return Ok(handle);
+        let meta = self.metaserver(routed_call.left()?)?;
+        let go_on = move |mut routed_call: Box<RoutedCall<'static>>,
+                          ready: Result<(), CallError>| {
+            let result = ready.and_then(|()| routed_call.run(&shared.control, &|| false));
+            // All memory of the call is released before its end is told.
+            drop(routed_call);
+            shared.completion.end(result);
+        };
+        self.enqueue(QueuedCall::new(Box::new(routed_call), go_on), Some(&meta))?;
+        Ok(handle)
+    }
+
+    /// Has a call wait for a place that this metaserver is asked for, or the next one if it is lost or there is none.
+    ///
+    /// # Errors
+    /// The call cannot be asked for. What was to go on with it is dropped.
+    pub fn enqueue(
+        self: &Arc<Inner>,
+        mut job: QueuedCall,
+        meta: Option<&Client>,
+    ) -> Result<(), CallError> {
+        let mut waiting = locked(&self.waiting);
+        // The call is in the queue before the request goes out, so that the answer finds it. Sending needs no lock.
+        let is_asked = match meta {
+            Some(meta) => job.routed_call.request_place_on(meta, true)?,
+            None => false,
+        };
+        waiting.insert(job);
+        if !std::mem::replace(&mut waiting.watched, true) {
+            let inner = Arc::clone(self);
+            std::thread::spawn(move || inner.watch());
         }
+        drop(waiting);
+        if let Some(meta) = meta
+            && (!is_asked || meta.link.send_soon().is_err())
+        {
+            // The watching thread asks elsewhere.
+            self.lost(meta);
+        }
+        Ok(())
+    }
+
+    /// Takes a call out of the queue, if it waits there. Dropping it gives up its place.
+    pub fn withdraw(&self, number: u64) -> Option<QueuedCall> {
+        locked(&self.waiting).take(number)
     }
 
     /// Watches for places while calls wait; each call that gets a place gets a thread.
@@ -140,7 +170,7 @@ impl Inner {
                 Some(Ok(Some(next))) => waiting.ask_again(next, &mut begin),
                 Some(Ok(None)) => waiting.take_expired(&mut begin),
                 Some(Err(error)) => {
-                    waiting.take_disconnected().for_each(|job| job.end(Err(same(error))));
+                    waiting.take_disconnected().for_each(|job| job.end(same(error)));
                 }
                 None => {}
             }
@@ -187,7 +217,7 @@ impl PlacementQueue {
 
     /// Adds a call that has asked for a place, or must.
     fn insert(&mut self, job: QueuedCall) {
-        let number = job.shared.number;
+        let number = job.routed_call.number();
         match &job.routed_call.place_request {
             Some((meta, ticket)) => {
                 let here = self.asked.entry(address(&meta.link));
@@ -210,9 +240,7 @@ impl PlacementQueue {
         let lost = self.asked.extract_if(|_, asked| asked.link.is_broken());
         for number in lost.flat_map(|(_, asked)| asked.calls.into_values()) {
             if let Some(job) = self.jobs.get_mut(&number) {
-                // Without Inner::lost: who connects holds its lock.
-                job.routed_call.place_request = None;
-                job.routed_call.tell(Event::MetaserverLost);
+                job.routed_call.lose_metaserver();
                 self.disconnected.insert(number);
             }
         }
@@ -264,16 +292,20 @@ impl PlacementQueue {
 }
 
 impl QueuedCall {
-    /// Reports the result after all memory of the call is released.
-    fn end(self, result: Result<Outcome, CallError>) {
-        let QueuedCall { routed_call, shared } = self;
-        drop(routed_call);
-        shared.completion.end(result);
+    /// `go_on` gets a thread of its own if there is an answer.
+    pub fn new(
+        routed_call: Box<RoutedCall<'static>>,
+        go_on: impl FnOnce(Box<RoutedCall<'static>>, Result<(), CallError>) + Send + 'static,
+    ) -> QueuedCall {
+        QueuedCall { routed_call, go_on: Box::new(go_on) }
     }
 
-    fn run(mut self) {
-        let result = self.routed_call.run(&self.shared.control, &|| false);
-        self.end(result);
+    fn end(self, error: CallError) {
+        (self.go_on)(self.routed_call, Err(error));
+    }
+
+    fn run(self) {
+        (self.go_on)(self.routed_call, Ok(()));
     }
 }
 
@@ -296,14 +328,12 @@ impl GridCanceller {
     /// Asks for the end of the call. The caller still waits for it.
     pub fn cancel(&self) {
         self.shared.control.cancel();
-        let mut waiting = locked(&self.grid.waiting);
-        let Some(job) = waiting.take(self.shared.number) else { return };
-        // Telling the metaserver may block until it reads.
-        drop(waiting);
+        // Without the lock: telling the metaserver may block until it reads.
+        let Some(job) = self.grid.withdraw(self.shared.number) else { return };
         let name = job.routed_call.known.interface.name.clone();
         let text = format!("the call of `{name}` was cancelled");
         // Dropping the stream gives up the place in the queue.
-        job.end(Err(CallError::Cancelled(text)));
+        job.end(CallError::Cancelled(text));
     }
 }
 

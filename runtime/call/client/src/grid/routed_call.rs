@@ -25,12 +25,11 @@ use super::held::{BoundArguments, StayingResults};
 use held::AttemptKeeps;
 pub(crate) use place::Place;
 #[cfg(feature = "transactions")]
-pub(crate) use reports::{measured, reported};
+pub(crate) use reports::measured;
 pub(crate) use reports::{nanoseconds, over};
 
 /// Why a call got no further attempt: its time for that is over.
-pub(crate) const NO_MORE_TIME: &str =
-    "the time for further attempts is over (KUMI_CALL_RETRY_TIME)";
+const NO_MORE_TIME: &str = "the time for further attempts is over (KUMI_CALL_RETRY_TIME)";
 /// How often a running call checks whether it was cancelled or moved.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -108,6 +107,8 @@ pub struct RoutedCall<'a> {
     keeps: Option<AttemptKeeps>,
     /// Bytes of arguments and results that travel between client and server.
     moved: (u64, u64),
+    /// Whether a metaserver had too many calls that wait. `None`: that ends this call; otherwise it wants a metaserver again.
+    pub turned_away: Option<bool>,
 }
 
 /// What the routing wants done with attempts.
@@ -163,11 +164,17 @@ impl<'a> RoutedCall<'a> {
             kept: StayingResults::new(),
             keeps: None,
             moved,
+            turned_away: None,
         }
     }
 }
 
 impl RoutedCall<'_> {
+    /// Its number among the calls of the grid.
+    pub fn number(&self) -> u64 {
+        self.placing.key.1
+    }
+
     /// The time that is left. `None`: no limit.
     pub fn left(&self) -> Result<Option<Duration>, CallError> {
         let Some(deadline) = self.deadline else { return Ok(None) };

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use kumi_broker::{CallId, ServerId};
 use kumi_idl::{Argument, ArgumentForm, Order};
-use kumi_rpc::{HeldArrayName, HeldArrayPart, Placement};
+use kumi_rpc::{HeldArrayName, HeldArrayPart};
 
 use super::place::buffer;
 use crate::context::InheritedContext;
 use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut};
+use crate::routed_call::{RoutedCall, RoutedStep};
 use crate::{Arg, CallError, Client, KnownRoutine, Outcome};
 
 /// How often an attempt checks whether it was cancelled.
@@ -107,12 +108,12 @@ fn of_holder(address: &str, error: CallError) -> CallError {
     }
 }
 
-/// Requests to end an attempt early.
+/// Early ends of an attempt.
 #[derive(Debug, Default)]
 pub struct StopFlags {
-    /// Ask its server to end it, and wait for that.
+    /// The driver has its server end it, and waits for that.
     pub cancel: AtomicBool,
-    /// Leave it, whatever its server says.
+    /// The metaserver has moved or ended the call, so the attempt was left.
     pub leave: AtomicBool,
 }
 
@@ -122,8 +123,8 @@ pub struct Attempt {
     pub number: u32,
     pub client: Client,
     pub known: Arc<KnownRoutine>,
-    /// The placement to show to the server, if a metaserver made one.
-    pub place: Option<Arc<Placement>>,
+    /// The call at the metaserver, if one has placed it.
+    pub routed_call: Option<Box<RoutedCall<'static>>>,
     pub args: Vec<Arg<'static>>,
     pub relays: Vec<Relay>,
     pub deliveries: Vec<Delivery>,
@@ -154,6 +155,7 @@ pub enum SourceStatus {
 pub struct AttemptEnd {
     pub call: CallId,
     pub number: u32,
+    pub routed_call: Option<Box<RoutedCall<'static>>>,
     pub result: Result<Outcome, CallError>,
     /// If the call failed because of its inputs: the state of each input.
     pub found: Vec<(ServerId, HeldArrayName, SourceStatus)>,
@@ -178,7 +180,8 @@ impl Attempt {
         if let Err(CallError::Busy(_)) = result {
             std::thread::sleep(LOOK * self.number.min(20));
         }
-        AttemptEnd { call: self.call, number: self.number, result, found }
+        let Attempt { call, number, routed_call, .. } = self;
+        AttemptEnd { call, number, routed_call, result, found }
     }
 
     /// Gets vouchers for the arrays that the server must fetch, so that it needs no token.
@@ -205,10 +208,13 @@ impl Attempt {
         }
         self.vouch()?;
         let args = std::mem::take(&mut self.args);
-        let mut call = match &self.place {
-            Some(place) => self.client.begin_placed(&self.known, args, self.time, place)?,
-            None => self.client.call_async(&self.known.name, args, self.time)?,
+        let place = self.routed_call.as_ref().and_then(|it| it.place());
+        let known = match place {
+            Some(_) => Arc::clone(&self.known),
+            None => self.client.interface(&self.known.name)?,
         };
+        let place = place.map(|place| &**place);
+        let mut call = self.client.start(&known, args, self.time, place, &|| false)?;
         let mut cancelled = false;
         let outcome = loop {
             match call.wait_for(LOOK, &|| false) {
@@ -216,8 +222,10 @@ impl Attempt {
                 Ok(None) => {}
                 Err(error) => break Err(error),
             }
-            if self.stop.leave.load(Ordering::Relaxed) {
-                call.give_up();
+            if self.is_to_leave() {
+                self.stop.leave.store(true, Ordering::Relaxed);
+                // It ends at once, and nothing more is written to its arrays.
+                call.ticket.link.give_up(call.ticket.stream);
             } else if !cancelled && self.stop.cancel.load(Ordering::Relaxed) {
                 cancelled = true;
                 call.cancel()?;
@@ -228,5 +236,12 @@ impl Attempt {
             self.deliveries.iter_mut().for_each(Delivery::put);
         }
         outcome
+    }
+
+    /// Whether the metaserver has given up the attempt.
+    fn is_to_leave(&mut self) -> bool {
+        let Some(routed_call) = &mut self.routed_call else { return false };
+        routed_call.look_at_metaserver();
+        matches!(routed_call.turn(), Some(RoutedStep::Leave))
     }
 }

@@ -6,7 +6,6 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use kumi_broker::{CallId, Failure, HeldInput, ServerId};
-use kumi_rpc::Placement;
 
 use super::attempt::AttemptEnd;
 use super::drive::Server;
@@ -14,7 +13,8 @@ use super::local_chooser::LocalChooser;
 use super::metaserver_chooser::MetaserverChooser;
 use super::prepare::{Plans, PreparedCall, prepare};
 use super::{RunOptions, Transaction, TransactionError};
-use crate::{CallError, Client, Grid, KnownRoutine, Outcome, PlacementEvent};
+use crate::routed_call::RoutedCall;
+use crate::{CallError, Client, Grid, KnownRoutine, Outcome};
 
 /// The servers that a transaction may use.
 #[derive(Clone, Copy)]
@@ -35,10 +35,12 @@ pub enum DriverMessage {
 
 /// An event for the chooser.
 pub enum ChooserEvent {
-    /// An answer of a metaserver.
-    Meta(PlacementEvent),
-    /// A connection to the server of a place.
-    Server(Arc<Placement>, Result<Client, CallError>),
+    /// A call has a place, and there is a connection to the server.
+    Placed(CallId, Box<RoutedCall<'static>>, Client),
+    /// A call that waits has to be asked for again.
+    Unasked(CallId, Box<RoutedCall<'static>>),
+    /// A call gets no place.
+    NotStarted(CallId, CallError),
 }
 
 /// A call that is ready to run.
@@ -62,10 +64,8 @@ pub struct CompletedCall<'a> {
 pub enum PlacementDecision {
     /// A new server. Its number follows the last.
     NewServer(Server),
-    /// Start a call at this server as the attempt with this number, with the placement to show.
-    Start(CallId, ServerId, u32, Option<Arc<Placement>>),
-    /// End an attempt: it counts as failed.
-    Abandon(CallId, u32),
+    /// Start a call at this server as the attempt with this number.
+    Start(CallId, ServerId, u32),
     /// A call does not start, or not again, for this reason.
     NotStarted(CallId, String),
 }
@@ -75,6 +75,10 @@ pub enum PlacementDecision {
 pub trait ServerChooser {
     /// A call is ready.
     fn submit(&mut self, ready: &SubmittedCall<'_>);
+    /// The call at the metaserver, for an attempt that begins now. `None`: no metaserver has placed it.
+    fn lend(&mut self, call: CallId) -> Option<Box<RoutedCall<'static>>>;
+    /// The attempt has ended, and how is said next.
+    fn give_back(&mut self, call: CallId, routed_call: Box<RoutedCall<'static>>);
     /// An attempt has succeeded.
     fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>);
     /// An attempt has failed for this reason. The call starts again unless the failure is [`Failure::Routine`].
@@ -94,8 +98,6 @@ pub trait ServerChooser {
     fn poll(&mut self) -> Option<PlacementDecision>;
     /// Time until the next [`ServerChooser::tick`] is due.
     fn patience(&self) -> Option<Duration>;
-    /// Whether it still waits for answers before the connections may close.
-    fn is_closing(&self) -> bool;
 }
 
 /// A transaction that is ready to run: chooser, known servers, and plans.
@@ -121,9 +123,9 @@ pub fn begin(
             Ok(PreparedRun { chooser: Box::new(own), servers, plans })
         }
         Target::Grid(grid) => {
-            let (grid, meta) = grid.separate_connection().map_err(no_metaserver)?;
+            let grid = grid.separate().map_err(no_metaserver)?;
             let plans = plans(tx, |routine| grid.interface(routine))?;
-            let chooser = Box::new(MetaserverChooser::new(grid, meta, tell.clone()));
+            let chooser = Box::new(MetaserverChooser::new(grid, tell.clone()));
             Ok(PreparedRun { chooser, servers: Vec::new(), plans })
         }
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use kumi_broker::{Access, CallId, Failure, Graph, Node, ServerId, State};
-use kumi_rpc::{HeldArrayName, Placement};
+use kumi_rpc::HeldArrayName;
 
 use super::attempt::{AttemptEnd, SourceStatus, StopFlags};
 use super::chooser::{
@@ -25,8 +25,6 @@ use crate::{CallError, Client, Outcome};
 const LOOK: Duration = Duration::from_millis(50);
 /// How long servers may take to end the calls of a cancelled transaction.
 const GRACE: Duration = Duration::from_secs(10);
-/// Time limit for waits that do not affect the result.
-const CLOSING: Duration = Duration::from_secs(2);
 /// A server of a transaction.
 pub struct Server {
     pub address: String,
@@ -68,7 +66,7 @@ pub struct Driver<'t> {
     /// Pairs of servers that cannot exchange arrays (reader and holder), and why.
     pub unreachable: BTreeMap<(ServerId, ServerId), String>,
     pub names: HeldNames,
-    chooser: Box<dyn ServerChooser>,
+    pub chooser: Box<dyn ServerChooser>,
     /// Nodes of the calls.
     nodes: HashMap<CallId, Node>,
     submitted: BTreeSet<Node>,
@@ -176,20 +174,7 @@ impl Driver<'_> {
                 }
             }
         });
-        self.close();
         cancelled.is_some()
-    }
-
-    /// Waits a short time until the reports on the last calls have arrived.
-    fn close(&mut self) {
-        let until = Instant::now() + CLOSING;
-        while self.chooser.is_closing() {
-            match self.queue.1.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(DriverMessage::Event(news)) => self.chooser.heard(news),
-                Ok(DriverMessage::Ended(_)) => {}
-                Err(_) => return,
-            }
-        }
     }
 
     /// Submits the ready calls, and repeats calls whose lost results they need.
@@ -249,13 +234,8 @@ impl Driver<'_> {
     ) {
         match choice {
             PlacementDecision::NewServer(server) => self.servers.push(server),
-            PlacementDecision::Start(call, server, number, place) => {
-                self.start(call, server, (number, place), scope);
-            }
-            PlacementDecision::Abandon(call, number) => {
-                if let Some(running) = self.running.get(&(call, number)) {
-                    running.stop.leave.store(true, Ordering::Relaxed);
-                }
+            PlacementDecision::Start(call, server, number) => {
+                self.start(call, server, number, scope);
             }
             PlacementDecision::NotStarted(call, why) => {
                 let Some(node) = self.nodes.remove(&call) else { return };
@@ -274,7 +254,7 @@ impl Driver<'_> {
         &mut self,
         call: CallId,
         server: ServerId,
-        (number, place): (u32, Option<Arc<Placement>>),
+        number: u32,
         scope: &'s std::thread::Scope<'s, 'e>,
     ) {
         self.look_for_lost();
@@ -293,7 +273,7 @@ impl Driver<'_> {
         };
         let started = self.graph.start(node);
         debug_assert!(started.is_ok(), "it was ready");
-        match self.place(node, call, number, server, place.as_ref()) {
+        match self.place(node, call, number, server) {
             Ok((attempt, running)) => {
                 let now = self.begun.elapsed();
                 let step = &mut self.report[node.0 as usize];
@@ -355,7 +335,10 @@ impl Driver<'_> {
     }
 
     fn ended(&mut self, ended: AttemptEnd) {
-        let AttemptEnd { call, number, result, found } = ended;
+        let AttemptEnd { call, number, routed_call, result, found } = ended;
+        if let Some(routed_call) = routed_call {
+            self.chooser.give_back(call, routed_call);
+        }
         let Some(running) = self.running.remove(&(call, number)) else { return };
         let now = self.begun.elapsed();
         self.report[running.node.0 as usize].ended = Some(now);

@@ -13,6 +13,7 @@ use super::chooser::{
 };
 use super::drive::Server;
 use super::{RunOptions, TransactionError};
+use crate::routed_call::RoutedCall;
 use crate::{CallError, Client, KnownRoutine};
 
 /// Assumed link between any two places until one is measured: bytes per second and seconds.
@@ -134,6 +135,12 @@ impl ServerChooser for LocalChooser {
         self.tell(Event::Submit(ready.call, request));
     }
 
+    fn lend(&mut self, _: CallId) -> Option<Box<RoutedCall<'static>>> {
+        None
+    }
+
+    fn give_back(&mut self, _: CallId, _: Box<RoutedCall<'static>>) {}
+
     fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>) {
         self.tell(Event::Ended(call, number, completed.outcome.ran.as_secs_f64()));
     }
@@ -164,7 +171,7 @@ impl ServerChooser for LocalChooser {
         loop {
             return Some(match self.broker.poll()? {
                 Action::Start(call, server, number) => {
-                    PlacementDecision::Start(call, server, number, None)
+                    PlacementDecision::Start(call, server, number)
                 }
                 Action::Done(call, outcome) => {
                     let why = match outcome {
@@ -182,9 +189,5 @@ impl ServerChooser for LocalChooser {
     fn patience(&self) -> Option<Duration> {
         let next = self.broker.next_time()?;
         Some(Duration::from_nanos(next.0.saturating_sub(self.now().0)))
-    }
-
-    fn is_closing(&self) -> bool {
-        false
     }
 }

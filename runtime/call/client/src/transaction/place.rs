@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kumi_broker::{Access, CallId, Node, ServerId};
 use kumi_idl::Argument;
-use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, Placement as Place, VoucherSupport};
+use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, VoucherSupport};
 
 use super::TxArg;
 use super::attempt::{Attempt, Delivery, Fetch, Relay, StopFlags};
@@ -47,7 +47,6 @@ impl Driver<'_> {
         call: CallId,
         number: u32,
         server: ServerId,
-        place: Option<&Arc<Place>>,
     ) -> io::Result<(Attempt, RunningCall)> {
         let mut placed = Placement::default();
         let tx = self.tx;
@@ -76,7 +75,7 @@ impl Driver<'_> {
             number,
             client,
             known: Arc::clone(&self.calls[node.0 as usize].known),
-            place: place.cloned(),
+            routed_call: self.chooser.lend(call),
             args,
             relays: placed.relays,
             deliveries: placed.deliveries,
@@ -91,7 +90,7 @@ impl Driver<'_> {
             node,
             server,
             stop,
-            is_placed: place.is_some(),
+            is_placed: attempt.routed_call.is_some(),
             alone,
             kept: placed.kept,
             returned: placed.returned,
