@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use kumi_idl::{ArgumentForm, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, CallMetadata, ClientHello, Failure, Placement, ResultHead, Role, ServerHello,
+    CallHead, CallMetadata, ClientHello, Code, Failure, Placement, ResultHead, Role, ServerHello,
     VERSIONS, VoucherSupport,
 };
 
@@ -341,7 +341,7 @@ impl Client {
 
     /// Whether the server's version knows what a call needs.
     fn check_support(&self, checked: &CheckedCall) -> Result<(), CallError> {
-        if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
+        if checked.held.is_vouched() && self.server.vouchers == VoucherSupport::Unknown {
             let text =
                 format!("`{}` is of a version that shows no vouchers to others", self.server());
             return Err(CallError::NoSource(text));
@@ -460,7 +460,7 @@ impl Call<'_> {
                     granted.get(&self.checked.targets());
                     drop(granted);
                     // If this cannot be sent, the connection is lost, and the grant with it.
-                    let _lost = self.ticket.link.give_back();
+                    let _lost = self.ticket.link.flush();
                 }
                 let is_file = |value: &&(u16, Value)| matches!(value.1, Value::FileLength(_));
                 if head.values.iter().filter(is_file).count() != self.checked.files.count() {
@@ -480,12 +480,11 @@ impl Call<'_> {
                 let _lost = self.ticket.link.cancel(self.ticket.stream);
                 Err(CallError::File(why))
             }
-            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
-            Err(failure) => {
-                if failure.code == kumi_rpc::Code::InterfaceChanged {
+            other => {
+                if let Err(Failure { code: Code::InterfaceChanged, .. }) = &other {
                     self.client.forget(routine);
                 }
-                Err(CallError::of(failure, routine))
+                Err(CallError::unlike(other, routine))
             }
         }
     }

@@ -191,9 +191,4 @@ impl Link {
         }
         Ok(())
     }
-
-    /// Tells the server which memories are no longer in use.
-    pub(crate) fn give_back(&self) -> Result<(), CallError> {
-        self.flush()
-    }
 }

@@ -25,8 +25,8 @@ impl Link {
         self.flush()
     }
 
-    /// Sends queued short frames. A thread that is writing sends them when it is done.
-    pub(super) fn flush(&self) -> Result<(), CallError> {
+    /// Sends queued short frames, and which memories are no longer in use. A thread that is writing sends them when it is done.
+    pub(crate) fn flush(&self) -> Result<(), CallError> {
         self.flush_within(SHORT_TIME)
     }
 

@@ -21,7 +21,7 @@ use crate::{Arg, Array, ArrayMut, Client, RemoteArray, Shape};
 const MOST_VOUCHERS: usize = 100;
 
 fn wants_vouchers(holder: &Client) -> bool {
-    holder.vouchers() == VoucherSupport::Wanted
+    holder.server.vouchers == VoucherSupport::Wanted
 }
 
 /// The arguments under construction.
@@ -257,7 +257,7 @@ impl Driver<'_> {
         let client = |server: ServerId| self.servers[server.0 as usize].client.as_ref();
         client(holder).filter(|holder| wants_vouchers(holder))?;
         let address = &self.servers[reader.0 as usize].address;
-        if client(reader).is_some_and(|reader| reader.vouchers() == VoucherSupport::Unknown) {
+        if client(reader).is_some_and(|reader| reader.server.vouchers == VoucherSupport::Unknown) {
             return Some(format!("{address} is of a version that shows no vouchers to others"));
         }
         let is_full = placed.vouchers.len() >= MOST_VOUCHERS;

@@ -59,16 +59,15 @@ impl RoutedCall<'_> {
         let left = self.left()?;
         self.placing.time_ms =
             left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
-        let asked = if soon {
-            meta.link.request_place_soon(&self.placing, self.trace.as_ref())
-        } else {
-            meta.link.request_place(&self.placing, self.trace.as_ref(), self.deadline)
-        };
-        match asked {
+        match meta.link.request_place(&self.placing, self.trace.as_ref(), soon) {
             Ok(stream) => {
                 let ticket = AnswerHandle::of(Arc::clone(&meta.link), stream);
                 self.place_request = Some((meta.clone(), ticket));
                 self.tell(Event::Asked);
+                if !soon && meta.link.send_soon().is_err() {
+                    self.lose_metaserver();
+                    return Ok(false);
+                }
                 Ok(true)
             }
             Err(CallError::Lost(_)) => {
