@@ -18,7 +18,7 @@ mod servers;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{AttemptReport, Placement};
@@ -26,7 +26,9 @@ use kumi_rpc::{AttemptReport, Placement};
 use super::arguments::{self, Arg};
 use super::queries::ASK;
 use super::routed_call::{Control, RoutedCall};
-use super::{CallError, CallOutput, Client, KnownRoutine, Options, Outcome, Resources, context};
+use super::{
+    CallError, CallOutput, Client, KnownRoutine, Options, Outcome, Resources, context, locked,
+};
 pub use logs::LogSources;
 #[cfg(feature = "transactions")]
 pub(crate) use placement_queue::QueuedCall;
@@ -70,10 +72,6 @@ pub struct Inner {
     waiting: Mutex<placement_queue::PlacementQueue>,
     /// Whether a thread looks for a metaserver.
     looking: AtomicBool,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A random number that nobody can guess: who knows it could claim this client's calls.

@@ -35,7 +35,7 @@ use wait::{answer_handle, any, completion, wake_event};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_idl::{ArgumentForm, Interface, Limits, Plan, Scalar};
@@ -75,7 +75,7 @@ use answer_handle::AnswerHandle;
 use arguments::CheckedCall;
 #[cfg(feature = "transactions")]
 pub(crate) use arguments::check;
-use link::{Answer, CallParts, FileParts, Functions, Link};
+use link::{Answer, CallParts, Functions, Link};
 use wire::Wire;
 
 /// How a client connects.
@@ -199,6 +199,11 @@ impl CallRoute<'_> {
         let time = context::limit(time, routine)?;
         Ok(CallRoute { time, trace: trace_context(), ..CallRoute::default() })
     }
+}
+
+/// Locks what is complete whenever no thread has the lock, also after a panic.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The client waits this much longer than the call's time limit for the answer.
@@ -377,8 +382,8 @@ impl Client {
         let begun = Instant::now();
         // A deadline too far away for the wire counts as none.
         let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
-        let back = match checked.files.targets() {
-            Ok(back) => back,
+        let incoming = match checked.files.incoming(self.file_bytes) {
+            Ok(incoming) => incoming,
             Err(error) => return Err((error, checked)),
         };
         let parts = CallParts {
@@ -387,7 +392,8 @@ impl Client {
             sends: &checked.sends,
             targets: checked.targets(),
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
-            files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
+            files: &checked.files.sent,
+            incoming,
             output: self.output.clone(),
             metadata: CallMetadata {
                 listens: self.output.is_some(),

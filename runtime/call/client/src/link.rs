@@ -17,13 +17,14 @@ pub(super) mod wire;
 mod writer;
 
 pub use callbacks::{CallbackInvocation, Functions};
-pub use files::FileParts;
+pub use files::IncomingFiles;
 pub use meta::goes_on;
 pub use requests::no_name;
 pub use shared_memory::GrantedMemory;
 pub use wake_events::Reader;
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ use super::answer_handle::AnswerHandle;
 use super::read_buffer::ReadBuffer;
 use super::wake_event::WakeEvents;
 use super::wire::Wire;
-use super::{CallError, CallMetadata, CallOutput};
+use super::{CallError, CallMetadata, CallOutput, locked};
 use crate::lent::{LendMut, LentBytes, LentBytesMut};
 use crate::native::{Source, Target};
 
@@ -74,7 +75,7 @@ struct PendingStream {
     queued: bool,
     answer: Option<Result<Answer, Failure>>,
     functions: Functions,
-    files: files::IncomingFiles,
+    files: IncomingFiles,
     /// The arguments of a callback while they arrive.
     coming: Option<Box<CallbackInvocation>>,
     called_targets: Vec<(u16, LentBytesMut)>,
@@ -110,7 +111,9 @@ pub struct CallParts<'a> {
     pub sends: &'a [(u16, LentBytes)],
     pub targets: Vec<(u16, LentBytesMut)>,
     pub functions: Functions,
-    pub files: FileParts<'a>,
+    /// Files that are sent: parameter, file, bytes.
+    pub files: &'a [(u16, File, u64)],
+    pub incoming: IncomingFiles,
     pub output: Option<CallOutput>,
     pub metadata: CallMetadata,
 }
@@ -187,7 +190,7 @@ impl Link {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic leaves the state between two complete steps.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Sends the hello and waits for its answer.
@@ -208,7 +211,8 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<AnswerHandle<L>, CallError> {
-        let CallParts { placed, head, sends, targets, functions, files, output, metadata } = parts;
+        let CallParts { placed, head, sends, targets, functions, files, incoming, .. } = parts;
+        let (output, metadata, expected) = (parts.output, parts.metadata, incoming.parameters());
         let results: Vec<ArraySize> = targets
             .iter()
             .map(|(argument, target)| ArraySize {
@@ -216,9 +220,13 @@ impl Link {
                 bytes: target.length() as u64,
             })
             .collect();
-        let coming = files.coming();
-        let pending =
-            PendingStream { targets, functions, files: coming, output, ..PendingStream::default() };
+        let pending = PendingStream {
+            targets,
+            functions,
+            files: incoming,
+            output,
+            ..PendingStream::default()
+        };
         let (ticket, out) = Link::begin(link, pending, |rpc, out| {
             let stream = rpc.call_with(placed, head, &results, out).map_err(|too_long| {
                 let bytes = too_long.0;
@@ -227,15 +235,14 @@ impl Link {
                 CallError::TooLarge(text)
             })?;
             rpc.metadata(stream, &metadata, out);
-            rpc.expect_files(stream, files.parameters());
+            rpc.expect_files(stream, expected);
             Ok(stream)
         })?;
         let stream = ticket.stream;
         let is_asked = |send: &&(u16, LentBytes)| shared_memory::is_asked(head, send.0);
         let (asked, chunks): (Vec<_>, Vec<_>) = sends.iter().partition(is_asked);
         let sent = ticket.link.send(stream, &out, &chunks, deadline, interrupted);
-        let sent =
-            sent.and_then(|()| ticket.link.send_files(stream, files.sent, deadline, interrupted));
+        let sent = sent.and_then(|()| ticket.link.send_files(stream, files, deadline, interrupted));
         let sent = match head.shared.is_empty() {
             true => sent,
             false => sent.and_then(|()| ticket.link.fill(stream, &asked, deadline, interrupted)),

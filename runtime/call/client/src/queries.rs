@@ -1,14 +1,13 @@
 //! Questions of a client to a server or a metaserver: names, descriptions, state.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_idl::Interface;
 use kumi_rpc::{self as rpc, Failure, LogRequest, MOST_REQUEST};
 
 use super::link::{Answer, Link, no_name};
-use super::{CallError, Client, KnownRoutine};
+use super::{CallError, Client, KnownRoutine, locked};
 
 /// How long a metaserver may take to answer. It may hold a question about a routine until the routine's
 /// server is back.
@@ -122,10 +121,8 @@ impl Client {
         name: &str,
         until: Option<Instant>,
     ) -> Result<Arc<KnownRoutine>, CallError> {
-        let cached = |known: &Mutex<HashMap<String, Arc<KnownRoutine>>>| {
-            known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-        };
-        if let Some(known) = cached(&self.known) {
+        let known = locked(&self.known).get(name).cloned();
+        if let Some(known) = known {
             return Ok(known);
         }
         let encode = |rpc: &mut rpc::Client, out: &mut Vec<u8>| {
@@ -137,8 +134,7 @@ impl Client {
                     .map_err(|error| CallError::Server(error.to_string()))?;
                 let functions = Arc::new(crate::callback::functions(&interface));
                 let known = Arc::new(KnownRoutine { interface, functions, hash });
-                let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                all.insert(name.to_owned(), Arc::clone(&known));
+                locked(&self.known).insert(name.to_owned(), Arc::clone(&known));
                 Ok(known)
             }
             other => Err(CallError::unlike(other, name)),
@@ -153,6 +149,6 @@ impl Client {
 
     /// Forgets a description that has changed.
     pub(super) fn forget(&self, name: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        locked(&self.known).remove(name);
     }
 }

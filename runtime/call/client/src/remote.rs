@@ -13,6 +13,16 @@ use super::{
     Object, Options, Outcome, Resources,
 };
 
+/// Does the same with a server and with a metaserver.
+macro_rules! either {
+    ($it:ident of $target:expr => $does:expr) => {
+        match $target {
+            Self::Server($it) => $does,
+            Self::Grid($it) => $does,
+        }
+    };
+}
+
 /// The target of calls.
 #[derive(Debug, Clone)]
 pub enum Remote {
@@ -125,10 +135,7 @@ impl Remote {
     /// # Errors
     /// [`CallError`].
     pub fn names(&self, part: &str) -> Result<Vec<String>, CallError> {
-        match self {
-            Remote::Server(client) => client.names(part),
-            Remote::Grid(grid) => grid.names(part),
-        }
+        either!(it of self => it.names(part))
     }
 
     /// [`Client::interface`].
@@ -136,10 +143,7 @@ impl Remote {
     /// # Errors
     /// [`CallError`].
     pub fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
-        match self {
-            Remote::Server(client) => client.interface(name),
-            Remote::Grid(grid) => grid.interface(name),
-        }
+        either!(it of self => it.interface(name))
     }
 
     /// [`Client::object_within`], or [`Grid::object_within`].
@@ -152,10 +156,7 @@ impl Remote {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
-        match self {
-            Remote::Server(client) => client.object_within(class, time, interrupted),
-            Remote::Grid(grid) => grid.object_within(class, time, interrupted),
-        }
+        either!(it of self => it.object_within(class, time, interrupted))
     }
 
     /// Calls a routine and waits, at most for the given time.
@@ -168,10 +169,7 @@ impl Remote {
         args: Vec<Arg<'_>>,
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
-        match self {
-            Remote::Server(client) => client.call_within(routine, args, time),
-            Remote::Grid(grid) => grid.call_within(routine, args, time),
-        }
+        either!(it of self => it.call_within(routine, args, time))
     }
 
     /// [`Client::begin`], or [`Grid::call_async`], which borrows the arguments until the call ends.
@@ -201,10 +199,7 @@ impl RemoteCall {
     /// # Errors
     /// [`CallError`].
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
-        match self {
-            RemoteCall::Server(call) => call.wait(interrupted),
-            RemoteCall::Grid(call) => call.wait(interrupted),
-        }
+        either!(it of self => it.wait(interrupted))
     }
 
     /// Waits at most this long. `None`: the call is not over, and may be waited for again.
@@ -216,28 +211,19 @@ impl RemoteCall {
         time: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Outcome>, CallError> {
-        match self {
-            RemoteCall::Server(call) => call.wait_for(time, interrupted),
-            RemoteCall::Grid(call) => call.wait_for(time, interrupted),
-        }
+        either!(it of self => it.wait_for(time, interrupted))
     }
 
     /// A handle for waits for several calls: [`WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
-        match self {
-            RemoteCall::Server(call) => call.watch(),
-            RemoteCall::Grid(call) => call.watch(),
-        }
+        either!(it of self => it.watch())
     }
 
     /// Whether the call is over. Does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        match self {
-            RemoteCall::Server(call) => call.is_over(),
-            RemoteCall::Grid(call) => call.is_over(),
-        }
+        either!(it of self => it.is_over())
     }
 
     /// Bytes of the arguments, and of the arrays that come back.

@@ -35,15 +35,8 @@ impl<'a> RemoteArray<'a> {
     /// An argument that a server holds. An empty `server` means the server that is called.
     #[must_use]
     pub fn held(name: HeldArrayName, bytes: u64, server: &str) -> RemoteArray<'a> {
-        let part = HeldArrayPart {
-            offset: 0,
-            length: bytes,
-            name,
-            from: 0,
-            server: server.to_owned(),
-            voucher: String::new(),
-        };
-        RemoteArray { parts: vec![part], ..RemoteArray::default() }
+        let parts = vec![HeldArrayPart::whole(name, bytes, server)];
+        RemoteArray { parts, ..RemoteArray::default() }
     }
 
     /// A result that stays at the server for this long and does not come back.

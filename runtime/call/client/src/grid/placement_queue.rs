@@ -9,7 +9,8 @@ use super::super::completion::{Completion, Next};
 use super::super::link::Link;
 use super::super::routed_call::{Control, RoutedCall};
 use super::super::{CallError, CallWatch, Client, Outcome};
-use super::{Inner, PATIENCE, locked};
+use super::{Inner, PATIENCE};
+use crate::locked;
 
 /// How long the watching thread waits at a time.
 const WATCH: Duration = Duration::from_millis(250);

@@ -6,7 +6,7 @@ mod place;
 mod reports;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kumi_routing::{Action, CallEnd, Event, GiveUpReason, RetryReason};
@@ -19,7 +19,7 @@ use super::super::grid::Inner;
 use super::super::link::Link;
 use super::super::{
     Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome, Resources, TraceContext,
-    trace_context,
+    locked, trace_context,
 };
 use super::held::{BoundArguments, StayingResults};
 use held::AttemptKeeps;
@@ -55,8 +55,7 @@ impl Control {
     /// Asks for the end of the call.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((link, stream)) = &*current {
+        if let Some((link, stream)) = &*locked(&self.current) {
             link.give_up(*stream);
         }
     }
@@ -66,7 +65,7 @@ impl Control {
     }
 
     fn runs(&self, current: Option<(Arc<Link>, u32)>) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = current;
+        *locked(&self.current) = current;
     }
 }
 

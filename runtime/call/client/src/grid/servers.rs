@@ -7,9 +7,11 @@ use std::time::Duration;
 use kumi_routing::Rules;
 use kumi_rpc::{Placement, PlacementRequest};
 
+#[cfg(feature = "transactions")]
+use super::Instant;
 use super::{Grid, Inner, Options, Ordering};
 #[cfg(feature = "transactions")]
-use super::{Instant, locked};
+use crate::locked;
 use crate::routed_call::{RoutedCall, nanoseconds};
 use crate::{CallError, Client, KnownRoutine};
 

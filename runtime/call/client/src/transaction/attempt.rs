@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kumi_broker::{CallId, ServerId};
-use kumi_idl::{Argument, ArgumentForm, Order};
+use kumi_idl::Argument;
 use kumi_rpc::{HeldArrayName, HeldArrayPart};
 
 use super::place::buffer;
@@ -61,10 +61,7 @@ impl Relay {
                 error => error,
             })?;
         }
-        let order = match self.argument.form {
-            ArgumentForm::Array(_, order) => order,
-            _ => Order::Row,
-        };
+        let order = self.argument.order();
         let scattered = self.argument.scatter(lent.bytes(), self.lent.bytes(), order);
         packed.fill(0);
         scattered.map_err(|error| CallError::Server(error.to_string()))

@@ -227,6 +227,13 @@ impl Driver<'_> {
         self.chooser.submit(&SubmittedCall { call: id, prepared: call, back, held });
     }
 
+    /// The chooser has the call no more.
+    fn forget(&mut self, call: CallId) -> Option<Node> {
+        let node = self.nodes.remove(&call)?;
+        self.submitted.remove(&node);
+        Some(node)
+    }
+
     fn carry_out<'s, 'e>(
         &mut self,
         choice: PlacementDecision,
@@ -238,8 +245,7 @@ impl Driver<'_> {
                 self.start(call, server, number, scope);
             }
             PlacementDecision::NotStarted(call, why) => {
-                let Some(node) = self.nodes.remove(&call) else { return };
-                self.submitted.remove(&node);
+                let Some(node) = self.forget(call) else { return };
                 let why = self.failures.get(&node).cloned().unwrap_or(why);
                 // A call that waits for repeated results comes back.
                 if self.graph.state(node) == Some(&State::Ready) {
@@ -266,9 +272,7 @@ impl Driver<'_> {
                 let why = "the connection to it is lost";
                 return self.chooser.failed(call, number, Failure::NotBegun, why);
             }
-            if let Some(node) = self.nodes.remove(&call) {
-                self.submitted.remove(&node);
-            }
+            self.forget(call);
             return self.chooser.withdrawn(call, number);
         };
         let started = self.graph.start(node);
@@ -329,8 +333,7 @@ impl Driver<'_> {
 
     /// A call has failed for good, of which the chooser knows.
     fn give_up(&mut self, call: CallId, node: Node, why: String) {
-        self.nodes.remove(&call);
-        self.submitted.remove(&node);
+        self.forget(call);
         self.fail(node, why);
     }
 
@@ -379,8 +382,7 @@ impl Driver<'_> {
         self.chooser.ended(call, number, &CompletedCall { outcome: &outcome, bytes });
         let step = &mut self.report[running.node.0 as usize];
         (step.outcome, step.failure) = (Some(outcome), None);
-        self.nodes.remove(&call);
-        self.submitted.remove(&running.node);
+        self.forget(call);
         let finished = self.graph.finish(running.node, running.server);
         debug_assert!(finished.is_ok(), "it ran");
     }
@@ -445,8 +447,7 @@ impl Driver<'_> {
 
     /// An attempt failed; submits the call again.
     fn withdraw(&mut self, call: CallId, number: u32, node: Node) {
-        self.nodes.remove(&call);
-        self.submitted.remove(&node);
+        self.forget(call);
         let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
         self.chooser.withdrawn(call, number);

@@ -29,13 +29,13 @@ fn wants_vouchers(holder: &Client) -> bool {
 struct Placement {
     relays: Vec<Relay>,
     deliveries: Vec<Delivery>,
-    held: Vec<(ServerId, HeldArrayName)>,
+    holders: Vec<(Client, ServerId, HeldArrayName)>,
     kept: Vec<(usize, HeldArrayName)>,
     returned: Vec<usize>,
     direct: Vec<Access>,
     /// Why the client relays an array that a server holds.
     helped: Option<String>,
-    vouchers: Vec<(ServerId, HeldArrayName)>,
+    vouchers: Vec<(Client, String, HeldArrayName)>,
     moved: MovedBytes,
 }
 
@@ -67,9 +67,6 @@ impl Driver<'_> {
         let stop = Arc::new(StopFlags::default());
         let alone = placed.relays.is_empty() && placed.moved.between + placed.moved.stayed == 0;
         let client = self.client(node, server)?;
-        let holders = placed.held.into_iter().filter_map(|(server, name)| {
-            Some((self.servers[server.0 as usize].client.clone()?, server, name))
-        });
         let attempt = Attempt {
             call,
             number,
@@ -79,8 +76,8 @@ impl Driver<'_> {
             args,
             relays: placed.relays,
             deliveries: placed.deliveries,
-            holders: holders.collect(),
-            vouchers: self.vouching(placed.vouchers),
+            holders: placed.holders,
+            vouchers: placed.vouchers,
             held: self.options.held,
             stop: Arc::clone(&stop),
             time: tx.calls[node.0 as usize].time.or(self.options.time),
@@ -104,22 +101,7 @@ impl Driver<'_> {
     fn client(&self, node: Node, server: ServerId) -> io::Result<Client> {
         let client = self.servers[server.0 as usize].client.clone();
         let client = client.ok_or(io::ErrorKind::NotConnected)?;
-        Ok(match self.tx.calls[node.0 as usize].resources {
-            Some(resources) => client.with_resources(resources),
-            None => client,
-        })
-    }
-
-    /// Servers to ask for vouchers, and addresses where these are shown.
-    fn vouching(
-        &self,
-        vouchers: Vec<(ServerId, HeldArrayName)>,
-    ) -> Vec<(Client, String, HeldArrayName)> {
-        let asked = |(server, name): (ServerId, HeldArrayName)| {
-            let at = &self.servers[server.0 as usize];
-            Some((at.client.clone()?, at.address.clone(), name))
-        };
-        vouchers.into_iter().filter_map(asked).collect()
+        Ok(Client { resources: self.tx.calls[node.0 as usize].resources, ..client })
     }
 
     fn array(
@@ -181,19 +163,16 @@ impl Driver<'_> {
             let Some((_, name)) = output.held else { continue };
             let from = bytes.start - output.access.start;
             // The attempt's thread gets the voucher, if one is needed.
-            let part = |server| HeldArrayPart {
+            let part = |server: &str| HeldArrayPart {
                 offset,
-                length,
-                name,
                 from,
-                server,
-                voucher: String::new(),
+                ..HeldArrayPart::whole(name, length, server)
             };
-            placed.held.push((holder, name));
             let at = &self.servers[holder.0 as usize];
+            placed.holders.extend(at.client.clone().map(|client| (client, holder, name)));
             if holder == server {
                 placed.moved.stayed += length;
-                array.parts.push(part(String::new()));
+                array.parts.push(part(""));
             } else if let Some(why) = self.relays(node, server, holder, placed)
                 && let Some(client) = &at.client
             {
@@ -202,12 +181,12 @@ impl Driver<'_> {
                 placed.moved.sent += length;
                 fetches.push((client.clone(), name, from, offset, length));
             } else {
-                let wanted = at.client.as_ref().is_some_and(wants_vouchers);
-                if wanted && !placed.vouchers.contains(&(holder, name)) {
-                    placed.vouchers.push((holder, name));
-                }
+                let wanted = at.client.clone().filter(wants_vouchers);
+                let is_new = placed.vouchers.iter().all(|(.., known)| *known != name);
+                let voucher = wanted.map(|client| (client, at.address.clone(), name));
+                placed.vouchers.extend(voucher.filter(|_| is_new));
                 placed.moved.between += length;
-                array.parts.push(part(at.address.clone()));
+                array.parts.push(part(&at.address));
             }
         }
         self.fill(&mut array, one, argument, (fetches, gaps), placed);
