@@ -62,7 +62,7 @@ pub(crate) fn end_of_braces(code: &str) -> Option<usize> {
             b'}' if depth == 0 => return Some(at),
             b'}' => depth -= 1,
             b'/' if rest.starts_with(b"//") => {
-                at += rest.iter().take_while(|byte| **byte != b'\n').count() - 1
+                at += rest.iter().take_while(|byte| **byte != b'\n').count() - 1;
             }
             b'/' if rest.starts_with(b"/*") => at += code[at + 2..].find("*/")? + 3,
             b'"' | b'\'' => at += end_of_quotes(rest),
