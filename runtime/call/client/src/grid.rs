@@ -81,6 +81,11 @@ fn random_key() -> Result<u64, CallError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// The addresses of a list that commas separate.
+pub(super) fn each(addresses: &str) -> impl Iterator<Item = &str> {
+    addresses.split(',').map(str::trim).filter(|address| !address.is_empty())
+}
+
 /// Connects to a metaserver, or to the leader that it names.
 fn leading(address: &str, options: &Options) -> Result<Client, CallError> {
     match Client::connect(address, options) {
@@ -101,14 +106,8 @@ impl Grid {
     /// # Errors
     /// [`CallError`]: no address can be reached, none accepts this client, or it is not a metaserver.
     pub fn connect(addresses: &str, options: &Options) -> Result<Grid, CallError> {
-        let addresses: Vec<String> = addresses
-            .split(',')
-            .map(str::trim)
-            .filter(|address| !address.is_empty())
-            .map(str::to_owned)
-            .collect();
         let inner = Inner {
-            addresses,
+            addresses: each(addresses).map(str::to_owned).collect(),
             options: options.clone(),
             meta: Mutex::default(),
             connecting: Mutex::default(),

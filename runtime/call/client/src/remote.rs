@@ -7,7 +7,7 @@ use kumi_idl::Limits;
 
 #[cfg(doc)]
 use super::WakeEvent;
-use super::grid::GridCanceller;
+use super::grid::{GridCanceller, each};
 use super::{
     Arg, Call, CallError, CallOutput, CallWatch, Canceller, Client, Grid, GridCall, KnownRoutine,
     Object, Options, Outcome, Resources,
@@ -58,15 +58,12 @@ impl Remote {
     /// [`CallError`]: no address can be reached, or none accepts this client.
     pub fn connect(addresses: &str, options: &Options) -> Result<Remote, CallError> {
         let mut last = CallError::Address(addresses.to_owned());
-        for address in addresses.split(',').map(str::trim).filter(|address| !address.is_empty()) {
+        for address in each(addresses) {
             match Client::connect(address, options) {
-                Ok(client) if client.is_metaserver() => {
+                Ok(client) if !client.is_metaserver() => return Ok(Remote::Server(client)),
+                Ok(_) | Err(CallError::NotLeading { .. }) => {
                     return Grid::connect(addresses, options).map(Remote::Grid);
                 }
-                Err(CallError::NotLeading { .. }) => {
-                    return Grid::connect(addresses, options).map(Remote::Grid);
-                }
-                Ok(client) => return Ok(Remote::Server(client)),
                 Err(error) => last = error,
             }
         }

@@ -18,13 +18,6 @@ const WATCH: Duration = Duration::from_millis(250);
 /// How often the program is asked whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Calls that wait on one connection, by stream.
-#[derive(Debug)]
-struct AwaitedPlaces {
-    link: Arc<Link>,
-    calls: HashMap<u32, u64>,
-}
-
 /// Calls without a thread that wait for a place. No operation on one of them scans the others.
 ///
 /// Invariant: each call is either once in `asked`, or in `disconnected`.
@@ -32,8 +25,10 @@ struct AwaitedPlaces {
 pub struct PlacementQueue {
     /// All calls by number, in the order in which they began.
     jobs: BTreeMap<u64, QueuedCall>,
-    /// Waiting calls by the address of their connection, which is stable while it is here.
-    asked: HashMap<usize, AwaitedPlaces>,
+    /// The connection on which calls have asked. Another one follows only when it is lost.
+    link: Option<Arc<Link>>,
+    /// Calls that have asked there, by stream.
+    asked: HashMap<u32, u64>,
     /// Calls whose connection was lost, which must ask again.
     disconnected: BTreeSet<u64>,
     /// A thread watches for places.
@@ -64,10 +59,6 @@ impl fmt::Debug for QueuedCall {
     }
 }
 
-fn address(link: &Arc<Link>) -> usize {
-    Arc::as_ptr(link).addr()
-}
-
 /// A copy of the error, for each of many calls; none of them has begun.
 fn same(error: &CallError) -> CallError {
     match error {
@@ -95,7 +86,8 @@ impl Inner {
         let control = Control::with_completion(Arc::clone(&completion));
         let shared = Arc::new(Shared { control, completion, number: routed_call.number() });
         let bytes = (routed_call.placing.bytes_out, routed_call.placing.bytes_back);
-        let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
+        let canceller = GridCanceller { shared: Arc::clone(&shared), grid: Arc::clone(self) };
+        let handle = GridCall { canceller, bytes };
         let meta = self.metaserver(routed_call.left()?)?;
         let go_on = move |mut routed_call: Box<RoutedCall<'static>>,
                           ready: Result<(), CallError>| {
@@ -221,9 +213,11 @@ impl PlacementQueue {
         let number = job.routed_call.number();
         match &job.routed_call.place_request {
             Some((meta, ticket)) => {
-                let here = self.asked.entry(address(&meta.link));
-                let none = || AwaitedPlaces { link: Arc::clone(&meta.link), calls: HashMap::new() };
-                here.or_insert_with(none).calls.insert(ticket.stream, number);
+                if !self.is_on(&meta.link) {
+                    self.disconnect();
+                    self.link = Some(Arc::clone(&meta.link));
+                }
+                self.asked.insert(ticket.stream, number);
             }
             None => drop(self.disconnected.insert(number)),
         }
@@ -232,20 +226,31 @@ impl PlacementQueue {
 
     /// Removes the call that asked on this stream.
     fn answered(&mut self, link: &Arc<Link>, stream: u32) -> Option<QueuedCall> {
-        let number = *self.asked.get(&address(link))?.calls.get(&stream)?;
+        let number = *self.asked.get(&stream).filter(|_| self.is_on(link))?;
         self.take(number)
     }
 
-    /// Moves the calls of lost connections to `disconnected`. Returns whether there are any.
+    /// Whether calls have asked on this connection.
+    fn is_on(&self, link: &Arc<Link>) -> bool {
+        self.link.as_ref().is_some_and(|here| Arc::ptr_eq(here, link))
+    }
+
+    /// Returns whether there are calls that must ask again. Those of a lost connection must.
     fn disconnect_lost(&mut self) -> bool {
-        let lost = self.asked.extract_if(|_, asked| asked.link.is_broken());
-        for number in lost.flat_map(|(_, asked)| asked.calls.into_values()) {
+        if self.link.as_ref().is_some_and(|link| link.is_broken()) {
+            self.disconnect();
+        }
+        !self.disconnected.is_empty()
+    }
+
+    fn disconnect(&mut self) {
+        self.link = None;
+        for (_, number) in self.asked.drain() {
             if let Some(job) = self.jobs.get_mut(&number) {
                 job.routed_call.lose_metaserver();
                 self.disconnected.insert(number);
             }
         }
-        !self.disconnected.is_empty()
     }
 
     /// The calls that must ask again, oldest first.
@@ -279,14 +284,8 @@ impl PlacementQueue {
     fn take(&mut self, number: u64) -> Option<QueuedCall> {
         let job = self.jobs.remove(&number)?;
         self.disconnected.remove(&number);
-        if let Some((meta, ticket)) = &job.routed_call.place_request {
-            let at = address(&meta.link);
-            if let Some(asked) = self.asked.get_mut(&at) {
-                asked.calls.remove(&ticket.stream);
-                if asked.calls.is_empty() {
-                    self.asked.remove(&at);
-                }
-            }
+        if let Some((_, ticket)) = &job.routed_call.place_request {
+            self.asked.remove(&ticket.stream);
         }
         Some(job)
     }
@@ -313,8 +312,7 @@ impl QueuedCall {
 /// A call in progress. Dropping it cancels the call.
 #[derive(Debug)]
 pub struct GridCall {
-    shared: Arc<Shared>,
-    grid: Arc<Inner>,
+    canceller: GridCanceller,
     bytes: (u64, u64),
 }
 
@@ -364,13 +362,13 @@ impl GridCall {
         loop {
             let left =
                 until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
-            match self.shared.completion.next(left.min(SLICE)) {
+            match self.canceller.shared.completion.next(left.min(SLICE)) {
                 Next::Over(result) => return result.map(Some),
                 Next::AlreadyReported => {
                     let text = "the end of this call was reported already".to_owned();
                     return Err(CallError::Server(text));
                 }
-                Next::Callback(asked) => self.shared.completion.serve(asked),
+                Next::Callback(asked) => self.canceller.shared.completion.serve(asked),
                 Next::Nothing if left.is_zero() => return Ok(None),
                 Next::Nothing => {}
             }
@@ -384,13 +382,13 @@ impl GridCall {
     /// Whether the call is over. Does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.shared.completion.is_over()
+        self.canceller.shared.completion.is_over()
     }
 
     /// A handle for waits for several calls: [`super::super::WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
-        CallWatch::of_completion(&self.shared.completion)
+        CallWatch::of_completion(&self.canceller.shared.completion)
     }
 
     /// Bytes of the arguments, and of the arrays that come back.
@@ -401,13 +399,13 @@ impl GridCall {
 
     /// Asks for the end of the call. The caller still waits for it.
     pub fn cancel(&self) {
-        self.canceller().cancel();
+        self.canceller.cancel();
     }
 
     /// A handle that cancels the call while another thread waits for it.
     #[must_use]
     pub fn canceller(&self) -> GridCanceller {
-        GridCanceller { shared: Arc::clone(&self.shared), grid: Arc::clone(&self.grid) }
+        self.canceller.clone()
     }
 }
 
@@ -416,9 +414,9 @@ impl Drop for GridCall {
         if self.is_over() {
             return;
         }
-        self.cancel();
+        self.canceller.cancel();
         // After this, no thread reads or writes the caller's memory.
-        drop(locked(&self.shared.control.lent));
-        self.shared.completion.forget_functions();
+        drop(locked(&self.canceller.shared.control.lent));
+        self.canceller.shared.completion.forget_functions();
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kumi_idl::{Argument, ArgumentForm, Plan};
-use kumi_rpc::{ArraySize, CallbackHead, CallbackReturn, Value};
+use kumi_rpc::{CallbackHead, CallbackReturn, Value};
 
 use super::{Answer, AnswerHandle, Link, State};
 use crate::CallError;
@@ -79,10 +79,6 @@ impl CallbackInvocation {
         Ok(CallbackInvocation { function, plan, given, arrays })
     }
 
-    fn sizes(&self) -> Vec<ArraySize> {
-        crate::layout::sizes(&self.plan, |argument| argument.sent)
-    }
-
     fn targets(&mut self) -> Vec<(u16, LentBytesMut)> {
         (0..)
             .zip(&mut self.arrays)
@@ -135,7 +131,8 @@ impl State {
         };
         match CallbackInvocation::new(&pending.functions, head) {
             Ok(called) => {
-                self.rpc.accept_callback(stream, &called.sizes());
+                let sizes = crate::layout::sizes(&called.plan, |argument| argument.sent);
+                self.rpc.accept_callback(stream, &sizes);
                 let called = pending.coming.insert(Box::new(called));
                 // Results come after all callbacks, so their buffers wait.
                 pending.called_targets = called.targets();

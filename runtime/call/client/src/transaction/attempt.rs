@@ -46,7 +46,7 @@ impl Relay {
     }
 
     fn fetch(&mut self) -> Result<(), CallError> {
-        let (mut packed, mut lent) = buffer(self.argument.sent as usize);
+        let (packed, mut lent) = buffer(self.argument.sent as usize);
         if let Some((from, pieces)) = &self.gaps {
             for (offset, length) in pieces {
                 let piece = from.part(*offset as usize, *length as usize);
@@ -63,7 +63,7 @@ impl Relay {
         }
         let order = self.argument.order();
         let scattered = self.argument.scatter(lent.bytes(), self.lent.bytes(), order);
-        packed.fill(0);
+        drop(packed);
         scattered.map_err(|error| CallError::Server(error.to_string()))
     }
 }
@@ -148,6 +148,9 @@ pub enum SourceStatus {
     Unreachable,
 }
 
+/// An array that a server has held, and what became of it.
+pub type FoundSource = (ServerId, HeldArrayName, SourceStatus);
+
 /// The end of an attempt.
 pub struct AttemptEnd {
     pub call: CallId,
@@ -155,7 +158,7 @@ pub struct AttemptEnd {
     pub routed_call: Option<Box<RoutedCall<'static>>>,
     pub result: Result<Outcome, CallError>,
     /// If the call failed because of its inputs: the state of each input.
-    pub found: Vec<(ServerId, HeldArrayName, SourceStatus)>,
+    pub found: Vec<FoundSource>,
 }
 
 impl Attempt {

@@ -161,7 +161,7 @@ fn plans(
     describe: impl Fn(&str) -> Result<Arc<KnownRoutine>, CallError>,
 ) -> Result<Plans, TransactionError> {
     let mut known: HashMap<String, Arc<KnownRoutine>> = HashMap::new();
-    prepare(tx, &mut |routine| {
+    prepare(tx, |routine| {
         if let Some(known) = known.get(routine) {
             return Ok(Arc::clone(known));
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kumi_broker::{Access, CallId, Failure, Graph, Node, ServerId, State};
 use kumi_rpc::HeldArrayName;
 
-use super::attempt::{AttemptEnd, SourceStatus, StopFlags};
+use super::attempt::{AttemptEnd, FoundSource, SourceStatus, StopFlags};
 use super::chooser::{
     self, CompletedCall, DriverMessage, PlacementDecision, PreparedRun, ServerChooser,
     SubmittedCall, Target,
@@ -393,7 +393,7 @@ impl Driver<'_> {
         number: u32,
         running: &RunningCall,
         error: &CallError,
-        found: &[(ServerId, HeldArrayName, SourceStatus)],
+        found: &[FoundSource],
     ) {
         let node = running.node;
         let step = &self.report[node.0 as usize];
@@ -454,12 +454,7 @@ impl Driver<'_> {
     }
 
     /// An input of a call did not arrive.
-    fn sources_failed(
-        &mut self,
-        node: Node,
-        found: &[(ServerId, HeldArrayName, SourceStatus)],
-        why: &str,
-    ) {
+    fn sources_failed(&mut self, node: Node, found: &[FoundSource], why: &str) {
         for (server, name, what) in found {
             match what {
                 // The client reaches the holder, so it relays the holder's arrays.
@@ -479,12 +474,7 @@ impl Driver<'_> {
     }
 
     /// If exactly one pair of servers cannot exchange arrays, no other call tries that.
-    fn keep_apart(
-        &mut self,
-        reader: ServerId,
-        found: &[(ServerId, HeldArrayName, SourceStatus)],
-        why: &str,
-    ) {
+    fn keep_apart(&mut self, reader: ServerId, found: &[FoundSource], why: &str) {
         let mut from: Vec<ServerId> =
             found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
         from.dedup();

@@ -90,13 +90,10 @@ pub struct Plans {
     pub outputs: Vec<Output>,
 }
 
-/// Source of descriptions.
-pub type Describe<'a> = dyn FnMut(&str) -> Result<Arc<KnownRoutine>, crate::CallError> + 'a;
-
-/// Checks all calls and finds their dependencies.
+/// Checks all calls and finds their dependencies. `describe` is asked for each.
 pub fn prepare(
     tx: &Transaction<'_>,
-    describe: &mut Describe<'_>,
+    mut describe: impl FnMut(&str) -> Result<Arc<KnownRoutine>, crate::CallError>,
 ) -> Result<Plans, TransactionError> {
     let mut graph = Graph::new();
     let mut calls = Vec::new();
