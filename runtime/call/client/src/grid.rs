@@ -376,6 +376,12 @@ impl Inner {
         Ok(servers.entry(address.to_owned()).or_insert(client).clone())
     }
 
+    /// Whether there is a connection to this server.
+    #[cfg(feature = "transactions")]
+    pub fn is_connected(&self, address: &str) -> bool {
+        locked(&self.servers).contains_key(address)
+    }
+
     /// Drops a connection to a server if this error says that it is broken.
     pub fn forget_server(&self, address: &str, client: &Client, error: &CallError) {
         // A connection that was opened with an expired pass is opened again with the next pass.

@@ -365,9 +365,11 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, CheckedCall)> {
         let CallRoute { time, placed, object, trace } = route;
-        if let Err(error) = self.check_support(&checked) {
-            return Err((error, checked));
-        }
+        let incoming = self.check_support(&checked);
+        let incoming = match incoming.and_then(|()| checked.files.incoming(self.file_bytes)) {
+            Ok(incoming) => incoming,
+            Err(error) => return Err((error, checked)),
+        };
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let head = CallHead {
@@ -382,10 +384,6 @@ impl Client {
         let begun = Instant::now();
         // A deadline too far away for the wire counts as none.
         let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
-        let incoming = match checked.files.incoming(self.file_bytes) {
-            Ok(incoming) => incoming,
-            Err(error) => return Err((error, checked)),
-        };
         let parts = CallParts {
             placed,
             head: &head,

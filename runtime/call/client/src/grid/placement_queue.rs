@@ -44,7 +44,7 @@ struct Shared {
     number: u64,
 }
 
-/// What goes on with a call when it has an answer, or ends it for this reason.
+/// What goes on with a call when it has an answer, or ends it for this reason. It does not wait.
 type GoOn = dyn FnOnce(Box<RoutedCall<'static>>, Result<(), CallError>) + Send;
 
 /// A call without a thread that waits for a place.
@@ -91,10 +91,14 @@ impl Inner {
         let meta = self.metaserver(routed_call.left()?)?;
         let go_on = move |mut routed_call: Box<RoutedCall<'static>>,
                           ready: Result<(), CallError>| {
-            let result = ready.and_then(|()| routed_call.run(&shared.control, &|| false));
-            // All memory of the call is released before its end is told.
-            drop(routed_call);
-            shared.completion.end(result);
+            let is_ready = ready.is_ok();
+            let end = move || {
+                let result = ready.and_then(|()| routed_call.run(&shared.control, &|| false));
+                // All memory of the call is released before its end is told.
+                drop(routed_call);
+                shared.completion.end(result);
+            };
+            if is_ready { drop(std::thread::spawn(end)) } else { end() }
         };
         self.enqueue(QueuedCall::new(Box::new(routed_call), go_on), Some(&meta))?;
         Ok(handle)
@@ -135,7 +139,7 @@ impl Inner {
         locked(&self.waiting).take(number)
     }
 
-    /// Watches for places while calls wait; each call that gets a place gets a thread.
+    /// Watches for places while calls wait.
     fn watch(self: Arc<Inner>) {
         // Since when no metaserver is reachable.
         let mut alone = None;
@@ -170,9 +174,7 @@ impl Inner {
             waiting.watched = !waiting.is_empty();
             let over = !waiting.watched;
             drop(waiting);
-            for job in begin {
-                std::thread::spawn(move || job.run());
-            }
+            begin.into_iter().for_each(QueuedCall::go_on);
             if let Some(Ok(Some(next))) = next
                 && next.link.send_soon().is_err()
             {
@@ -292,7 +294,7 @@ impl PlacementQueue {
 }
 
 impl QueuedCall {
-    /// `go_on` gets a thread of its own if there is an answer.
+    /// A call, and what goes on with it.
     pub fn new(
         routed_call: Box<RoutedCall<'static>>,
         go_on: impl FnOnce(Box<RoutedCall<'static>>, Result<(), CallError>) + Send + 'static,
@@ -304,7 +306,7 @@ impl QueuedCall {
         (self.go_on)(self.routed_call, Err(error));
     }
 
-    fn run(self) {
+    fn go_on(self) {
         (self.go_on)(self.routed_call, Ok(()));
     }
 }

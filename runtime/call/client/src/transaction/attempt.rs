@@ -105,15 +105,6 @@ fn of_holder(address: &str, error: CallError) -> CallError {
     }
 }
 
-/// Early ends of an attempt.
-#[derive(Debug, Default)]
-pub struct StopFlags {
-    /// The driver has its server end it, and waits for that.
-    pub cancel: AtomicBool,
-    /// The metaserver has moved or ended the call, so the attempt was left.
-    pub leave: AtomicBool,
-}
-
 /// An attempt to run a call.
 pub struct Attempt {
     pub call: CallId,
@@ -131,7 +122,8 @@ pub struct Attempt {
     pub vouchers: Vec<(Client, String, HeldArrayName)>,
     /// How long its results stay at servers.
     pub held: Duration,
-    pub stop: Arc<StopFlags>,
+    /// The driver has its server end it, and waits for that.
+    pub cancel: Arc<AtomicBool>,
     pub time: Option<Duration>,
     /// What the thread of the transaction gives to its calls.
     pub context: InheritedContext,
@@ -157,6 +149,8 @@ pub struct AttemptEnd {
     pub number: u32,
     pub routed_call: Option<Box<RoutedCall<'static>>>,
     pub result: Result<Outcome, CallError>,
+    /// The metaserver has moved or ended the call, so the attempt was left.
+    pub is_left: bool,
     /// If the call failed because of its inputs: the state of each input.
     pub found: Vec<FoundSource>,
 }
@@ -164,7 +158,8 @@ pub struct AttemptEnd {
 impl Attempt {
     pub fn run(mut self) -> AttemptEnd {
         self.context.enter();
-        let result = self.call();
+        let mut is_left = false;
+        let result = self.call(&mut is_left);
         let mut found = Vec::new();
         if matches!(result, Err(CallError::NotHeld { .. } | CallError::NoSource(_))) {
             for (client, server, name) in &self.holders {
@@ -181,7 +176,7 @@ impl Attempt {
             std::thread::sleep(LOOK * self.number.min(20));
         }
         let Attempt { call, number, routed_call, .. } = self;
-        AttemptEnd { call, number, routed_call, result, found }
+        AttemptEnd { call, number, routed_call, result, is_left, found }
     }
 
     /// Gets vouchers for the arrays that the server must fetch, so that it needs no token.
@@ -202,7 +197,7 @@ impl Attempt {
         Ok(())
     }
 
-    fn call(&mut self) -> Result<Outcome, CallError> {
+    fn call(&mut self, is_left: &mut bool) -> Result<Outcome, CallError> {
         for relay in &mut self.relays {
             relay.fetch()?;
         }
@@ -223,10 +218,10 @@ impl Attempt {
                 Err(error) => break Err(error),
             }
             if self.is_to_leave() {
-                self.stop.leave.store(true, Ordering::Relaxed);
+                *is_left = true;
                 // It ends at once, and nothing more is written to its arrays.
                 call.ticket.link.give_up(call.ticket.stream);
-            } else if !cancelled && self.stop.cancel.load(Ordering::Relaxed) {
+            } else if !cancelled && self.cancel.load(Ordering::Relaxed) {
                 cancelled = true;
                 call.cancel()?;
             }

@@ -35,6 +35,8 @@ pub enum DriverMessage {
 
 /// An event for the chooser.
 pub enum ChooserEvent {
+    /// A metaserver has answered a call that waits.
+    Answered(CallId, Box<RoutedCall<'static>>),
     /// A call has a place, and there is a connection to the server.
     Placed(CallId, Box<RoutedCall<'static>>, Client),
     /// A call that waits has to be asked for again.
@@ -51,13 +53,6 @@ pub struct SubmittedCall<'a> {
     pub back: u64,
     /// Inputs that servers hold.
     pub held: Vec<HeldInput>,
-}
-
-/// Measurements of a call that has run.
-pub struct CompletedCall<'a> {
-    pub outcome: &'a Outcome,
-    /// Bytes of arguments and results, if all of them went between client and server.
-    pub bytes: Option<(u64, u64)>,
 }
 
 /// A decision of the chooser.
@@ -79,8 +74,8 @@ pub trait ServerChooser {
     fn lend(&mut self, call: CallId) -> Option<Box<RoutedCall<'static>>>;
     /// The attempt has ended, and how is said next.
     fn give_back(&mut self, call: CallId, routed_call: Box<RoutedCall<'static>>);
-    /// An attempt has succeeded.
-    fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>);
+    /// An attempt has succeeded. `bytes` are those of arguments and results, if all of them went between client and server.
+    fn ended(&mut self, call: CallId, number: u32, outcome: &Outcome, bytes: Option<(u64, u64)>);
     /// An attempt has failed for this reason. The call starts again unless the failure is [`Failure::Routine`].
     fn failed(&mut self, call: CallId, number: u32, failure: Failure, why: &str);
     /// An attempt has failed through no fault of its server. The call is over, or is submitted again as

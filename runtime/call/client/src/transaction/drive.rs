@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use kumi_broker::{Access, CallId, Failure, Graph, Node, ServerId, State};
 use kumi_rpc::HeldArrayName;
 
-use super::attempt::{AttemptEnd, FoundSource, SourceStatus, StopFlags};
+use super::attempt::{AttemptEnd, FoundSource, SourceStatus};
 use super::chooser::{
-    self, CompletedCall, DriverMessage, PlacementDecision, PreparedRun, ServerChooser,
-    SubmittedCall, Target,
+    self, DriverMessage, PlacementDecision, PreparedRun, ServerChooser, SubmittedCall, Target,
 };
 use super::prepare::{CLIENT, Output, Plans, PreparedCall};
 use super::report::{MovedBytes, Report, StepReport};
@@ -36,7 +35,8 @@ pub struct Server {
 pub struct RunningCall {
     pub node: Node,
     pub server: ServerId,
-    pub stop: Arc<StopFlags>,
+    /// Set: its server is to end it.
+    pub cancel: Arc<AtomicBool>,
     /// A metaserver chose the server.
     pub is_placed: bool,
     /// All its arguments come directly from the client.
@@ -47,6 +47,8 @@ pub struct RunningCall {
     pub returned: Vec<usize>,
     /// Bytes of the client's memory that receive results directly.
     pub direct: Vec<Access>,
+    /// Why the client relays an array that a server holds.
+    pub helped: Option<String>,
     pub moved: MovedBytes,
 }
 
@@ -264,40 +266,33 @@ impl Driver<'_> {
         scope: &'s std::thread::Scope<'s, 'e>,
     ) {
         self.look_for_lost();
-        let alive = self.servers.get(server.0 as usize).is_some_and(|it| it.client.is_some());
+        let Some(client) = self.servers.get(server.0 as usize).and_then(|it| it.client.clone())
+        else {
+            let why = "the connection to it is lost";
+            return self.chooser.failed(call, number, Failure::NotBegun, why);
+        };
         let node = self.nodes.get(&call).copied();
         let node = node.filter(|node| self.graph.state(*node) == Some(&State::Ready));
-        let Some(node) = node.filter(|node| alive && self.has_inputs(*node)) else {
-            if !alive {
-                let why = "the connection to it is lost";
-                return self.chooser.failed(call, number, Failure::NotBegun, why);
-            }
+        let Some(node) = node.filter(|node| self.has_inputs(*node)) else {
             self.forget(call);
             return self.chooser.withdrawn(call, number);
         };
         let started = self.graph.start(node);
         debug_assert!(started.is_ok(), "it was ready");
-        match self.place(node, call, number, server) {
-            Ok((attempt, running)) => {
-                let now = self.begun.elapsed();
-                let step = &mut self.report[node.0 as usize];
-                step.attempts += 1;
-                (step.begun, step.ended) = (Some(now), None);
-                step.server = Some(self.servers[server.0 as usize].address.clone());
-                self.moved.add(&running.moved);
-                self.running.insert((call, number), running);
-                let told = self.queue.0.clone();
-                scope.spawn(move || {
-                    // The driver waits for all attempts.
-                    let _waits = told.send(DriverMessage::Ended(attempt.run()));
-                });
-            }
-            Err(error) => {
-                let why = error.to_string();
-                self.chooser.failed(call, number, Failure::Routine, &why);
-                self.give_up(call, node, why);
-            }
-        }
+        let (attempt, running) = self.place(node, call, number, (server, client));
+        let now = self.begun.elapsed();
+        let step = &mut self.report[node.0 as usize];
+        step.attempts += 1;
+        (step.begun, step.ended) = (Some(now), None);
+        step.server = Some(self.servers[server.0 as usize].address.clone());
+        step.helped.clone_from(&running.helped);
+        self.moved.add(&running.moved);
+        self.running.insert((call, number), running);
+        let told = self.queue.0.clone();
+        scope.spawn(move || {
+            // The driver waits for all attempts.
+            let _waits = told.send(DriverMessage::Ended(attempt.run()));
+        });
     }
 
     /// Starts nothing more, and ends the running calls.
@@ -306,7 +301,7 @@ impl Driver<'_> {
         let runs = |call: &CallId| self.running.keys().any(|(other, _)| other == call);
         let waiting: Vec<CallId> = self.nodes.keys().filter(|call| !runs(call)).copied().collect();
         for running in self.running.values() {
-            running.stop.cancel.store(true, Ordering::Relaxed);
+            running.cancel.store(true, Ordering::Relaxed);
         }
         for call in waiting {
             self.nodes.remove(&call);
@@ -338,7 +333,7 @@ impl Driver<'_> {
     }
 
     fn ended(&mut self, ended: AttemptEnd) {
-        let AttemptEnd { call, number, routed_call, result, found } = ended;
+        let AttemptEnd { call, number, routed_call, result, is_left, found } = ended;
         if let Some(routed_call) = routed_call {
             self.chooser.give_back(call, routed_call);
         }
@@ -356,7 +351,7 @@ impl Driver<'_> {
                         self.overwrite(running.node, access);
                     }
                 }
-                self.failed(call, number, &running, &error, &found);
+                self.failed((call, number), &running, &error, is_left, &found);
                 self.report[running.node.0 as usize].failure = Some(Arc::new(error));
             }
         }
@@ -379,7 +374,7 @@ impl Driver<'_> {
     fn done(&mut self, call: CallId, number: u32, running: &RunningCall, outcome: Outcome) {
         self.delivered(running);
         let bytes = running.alone.then_some((running.moved.sent, running.moved.received));
-        self.chooser.ended(call, number, &CompletedCall { outcome: &outcome, bytes });
+        self.chooser.ended(call, number, &outcome, bytes);
         let step = &mut self.report[running.node.0 as usize];
         (step.outcome, step.failure) = (Some(outcome), None);
         self.forget(call);
@@ -389,23 +384,21 @@ impl Driver<'_> {
 
     fn failed(
         &mut self,
-        call: CallId,
-        number: u32,
+        (call, number): (CallId, u32),
         running: &RunningCall,
         error: &CallError,
+        is_left: bool,
         found: &[FoundSource],
     ) {
         let node = running.node;
         let step = &self.report[node.0 as usize];
         let server = step.server.clone().unwrap_or_default();
         let why = format!("{error} (at {server})");
-        let cancelled = running.stop.cancel.load(Ordering::Relaxed);
+        let cancelled = running.cancel.load(Ordering::Relaxed);
         let more = step.attempts < self.options.attempts && !cancelled;
         let idempotent = self.calls[node.0 as usize].known.idempotent;
         let again = match error {
-            _ if running.stop.leave.load(Ordering::Relaxed) => {
-                idempotent.then_some(Failure::Broken)
-            }
+            _ if is_left => idempotent.then_some(Failure::Broken),
             CallError::Lost(_) => {
                 self.lost(running.server);
                 idempotent.then_some(Failure::Broken)

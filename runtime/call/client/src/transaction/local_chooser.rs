@@ -8,13 +8,11 @@ use kumi_broker::{
     ServerId, SiteId, Time, UserId, by_name,
 };
 
-use super::chooser::{
-    ChooserEvent, CompletedCall, PlacementDecision, ServerChooser, SubmittedCall,
-};
+use super::chooser::{ChooserEvent, PlacementDecision, ServerChooser, SubmittedCall};
 use super::drive::Server;
 use super::{RunOptions, TransactionError};
 use crate::routed_call::RoutedCall;
-use crate::{CallError, Client, KnownRoutine};
+use crate::{CallError, Client, KnownRoutine, Outcome as CallOutcome};
 
 /// Assumed link between any two places until one is measured: bytes per second and seconds.
 const WAY: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
@@ -141,8 +139,8 @@ impl ServerChooser for LocalChooser {
 
     fn give_back(&mut self, _: CallId, _: Box<RoutedCall<'static>>) {}
 
-    fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>) {
-        self.tell(Event::Ended(call, number, completed.outcome.ran.as_secs_f64()));
+    fn ended(&mut self, call: CallId, number: u32, outcome: &CallOutcome, _: Option<(u64, u64)>) {
+        self.tell(Event::Ended(call, number, outcome.ran.as_secs_f64()));
     }
 
     fn failed(&mut self, call: CallId, number: u32, failure: Failure, _: &str) {

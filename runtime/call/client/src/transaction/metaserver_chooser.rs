@@ -10,12 +10,12 @@ use kumi_routing::Event;
 use kumi_rpc::InputLocation;
 
 use super::chooser::{
-    ChooserEvent, CompletedCall, DriverMessage, PlacementDecision, ServerChooser, SubmittedCall,
+    ChooserEvent, DriverMessage, PlacementDecision, ServerChooser, SubmittedCall,
 };
 use super::drive::Server;
 use crate::grid::{Inner, QueuedCall};
 use crate::routed_call::{Control, Place, RoutedCall, RoutedStep, measured};
-use crate::{CallError, Client, Grid};
+use crate::{CallError, Client, Grid, Outcome};
 
 /// Most calls that wait at the metaserver; the others wait here.
 const WINDOW: usize = 256;
@@ -86,32 +86,60 @@ impl MetaserverChooser {
             && let Some((id, routed_call)) = self.backlog.pop_front()
         {
             let inner = Arc::clone(&self.grid.inner);
-            let go_on = self.go_on(id, &routed_call);
-            let queued = QueuedCall::new(routed_call, go_on);
+            self.wait(id, &routed_call);
+            let tell = self.tell.clone();
+            let queued = QueuedCall::new(routed_call, move |routed_call, ready| {
+                let event = match ready {
+                    Ok(()) => ChooserEvent::Answered(id, routed_call),
+                    Err(error) => ChooserEvent::NotStarted(id, error),
+                };
+                // If nobody receives this, the transaction is over.
+                let _over = tell.send(DriverMessage::Event(event));
+            });
             if let Err(error) = inner.enqueue(queued, Inner::at_hand(&inner).as_ref()) {
                 self.not_started(id, &error);
             }
         }
     }
 
-    /// A call waits from now on. Returns what its thread does when there is an answer.
-    fn go_on(
+    /// A call waits from now on.
+    fn wait(&mut self, id: CallId, routed_call: &RoutedCall<'_>) {
+        let waiting = WaitingCall { number: routed_call.number(), control: Arc::default() };
+        self.waiting.insert(id, waiting);
+    }
+
+    /// A metaserver has answered. With a connection to the server, the call starts without a thread of its own.
+    fn answered(&mut self, id: CallId, mut routed_call: Box<RoutedCall<'static>>) {
+        if !routed_call.wants_metaserver() {
+            // The answer is there.
+            routed_call.await_place(&Control::default(), &|| false);
+        }
+        let step = match routed_call.turn() {
+            Some(RoutedStep::Start(place)) if self.grid.inner.is_connected(&place.address) => {
+                match routed_call.connect(&place) {
+                    Some(client) => return self.start(id, routed_call, client),
+                    None => None,
+                }
+            }
+            step => step,
+        };
+        self.find_server(id, routed_call, step);
+    }
+
+    /// Has a call wait in a thread for a place and a connection. `step` comes first.
+    fn find_server(
         &mut self,
         id: CallId,
-        routed_call: &RoutedCall<'_>,
-    ) -> impl FnOnce(Box<RoutedCall<'static>>, Result<(), CallError>) + Send + 'static {
-        let control = Arc::<Control>::default();
-        let number = routed_call.number();
-        self.waiting.insert(id, WaitingCall { number, control: Arc::clone(&control) });
-        let tell = self.tell.clone();
-        move |routed_call, ready| {
-            let event = match ready {
-                Ok(()) => find_server(id, routed_call, &control),
-                Err(error) => ChooserEvent::NotStarted(id, error),
-            };
+        routed_call: Box<RoutedCall<'static>>,
+        step: Option<RoutedStep>,
+    ) {
+        let Some(waiting) = self.waiting.get(&id) else { return };
+        let (control, tell) = (Arc::clone(&waiting.control), self.tell.clone());
+        std::thread::spawn(move || {
+            let event = find_server(id, routed_call, step, &control);
             // If nobody receives this, the transaction is over.
             let _over = tell.send(DriverMessage::Event(event));
-        }
+        });
     }
 
     /// A call wants a metaserver: the one that was asked is lost, or has turned it away.
@@ -157,10 +185,11 @@ impl MetaserverChooser {
 fn find_server(
     id: CallId,
     mut routed_call: Box<RoutedCall<'static>>,
+    mut step: Option<RoutedStep>,
     control: &Control,
 ) -> ChooserEvent {
     loop {
-        match routed_call.turn() {
+        match step.take().or_else(|| routed_call.turn()) {
             Some(RoutedStep::Start(place)) => {
                 if let Some(client) = routed_call.connect(&place) {
                     return ChooserEvent::Placed(id, routed_call, client);
@@ -206,10 +235,10 @@ impl ServerChooser for MetaserverChooser {
         self.placed.insert(id, routed_call);
     }
 
-    fn ended(&mut self, id: CallId, _: u32, completed: &CompletedCall<'_>) {
+    fn ended(&mut self, id: CallId, _: u32, outcome: &Outcome, bytes: Option<(u64, u64)>) {
         let Some(mut routed_call) = self.placed.remove(&id) else { return };
         let place = routed_call.place();
-        routed_call.done = place.map(|place| measured(place, completed.outcome, completed.bytes));
+        routed_call.done = place.map(|place| measured(place, outcome, bytes));
         conclude(routed_call, Event::Done);
     }
 
@@ -221,8 +250,8 @@ impl ServerChooser for MetaserverChooser {
             Failure::NotBegun | Failure::Unclaimed => Event::NotBegun(error),
             Failure::Broken => Event::Broken(error),
         });
-        let go_on = self.go_on(id, &routed_call);
-        std::thread::spawn(move || go_on(routed_call, Ok(())));
+        self.wait(id, &routed_call);
+        self.find_server(id, routed_call, None);
     }
 
     fn withdrawn(&mut self, id: CallId, _: u32) {
@@ -252,6 +281,7 @@ impl ServerChooser for MetaserverChooser {
 
     fn heard(&mut self, news: ChooserEvent) {
         match news {
+            ChooserEvent::Answered(id, routed_call) => self.answered(id, routed_call),
             ChooserEvent::Placed(id, routed_call, client) => self.start(id, routed_call, client),
             ChooserEvent::Unasked(id, routed_call) => self.ask_again(id, routed_call),
             ChooserEvent::NotStarted(id, error) => self.not_started(id, &error),
