@@ -139,7 +139,7 @@ impl Inner {
         locked(&self.waiting).take(number)
     }
 
-    /// Watches for places while calls wait.
+    /// Watches for places while calls wait, and some time longer.
     fn watch(self: Arc<Inner>) {
         // Since when no metaserver is reachable.
         let mut alone = None;
@@ -171,7 +171,8 @@ impl Inner {
                 }
                 None => {}
             }
-            waiting.watched = !waiting.is_empty();
+            // It stays for the calls that follow on others.
+            waiting.watched = !waiting.is_empty() || matches!(ready, Ok(Some(_)));
             let over = !waiting.watched;
             drop(waiting);
             begin.into_iter().for_each(QueuedCall::go_on);
