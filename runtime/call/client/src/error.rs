@@ -112,7 +112,7 @@ pub enum CallError {
         /// True if the routine has certainly not begun to run.
         has_not_run: bool,
     },
-    /// The arrays that a call was given are at several servers. Nothing was sent.
+    /// The arrays that a call was given are at several servers, or are reached over several connections. Nothing was sent.
     #[error("{0}")]
     HeldElsewhere(String),
     /// The server could not fetch an array from the server that holds it.

@@ -18,6 +18,14 @@ const WATCH: Duration = Duration::from_millis(250);
 /// How often the program is asked whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(100);
 
+/// Calls that wait and are bound to one server.
+#[derive(Debug)]
+struct BoundCalls {
+    /// The connection to it, with which their arrays go.
+    client: Client,
+    calls: BTreeSet<u64>,
+}
+
 /// Calls without a thread that wait for a place. No operation on one of them scans the others.
 ///
 /// Invariant: each call is either once in `asked`, or in `disconnected`.
@@ -31,6 +39,8 @@ pub struct PlacementQueue {
     asked: HashMap<u32, u64>,
     /// Calls whose connection was lost, which must ask again.
     disconnected: BTreeSet<u64>,
+    /// The calls that are bound to servers, by the address of the connection to each.
+    bound: HashMap<usize, BoundCalls>,
     /// A thread watches for places.
     watched: bool,
 }
@@ -57,6 +67,10 @@ impl fmt::Debug for QueuedCall {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_tuple("QueuedCall").field(&self.routed_call).finish()
     }
+}
+
+fn address(link: &Arc<Link>) -> usize {
+    Arc::as_ptr(link).addr()
 }
 
 /// A copy of the error, for each of many calls; none of them has begun.
@@ -163,6 +177,7 @@ impl Inner {
             if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
                 begin.extend(waiting.answered(&meta.link, *stream));
             }
+            waiting.take_bound_to_lost(&mut begin);
             match &next {
                 Some(Ok(Some(next))) => waiting.ask_again(next, &mut begin),
                 Some(Ok(None)) => waiting.take_expired(&mut begin),
@@ -224,6 +239,10 @@ impl PlacementQueue {
             }
             None => drop(self.disconnected.insert(number)),
         }
+        if let Some(client) = job.routed_call.bound_to() {
+            let none = || BoundCalls { client: client.clone(), calls: BTreeSet::new() };
+            self.bound.entry(address(&client.link)).or_insert_with(none).calls.insert(number);
+        }
         self.jobs.insert(number, job);
     }
 
@@ -259,7 +278,14 @@ impl PlacementQueue {
     /// The calls that must ask again, oldest first.
     fn take_disconnected(&mut self) -> impl Iterator<Item = QueuedCall> {
         let disconnected = std::mem::take(&mut self.disconnected);
-        disconnected.into_iter().filter_map(|number| self.jobs.remove(&number))
+        disconnected.into_iter().filter_map(|number| self.remove(number))
+    }
+
+    /// Removes the calls whose arrays are lost with the connection to their server. Their threads tell them so.
+    fn take_bound_to_lost(&mut self, lost: &mut Vec<QueuedCall>) {
+        let at_lost = self.bound.values().filter(|bound| bound.client.is_lost());
+        let numbers: Vec<u64> = at_lost.flat_map(|bound| bound.calls.iter().copied()).collect();
+        lost.extend(numbers.into_iter().filter_map(|number| self.take(number)));
     }
 
     /// Lets the calls ask again on this connection.
@@ -285,10 +311,25 @@ impl PlacementQueue {
 
     /// Removes the call if it waits.
     fn take(&mut self, number: u64) -> Option<QueuedCall> {
-        let job = self.jobs.remove(&number)?;
+        let job = self.remove(number)?;
         self.disconnected.remove(&number);
         if let Some((_, ticket)) = &job.routed_call.place_request {
             self.asked.remove(&ticket.stream);
+        }
+        Some(job)
+    }
+
+    /// Removes the call from those that there are, but not from those that have asked or must.
+    fn remove(&mut self, number: u64) -> Option<QueuedCall> {
+        let job = self.jobs.remove(&number)?;
+        if let Some(client) = job.routed_call.bound_to() {
+            let at = address(&client.link);
+            if let Some(bound) = self.bound.get_mut(&at) {
+                bound.calls.remove(&number);
+                if bound.calls.is_empty() {
+                    self.bound.remove(&at);
+                }
+            }
         }
         Some(job)
     }

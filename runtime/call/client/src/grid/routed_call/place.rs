@@ -93,6 +93,9 @@ impl RoutedCall<'_> {
         if control.is_cancelled() {
             return self.tell(Event::Stopped(self.cancelled()));
         }
+        if let Some(error) = self.waits_in_vain() {
+            return self.tell(Event::Stopped(error));
+        }
         if self.routing.wants_metaserver() {
             match self.left().and_then(|left| self.inner.metaserver(left)) {
                 Ok(meta) => {
@@ -109,9 +112,6 @@ impl RoutedCall<'_> {
             Ok(word) => self.hear(word),
             Err(CallError::TimedOut(_)) => {
                 meta.link.check_alive();
-                if let Some(error) = self.waits_in_vain() {
-                    return self.tell(Event::Stopped(error));
-                }
                 // The metaserver enforces this limit too, but it may be gone.
                 let event = self.left().map_or_else(Event::Stopped, |_| Event::Tick);
                 self.tell(event);
