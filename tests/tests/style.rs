@@ -121,6 +121,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-verdict",
             "kumi-sim",
             "kumi-idl",
+            "kumi-rpc",
             "kumi-call",
         ],
     ),
