@@ -88,12 +88,11 @@ impl MpiFolder {
         job: JobId,
         path: PathBuf,
     ) -> Result<Self, String> {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let is_of_job = name.is_some_and(|name| name.starts_with(&of_job(cluster, node, job)));
-        if is_of_job && path.parent() == Some(&*parent()) {
+        // It may be elsewhere than this daemon makes its own: `TMPDIR` may have changed.
+        if path.is_absolute() && is_of(cluster, node, &[job], &path) {
             return Ok(Self { path, stays: true });
         }
-        Err(format!("{} is not where folders of its MPI program are", path.display()))
+        Err(format!("{} is no folder of its MPI program", path.display()))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -303,7 +302,9 @@ mod tests {
         assert!(!of(&[], 8) && !of(&[JobId(7)], 71) && !of(&[JobId(71)], 7));
         let adopt = |job, path| MpiFolder::adopt(cluster, node, JobId(job), path);
         assert_eq!(adopt(7, folder(7)).unwrap().path(), folder(7));
-        assert!(adopt(7, folder(8)).is_err());
+        let elsewhere = Path::new("/elsewhere").join(folder(7).file_name().unwrap());
+        assert_eq!(adopt(7, elsewhere.clone()).unwrap().path(), elsewhere);
+        assert!(adopt(7, folder(8)).is_err() && adopt(7, "kumi-mpi".into()).is_err());
         assert!(adopt(7, folder(7).join("kumi-mpi+")).is_err());
         assert!(adopt(7, "/etc".into()).is_err());
     }
