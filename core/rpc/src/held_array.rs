@@ -42,6 +42,15 @@ pub struct HeldArrayPart {
     pub voucher: String,
 }
 
+impl HeldArrayPart {
+    /// A held array of so many bytes that is all of an argument. `server`: its address; empty: the called server.
+    #[must_use]
+    pub fn whole(name: HeldArrayName, length: u64, server: &str) -> HeldArrayPart {
+        let server = String::from(server);
+        HeldArrayPart { offset: 0, length, name, from: 0, server, voucher: String::new() }
+    }
+}
+
 impl core::fmt::Debug for HeldArrayPart {
     /// Leaves out the voucher, which must not get into logs.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, InputLocation};
 
-use super::locked;
 use crate::lent::{LendMut, LentBytesMut, bytes_of_mut};
-use crate::{Arg, CallError, Client, KnownRoutine, Number, RemoteArray};
+use crate::{Arg, CallError, Client, KnownRoutine, Number, RemoteArray, locked};
 
 /// How long an array stays unless it is released. The server may have a lower limit.
 const LIFETIME: Duration = Duration::MAX;
@@ -208,14 +207,7 @@ pub(crate) fn resolve(
             if stored.client.is_lost() {
                 return Err(lost(stored.to_string(), CONNECTION_LOST));
             }
-            array.parts = vec![HeldArrayPart {
-                offset: 0,
-                length: stored.bytes,
-                name: stored.name,
-                from: 0,
-                server: String::new(),
-                voucher: String::new(),
-            }];
+            array.parts = vec![HeldArrayPart::whole(stored.name, stored.bytes, "")];
             stored_arrays.push((param.name.clone(), stored));
         }
         if let Some(stays) = array.stays.take() {
