@@ -72,6 +72,27 @@ fn a_full_disk_loses_no_output_silently() {
     drop(disk);
 }
 
+/// What the head had in memory is gone with it. Its log does not tell, so the record of the job does.
+#[test]
+fn output_that_went_with_a_head_is_told_to_who_looks_later() {
+    const TEST: &str = "output_that_went_with_a_head_is_told_to_who_looks_later";
+    let Some((cluster, disk)) = cluster_with_disk(TEST, 128) else { return };
+    let script = writes(20_000);
+    cluster.kumi(&["run", "-n", "2", "--name", "much", "sh", "-c", &script]).ok();
+    let number = cluster.job("much").expect("it is known")["job"].to_string();
+    machine::signal(cluster.pid("head"), Signal::SIGKILL);
+    let head = cluster.start_daemon(0, &["head"]);
+    let logs = command::wait_for("the next head", || {
+        let logs = cluster.kumi(&["logs", &number]);
+        (logs.code() == 0).then_some(logs)
+    });
+    assert!(logs.out.len() < 400_000, "{}", logs.out.len());
+    assert!(logs.err.contains("are not on the disk of the head; unless"), "{}", logs.err);
+    drop(disk);
+    drop(cluster);
+    drop(head.finish());
+}
+
 /// The disk of who reads is full, not the head's: the job goes on, and nothing of its output is lost for others.
 #[test]
 fn a_file_of_output_on_a_full_disk_is_said_and_stops_no_job() {

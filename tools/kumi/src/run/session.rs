@@ -549,6 +549,7 @@ impl Session {
     /// Message and exit code of an ended job.
     fn verdict(&self, outcome: &Outcome) -> Result<(), Error> {
         if self.only_shows() || self.role == Role::Watcher {
+            self.note_unmarked();
             return Ok(());
         }
         let complete = self.told_of_output();

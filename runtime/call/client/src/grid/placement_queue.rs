@@ -173,11 +173,11 @@ impl Inner {
             let disconnected = locked(&self.waiting).disconnect_lost();
             let next = disconnected.then(|| self.next_metaserver(&mut alone));
             let mut waiting = locked(&self.waiting);
-            let mut begin = Vec::new();
+            let (mut begin, mut lost) = (Vec::new(), Vec::new());
             if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
                 begin.extend(waiting.answered(&meta.link, *stream));
             }
-            waiting.take_bound_to_lost(&mut begin);
+            waiting.take_bound_to_lost(&mut lost);
             match &next {
                 Some(Ok(Some(next))) => waiting.ask_again(next, &mut begin),
                 Some(Ok(None)) => waiting.take_expired(&mut begin),
@@ -190,6 +190,7 @@ impl Inner {
             waiting.watched = !waiting.is_empty() || matches!(ready, Ok(Some(_)));
             let over = !waiting.watched;
             drop(waiting);
+            lost.into_iter().for_each(QueuedCall::end_in_vain);
             begin.into_iter().for_each(QueuedCall::go_on);
             if let Some(Ok(Some(next))) = next
                 && next.link.send_soon().is_err()
@@ -281,7 +282,7 @@ impl PlacementQueue {
         disconnected.into_iter().filter_map(|number| self.remove(number))
     }
 
-    /// Removes the calls whose arrays are lost with the connection to their server. Their threads tell them so.
+    /// Removes the calls whose arrays are lost with the connection to their server.
     fn take_bound_to_lost(&mut self, lost: &mut Vec<QueuedCall>) {
         let at_lost = self.bound.values().filter(|bound| bound.client.is_lost());
         let numbers: Vec<u64> = at_lost.flat_map(|bound| bound.calls.iter().copied()).collect();
@@ -346,6 +347,14 @@ impl QueuedCall {
 
     fn end(self, error: CallError) {
         (self.go_on)(self.routed_call, Err(error));
+    }
+
+    /// Ends a call whose server has lost its arrays. It needs no thread: thousands may end at once.
+    fn end_in_vain(self) {
+        match self.routed_call.waits_in_vain() {
+            Some(error) => self.end(error),
+            None => self.go_on(),
+        }
     }
 
     fn go_on(self) {

@@ -270,9 +270,11 @@ impl RoutedCall<'_> {
         let has_not_run = !self.routing.may_have_run();
         let error = match end {
             CallEnd::Failed(error) => return error,
-            // The program wanted it.
+            // The program wanted it, or no attempt could do otherwise.
             CallEnd::GivenUp(GiveUpReason::Because(
-                error @ (CallError::Cancelled(_) | CallError::Interrupted),
+                error @ (CallError::Cancelled(_)
+                | CallError::Interrupted
+                | CallError::HeldLost { .. }),
             )) => return error,
             CallEnd::GivenUp(GiveUpReason::Because(error)) => error,
             CallEnd::GivenUp(GiveUpReason::RetryTime) => {

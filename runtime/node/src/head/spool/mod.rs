@@ -540,11 +540,10 @@ impl Spools {
         events
     }
 
-    /// No more will come. So much output of the job is not kept, also what a head had in memory that is gone.
+    /// No more will come. So much output of the job is not kept.
     pub(super) fn finish(&mut self, job: JobId, outcome: Outcome, not_kept: u64) {
         self.spool(job);
         let Some(spool) = self.spools.get_mut(&job) else { return };
-        spool.writer.log().lock().finish(not_kept);
         if !spool.hangs {
             spool.writer.close(&self.disk);
         }

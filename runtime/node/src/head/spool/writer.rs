@@ -395,9 +395,7 @@ impl LogWriter {
             disk.perform(aside::removal(&self.folder, self.job, segment.start))?;
             self.aside.pop();
         }
-        let mut log = self.log.lock();
-        self.lost = self.lost.saturating_add(log.kept()).saturating_add(log.waiting_output());
-        log.clear();
+        self.log.lock().clear();
         Ok(())
     }
 }

@@ -51,6 +51,18 @@ impl Session {
         }
     }
 
+    /// Says to those who only look what may be missing without a mark: a head that ended had it in memory, since its disk took
+    /// nothing.
+    pub(super) fn note_unmarked(&self) {
+        let unmarked = self.not_kept.saturating_sub(self.missing);
+        if unmarked > 0 {
+            output::note(&format!(
+                "up to {unmarked} bytes of the output of {} are not on the disk of the head; unless they are shown above, they are lost",
+                self.job_words()
+            ));
+        }
+    }
+
     /// Says at the end of the job what is missing. The error, if any, is for a job that succeeded.
     pub(super) fn told_of_output(&self) -> Result<(), Error> {
         let job = self.job_words();

@@ -100,7 +100,7 @@ impl RoutedCall<'_> {
     }
 
     /// Why the call waits in vain: the server has its arrays no more.
-    pub(super) fn waits_in_vain(&self) -> Option<CallError> {
+    pub fn waits_in_vain(&self) -> Option<CallError> {
         let error = self.bound.as_ref()?.client().err()?;
         Some(self.lost_arrays(error))
     }
