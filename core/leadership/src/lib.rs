@@ -16,7 +16,7 @@ mod candidacy;
 mod copies;
 mod term;
 
-pub use candidacy::{Claim, LeaderKey, Step, next_step};
+pub use candidacy::{Claim, LeaderKey, Step, may_claim, next_step};
 pub use copies::Copies;
 pub use term::Term;
 

@@ -26,10 +26,15 @@ const LEASES: std::ops::RangeInclusive<u64> = 2..=60;
 /// The lease unless one is named: with other heads, which are to take over soon, and of a head that waits for etcd.
 const LEASE: u64 = 3;
 const LEASE_ALONE: u64 = 30;
+/// How long a head that waits may take no output, unless the file says it; milliseconds that it may say.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(3);
+const STANDBY_PATIENCES: std::ops::RangeInclusive<u64> = 500..=60_000;
 /// The longest that a member may take to answer.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(3);
 /// A member that does not answer for this part of a lease is left for the next one.
 const PATIENCE: u32 = 5;
+/// Name of the key with the addresses of the heads that have all output that was acknowledged.
+pub(crate) const IN_SYNC: &str = "in-sync";
 /// Bytes of the hash of the authority that tell clusters of one name apart.
 const ID: usize = 8;
 
@@ -133,6 +138,12 @@ impl ClusterConfig {
         if self.heads.is_empty() { vec![self.head] } else { self.heads.clone() }
     }
 
+    /// How long the head that leads waits for one that takes no output.
+    #[must_use]
+    pub fn standby_patience(&self) -> Duration {
+        self.standby_patience_ms.map_or(STANDBY_PATIENCE, Duration::from_millis)
+    }
+
     /// Whether heads are at this address.
     #[must_use]
     pub fn has_head_at(&self, address: IpAddr) -> bool {
@@ -149,6 +160,14 @@ impl ClusterConfig {
                 );
             }
             None => {}
+        }
+        if let Some(patience) = self.standby_patience_ms
+            && !STANDBY_PATIENCES.contains(&patience)
+        {
+            let (low, high) = (STANDBY_PATIENCES.start(), STANDBY_PATIENCES.end());
+            return invalid(format!(
+                "standby_patience_ms is {patience}, which is not between {low} and {high}"
+            ));
         }
         if self.heads.is_empty() {
             return Ok(());
@@ -204,6 +223,7 @@ impl ClusterConfig {
             // The address is bound: no other process of this machine has it.
             exclusive: true,
             alone,
+            preferred: (!alone).then_some(IN_SYNC),
         }))
     }
 

@@ -14,12 +14,14 @@
 //! | `live_config`, `shared_settings` | the configuration, whose nodes change; what of it all heads share |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
+//! | `copies` | copies of output at heads that wait, and what is acknowledged before they have it |
 //! | `metrics` | counts, and the page for Prometheus |
 //! | `usage` | questions about what jobs have used |
 //! | `monitor` | load of ranks, pictures, history |
 //! | `web` | the web server: questions of browsers, tickets |
 
 mod clients;
+mod copies;
 mod documents;
 mod drains;
 mod held_actions;
@@ -69,6 +71,7 @@ use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
+use copies::OutputCopies;
 use documents::Documents;
 use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
@@ -194,6 +197,7 @@ struct HeadDaemon {
     records: JobRecords,
     held: HeldActions,
     spools: Spools,
+    copies: OutputCopies,
     usage: UsageReader,
     links: Links,
     clients: Clients,
@@ -232,8 +236,10 @@ impl HeadDaemon {
             open_state(dir, (&config, &credentials), place, &counts).await?;
         let FirstSettings { config, drains, drained, settings } =
             shared_settings::take_over((dir, &config), &mut known, &mut records)?;
+        let in_sync = std::mem::take(&mut known.in_sync);
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
+        let copies = OutputCopies::new((dir, &config), address, &mut spools, in_sync);
         let head = Rc::new(RefCell::new(head));
         let (refusals, leases) = (Refusals::default(), Leases::new(certainty.clone()));
         let (sender, events) = mpsc::channel(256);
@@ -258,6 +264,7 @@ impl HeadDaemon {
             records,
             held: HeldActions::default(),
             spools,
+            copies,
             usage: UsageReader::start(paths::head_db(dir))?,
             links,
             clients: Clients::new(counts),
@@ -311,6 +318,7 @@ impl HeadDaemon {
                 }
                 question = self.web.question() => self.question(question),
                 (client, reply) = self.usage.answered() => self.clients.reply(client, reply),
+                told = self.copies.told() => self.copies.take(told, &mut self.spools),
                 () = self.spools.progress() => {
                     let events = self.spools.release();
                     events.into_iter().for_each(|event| self.handle(event));
@@ -320,6 +328,7 @@ impl HeadDaemon {
                     self.handle(HeadEvent::Timeout);
                 }
             }
+            self.serve_standbys();
             self.links.update_congestion();
         }
         service::stopping();
@@ -333,6 +342,7 @@ impl HeadDaemon {
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
         let head = if self.links.is_congested() { head.min(DRAIN_LOOK) } else { head };
         let head = if self.term.leads() { head } else { head.min(DOUBT_LOOK) };
+        let head = self.copies.next_look().map_or(head, |look| head.min(look));
         if self.records.has_failed() { head.min(RETRY) } else { head }
     }
 
@@ -383,6 +393,7 @@ impl HeadDaemon {
                 self.handle(HeadEvent::ChildDown(link));
             }
             LinkEvent::Join(request) => self.answer_machine(*request),
+            LinkEvent::Standby(caller) => self.standby_connects(&caller.0, caller.1),
             LinkEvent::Client(client) => {
                 tokio::task::spawn_local(client.attend(self.shared.clone()));
             }
@@ -491,7 +502,7 @@ impl HeadDaemon {
                     self.monitor.job_runs();
                 }
             }
-            HeadAction::ToChild(link, nodes, command) => self.links.send(link, nodes, command),
+            HeadAction::ToChild(..) => self.send_to_child(action),
             HeadAction::ToClient(MONITOR, ClientReply::Samples(samples)) => {
                 self.monitor.answered(&samples, &self.head.borrow());
             }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub(super) struct JobRecords {
     written: BTreeMap<JobId, (WriteNumber, WrittenOutput)>,
     /// Settings that all heads are to know, as far as they have changed, and the write that they are in.
     settings: (WriteNumber, SharedSettings),
+    in_sync: Option<(WriteNumber, BTreeSet<SocketAddr>)>,
     /// Whether there are such.
     shares_settings: bool,
     /// What users read when the state does not answer.
@@ -196,6 +198,7 @@ impl JobRecords {
             revoked: None,
             written: BTreeMap::new(),
             settings: (0, SharedSettings::default()),
+            in_sync: None,
             shares_settings,
             silent,
             deposed: false,
@@ -244,6 +247,14 @@ impl JobRecords {
         self.next
     }
 
+    /// These heads have all output that is acknowledged: to be made durable at once, with the write that is returned. No action waits.
+    pub(super) fn record_in_sync(&mut self, heads: BTreeSet<SocketAddr>) -> WriteNumber {
+        let write = self.next;
+        self.in_sync = Some((write, heads));
+        self.begin_write();
+        write
+    }
+
     /// How much jobs have written is to be known to heads of later terms.
     pub(super) fn note_written(&mut self, jobs: Vec<(JobId, WrittenOutput)>) {
         self.add_written(jobs);
@@ -289,7 +300,7 @@ impl JobRecords {
 
     /// Whether the table has all records.
     pub(super) fn all_written(&self) -> bool {
-        let other = self.revoked.is_none() && self.settings.1.is_empty();
+        let other = self.revoked.is_none() && self.settings.1.is_empty() && self.in_sync.is_none();
         self.unwritten.is_empty() && other && self.written.is_empty()
     }
 
@@ -338,7 +349,8 @@ impl JobRecords {
         let revoked = self.revoked.as_ref().map(|(_, list)| list.clone());
         let written = self.written.iter().map(|(&job, &(_, written))| (job, written)).collect();
         let settings = self.settings.1.clone();
-        let batch = Batch { records, revoked, written, settings };
+        let in_sync = self.in_sync.as_ref().map(|(_, heads)| heads.clone());
+        let batch = Batch { records, revoked, written, settings, in_sync };
         match self.orders.try_send(Order::Write(number, batch)) {
             Ok(()) => self.writing_since = Some(Instant::now()),
             Err(_) => self.take(Written::Gone),
@@ -377,6 +389,7 @@ impl JobRecords {
                     Ok(()) => {
                         self.unwritten.retain(|_, (write, _)| *write > number);
                         self.revoked.take_if(|(write, _)| *write <= number);
+                        self.in_sync.take_if(|(write, _)| *write <= number);
                         if self.settings.0 <= number {
                             self.settings.1 = SharedSettings::default();
                         }

@@ -11,8 +11,8 @@ use super::*;
 use crate::config::Quotas;
 use crate::head::reserve;
 
+mod copies;
 mod hanging_disk;
-
 mod terms;
 
 const JOB: JobId = JobId(4);

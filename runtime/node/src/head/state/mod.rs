@@ -10,6 +10,7 @@ mod settings;
 mod term;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,6 +36,8 @@ pub(super) struct Batch {
     pub(super) written: Vec<(JobId, WrittenOutput)>,
     /// Settings that all heads are to know, as far as they have changed.
     pub(super) settings: SharedSettings,
+    /// The heads that have all output that is acknowledged, if that has changed.
+    pub(super) in_sync: Option<BTreeSet<SocketAddr>>,
 }
 
 /// What a head finds when it begins to lead.
@@ -50,6 +53,8 @@ pub(super) struct KnownState {
     pub(super) spent: Vec<SpentBefore>,
     /// Settings that heads have changed, if they share them.
     pub(super) settings: SharedSettings,
+    /// The heads that have all output that is acknowledged.
+    pub(super) in_sync: BTreeSet<SocketAddr>,
 }
 
 /// What a head has to know of the output of jobs in earlier terms.
