@@ -84,10 +84,6 @@ pub struct ClusterConfig {
     /// Where the head's state is: `etcd://HOST:PORT,HOST:PORT`. Without it a file in the cluster's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// A head that waits and has not taken output for so many milliseconds is not waited for: output is acknowledged without it.
-    /// Without it 3 s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub standby_patience_ms: Option<u64>,
     /// Further places where the head is reached, or the first of several, in the form of `addresses` of a node. Nodes try `head` first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub head_addresses: Vec<String>,

@@ -64,6 +64,10 @@ pub struct EtcdAccess {
     /// Seconds after which another head leads when the leading one is gone. Without it 3, and 30 if there is only one head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_s: Option<u64>,
+    /// A head that waits and has taken no output for so many milliseconds is not waited for any more: output is acknowledged without
+    /// it. Without the key 3000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby_patience_ms: Option<u64>,
 }
 
 impl EtcdAccess {
@@ -92,6 +96,13 @@ impl EtcdAccess {
             let (low, high) = (LEASES.start(), LEASES.end());
             return invalid(format!(
                 "lease_s under [etcd] is {lease}, which is not between {low} and {high}"
+            ));
+        }
+        let patience = self.standby_patience_ms;
+        if let Some(patience) = patience.filter(|it| !STANDBY_PATIENCES.contains(it)) {
+            let (low, high) = (STANDBY_PATIENCES.start(), STANDBY_PATIENCES.end());
+            return invalid(format!(
+                "standby_patience_ms under [etcd] is {patience}, which is not between {low} and {high}"
             ));
         }
         match &self.prefix {
@@ -141,7 +152,7 @@ impl ClusterConfig {
     /// How long the head that leads waits for one that takes no output.
     #[must_use]
     pub fn standby_patience(&self) -> Duration {
-        self.standby_patience_ms.map_or(STANDBY_PATIENCE, Duration::from_millis)
+        self.etcd.standby_patience_ms.map_or(STANDBY_PATIENCE, Duration::from_millis)
     }
 
     /// Whether heads are at this address.
@@ -160,14 +171,6 @@ impl ClusterConfig {
                 );
             }
             None => {}
-        }
-        if let Some(patience) = self.standby_patience_ms
-            && !STANDBY_PATIENCES.contains(&patience)
-        {
-            let (low, high) = (STANDBY_PATIENCES.start(), STANDBY_PATIENCES.end());
-            return invalid(format!(
-                "standby_patience_ms is {patience}, which is not between {low} and {high}"
-            ));
         }
         if self.heads.is_empty() {
             return Ok(());
@@ -309,6 +312,7 @@ mod tests {
             (state, "[etcd]\nuser = \"u\"\n", "go together"),
             (state, "[etcd]\nuser = \"u\"\npassword_file = \"p\"\n", "in the clear"),
             (state, "[etcd]\nlease_s = 1\n", "lease_s"),
+            (state, "[etcd]\nstandby_patience_ms = 499\n", "standby_patience_ms"),
             (state, "[etcd]\nprefix = \"x\"\n", "prefix"),
             ("heads = [\"10.77.3.1:7700\", \"10.77.3.2:7700\"]", "", "need `state`"),
         ] {
