@@ -20,6 +20,10 @@ pub const COPY_VERSION: u32 = 1;
 pub const PROTOCOL: &[u8] = b"kumi-copy";
 /// Most entries of a list in one message: more of them come in several.
 pub const MOST_ENTRIES: usize = 50_000;
+/// Most logs in a [`CopyUp::Has`], and most terms of each.
+pub const MOST_LOGS: usize = 1_000;
+/// See [`MOST_LOGS`].
+pub const MOST_TERMS: usize = 1_024;
 
 /// What the standby says first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +55,17 @@ pub struct CopiedJob {
     pub uid: u32,
     /// Whether it is over.
     pub over: bool,
+}
+
+/// What a standby has of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiedLog {
+    /// The job.
+    pub job: JobId,
+    /// The offset at which the oldest output begins that is kept, if there was something before it, or 0.
+    pub first: u64,
+    /// For each term of which there is output, the offset at its end, ascending.
+    pub ends: Vec<u64>,
 }
 
 /// What comes next in a log stands elsewhere: behind a hole, or behind where another head began.
@@ -89,13 +104,20 @@ pub enum CopyDown {
     },
     /// The leader lives.
     Alive,
+    /// What stands behind this offset goes: the leader does not have it.
+    Cut {
+        /// The job.
+        job: JobId,
+        /// The offset.
+        end: u64,
+    },
 }
 
 /// From the standby to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CopyUp {
-    /// Logs that the standby has, each with the offset at its end.
-    Has(Vec<(JobId, u64)>),
+    /// Logs that the standby has.
+    Has(Vec<CopiedLog>),
     /// It has said all that it has.
     HasAll,
     /// It has a log up to this offset, on its disk.
@@ -137,20 +159,24 @@ mod tests {
             positions: vec![(3, Stream::Err, 9)],
         };
         let known = CopiedJob { job, uid: 1_000, over: true };
-        let down: [(CopyDown, &[u8]); 6] = [
+        let down: [(CopyDown, &[u8]); 7] = [
             (CopyDown::Known(vec![known]), &[0, 1, 7, 0xe8, 7, 1]),
             (CopyDown::KnownAll, &[1]),
             (CopyDown::Discard(job), &[2, 7]),
             (CopyDown::Place(job, place), &[3, 7, 0xac, 2, 5, 1, 1, 1, 3, 1, 9]),
             (CopyDown::Frames { job, offset: 300, frames: vec![8, 9] }, &[4, 7, 0xac, 2, 2, 8, 9]),
             (CopyDown::Alive, &[5]),
+            (CopyDown::Cut { job, end: 300 }, &[6, 7, 0xac, 2]),
         ];
         for (message, golden) in down {
             assert_eq!(bytes(&message), golden, "{message:?}");
             assert_eq!(postcard::from_bytes::<CopyDown>(golden), Ok(message));
         }
         let up: [(CopyUp, &[u8]); 4] = [
-            (CopyUp::Has(vec![(job, 300)]), &[0, 1, 7, 0xac, 2]),
+            (
+                CopyUp::Has(vec![CopiedLog { job, first: 9, ends: vec![10, 300] }]),
+                &[0, 1, 7, 9, 2, 10, 0xac, 2],
+            ),
             (CopyUp::HasAll, &[1]),
             (CopyUp::Taken { job, end: 300 }, &[2, 7, 0xac, 2]),
             (CopyUp::Alive, &[3]),

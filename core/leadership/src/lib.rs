@@ -14,10 +14,12 @@ extern crate alloc;
 
 mod candidacy;
 mod copies;
+mod matching;
 mod term;
 
 pub use candidacy::{Claim, LeaderKey, Step, may_claim, next_step};
 pub use copies::Copies;
+pub use matching::{TermEnds, common_end};
 pub use term::Term;
 
 /// Nanoseconds.

@@ -54,6 +54,10 @@ impl Head {
             }
             ClientRequest::Cluster => self.show_status(client, user, None),
             ClientRequest::Overview { columns } => self.show_status(client, user, Some(columns)),
+            ClientRequest::Heads => {
+                self.actions.reply(client, ClientReply::Heads(Vec::new()));
+                Ok(())
+            }
             ClientRequest::WebTicket { .. } => Err(cannot("this head serves no browsers")),
             ClientRequest::Usage(_) => Err(cannot("this head keeps no accounts")),
             ClientRequest::Shares => self.show_shares(client, user),

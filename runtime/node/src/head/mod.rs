@@ -46,6 +46,7 @@ mod web;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -236,10 +237,9 @@ impl HeadDaemon {
             open_state(dir, (&config, &credentials), place, &counts).await?;
         let FirstSettings { config, drains, drained, settings } =
             shared_settings::take_over((dir, &config), &mut known, &mut records)?;
-        let in_sync = std::mem::take(&mut known.in_sync);
+        let copies = OutputCopies::new((dir, &config, address), (&mut spools, &counts), &known);
         let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
         spools.restore(&mut head);
-        let copies = OutputCopies::new((dir, &config), address, &mut spools, in_sync);
         let head = Rc::new(RefCell::new(head));
         let (refusals, leases) = (Refusals::default(), Leases::new(certainty.clone()));
         let (sender, events) = mpsc::channel(256);
@@ -256,9 +256,7 @@ impl HeadDaemon {
         let monitor = Monitor::new(&config, &paths::history(dir));
         let web = WebService::start(dir, (&config, address.ip()), &monitor).await?;
         write_pid(&pid)?;
-        let jobs = head.borrow().records().count();
-        tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
-        service::status(&format!("the head of {} listens on {address}", config.name));
+        announce(&config, address, head.borrow().records().count());
         Ok(Self {
             head,
             records,
@@ -354,6 +352,9 @@ impl HeadDaemon {
             Event::Head(HeadEvent::Client(client, user, ClientRequest::WebTicket { act })) => {
                 self.ticket(client, user, act);
             }
+            Event::Head(HeadEvent::Client(client, _, ClientRequest::Heads)) => {
+                self.clients.reply(client, ClientReply::Heads(self.copies.heads()));
+            }
             Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
                 self.usage_question(client, &user, query);
             }
@@ -433,7 +434,9 @@ impl HeadDaemon {
                     HeadAction::Persist(record) => {
                         // A later head that knows of the end knows how much output there was.
                         if is_over(&record) {
-                            self.records.add_written(self.spools.written_by(record.spec.job));
+                            let job = record.spec.job;
+                            let count = self.copies.count_at_end(job, &mut self.spools);
+                            self.records.add_written(count);
                         }
                         self.records.add(JobRecord::clone(&record));
                         self.held.push(self.records.needed(), HeadAction::Persist(record));
@@ -494,7 +497,7 @@ impl HeadDaemon {
                 self.spools.know(&record);
                 // Output that was held up until now: who reads the end knows that heads of later terms know of it.
                 if is_over(&record)
-                    && let Some(more) = self.spools.written_by(record.spec.job)
+                    && let Some(more) = self.copies.count_at_end(record.spec.job, &mut self.spools)
                 {
                     self.counts_until = self.records.need_written(more);
                 }
@@ -553,6 +556,12 @@ impl HeadDaemon {
         self.clients.reply_to_all(&connected, reply);
         events
     }
+}
+
+/// Tells everybody who wants to know that the head leads.
+fn announce(config: &ClusterConfig, address: SocketAddr, jobs: usize) {
+    tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
+    service::status(&format!("the head of {} listens on {address}", config.name));
 }
 
 /// Waits until then, or for ever.

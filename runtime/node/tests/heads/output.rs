@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kumi_control::message::{ClientReply, ClientRequest, JobRecord, JobRequest, JobState, Outcome};
+use kumi_node::config::ClusterConfig;
 use kumi_node::paths;
 use kumi_sched::JobId;
 use nix::sys::signal::Signal;
@@ -115,6 +116,67 @@ async fn output_goes_on_while_the_other_head_stands_still() {
     assert_eq!(heads.leader(&[first]).await, other);
     heads.attached(1).await;
     assert_is_whole(&heads.output(job).await, &heads);
+}
+
+/// Nothing is acknowledged that a head in sync does not have: what it lacks nodes send again, however long that takes.
+#[tokio::test(flavor = "current_thread")]
+async fn what_a_head_in_sync_does_not_have_is_not_acknowledged() {
+    let Some(etcd) = Members::start(1) else { return };
+    let for_long = |config: &mut ClusterConfig| config.etcd.standby_patience_ms = Some(60_000);
+    let mut heads = Heads::with(&etcd, 1, 2, for_long).await;
+    let folder = tempfile::tempdir().unwrap();
+    let first = heads.leader(&[]).await;
+    says(&heads, first, IN_SYNC, 1).await;
+    heads.signal(1 - first, Signal::SIGSTOP);
+    let job = heads.submit(writing(folder.path(), "end")).await;
+    let mut client = heads.client().await;
+    client.send(&ClientRequest::Follow { job, offset: 0, wait: true }).await.unwrap();
+    let mut bytes = 0;
+    // Who follows waits for no other head.
+    while bytes < 1 << 20 {
+        let next = tokio::time::timeout(PATIENCE, client.next()).await.expect("its output comes");
+        if let Some(ClientReply::Output { data, .. }) = next.unwrap() {
+            bytes += data.len();
+        }
+    }
+    assert!(!folder.path().join("written").exists(), "the rank waits");
+    heads.kill_head(first);
+    std::fs::remove_dir_all(paths::spool(heads.dir(first))).unwrap();
+    heads.signal(1 - first, Signal::SIGCONT);
+    heads.leader(&[first]).await;
+    heads.attached(1).await;
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    assert_is_whole(&heads.output(job).await, &heads);
+}
+
+/// Whoever looks at the cluster sees which heads have all output.
+#[tokio::test(flavor = "current_thread")]
+async fn heads_are_shown_with_whether_they_are_in_sync() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut heads = Heads::start(&etcd, 1, 2).await;
+    let first = heads.leader(&[]).await;
+    let addresses = heads.cluster.config.heads.clone();
+    let shows = async |heads: &Heads, in_sync| {
+        let end = Instant::now() + TAKEOVER;
+        loop {
+            let ClientReply::Heads(shown) = heads.ask(&ClientRequest::Heads).await else {
+                panic!("no heads");
+            };
+            assert_eq!(shown.len(), 2);
+            let of = |head: usize| shown.iter().find(|it| it.address == addresses[head]).unwrap();
+            assert!(of(first).leads && of(first).in_sync && !of(1 - first).leads);
+            if of(1 - first).in_sync == in_sync {
+                return;
+            }
+            assert!(Instant::now() < end, "{shown:?}\n{}", heads.logs());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    shows(&heads, true).await;
+    heads.kill_head(1 - first);
+    shows(&heads, false).await;
+    heads.start_head(1 - first);
+    shows(&heads, true).await;
 }
 
 /// Of two heads that wait, one in sync leads before one that is not.

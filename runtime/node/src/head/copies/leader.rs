@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_control::copying::CopiedJob;
+use kumi_control::copying::{CopiedJob, CopiedLog, MOST_TERMS};
 use kumi_control::head::LinkId;
-use kumi_control::message::{Command, JobRecord, Nanos, NodeSet};
+use kumi_control::message::{Command, HeadStatus, JobRecord, Nanos, NodeSet};
 use kumi_control::stall_tolerant_clock::StallTolerantClock;
 use kumi_leadership::Copies;
 use kumi_sched::JobId;
@@ -18,8 +19,10 @@ use super::{others, refuse};
 use crate::clock::boottime;
 use crate::config::ClusterConfig;
 use crate::head::is_over;
+use crate::head::metrics::HeadCounters;
 use crate::head::records::WriteNumber;
 use crate::head::spool::{Spools, WrittenOutput};
+use crate::head::state::KnownState;
 use crate::link::AcceptedStream;
 use crate::paths;
 
@@ -51,9 +54,10 @@ struct Leader {
     /// Acknowledgements that wait, each with the end of the log at which it came.
     held: BTreeMap<JobId, VecDeque<(u64, Held)>>,
     /// How much jobs had written, for heads of later terms: it waits until it is acknowledged.
-    counts: BTreeMap<JobId, WrittenOutput>,
+    counts: BTreeMap<JobId, (u64, WrittenOutput)>,
     /// The write with the list of those that are in sync.
     write: Option<WriteNumber>,
+    figures: Rc<HeadCounters>,
     folder: PathBuf,
     silence: Duration,
 }
@@ -62,11 +66,11 @@ struct Leader {
 struct Connected {
     session: Session,
     /// What it has, as it says.
-    has: BTreeMap<JobId, u64>,
+    has: BTreeMap<JobId, CopiedLog>,
     /// It has said all.
     said_all: bool,
     /// Jobs whose log is not opened for it yet.
-    unopened: VecDeque<JobId>,
+    unopened: BTreeSet<JobId>,
 }
 
 fn nanos(time: Duration) -> Nanos {
@@ -81,20 +85,21 @@ impl OutputCopies {
 
     /// Those that the leader at `own` makes in this term; none if it is the only head. Before it these were in sync.
     pub(in crate::head) fn new(
-        (dir, config): (&std::path::Path, &ClusterConfig),
-        own: SocketAddr,
-        spools: &mut Spools,
-        in_sync: BTreeSet<SocketAddr>,
+        (dir, config, own): (&Path, &ClusterConfig, SocketAddr),
+        (spools, figures): (&mut Spools, &Rc<HeadCounters>),
+        known: &KnownState,
     ) -> Self {
         let heads: BTreeSet<SocketAddr> = others(&config.heads(), own).collect();
         let Some(term) = spools.term_number().filter(|_| !heads.is_empty()) else {
             return Self::none();
         };
         spools.begin_news();
+        figures.standbys.set(Some((heads.len(), 0)));
         let clock = StallTolerantClock::new(boottime(), nanos(LOOK));
         let patience = nanos(config.standby_patience());
-        let in_sync = in_sync.into_iter().filter(|head| *head == own || heads.contains(head));
-        let copies = Copies::new(own, in_sync.collect(), patience, clock.elapsed());
+        let is_head = |head: &&SocketAddr| **head == own || heads.contains(*head);
+        let in_sync = known.in_sync.iter().filter(is_head).copied().collect();
+        let copies = Copies::new(own, in_sync, patience, clock.elapsed());
         let (tell, told) = mpsc::channel(EVENTS);
         Self(Some(Leader {
             own,
@@ -109,6 +114,7 @@ impl OutputCopies {
             held: BTreeMap::new(),
             counts: BTreeMap::new(),
             write: None,
+            figures: Rc::clone(figures),
             folder: paths::spool(dir),
             silence: config.silence(),
         }))
@@ -119,11 +125,19 @@ impl OutputCopies {
         self.0.is_some()
     }
 
-    /// The other heads, each with whether it is in sync.
-    pub(in crate::head) fn standbys(&self) -> Vec<(SocketAddr, bool)> {
+    /// All heads, for those who look; none if there is only one.
+    pub(in crate::head) fn heads(&self) -> Vec<HeadStatus> {
         let Some(leader) = &self.0 else { return Vec::new() };
+        let own = HeadStatus { address: leader.own, leads: true, in_sync: true };
         let in_sync = leader.copies.in_sync();
-        leader.heads.iter().map(|&head| (head, in_sync.contains(&head))).collect()
+        let others = leader.heads.iter().map(|&address| HeadStatus {
+            address,
+            leads: false,
+            in_sync: in_sync.contains(&address),
+        });
+        let mut heads: Vec<HeadStatus> = others.chain([own]).collect();
+        heads.sort_unstable_by_key(|head| head.address);
+        heads
     }
 
     /// How long to wait at most until somebody looks whether a standby is late.
@@ -200,7 +214,7 @@ impl OutputCopies {
             return Some(held);
         };
         let job = job.number();
-        let Some(end) = spools.end_of(job) else { return Some(held) };
+        let Some(end) = spools.data_end(job) else { return Some(held) };
         if !leader.held.contains_key(&job) && leader.copies.acknowledge(job, end) {
             return Some(held);
         }
@@ -222,16 +236,32 @@ impl OutputCopies {
         free
     }
 
+    /// How much a job that is over has written, if heads of later terms do not know yet. Nodes send nothing of it again, so it counts
+    /// whether it is acknowledged or not.
+    pub(in crate::head) fn count_at_end(
+        &mut self,
+        job: JobId,
+        spools: &mut Spools,
+    ) -> Option<(JobId, WrittenOutput)> {
+        // What waits was counted before, and must not be recorded after this.
+        let waiting = self.0.as_mut().and_then(|leader| leader.counts.remove(&job));
+        spools.written_by(job).or(waiting.map(|(_, written)| (job, written)))
+    }
+
     /// How much jobs have written that is acknowledged, of which heads of later terms do not know yet.
     pub(super) fn counts(&mut self, spools: &mut Spools) -> Vec<(JobId, WrittenOutput)> {
         let Some(leader) = &mut self.0 else { return spools.written(|_| true) };
         let (counts, copies) = (&mut leader.counts, &mut leader.copies);
         for (job, written) in spools.written(|job| !counts.contains_key(&job)) {
-            counts.insert(job, written);
+            counts.insert(job, (spools.data_end(job).unwrap_or(0), written));
         }
-        let is_acknowledged =
-            |job: &JobId, written: &mut WrittenOutput| copies.acknowledge(*job, written.end);
-        counts.extract_if(.., is_acknowledged).collect()
+        let mut ready = Vec::new();
+        counts.retain(|&job, &mut (end, written)| {
+            let is_acknowledged = copies.acknowledge(job, end);
+            ready.extend(is_acknowledged.then_some((job, written)));
+            !is_acknowledged
+        });
+        ready
     }
 }
 
@@ -279,13 +309,16 @@ impl Leader {
             SessionEvent::Has(_) | SessionEvent::HasAll if connected.said_all => {}
             // Of jobs that nobody knows nothing is copied.
             SessionEvent::Has(logs) => {
-                let known = |(job, _): &(JobId, u64)| connected.session.knows(*job);
-                let known: Vec<(JobId, u64)> = logs.into_iter().filter(known).collect();
-                connected.has.extend(known);
+                let known = |log: &CopiedLog| {
+                    connected.session.knows(log.job) && log.ends.len() <= MOST_TERMS
+                };
+                let known: Vec<CopiedLog> = logs.into_iter().filter(known).collect();
+                connected.has.extend(known.into_iter().map(|log| (log.job, log)));
             }
             SessionEvent::HasAll => {
                 connected.said_all = true;
-                connected.unopened = spools.jobs().into_iter().collect();
+                connected.unopened = spools.jobs();
+                connected.unopened.extend(connected.has.keys());
                 if connected.unopened.is_empty() {
                     self.copies.introduced(&head);
                 }
@@ -302,16 +335,20 @@ impl Leader {
     fn open_some(&mut self, spools: &mut Spools) {
         let now = self.clock.elapsed();
         for (head, connected) in &mut self.sessions {
-            let count = connected.unopened.len().min(OPENED_AT_ONCE);
-            if count == 0 {
+            if connected.unopened.is_empty() {
                 continue;
             }
-            for job in connected.unopened.drain(..count) {
+            for _ in 0..OPENED_AT_ONCE {
+                let Some(job) = connected.unopened.pop_first() else { break };
                 let (log, end) = spools.log(job);
-                let has = connected.has.get(&job).copied().unwrap_or(0);
+                let has = connected.has.remove(&job);
+                let (common, cut) = has.map_or((0, false), |has| spools.compare(&has));
                 self.copies.extended(job, end, now);
-                self.copies.taken(head, job, has, now);
-                connected.session.extended(job, log, has);
+                self.copies.taken(head, job, common, now);
+                if cut {
+                    connected.session.cut(job, common);
+                }
+                connected.session.extended(job, log, common);
             }
             if connected.unopened.is_empty() {
                 self.copies.introduced(head);
@@ -325,9 +362,10 @@ impl Leader {
         for job in news.extended {
             let (log, end) = spools.log(job);
             self.copies.extended(job, end, now);
-            for connected in self.sessions.values().filter(|one| one.said_all) {
-                let has = connected.has.get(&job).copied().unwrap_or(0);
-                connected.session.extended(job, log.clone(), has);
+            // Of others nothing is known yet: their turn comes.
+            let is_open = |one: &&Connected| one.said_all && !one.unopened.contains(&job);
+            for connected in self.sessions.values().filter(is_open) {
+                connected.session.extended(job, log.clone(), 0);
             }
         }
         for connected in self.sessions.values() {
@@ -346,6 +384,7 @@ impl Leader {
         let in_sync = self.copies.in_sync();
         let standbys: Vec<String> =
             in_sync.iter().filter(|head| **head != self.own).map(SocketAddr::to_string).collect();
+        self.figures.standbys.set(Some((self.heads.len(), standbys.len())));
         if standbys.is_empty() {
             tracing::warn!(
                 "no other head is in sync: what ranks write from now on is only here, and missing if this machine is lost"

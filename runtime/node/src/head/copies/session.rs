@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_control::copying::{CopiedJob, CopyAnswer, CopyDown, CopyUp, CopyWelcome, MOST_ENTRIES};
+use kumi_control::copying::{
+    CopiedJob, CopiedLog, CopyAnswer, CopyDown, CopyUp, CopyWelcome, MOST_ENTRIES,
+};
 use kumi_sched::JobId;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
@@ -26,8 +28,8 @@ pub(in crate::head) type Told = (SocketAddr, u64, SessionEvent);
 /// What the main loop is told of a standby.
 #[derive(Debug)]
 pub(in crate::head) enum SessionEvent {
-    /// It has these logs up to these offsets.
-    Has(Vec<(JobId, u64)>),
+    /// It has these logs.
+    Has(Vec<CopiedLog>),
     /// It has said all.
     HasAll,
     /// It has a log up to there.
@@ -43,6 +45,8 @@ struct News {
     jobs: BTreeSet<JobId>,
     known: BTreeMap<JobId, CopiedJob>,
     discarded: BTreeSet<JobId>,
+    /// Logs of which it has what the leader has not, behind this offset.
+    cuts: BTreeMap<JobId, u64>,
     /// Logs that have come further, with how far the standby had come when it connected.
     logs: BTreeMap<JobId, (SharedLog, u64)>,
 }
@@ -97,6 +101,11 @@ impl Session {
         self.news.0.borrow().jobs.contains(&job)
     }
 
+    /// What the standby has of a log behind this offset goes.
+    pub(super) fn cut(&self, job: JobId, end: u64) {
+        self.news.0.borrow_mut().cuts.insert(job, end);
+    }
+
     /// A log has come further, or is to be looked at. The standby had it up to `has` when it connected.
     pub(super) fn extended(&self, job: JobId, log: SharedLog, has: u64) {
         self.news.0.borrow_mut().logs.insert(job, (log, has));
@@ -115,6 +124,7 @@ impl Session {
             news.jobs.remove(job);
             news.known.remove(job);
             news.logs.remove(job);
+            news.cuts.remove(job);
             news.discarded.insert(*job);
         }
         self.news.1.notify_one();
@@ -194,7 +204,9 @@ impl Serving {
         }
         let known: Vec<CopiedJob> = std::mem::take(&mut news.known).into_values().collect();
         let known = known.chunks(MOST_ENTRIES).map(|some| CopyDown::Known(some.to_vec()));
-        known.chain(discarded.into_iter().map(CopyDown::Discard)).collect()
+        let cuts = std::mem::take(&mut news.cuts).into_iter();
+        let cuts = cuts.map(|(job, end)| CopyDown::Cut { job, end });
+        known.chain(discarded.into_iter().map(CopyDown::Discard)).chain(cuts).collect()
     }
 
     /// What comes next of the log whose turn it is; nothing if the standby has been sent all.

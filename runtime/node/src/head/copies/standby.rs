@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kumi_control::copying::{
-    COPY_VERSION, CopyAnswer, CopyDown, CopyHello, CopyUp, CopyWelcome, MOST_ENTRIES,
+    COPY_VERSION, CopyAnswer, CopyDown, CopyHello, CopyUp, CopyWelcome, MOST_LOGS,
 };
 use kumi_sched::JobId;
 use tokio::io::{ReadHalf, WriteHalf};
@@ -248,9 +248,8 @@ async fn introduce(
     spools: &mut Spools,
     write: &mut WriteHalf<ConnectedStream>,
 ) -> Result<(), LinkError> {
-    let logs: Vec<(JobId, u64)> =
-        spools.jobs().into_iter().map(|job| (job, spools.log(job).1)).collect();
-    let said = logs.chunks(MOST_ENTRIES).map(|some| CopyUp::Has(some.to_vec()));
+    let logs = spools.copied_logs();
+    let said = logs.chunks(MOST_LOGS).map(|some| CopyUp::Has(some.to_vec()));
     for message in said.chain([CopyUp::HasAll]) {
         frame::write(write, &message, LINK_LIMIT).await?;
     }
@@ -282,13 +281,14 @@ impl Copying<'_> {
                 self.known.remove(&job);
                 self.spools.discard(job);
             }
-            CopyDown::Place(job, _) | CopyDown::Frames { job, .. }
+            CopyDown::Place(job, _) | CopyDown::Frames { job, .. } | CopyDown::Cut { job, .. }
                 if !self.known.contains(&job) =>
             {
                 return Err(StandbyError::Unknown(job));
             }
+            CopyDown::Cut { job, end } => self.spools.copy_cut(job, end, &stopped)?,
             CopyDown::Place(job, place) => {
-                let end = self.spools.copy_place(job, self.term, &place, &stopped)?;
+                let end = self.spools.copy_place(job, self.term, &place)?;
                 return Ok(Some(CopyUp::Taken { job, end }));
             }
             CopyDown::Frames { job, offset, frames } => {

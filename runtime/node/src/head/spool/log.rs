@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use kumi_control::message::Stream;
+use kumi_leadership::{TermEnds, common_end};
 
 use super::memory::JobMemory;
 use super::segment::FrameContent;
+use super::term::TERM;
 
 /// A segment on disk. Offsets are those of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +92,8 @@ pub(super) struct Log {
     earlier: WrittenOutput,
     /// Streams that have come further since the last piece, without bytes.
     gaps: Gaps,
+    /// Of what stands before this something was missing here when the term began, and is marked.
+    lenient: u64,
 }
 
 /// Where a copy goes on.
@@ -193,9 +197,39 @@ impl Log {
         self.end = self.end.max(offset);
         let missing = earlier.bytes.saturating_sub(self.total);
         if missing > 0 {
+            self.lenient = offset;
             self.skip(missing);
         }
         missing
+    }
+
+    /// What is here, term by term.
+    pub(super) fn term_ends(&self) -> TermEnds {
+        let segments = self.segments.values();
+        let segments = segments.map(|segment| (segment.start, segment.end, segment.before));
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|piece| (piece.offset, piece.end(), piece.before));
+        let mut here = TermEnds::default();
+        for (start, end, before) in segments.chain(waiting) {
+            if here.ends.is_empty() && before > 0 {
+                here.first = start;
+            }
+            let known = here.ends.entry(start / TERM).or_default();
+            *known = end.max(*known);
+        }
+        here
+    }
+
+    /// Where the last output ends that is here.
+    pub(super) fn data_end(&self) -> u64 {
+        let waiting = self.waiting.back().map(WaitingPiece::end);
+        let segment = self.segments.last_key_value().map(|(_, segment)| segment.end);
+        waiting.max(segment).unwrap_or(0)
+    }
+
+    /// Up to where a standby has the same, which has this.
+    pub(super) fn common_end(&self, standby: &TermEnds) -> u64 {
+        common_end(&self.term_ends(), standby, self.lenient)
     }
 
     /// Output before `offset` that whoever has come there has seen; none if that is not known.

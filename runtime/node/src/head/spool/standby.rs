@@ -1,13 +1,14 @@
 //! Output that another head copies, and output that is copied here.
 //!
-//! A head that waits has the log of each job as the leader has it, with the same offsets. What it has behind the place at which
-//! a new leader goes on was never acknowledged, and nodes have sent it again. So it is cut off.
+//! A head that waits has the log of each job as the leader has it, with the same offsets. What it has and the leader has not was
+//! never acknowledged, and nodes have sent it again. So it is cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-use kumi_control::copying::{CopiedJob, LogPlace};
+use kumi_control::copying::{CopiedJob, CopiedLog, LogPlace};
+use kumi_leadership::TermEnds;
 use kumi_sched::JobId;
 
 use super::disk::is_unanswered;
@@ -99,9 +100,9 @@ impl Spools {
         (log, end)
     }
 
-    /// Where the log of a job ends that is open.
-    pub(in crate::head) fn end_of(&self, job: JobId) -> Option<u64> {
-        self.spools.get(&job).map(|spool| spool.writer.log().lock().end())
+    /// Where the last output ends of a job whose log is open.
+    pub(in crate::head) fn data_end(&self, job: JobId) -> Option<u64> {
+        self.spools.get(&job).map(|spool| spool.writer.log().lock().data_end())
     }
 
     /// The latest term of which there is output here.
@@ -117,43 +118,55 @@ impl Spools {
         }
     }
 
+    /// What there is of each job.
+    pub(in crate::head) fn copied_logs(&mut self) -> Vec<CopiedLog> {
+        let mut logs = Vec::new();
+        for job in self.jobs() {
+            let TermEnds { first, ends } = self.log(job).0.lock().term_ends();
+            logs.push(CopiedLog { job, first, ends: ends.into_values().collect() });
+        }
+        logs
+    }
+
+    /// Up to where a standby has the same of a job, which has this. If it has more, that goes.
+    pub(in crate::head) fn compare(&mut self, standby: &CopiedLog) -> (u64, bool) {
+        let ends = standby.ends.iter().map(|&end| (end / TERM, end)).collect();
+        let theirs = TermEnds { first: standby.first, ends };
+        let common = self.log(standby.job).0.lock().common_end(&theirs);
+        (common, theirs.ends.values().any(|&end| end > common))
+    }
+
     /// The leader's log of a job goes on at this place in this term or an earlier one. Returns where the log here ends now.
     ///
     /// # Errors
-    /// The leader says what it may not say, or the disk says no.
+    /// The leader says what it may not say.
     pub(in crate::head) fn copy_place(
         &mut self,
         job: JobId,
         term: u64,
         place: &LogPlace,
-        stopped: &dyn Fn() -> bool,
     ) -> Result<u64, CopyFailure> {
-        let (end, total) = {
-            let writer = &self.spool(job).writer;
-            let log = writer.log().lock();
-            (log.end(), log.written().bytes)
-        };
-        if place.offset < end || place.offset / TERM > term {
+        if place.offset < self.log(job).1 || place.offset / TERM > term {
             return Err(CopyFailure::Place(job));
-        }
-        if place.before < total {
-            self.cut(job, place.before, stopped)?;
         }
         self.spool(job).writer.go_to(place);
         Ok(place.offset)
     }
 
-    /// Removes output that was never acknowledged, so that no more than `total` bytes are left.
-    fn cut(
+    /// Removes output behind `end`, which the leader does not have.
+    ///
+    /// # Errors
+    /// The disk says no.
+    pub(in crate::head) fn copy_cut(
         &mut self,
         job: JobId,
-        total: u64,
+        end: u64,
         stopped: &dyn Fn() -> bool,
     ) -> Result<(), CopyFailure> {
         loop {
             self.spool(job);
             let Some(spool) = self.spools.get_mut(&job) else { return Ok(()) };
-            match spool.writer.cut(total, &mut self.disk) {
+            match spool.writer.cut(end, &mut self.disk) {
                 Ok(()) => break,
                 Err(error) if is_unanswered(&error) => wait(stopped)?,
                 Err(error) => return Err(error.into()),
@@ -162,10 +175,12 @@ impl Spools {
         // How far streams have come is to be read anew.
         if let Some(spool) = self.spools.remove(&job) {
             let mut files = spool.writer.files();
-            files.segments.retain(|&start| super::writer::path(&self.folder, job, start).exists());
+            files.segments.retain(|&start| start < end);
             self.found.insert(job, files);
         }
-        tracing::info!(%job, "output that was not acknowledged is cut off: its ranks' nodes have sent it again");
+        self.spool(job);
+        self.count(job);
+        tracing::info!(%job, end, "output that the head that leads does not have is cut off");
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! Writer of one job's log: pieces go from memory to the segment that is written, or are dropped.
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -300,25 +299,21 @@ impl LogWriter {
         self.log.lock().push(record.content, at, frame, output);
     }
 
-    /// Removes the end of the log, so that no more than `total` bytes of output are left. The log is to be opened anew.
+    /// Removes what stands behind `end`, where a frame ends. The log is to be opened anew.
     ///
     /// # Errors
     /// As the system says.
-    pub(super) fn cut(&mut self, total: u64, disk: &mut SpoolDisk) -> io::Result<()> {
+    pub(super) fn cut(&mut self, end: u64, disk: &mut SpoolDisk) -> io::Result<()> {
         self.drop_all_waiting(disk);
         self.close(disk);
         let segments: Vec<Segment> = self.log.lock().segments().rev().collect();
-        for segment in segments {
-            if segment.before.saturating_add(segment.output) <= total {
-                return Ok(());
-            }
+        for segment in segments.into_iter().take_while(|segment| segment.end > end) {
             let file = path(&self.folder, self.job, segment.start);
-            if segment.before >= total {
+            if segment.start >= end {
                 disk.perform(DiskOperation::Remove(file))?;
-                continue;
+            } else {
+                disk.perform(DiskOperation::Cut(file, segment.body + (end - segment.start)))?;
             }
-            let length = length_up_to(&file, total - segment.before)?;
-            disk.perform(DiskOperation::Cut(file, length))?;
         }
         Ok(())
     }
@@ -516,22 +511,6 @@ impl Unreadable {
         let behind = self.aside.iter().filter(|one| newest.is_none_or(|newest| one.start > newest));
         behind.map(AsideSegment::output).sum()
     }
-}
-
-/// Length of a segment's file that holds whole frames with no more than so many bytes of output.
-fn length_up_to(path: &Path, output: u64) -> io::Result<u64> {
-    let mut file = File::open(path)?;
-    let header = SegmentHeader::read(&mut file)?;
-    let (mut positions, mut restarts) = (header.positions, header.restarts);
-    let fitting = Cell::new(0);
-    let is_more = |whole: &segment::WholeFrames| {
-        if whole.output <= output {
-            fitting.set(whole.length);
-        }
-        whole.output > output
-    };
-    segment::scan_to(&mut file, (&mut positions, &mut restarts), is_more)?;
-    Ok(header.length + fitting.get())
 }
 
 /// What a file holds, and how far the streams have come behind it. Only the last one of a log is looked through.

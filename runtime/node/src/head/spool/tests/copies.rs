@@ -31,6 +31,17 @@ impl Two {
         Self { dirs, leader, standby, term: 1, at: CopyPosition::default() }
     }
 
+    /// The standby says what it has, and what the leader has not goes.
+    fn connect(&mut self) {
+        for log in self.standby.copied_logs() {
+            let (end, cut) = self.leader.compare(&log);
+            self.at = CopyPosition::at(end);
+            if cut {
+                take(&mut self.standby, self.term, CopyDown::Cut { job: log.job, end }).unwrap();
+            }
+        }
+    }
+
     /// The standby takes all that there is. Returns how many messages it took.
     fn copy(&mut self) -> usize {
         let mut count = 0;
@@ -59,7 +70,8 @@ impl Two {
 fn take(standby: &mut Spools, term: u64, message: CopyDown) -> Result<u64, CopyFailure> {
     let never = || false;
     match message {
-        CopyDown::Place(job, place) => standby.copy_place(job, term, &place, &never),
+        CopyDown::Place(job, place) => standby.copy_place(job, term, &place),
+        CopyDown::Cut { job, end } => standby.copy_cut(job, end, &never).map(|()| end),
         CopyDown::Frames { job, offset, frames } => {
             standby.copy_frames(job, offset, &frames, &never)
         }
@@ -117,10 +129,9 @@ async fn what_was_not_acknowledged_is_cut_off() {
     assert_eq!(sums(&whole), (12, 0), "{whole:?}");
     // The one that led waits.
     let mut standby = open(dirs[0].path(), quota());
-    let end = standby.log(JOB).1;
     assert_eq!(standby.latest_term(), 1);
-    let standby = Two { dirs, leader, standby, term: 2, at: CopyPosition::at(end) };
-    let mut two = standby;
+    let mut two = Two { dirs, leader, standby, term: 2, at: CopyPosition::default() };
+    two.connect();
     two.copy();
     assert_eq!(all(&mut two.standby, 0, false).await, whole);
     let streams = sorted(two.leader.streams(JOB));
@@ -131,6 +142,51 @@ async fn what_was_not_acknowledged_is_cut_off() {
     begin(&mut again, 3, &written);
     assert_eq!(sums(&all(&mut again, 0, false).await), (12, 0));
     assert_eq!(sorted(again.streams(JOB)), streams);
+}
+
+/// One that led in between has logged what a third head has never heard of, which leads now: the same bytes under other offsets.
+#[tokio::test(flavor = "current_thread")]
+async fn what_another_leader_has_logged_meanwhile_is_cut_off() {
+    let mut two = Two::start();
+    put(&mut two.leader, 0, b"kept");
+    two.copy();
+    put(&mut two.leader, 0, b"copied late");
+    let third = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(two.dirs[0].path()).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), third.path().join(file.file_name())).unwrap();
+    }
+    let (mut second, dirs) = two.take_over(&[]);
+    put(&mut second, 0, b"copied late");
+    put(&mut second, 0, b" and more");
+    drop(second);
+    let mut leader = open(third.path(), quota());
+    begin(&mut leader, 3, &[]);
+    put(&mut leader, 0, b" and other things");
+    let whole = all(&mut leader, 0, false).await;
+    assert_eq!(sums(&whole), (32, 0));
+    let standby = open(dirs[1].path(), quota());
+    let mut two = Two { dirs, leader, standby, term: 3, at: CopyPosition::default() };
+    two.connect();
+    two.copy();
+    assert_eq!(all(&mut two.standby, 0, false).await, whole);
+    assert_eq!(two.standby.streams(JOB), two.leader.streams(JOB));
+}
+
+/// A head that lacked output and has marked it has the one that comes back keep it.
+#[tokio::test(flavor = "current_thread")]
+async fn what_the_leader_lacks_and_has_marked_stays_at_the_standby() {
+    let mut two = Two::start();
+    put(&mut two.leader, 0, b"only there");
+    let written = two.leader.written(|_| true);
+    let (mut leader, dirs) = two.take_over(&written);
+    leader.keep(JOB, (0, Stream::Out), 10, b" and later");
+    assert_eq!(sums(&all(&mut leader, 0, false).await), (10, 10));
+    let standby = open(dirs[0].path(), quota());
+    let mut two = Two { dirs, leader, standby, term: 2, at: CopyPosition::default() };
+    two.connect();
+    two.copy();
+    assert_eq!(sums(&all(&mut two.standby, 0, false).await), (20, 0));
 }
 
 /// The end of a copy is nowhere in the log if its last segment is damaged. It goes on with the next whole frame.
