@@ -1,11 +1,12 @@
-//! Signals (Ctrl-C, SIGTERM and SIGHUP): running clusters are taken down before the program ends.
+//! Signals (Ctrl-C, SIGTERM and SIGHUP): running clusters and servers are ended before the program ends.
 
 use crate::cluster;
+use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A cluster that runs or is starting.
@@ -16,6 +17,14 @@ struct RunningCluster {
 }
 
 static RUNNING: Mutex<Vec<RunningCluster>> = Mutex::new(Vec::new());
+
+/// Servers that run. Each leaves the list before it is waited for, so that its number is still its own.
+static SERVERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn servers() -> MutexGuard<'static, Vec<Pid>> {
+    // A list of numbers stays valid after a panic.
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn up() -> MutexGuard<'static, Vec<RunningCluster>> {
     // A list of names stays valid after a panic.
@@ -34,6 +43,11 @@ pub fn catch() -> std::io::Result<()> {
             // Held until the end, so that no cluster starts any more.
             let mut all = up();
             all.drain(..).for_each(|one| one.down());
+            let servers = servers();
+            for server in servers.iter() {
+                // It may have ended by itself.
+                let _ended = rustix::process::kill_process(*server, Signal::KILL);
+            }
             std::process::exit(128 + signal);
         }
     });
@@ -44,6 +58,26 @@ pub fn catch() -> std::io::Result<()> {
 pub(crate) fn add(kumi: &Path, name: &str, directory: &Path) {
     let (kumi, directory) = (kumi.to_owned(), directory.to_owned());
     up().push(RunningCluster { kumi, name: name.into(), directory });
+}
+
+/// Starts a server, which a signal ends. Once a signal has come, none starts any more.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn start_server(command: &mut Command) -> std::io::Result<Child> {
+    let mut servers = servers();
+    let server = command.spawn()?;
+    servers.push(Pid::from_child(&server));
+    Ok(server)
+}
+
+/// Ends a server, and waits until it has ended.
+pub(crate) fn end_server(server: &mut Child) {
+    let own = Pid::from_child(server);
+    servers().retain(|other| *other != own);
+    // It may have ended by itself.
+    let _ended = server.kill();
+    let _status = server.wait();
 }
 
 /// Takes a cluster down, unless a signal has done that.

@@ -122,6 +122,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-verdict",
             "kumi-sim",
             "kumi-idl",
+            "kumi-rpc",
             "kumi-call",
         ],
     ),

@@ -22,10 +22,14 @@ mod parallel;
 mod plan;
 mod scalar;
 mod section;
+mod similar_names;
+#[cfg(feature = "stubs")]
 mod stubs;
 mod symbol_arguments;
+#[cfg(feature = "text")]
 mod text;
 mod validate;
+mod words;
 
 pub use copy::WrongLength;
 pub use expr::EvalError;
@@ -38,8 +42,11 @@ pub use parallel::Parallel;
 pub use plan::{Argument, ArgumentForm, Limits, Part, Plan, PlanError};
 pub use scalar::{Scalar, letter};
 pub use section::{Axis, Run, Runs, Section};
+pub use similar_names::nearest;
+#[cfg(feature = "stubs")]
 pub use stubs::{NoStub, StubFile, StubLanguage, Stubs, stubs};
+#[cfg(feature = "text")]
 pub use text::{
-    Code, CodeLines, Diagnostic, MOST_DIAGNOSTICS, MOST_TEXT, ParsedText, Severity, nearest, parse,
+    Code, CodeLines, Diagnostic, MOST_DIAGNOSTICS, MOST_TEXT, ParsedText, Severity, parse,
 };
 pub use validate::{MOST_NAME, MOST_PROBLEMS, MOST_REQUIRED, Place, Problem, ProblemKind};

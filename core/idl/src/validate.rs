@@ -284,7 +284,7 @@ impl Validator<'_> {
     fn param(&mut self, place: Place, param: &Param) {
         if !is_name(&param.name) {
             self.add(place, ProblemKind::Name(shortened(&param.name)));
-        } else if crate::text::is_reserved(&param.name) {
+        } else if crate::words::is_reserved(&param.name) {
             self.add(place, ProblemKind::Reserved(shortened(&param.name)));
         }
         if param.dims.len() > Interface::MOST_DIMENSIONS {
@@ -539,7 +539,7 @@ fn integer(param: &Param, element: Element) -> Result<(), ProblemKind> {
 fn balanced(code: &str) -> bool {
     let mut closed = String::from(code);
     closed.push('}');
-    crate::text::end_of_braces(&closed) == Some(code.len())
+    crate::words::end_of_braces(&closed) == Some(code.len())
 }
 
 /// Checks a format of symbols.

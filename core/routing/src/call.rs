@@ -290,6 +290,9 @@ impl<P: Clone + PartialEq, E, S> Call<P, E, S> {
             // With the request the place goes back.
             return self.give_up(GiveUpReason::Elsewhere);
         }
+        if self.bound.is_some() && self.may_have_run {
+            return self.give_up(GiveUpReason::Unknown);
+        }
         if self.is_late(now) {
             return self.give_up(GiveUpReason::RetryTime);
         }

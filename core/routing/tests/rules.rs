@@ -246,6 +246,15 @@ fn a_bound_call_gives_a_place_elsewhere_back_and_ends() {
 }
 
 #[test]
+fn a_bound_call_whose_attempt_was_taken_back_while_it_ran_has_no_other() {
+    let mut run = Run::bound(true, 1);
+    run.on(Event::Placed(1));
+    run.on(Event::Sent);
+    assert_eq!(run.on(Event::Placed(3)), [Action::Leave], "the same server");
+    assert_eq!(run.on(Event::Left), [Action::CancelRequest, given_up(GiveUpReason::Unknown)]);
+}
+
+#[test]
 fn a_bound_call_that_may_have_begun_has_had_its_last_attempt() {
     for idempotent in [false, true] {
         let mut run = Run::bound(idempotent, 1);

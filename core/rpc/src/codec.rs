@@ -97,7 +97,8 @@ impl<'a> Cursor<'a> {
 }
 
 /// Whether a character changes the direction of those around it.
-fn turns(letter: char) -> bool {
+#[must_use]
+pub fn reorders_text(letter: char) -> bool {
     matches!(letter, '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -107,7 +108,7 @@ fn turns(letter: char) -> bool {
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
-        if turns(letter) || letter.is_control() && !matches!(letter, '\n' | '\t') {
+        if reorders_text(letter) || letter.is_control() && !matches!(letter, '\n' | '\t') {
             shown.extend(letter.escape_default());
         } else {
             shown.push(letter);

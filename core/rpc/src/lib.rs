@@ -30,7 +30,7 @@ mod trace_context;
 
 pub use callback::{CallbackHead, CallbackReturn};
 pub use client::{CallMetadata, Client, ClientEvent, RequestTooLong};
-pub use codec::{DecodeError, printable};
+pub use codec::{DecodeError, printable, reorders_text};
 pub use frame::{HEADER, chunk_header, chunks};
 pub use frame_reader::{ArrayPosition, Step};
 pub use held_array::{

@@ -127,8 +127,8 @@ fn said() -> Vec<Value> {
         let stream = client.call(&head, &[], &mut out).expect("short");
         let call = out.len();
         let resources = Resources::new(threads, memory);
-        let said = CallMetadata { listens, trace: traced.then_some(trace), resources };
-        client.introduce(stream, &said, &mut out);
+        let metadata = CallMetadata { listens, trace: traced.then_some(trace), resources };
+        client.metadata(stream, &metadata, &mut out);
         out.truncate(out.len() - call);
         let place = if traced { parent } else { "" };
         all.push(json!({ "said": [listens, place, threads, memory], "hex": hex(&out) }));

@@ -81,8 +81,8 @@ fn all_that_is_said_of_an_object_goes_before_its_ticket() {
     let mut out = Vec::new();
     let stream = client.create_with(Some(&placed), "c", &mut out).expect("a name");
     let bare = out.clone();
-    let said = CallMetadata { listens: false, trace: Some(trace), resources: Some(resources) };
-    client.introduce(stream, &said, &mut out);
+    let metadata = CallMetadata { listens: false, trace: Some(trace), resources: Some(resources) };
+    client.metadata(stream, &metadata, &mut out);
     let traced = [&b"\x37\0\0\0\x01\0\0\0\x85\0\0\0"[..], parent.as_bytes()].concat();
     assert!(out.starts_with(&traced) && out.ends_with(&bare));
     let events = serve(&mut server, &out).expect("well-formed");

@@ -62,8 +62,8 @@ fn all_that_is_said_of_a_call_goes_before_it() {
     let stream = client.call(&head, &[], &mut out).expect("short");
     let parent = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let trace = TraceContext::parse(parent).expect("a traceparent");
-    let said = CallMetadata { listens: true, trace: Some(trace), resources: Some(resources()) };
-    client.introduce(stream, &said, &mut out);
+    let metadata = CallMetadata { listens: true, trace: Some(trace), resources: Some(resources()) };
+    client.metadata(stream, &metadata, &mut out);
     let ((mut server, _), mut events) = (greeted_server(), Vec::new());
     let mut at = 0;
     while at < out.len() {

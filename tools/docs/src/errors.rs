@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Where an enum is, and the function that gives its variants exit codes: region, folder, enum, folder of the function, its
 /// type, its name.
-const ENUMS: [(&str, &str, &str, &str, &str, &str); 14] = [
+const ENUMS: [(&str, &str, &str, &str, &str, &str); 15] = [
     ("command", "tools/kumi/src", "Error", "tools/kumi/src", "Error", "exit_code"),
     ("cluster", "runtime/node/src", "ClientError", "runtime/node/src", "ClientError", "exit_code"),
     ("refusals", "core/control/src", "RefusalKind", "runtime/node/src", "RefusalKind", "from"),
@@ -57,6 +57,14 @@ const ENUMS: [(&str, &str, &str, &str, &str, &str); 14] = [
         "users_exit_code",
     ),
     ("tls", "runtime/call/wire/src", "TlsError", "tools/kumi/src/call", "", "tls_exit_code"),
+    (
+        "certificate files",
+        "runtime/tls/src",
+        "PemError",
+        "tools/kumi/src/call",
+        "",
+        "pem_exit_code",
+    ),
     ("hosts", "tools/kumi/src", "HostsError", "", "", ""),
     ("library", "runtime/mem/src", "Error", "", "", ""),
 ];

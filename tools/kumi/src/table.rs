@@ -111,13 +111,8 @@ pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
 
 /// The text with control characters made visible, so that a name cannot upset a terminal, nor show in another order than it has.
 pub fn printable(text: &str) -> String {
-    let obeyed = |c: char| c.is_control() || turns(c);
+    let obeyed = |c: char| c.is_control() || kumi_rpc::reorders_text(c);
     text.chars().map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect()
-}
-
-/// Whether a character changes the direction of those around it.
-fn turns(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text cut to `most` characters, with `…` in place of the rest.

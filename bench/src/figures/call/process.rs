@@ -2,6 +2,7 @@
 
 use super::cluster;
 use crate::error::BenchError;
+use crate::interrupt;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +18,7 @@ impl Process {
     /// Starts a process, and waits until it prints its address.
     pub(super) fn start(mut command: Command) -> Result<Self, BenchError> {
         let what = format!("{command:?}");
-        let started = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let started = interrupt::start_server(command.stdin(Stdio::null()).stderr(Stdio::piped()));
         let mut child =
             started.map_err(|source| BenchError::Start { what: what.clone(), source })?;
         let mut said = String::new();
@@ -95,9 +96,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ended = self.child.kill();
-        let _status = self.child.wait();
+        interrupt::end_server(&mut self.child);
     }
 }
 

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use super::diagnostic::{Code, Report, Span};
 use super::lexer::Token;
 use super::parser::{ParseFailed, Parser};
-use super::similar_names::suggestion;
 use crate::expr_display::precedence;
 use crate::model::{Binary, Expr, Function, Param, Unary};
+use crate::similar_names::suggestion;
 
 /// Brackets and signs in each other that are read at most; more than an expression may be deep.
 const MOST_NESTING: usize = 2 * Expr::MOST_DEPTH;

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 
 use super::diagnostic::{Code, Report, Span};
+use crate::words::end_of_braces;
 
 /// A piece of a description.
 #[derive(Debug, Clone, PartialEq)]
@@ -283,41 +284,4 @@ fn unicode(text: &str) -> (Option<char>, usize) {
     }
     let value = u32::from_str_radix(&digits[..length], 16).ok();
     (value.and_then(char::from_u32), length + 2)
-}
-
-/// Where the brace is that closes C code; braces in its texts, characters and comments are none.
-pub(crate) fn end_of_braces(code: &str) -> Option<usize> {
-    let bytes = code.as_bytes();
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let rest = &bytes[at..];
-        match byte {
-            b'{' => depth += 1,
-            b'}' if depth == 0 => return Some(at),
-            b'}' => depth -= 1,
-            b'/' if rest.starts_with(b"//") => at += count(rest, |byte| byte != b'\n') - 1,
-            b'/' if rest.starts_with(b"/*") => at += code[at + 2..].find("*/")? + 3,
-            b'"' | b'\'' => at += end_of_quotes(rest),
-            _ => {}
-        }
-        at += 1;
-    }
-    None
-}
-
-/// From an opening quote to the closing one, or to the end of the line.
-fn end_of_quotes(code: &[u8]) -> usize {
-    let quote = code[0];
-    let mut at = 1;
-    while let Some(byte) = code.get(at) {
-        match byte {
-            b'\\' => at += 1,
-            b'\n' => return at,
-            byte if *byte == quote => return at,
-            _ => {}
-        }
-        at += 1;
-    }
-    code.len()
 }

@@ -9,10 +9,6 @@ mod params;
 mod parser;
 mod print;
 mod routine;
-mod similar_names;
 
 pub use diagnostic::{Code, Diagnostic, MOST_DIAGNOSTICS, Severity};
-pub(crate) use lexer::end_of_braces;
 pub use module::{CodeLines, MOST_TEXT, ParsedText, parse};
-pub(crate) use params::is_reserved;
-pub use similar_names::nearest;

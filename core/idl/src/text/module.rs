@@ -9,8 +9,8 @@ use super::check::check;
 use super::diagnostic::{Code, Diagnostic, Report, Span};
 use super::parser::{DECLARATIONS, ParseFailed, Parser, shortened};
 use super::routine::Routine;
-use super::similar_names::suggestion;
 use crate::model::{Class, Interface, Module};
+use crate::similar_names::suggestion;
 use crate::validate::{MOST_NAME, ProblemKind};
 
 /// Longest text, in bytes.

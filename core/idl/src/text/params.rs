@@ -8,8 +8,9 @@ use super::diagnostic::{Code, Span};
 use super::expression::{by_name, resolve};
 use super::lexer::Token;
 use super::parser::{ParseFailed, Parser};
-use super::similar_names::suggestion;
 use crate::model::{Dimension, Element, Expr, Mode, Order, Param, Type};
+use crate::similar_names::suggestion;
+use crate::words::{MODES, PIECES, WORDS, is_reserved, is_type, mode};
 
 /// The places of a parameter's parts in the text.
 #[derive(Debug, Clone, Default)]
@@ -28,54 +29,6 @@ struct TypePrefix<'a> {
     words: Vec<&'a str>,
     mode: Option<Mode>,
     start: Span,
-}
-
-/// Words that modes are spelled with.
-const MODES: [(&str, Mode); 8] = [
-    ("mode_in", Mode::In),
-    ("IN", Mode::In),
-    ("mode_out", Mode::Out),
-    ("OUT", Mode::Out),
-    ("mode_inout", Mode::InOut),
-    ("INOUT", Mode::InOut),
-    ("mode_work", Mode::Work),
-    ("WORK", Mode::Work),
-];
-
-/// Types of one word.
-const WORDS: [(&str, Type); 15] = [
-    ("int8", Type::Number(Element::I8)),
-    ("int16", Type::Number(Element::I16)),
-    ("int32", Type::Number(Element::I32)),
-    ("int64", Type::Number(Element::I64)),
-    ("uint8", Type::Number(Element::U8)),
-    ("uint16", Type::Number(Element::U16)),
-    ("uint32", Type::Number(Element::U32)),
-    ("uint64", Type::Number(Element::U64)),
-    ("scomplex", Type::Number(Element::C64)),
-    ("dcomplex", Type::Number(Element::C128)),
-    ("float32", Type::Number(Element::F32)),
-    ("float64", Type::Number(Element::F64)),
-    ("string", Type::String),
-    ("file", Type::File),
-    ("filename", Type::File),
-];
-
-/// Words of which types are put together as in C.
-const PIECES: [&str; 9] =
-    ["signed", "unsigned", "char", "short", "int", "long", "float", "double", "complex"];
-
-/// Whether a word belongs to the language, so that no parameter can have it as its name.
-pub(crate) fn is_reserved(word: &str) -> bool {
-    mode(word).is_some() || is_type(word)
-}
-
-fn mode(word: &str) -> Option<Mode> {
-    MODES.into_iter().find(|(name, _)| *name == word).map(|(_, mode)| mode)
-}
-
-fn is_type(word: &str) -> bool {
-    PIECES.contains(&word) || WORDS.iter().any(|(name, _)| *name == word)
 }
 
 /// The type of words in any order, as `long unsigned int`.

@@ -8,9 +8,9 @@ use super::diagnostic::{Code, Span};
 use super::expression::{by_name, resolve};
 use super::params::{ParamSpans, each_expression};
 use super::parser::{ParseFailed, Parser, ROUTINE, shortened};
-use super::similar_names::suggestion;
 use crate::model::{Expr, Interface, Language, Order, Param, Target};
 use crate::parallel::Parallel;
+use crate::similar_names::suggestion;
 
 /// A routine, with the places of its parts in the text.
 #[derive(Debug)]

@@ -50,14 +50,14 @@ impl Client {
     }
 
     /// Says all that there is to say of a call. `out` has the call.
-    pub fn introduce(&mut self, stream: u32, said: &CallMetadata, out: &mut Vec<u8>) {
-        if said.listens {
+    pub fn metadata(&mut self, stream: u32, metadata: &CallMetadata, out: &mut Vec<u8>) {
+        if metadata.listens {
             self.listen(stream, out);
         }
-        if let Some(resources) = &said.resources {
+        if let Some(resources) = &metadata.resources {
             Client::ask_resources(stream, resources, out);
         }
-        if let Some(trace) = &said.trace {
+        if let Some(trace) = &metadata.trace {
             Client::trace(stream, trace, 0, out);
         }
     }

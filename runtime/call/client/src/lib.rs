@@ -57,9 +57,9 @@ pub use held::HeldNames;
 pub use kumi_call_wire::lent::{LentBytes, LentBytesMut, Number};
 pub use kumi_call_wire::logs as log_records;
 pub use kumi_call_wire::state;
-#[cfg(feature = "tls")]
-pub use kumi_call_wire::tls::Authorities;
 pub use kumi_call_wire::tls::TlsError;
+#[cfg(feature = "tls")]
+pub use kumi_call_wire::tls::{Authorities, PemError};
 pub use kumi_call_wire::values::GivenValues;
 pub use kumi_rpc::{LogRequest, Resources, TraceContext, TraceContextError, TraceId, Value};
 pub use object::Object;
@@ -389,7 +389,7 @@ impl Client {
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
             files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
             output: self.output.clone(),
-            said: CallMetadata {
+            metadata: CallMetadata {
                 listens: self.output.is_some(),
                 trace,
                 resources: self.resources.filter(|_| object.is_none()),

@@ -113,7 +113,7 @@ pub struct CallParts<'a> {
     pub functions: Functions,
     pub files: FileParts<'a>,
     pub output: Option<CallOutput>,
-    pub said: CallMetadata,
+    pub metadata: CallMetadata,
 }
 
 /// What the connection must read next.
@@ -212,7 +212,7 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<AnswerHandle<L>, CallError> {
-        let CallParts { placed, head, sends, targets, functions, files, output, said } = parts;
+        let CallParts { placed, head, sends, targets, functions, files, output, metadata } = parts;
         let results: Vec<ArraySize> = targets
             .iter()
             .map(|(argument, target)| ArraySize {
@@ -227,7 +227,7 @@ impl Link {
                 format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
             CallError::TooLarge(text)
         })?;
-        state.rpc.introduce(stream, &said, &mut out);
+        state.rpc.metadata(stream, &metadata, &mut out);
         state.rpc.expect_files(stream, files.parameters());
         let coming = files.coming();
         let pending =

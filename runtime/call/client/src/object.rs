@@ -71,8 +71,8 @@ impl Client {
     ) -> Result<Object, CallError> {
         self.check_resources()?;
         let (trace, resources) = (context::trace_context(), self.resources);
-        let said = CallMetadata { listens: false, trace, resources };
-        let stream = self.link.create(class, placed, &said, deadline, interrupted)?;
+        let metadata = CallMetadata { listens: false, trace, resources };
+        let stream = self.link.create(class, placed, &metadata, deadline, interrupted)?;
         let mut ticket = AnswerHandle::of(Arc::clone(&self.link), stream);
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Created) => {}

@@ -252,10 +252,6 @@ impl Dispatcher {
         };
         let bound = self.bound_server(&placing).filter(|_| placing.bound);
         if let Some(call) = self.keys.get(&placing.key).copied() {
-            // A store does not keep it.
-            if let Some(open) = self.calls.get_mut(&call).filter(|_| placing.bound) {
-                open.request.bound = bound.or(open.running.as_ref().map(|at| at.server));
-            }
             return self.reattach(call, peer, stream);
         }
         if let Some(failure) = self.is_stuck() {

@@ -22,7 +22,7 @@ use crate::error::Error;
 use kumi_call::meta::{EtcdError, MetaError};
 use kumi_call::server::{RegistryError, ServeError};
 use kumi_call::users::UsersError;
-use kumi_call::{CallError, TlsError};
+use kumi_call::{CallError, PemError, TlsError};
 use kumi_node::exit::ExitCode;
 use std::io;
 
@@ -151,8 +151,14 @@ pub fn users_exit_code(error: &UsersError) -> ExitCode {
 /// The exit code for unusable certificates.
 pub fn tls_exit_code(error: &TlsError) -> ExitCode {
     match error {
-        TlsError::File { source, .. } => unreadable(source),
-        TlsError::Content { .. } => ExitCode::BadConfig,
+        TlsError::Pem(error) => pem_exit_code(error),
         TlsError::NotBuilt => ExitCode::Usage,
+    }
+}
+
+fn pem_exit_code(error: &PemError) -> ExitCode {
+    match error {
+        PemError::File { source, .. } => unreadable(source),
+        PemError::Content { .. } => ExitCode::BadConfig,
     }
 }

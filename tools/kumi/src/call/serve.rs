@@ -250,7 +250,7 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         Authorities::load(Some(file))?;
     }
     config.peer_ca = args.peer_ca.clone().or_else(|| args.meta_ca.clone());
-    config.logs = args.logs.limits();
+    config.logs = args.logs.limits()?;
     config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
     if !args.meta.is_empty() {
         let unix = args.listen.starts_with("unix:").then(|| args.listen.clone());

@@ -38,12 +38,12 @@ fn connection_lost() -> CallError {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct HeldArray {
-    home: Arc<Mutex<Option<Arc<Home>>>>,
+    stored: Arc<Mutex<Option<Arc<StoredArray>>>>,
 }
 
 /// Where an array is. The server drops the array with this.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct StoredArray {
     name: HeldArrayName,
     bytes: u64,
     server: String,
@@ -55,7 +55,7 @@ pub(crate) struct Home {
     made_by: String,
 }
 
-impl Drop for Home {
+impl Drop for StoredArray {
     fn drop(&mut self) {
         // With its connection the array goes by itself.
         let _lost = self.client.let_go(&[self.name]);
@@ -84,13 +84,13 @@ impl HeldArray {
     /// Name and address of its server. `None`: no call has filled it, or it was released.
     #[must_use]
     pub fn server(&self) -> Option<(String, String)> {
-        self.home().map(|home| (home.server.clone(), home.address.clone()))
+        self.stored().map(|stored| (stored.server.clone(), stored.address.clone()))
     }
 
     /// Whether it is at no server, as far as the client knows without asking.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.home().is_none_or(|home| home.client.is_lost())
+        self.stored().is_none_or(|stored| stored.client.is_lost())
     }
 
     /// Fetches numbers of the array, starting at byte `offset`.
@@ -112,14 +112,14 @@ impl HeldArray {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
-        let home = self.home().ok_or_else(|| {
+        let stored = self.stored().ok_or_else(|| {
             let text = "the reference is to no array: no call has filled it, or it was released";
             CallError::NotHeld { text: text.to_owned(), yet: false }
         })?;
-        let fetched = home.client.fetch_bytes(home.name, offset, to, time, interrupted);
+        let fetched = stored.client.fetch_bytes(stored.name, offset, to, time, interrupted);
         fetched.map_err(|error| match error {
             CallError::NotHeld { .. } | CallError::Lost(_) => CallError::HeldLost {
-                what: home.to_string(),
+                what: stored.to_string(),
                 why: error.to_string(),
                 has_not_run: true,
             },
@@ -130,20 +130,20 @@ impl HeldArray {
     /// Releases the array, for all clones of this reference. Calls that have it as an argument keep it until they are over.
     pub fn release(&self) {
         // It is dropped without the lock.
-        let _home = locked(&self.home).take();
+        let _home = locked(&self.stored).take();
     }
 
-    pub(crate) fn home(&self) -> Option<Arc<Home>> {
-        locked(&self.home).clone()
+    pub(crate) fn stored(&self) -> Option<Arc<StoredArray>> {
+        locked(&self.stored).clone()
     }
 
     /// A call has made the array.
-    pub(crate) fn fill(&self, home: Home) {
-        let _before = locked(&self.home).replace(Arc::new(home));
+    pub(crate) fn fill(&self, stored: StoredArray) {
+        let _before = locked(&self.stored).replace(Arc::new(stored));
     }
 }
 
-impl std::fmt::Display for Home {
+impl std::fmt::Display for StoredArray {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{} at {} ({})", self.made_by, self.server, self.address)
     }
@@ -165,15 +165,15 @@ impl RemoteArray<'_> {
 
 /// The arrays at servers that a call reads, by parameter. All are at one server.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundArguments {
     /// Not empty.
-    homes: Vec<(String, Arc<Home>)>,
+    stored_arrays: Vec<(String, Arc<StoredArray>)>,
     /// The metaserver has said that the server is gone.
     pub is_gone: bool,
 }
 
 /// The results of a call that stay at its server, by parameter.
-pub(crate) type Kept = Vec<(u16, HeldArray)>;
+pub(crate) type StayingResults = Vec<(u16, HeldArray)>;
 
 /// The references among the arguments of a call, as the protocol has them: the arrays that it reads, and the results that stay.
 /// Names of results are chosen for each attempt.
@@ -184,8 +184,8 @@ pub(crate) fn resolve(
     grid: u64,
     known: &KnownRoutine,
     args: &mut [Arg<'_>],
-) -> Result<(Option<Bound>, Kept), CallError> {
-    let (mut homes, mut kept) = (Vec::new(), Kept::new());
+) -> Result<(Option<BoundArguments>, StayingResults), CallError> {
+    let (mut stored_arrays, mut kept) = (Vec::new(), StayingResults::new());
     let params = known.params.iter().enumerate().filter(|(_, param)| crate::is_given(param));
     for ((index, param), arg) in params.zip(args) {
         let Arg::Remote(array) = arg else { continue };
@@ -195,28 +195,28 @@ pub(crate) fn resolve(
                 why: why.to_owned(),
                 has_not_run: true,
             };
-            let Some(home) = held.home() else {
+            let Some(stored) = held.stored() else {
                 let why = "no call has filled it, or it was released";
                 return Err(lost("a reference to no array".to_owned(), why));
             };
-            if home.grid != grid {
+            if stored.grid != grid {
                 return Err(CallError::HeldElsewhere(format!(
-                    "`{}`: `{}` is {home}, of another connection to a metaserver: fetch it, or call there",
+                    "`{}`: `{}` is {stored}, of another connection to a metaserver: fetch it, or call there",
                     known.name, param.name
                 )));
             }
-            if home.client.is_lost() {
-                return Err(lost(home.to_string(), CONNECTION_LOST));
+            if stored.client.is_lost() {
+                return Err(lost(stored.to_string(), CONNECTION_LOST));
             }
             array.parts = vec![HeldArrayPart {
                 offset: 0,
-                length: home.bytes,
-                name: home.name,
+                length: stored.bytes,
+                name: stored.name,
                 from: 0,
                 server: String::new(),
                 voucher: String::new(),
             }];
-            homes.push((param.name.clone(), home));
+            stored_arrays.push((param.name.clone(), stored));
         }
         if let Some(stays) = array.stays.take() {
             let name = HeldArrayName { secret: [0; 16], index: 0 };
@@ -225,23 +225,26 @@ pub(crate) fn resolve(
             kept.push((index as u16, stays));
         }
     }
-    Ok((Bound::new(&known.name, homes)?, kept))
+    Ok((BoundArguments::new(&known.name, stored_arrays)?, kept))
 }
 
-impl Bound {
-    fn new(routine: &str, homes: Vec<(String, Arc<Home>)>) -> Result<Option<Bound>, CallError> {
-        let Some(((name, first), others)) = homes.split_first() else { return Ok(None) };
-        let elsewhere = others.iter().find(|(_, home)| !home.is_with(first));
-        if let Some((other, home)) = elsewhere {
+impl BoundArguments {
+    fn new(
+        routine: &str,
+        stored_arrays: Vec<(String, Arc<StoredArray>)>,
+    ) -> Result<Option<BoundArguments>, CallError> {
+        let Some(((name, first), others)) = stored_arrays.split_first() else { return Ok(None) };
+        let elsewhere = others.iter().find(|(_, stored)| !stored.is_with(first));
+        if let Some((other, stored)) = elsewhere {
             return Err(CallError::HeldElsewhere(format!(
-                "`{routine}`: `{name}` is {first}, and `{other}` is {home}: a call has arrays of one server; fetch one of them"
+                "`{routine}`: `{name}` is {first}, and `{other}` is {stored}: a call has arrays of one server; fetch one of them"
             )));
         }
-        Ok(Some(Bound { homes, is_gone: false }))
+        Ok(Some(BoundArguments { stored_arrays, is_gone: false }))
     }
 
-    fn home(&self) -> &Home {
-        &self.homes[0].1
+    fn stored(&self) -> &StoredArray {
+        &self.stored_arrays[0].1
     }
 
     /// The connection to the server of the arrays.
@@ -249,47 +252,51 @@ impl Bound {
     /// # Errors
     /// It is lost, and the arrays with it. Nothing was sent.
     pub fn client(&self) -> Result<Client, CallError> {
-        let client = &self.home().client;
+        let client = &self.stored().client;
         if client.is_lost() { Err(connection_lost()) } else { Ok(client.clone()) }
     }
 
     /// Where the call has to run.
     pub fn location(&self) -> InputLocation {
-        let (server, address) = (self.home().server.clone(), self.home().address.clone());
+        let (server, address) = (self.stored().server.clone(), self.stored().address.clone());
         InputLocation { server, address, bytes: self.bytes() }
     }
 
     /// The address that tells the server from others.
     pub fn address(&self) -> String {
-        self.home().address.clone()
+        self.stored().address.clone()
     }
 
     /// The bytes that are not sent.
     pub fn bytes(&self) -> u64 {
-        self.homes.iter().fold(0, |sum, (_, home)| sum.saturating_add(home.bytes))
+        self.stored_arrays.iter().fold(0, |sum, (_, stored)| sum.saturating_add(stored.bytes))
     }
 
     /// The error of a call whose arrays are gone.
     pub fn lost(&self, routine: &str, why: String, has_not_run: bool) -> CallError {
-        let each = |(name, home): &(String, Arc<Home>)| format!("`{name}` is {home}");
-        let homes: Vec<String> = self.homes.iter().map(each).collect();
-        CallError::HeldLost { what: format!("`{routine}`: {}", homes.join(", ")), why, has_not_run }
+        let each = |(name, stored): &(String, Arc<StoredArray>)| format!("`{name}` is {stored}");
+        let stored_arrays: Vec<String> = self.stored_arrays.iter().map(each).collect();
+        CallError::HeldLost {
+            what: format!("`{routine}`: {}", stored_arrays.join(", ")),
+            why,
+            has_not_run,
+        }
     }
 }
 
-impl Home {
+impl StoredArray {
     pub fn new(
         (name, bytes): (HeldArrayName, u64),
         (server, address): (&str, &str),
         (client, grid): (Client, u64),
         made_by: String,
-    ) -> Home {
+    ) -> StoredArray {
         let (server, address) = (server.to_owned(), address.to_owned());
-        Home { name, bytes, server, address, client, grid, made_by }
+        StoredArray { name, bytes, server, address, client, grid, made_by }
     }
 
     /// Whether another array is at the same server, on the same connection.
-    fn is_with(&self, other: &Home) -> bool {
+    fn is_with(&self, other: &StoredArray) -> bool {
         self.address == other.address && Arc::ptr_eq(&self.client.link, &other.client.link)
     }
 }

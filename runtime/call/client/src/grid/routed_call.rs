@@ -21,7 +21,7 @@ use super::super::{
     Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome, Resources, TraceContext,
     trace_context,
 };
-use super::held::{Bound, Kept};
+use super::held::{BoundArguments, StayingResults};
 use held::AttemptKeeps;
 pub(crate) use place::Place;
 #[cfg(feature = "transactions")]
@@ -101,9 +101,9 @@ pub struct RoutedCall<'a> {
     /// What it asks for.
     pub resources: Option<Resources>,
     /// The arrays at a server that it reads.
-    bound: Option<Bound>,
+    bound: Option<BoundArguments>,
     /// Its results that stay.
-    kept: Kept,
+    kept: StayingResults,
     /// Those of the attempt.
     keeps: Option<AttemptKeeps>,
     /// Bytes of arguments and results that travel between client and server.
@@ -160,7 +160,7 @@ impl<'a> RoutedCall<'a> {
             trace: trace_context(),
             resources: None,
             bound: None,
-            kept: Kept::new(),
+            kept: StayingResults::new(),
             keeps: None,
             moved,
         }

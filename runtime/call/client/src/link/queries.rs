@@ -33,14 +33,14 @@ impl Link {
         &self,
         class: &str,
         placed: Option<&Placement>,
-        said: &CallMetadata,
+        metadata: &CallMetadata,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.create_with(placed, class, &mut out).map_err(|_| no_name(class))?;
-        state.rpc.introduce(stream, said, &mut out);
+        state.rpc.metadata(stream, metadata, &mut out);
         self.begin(state, stream, PendingStream::default());
         self.put(&[Source::Bytes(&out)], deadline, interrupted)?;
         Ok(stream)

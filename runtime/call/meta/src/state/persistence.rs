@@ -75,7 +75,7 @@ impl Dispatcher {
             idempotent: kept.idempotent,
             deadline: left.map(|left| Time(now.0.saturating_add(nanos(left)))),
             held: Vec::new(),
-            bound: None,
+            bound: kept.bound.then_some(server),
         };
         let running = CurrentAttempt {
             ticket: kept.ticket,
@@ -257,6 +257,7 @@ impl Dispatcher {
             bytes_back: open.request.bytes_back,
             operations: open.request.operations,
             idempotent: open.request.idempotent,
+            bound: open.request.bound.is_some(),
             priority: open.request.priority,
             until,
         });

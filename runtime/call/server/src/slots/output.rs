@@ -101,17 +101,7 @@ impl Lines {
 
 /// A line as text that does nothing to a terminal.
 pub(crate) fn printable(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(line);
-    let text = text.trim_end_matches('\r');
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '\t' => out.push(letter),
-            _ if letter.is_control() => out.extend(letter.escape_default()),
-            _ => out.push(letter),
-        }
-    }
-    out
+    kumi_rpc::printable(String::from_utf8_lossy(line).trim_end_matches('\r')).replace('\n', "\\n")
 }
 
 fn log(printer: Printer<'_>, line: &[u8]) {

@@ -12,15 +12,6 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::{TlsError, TlsSession};
 
-impl From<PemError> for TlsError {
-    fn from(error: PemError) -> TlsError {
-        match error {
-            PemError::File { path, source } => TlsError::File { path, source },
-            PemError::Content { what, reason } => TlsError::Content { what, reason },
-        }
-    }
-}
-
 /// Certificate and key of a server.
 #[derive(Clone)]
 pub struct Tls {

@@ -13,13 +13,12 @@ mod stream;
 #[cfg(not(feature = "tls"))]
 mod without;
 
-use std::io;
-use std::path::PathBuf;
-
 use thiserror::Error;
 
 #[cfg(feature = "tls")]
 pub use config::{Authorities, Tls, advice, advice_with, begin};
+#[cfg(feature = "tls")]
+pub use kumi_tls::PemError;
 #[cfg(feature = "tls")]
 pub use session::TlsSession;
 #[cfg(feature = "server")]
@@ -30,22 +29,10 @@ pub use without::{TlsSession, advice, begin};
 /// Why a session of TLS cannot begin.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// A file cannot be read.
-    #[error("{} cannot be read: {source}; check its name and permissions", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// A file or text does not contain what it should.
-    #[error("{what}: {reason}")]
-    Content {
-        /// The file.
-        what: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// A file or a text cannot be used.
+    #[cfg(feature = "tls")]
+    #[error(transparent)]
+    Pem(#[from] PemError),
     /// The program was built without the feature `tls`.
     #[error(
         "this program was built without TLS; build it with the feature `tls`, or use an address without tls://"

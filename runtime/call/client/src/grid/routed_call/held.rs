@@ -4,7 +4,7 @@ use kumi_routing::{CallEnd, Event, GiveUpReason};
 use kumi_rpc::{AttemptOutcome, Code, HeldArrayName};
 
 use super::{Place, RoutedCall, ended};
-use crate::grid::held::{Bound, Home, Kept, rename};
+use crate::grid::held::{BoundArguments, StayingResults, StoredArray, rename};
 use crate::{CallError, Client, HeldNames};
 
 /// Results of an attempt that stay at its server.
@@ -17,7 +17,7 @@ pub(super) struct AttemptKeeps {
 
 impl RoutedCall<'_> {
     /// The call reads these arrays and leaves these results. Before it asks for a place.
-    pub fn hold(&mut self, bound: Option<Bound>, kept: Kept) {
+    pub fn hold(&mut self, bound: Option<BoundArguments>, kept: StayingResults) {
         if let Some(checked) = &self.checked {
             let stays = |(parameter, _): &(u16, _)| {
                 checked.plan.arguments.get(usize::from(*parameter)).map_or(0, |it| it.returned)
@@ -145,7 +145,7 @@ impl RoutedCall<'_> {
             let made_by = format!("`{result}` of `{}`", interface.name);
             let at = (place.server.as_str(), place.address.as_str());
             let of = (client.clone(), self.placing.key.0);
-            held.fill(Home::new((name, bytes), at, of, made_by));
+            held.fill(StoredArray::new((name, bytes), at, of, made_by));
         }
     }
 }

@@ -60,6 +60,9 @@ pub struct PlacedCall {
     pub bytes_back: u64,
     pub operations: Option<f64>,
     pub idempotent: bool,
+    /// It runs at this server or nowhere. Earlier metaservers did not say it.
+    #[serde(default)]
+    pub bound: bool,
     pub priority: u8,
     /// Its deadline, in milliseconds since 1970.
     pub until: Option<u64>,

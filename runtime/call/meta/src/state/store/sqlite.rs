@@ -16,20 +16,24 @@ use super::{MOST_WINDOWS, PlacedCall, Store, StoreError, WINDOW};
 use crate::paths::Estimate;
 
 /// Version of the tables.
-pub const SCHEMA: i64 = 1;
+pub const SCHEMA: i64 = 2;
 /// How long to wait for another process that has locked the file.
 const BUSY: Duration = Duration::from_secs(5);
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS placed (call INTEGER PRIMARY KEY, key0 INTEGER, key1 INTEGER, attempt INTEGER,
     identity TEXT, address TEXT, server TEXT, routine TEXT, hash INTEGER, user TEXT, site TEXT, bytes_out INTEGER,
-    bytes_back INTEGER, operations REAL, idempotent INTEGER, priority INTEGER, until INTEGER);
+    bytes_back INTEGER, operations REAL, idempotent INTEGER, priority INTEGER, until INTEGER,
+    bound INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS times (identity TEXT, routine TEXT, turn INTEGER, size REAL, seconds REAL,
     PRIMARY KEY (identity, routine, turn));
 CREATE TABLE IF NOT EXISTS paths (site_from TEXT, site_to TEXT, out REAL, back REAL, latency REAL, calls INTEGER,
     PRIMARY KEY (site_from, site_to));
 CREATE TABLE IF NOT EXISTS owners (identity TEXT PRIMARY KEY, user TEXT);
 ";
+
+/// From tables of version 1, whose calls are bound to no server.
+const FROM_1: &str = "ALTER TABLE placed ADD COLUMN bound INTEGER NOT NULL DEFAULT 0";
 
 /// The open file.
 #[derive(Debug)]
@@ -63,8 +67,12 @@ impl SqliteStore {
         connection.pragma_update(None, "journal_mode", "wal")?;
         connection.pragma_update(None, "synchronous", "normal")?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        if version != 0 && version != SCHEMA {
-            return Err(StoreError::Version(version));
+        match version {
+            0 | SCHEMA => {}
+            1 => connection.execute_batch(&format!(
+                "BEGIN; {FROM_1}; PRAGMA user_version = {SCHEMA}; COMMIT"
+            ))?,
+            other => return Err(StoreError::Version(other)),
         }
         connection.execute_batch(TABLES)?;
         connection.pragma_update(None, "user_version", SCHEMA)?;
@@ -105,7 +113,7 @@ impl Store for SqliteStore {
     fn placed(&mut self, call: &PlacedCall) {
         self.noted += 1;
         self.run(
-            "INSERT OR REPLACE INTO placed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO placed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![
                 signed(call.ticket.call),
                 signed(call.key.0),
@@ -124,6 +132,7 @@ impl Store for SqliteStore {
                 call.idempotent,
                 call.priority,
                 call.until.map(signed),
+                call.bound,
             ],
         );
     }
@@ -194,6 +203,7 @@ impl Store for SqliteStore {
                 idempotent: row.get(14)?,
                 priority: row.get(15)?,
                 until: row.get::<_, Option<i64>>(16)?.map(i64::cast_unsigned),
+                bound: row.get(17)?,
             })
         })?;
         Ok(calls.collect::<Result<_, _>>()?)

@@ -48,6 +48,7 @@ pub fn call(number: u64, attempt: u32) -> PlacedCall {
         bytes_back: u64::MAX,
         operations: number.is_multiple_of(2).then_some(1.5e300),
         idempotent: attempt == 1,
+        bound: attempt == 3,
         priority: 255,
         until: (attempt == 2).then_some(u64::MAX >> 1),
     }

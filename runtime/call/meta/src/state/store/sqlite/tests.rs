@@ -70,3 +70,26 @@ fn a_full_disk_loses_only_what_came_meanwhile() {
         assert_eq!(calls(&store), (1..full).chain([full + 1]).collect::<Vec<_>>());
     });
 }
+
+#[test]
+fn tables_of_version_1_go_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("meta.db");
+    let old = rusqlite::Connection::open(&path).expect("a file");
+    old.execute_batch(
+        "CREATE TABLE placed (call INTEGER PRIMARY KEY, key0 INTEGER, key1 INTEGER, attempt INTEGER,
+            identity TEXT, address TEXT, server TEXT, routine TEXT, hash INTEGER, user TEXT, site TEXT, bytes_out INTEGER,
+            bytes_back INTEGER, operations REAL, idempotent INTEGER, priority INTEGER, until INTEGER);
+         INSERT INTO placed VALUES (7, 1, 2, 1, 'i', 'a', 's', 'f', 3, '', '', 4, 5, NULL, 1, 9, NULL);
+         PRAGMA user_version = 1",
+    )
+    .expect("its tables");
+    drop(old);
+    for _ in 0..2 {
+        let mut store = SqliteStore::open(&path).expect("the file");
+        store.placed(&call(8, 3));
+        let calls = store.calls().expect("calls").into_iter();
+        let calls: Vec<_> = calls.map(|call| (call.routine, call.priority, call.bound)).collect();
+        assert_eq!(calls, [("f".into(), 9, false), ("f".into(), 255, true)]);
+    }
+}

@@ -1,6 +1,5 @@
 //! Suggestions of similar names for unknown ones.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Names that are compared: a suggestion is a courtesy.
@@ -59,15 +58,19 @@ fn distance(written: &[char], name: &str) -> usize {
 }
 
 /// `; did you mean …?`, or nothing.
-pub(crate) fn suggestion<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+#[cfg(feature = "text")]
+pub(crate) fn suggestion<'a>(
+    written: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> alloc::string::String {
     let length = written.chars().take(LONGEST).count();
     match near(written, names, 1 + length / 4).first() {
         Some((distance, name)) if *distance < length => alloc::format!("; did you mean `{name}`?"),
-        _ => String::new(),
+        _ => alloc::string::String::new(),
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "text"))]
 mod tests {
     use super::{nearest, suggestion};
     use alloc::vec::Vec;
