@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use kumi_control::join::TokenChanges;
 use kumi_control::message::{JobRecord, JobUsage, Revocation};
 use kumi_sched::JobId;
 use rusqlite::ErrorCode;
@@ -65,7 +66,9 @@ pub(super) struct JobRecords {
     /// Settings that all heads are to know, as far as they have changed, and the write that they are in.
     settings: (WriteNumber, SharedSettings),
     in_sync: Option<(WriteNumber, BTreeSet<SocketAddr>)>,
-    /// Whether there are such.
+    /// Tokens of machines that join, as far as they have changed, and the write that they are in.
+    tokens: Option<(WriteNumber, TokenChanges)>,
+    /// Whether there are such settings and tokens.
     shares_settings: bool,
     /// What users read when the state does not answer.
     silent: &'static str,
@@ -199,6 +202,7 @@ impl JobRecords {
             written: BTreeMap::new(),
             settings: (0, SharedSettings::default()),
             in_sync: None,
+            tokens: None,
             shares_settings,
             silent,
             deposed: false,
@@ -255,6 +259,19 @@ impl JobRecords {
         write
     }
 
+    /// The write in which is what changes now.
+    pub(super) fn next_write(&self) -> WriteNumber {
+        self.next
+    }
+
+    /// These changes of tokens are to be made durable, with the next write. Also that there are none is kept.
+    pub(super) fn change_tokens(&mut self, changes: TokenChanges) {
+        self.needed = self.next;
+        let (write, unwritten) = self.tokens.get_or_insert_default();
+        *write = self.next;
+        unwritten.extend(changes);
+    }
+
     /// How much jobs have written is to be known to heads of later terms.
     pub(super) fn note_written(&mut self, jobs: Vec<(JobId, WrittenOutput)>) {
         self.add_written(jobs);
@@ -300,7 +317,8 @@ impl JobRecords {
 
     /// Whether the table has all records.
     pub(super) fn all_written(&self) -> bool {
-        let other = self.revoked.is_none() && self.settings.1.is_empty() && self.in_sync.is_none();
+        let other = self.revoked.is_none() && self.settings.1.is_empty();
+        let other = other && self.in_sync.is_none() && self.tokens.is_none();
         self.unwritten.is_empty() && other && self.written.is_empty()
     }
 
@@ -350,7 +368,8 @@ impl JobRecords {
         let written = self.written.iter().map(|(&job, &(_, written))| (job, written)).collect();
         let settings = self.settings.1.clone();
         let in_sync = self.in_sync.as_ref().map(|(_, heads)| heads.clone());
-        let batch = Batch { records, revoked, written, settings, in_sync };
+        let tokens = self.tokens.as_ref().map(|(_, changes)| changes.clone());
+        let batch = Batch { records, revoked, written, settings, in_sync, tokens };
         match self.orders.try_send(Order::Write(number, batch)) {
             Ok(()) => self.writing_since = Some(Instant::now()),
             Err(_) => self.take(Written::Gone),
@@ -393,6 +412,7 @@ impl JobRecords {
                         if self.settings.0 <= number {
                             self.settings.1 = SharedSettings::default();
                         }
+                        self.tokens.take_if(|(write, _)| *write <= number);
                         self.written.retain(|_, (write, _)| *write > number);
                     }
                     Err(error) => {

@@ -29,9 +29,12 @@ use crate::head::spool::WrittenOutput;
 
 mod accounts;
 mod elsewhere;
+mod shared_accounts;
+mod tokens;
 
 pub(in crate::head) use accounts::WaitingAccounts;
 use accounts::{AccountsWriter, Removals};
+use shared_accounts::SharedAccounts;
 
 /// The leader's key, and the revision that created it.
 pub(in crate::head) type Guard = (String, i64);
@@ -65,6 +68,8 @@ struct Records {
     prefix: String,
     writes: OrderedWrites,
     refusal: StateRefusal,
+    /// Of jobs that are over.
+    shared_accounts: SharedAccounts,
 }
 
 fn unusable(failure: &crate::exit::Failure) -> TableError {
@@ -313,8 +318,9 @@ impl Records {
         };
         let settings = self.settings().await?;
         let in_sync = self.in_sync().await?;
+        let tokens = self.tokens().await?;
         let term = Some(self.begin_term().await?);
-        Ok(KnownState { records, revoked, term, settings, in_sync, spent: Vec::new() })
+        Ok(KnownState { records, revoked, term, settings, in_sync, tokens, spent: Vec::new() })
     }
 
     fn in_sync_key(&self) -> String {
@@ -376,7 +382,8 @@ impl EtcdTable {
         let prefix = settings.prefix.clone();
         let gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
         let StateNews { refusal, accounts: waiting } = news;
-        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard)?, refusal };
+        let (writes, shared_accounts) = (OrderedWrites::new(guard)?, SharedAccounts::default());
+        let records = Records { gateway, prefix, writes, refusal, shared_accounts };
         let (accounts, accounts_path) = (JobTable::open(accounts)?, accounts.to_owned());
         let writer = AccountsWriter::start(&accounts_path, waiting)?;
         let (tasks, removals) = (LocalSet::new(), Removals::default());
@@ -394,6 +401,8 @@ impl StateStore for EtcdTable {
         }
         let known = self.tasks.block_on(&self.runtime, self.records.load())?;
         // Jobs that ended while another head led.
+        let others = self.tasks.block_on(&self.runtime, self.records.read_accounts())?;
+        self.accounts.add_accounts(others)?;
         self.accounts.add_accounts(known.records.iter().filter_map(account_of))?;
         Ok(known)
     }
@@ -409,6 +418,7 @@ impl StateStore for EtcdTable {
         for record in &batch.records {
             changes.push((records.job_key(record.spec.job), Some(encode(record)?)));
         }
+        changes.extend(records.account_changes(batch.records.iter().map(AsRef::as_ref))?);
         if let Some(revoked) = &batch.revoked {
             changes.push((records.revoked_key(), Some(postcard::to_allocvec(revoked)?)));
         }
@@ -418,6 +428,9 @@ impl StateStore for EtcdTable {
         if let Some(heads) = &batch.in_sync {
             let lines: Vec<String> = heads.iter().map(SocketAddr::to_string).collect();
             changes.push((records.in_sync_key(), Some(lines.join("\n").into_bytes())));
+        }
+        if let Some(tokens) = &batch.tokens {
+            changes.extend(records.token_changes(tokens)?);
         }
         for (job, WrittenOutput { end, bytes }) in &batch.written {
             let value = postcard::to_allocvec(&(bytes, end))?;

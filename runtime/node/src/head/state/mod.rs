@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kumi_control::join::{JoinTokens, TokenChanges};
 use kumi_control::message::{JobRecord, Revocation};
 use kumi_control::shares::SpentBefore;
 use kumi_sched::JobId;
@@ -38,6 +39,8 @@ pub(super) struct Batch {
     pub(super) settings: SharedSettings,
     /// The heads that have all output that is acknowledged, if that has changed.
     pub(super) in_sync: Option<BTreeSet<SocketAddr>>,
+    /// Tokens of machines that join, as far as they have changed.
+    pub(super) tokens: Option<TokenChanges>,
 }
 
 /// What a head finds when it begins to lead.
@@ -55,6 +58,8 @@ pub(super) struct KnownState {
     pub(super) settings: SharedSettings,
     /// The heads that have all output that is acknowledged.
     pub(super) in_sync: BTreeSet<SocketAddr>,
+    /// Tokens of machines that join, if heads share them and one has written them.
+    pub(super) tokens: Option<JoinTokens>,
 }
 
 /// What a head has to know of the output of jobs in earlier terms.
