@@ -5,3 +5,4 @@ mod broker;
 mod common;
 mod graph;
 mod random;
+mod vectors;

@@ -7,6 +7,7 @@ mod callbacks;
 mod frames;
 mod fuzzed;
 mod held;
+mod held_vectors;
 mod hostile;
 mod logs;
 mod meta;

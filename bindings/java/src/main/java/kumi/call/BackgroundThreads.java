@@ -18,4 +18,11 @@ final class BackgroundThreads {
     static void run(Runnable body) {
         THREADS.execute(body);
     }
+
+    /** Starts a daemon thread of its own. */
+    static void start(Runnable body, String name) {
+        Thread thread = new Thread(body, name);
+        thread.setDaemon(true);
+        thread.start();
+    }
 }

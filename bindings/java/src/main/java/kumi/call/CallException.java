@@ -318,6 +318,32 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
+    /** A call of a {@link Transaction} did not run because of another that failed. The message names all on the way. */
+    public static final class Skipped extends NotRun {
+        private static final long serialVersionUID = 1;
+
+        Skipped(String message) {
+            super(message, 0, null);
+        }
+    }
+
+    /** Calls of a {@link Transaction} failed. The message names each that has not succeeded; the cause is the failure of the first. */
+    public static final class TransactionFailed extends CallException {
+        private static final long serialVersionUID = 1;
+
+        private final transient TransactionReport report;
+
+        TransactionFailed(TransactionReport report, CallException cause) {
+            super(report.toString(), 0, cause);
+            this.report = report;
+        }
+
+        /** What came of each call. */
+        public TransactionReport report() {
+            return report;
+        }
+    }
+
     /** The token has expired. */
     public static final class Expired extends NotRun {
         private static final long serialVersionUID = 1;

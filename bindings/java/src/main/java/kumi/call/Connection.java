@@ -44,6 +44,8 @@ final class Connection {
     /** The outcome of a callback. */
     private record CallbackResult(Exchange exchange, CallbackInvocation.CallbackOutcome ended) {}
 
+    /** The address to which it leads. */
+    final String address;
     private final Transport transport;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition work = lock.newCondition();
@@ -65,17 +67,12 @@ final class Connection {
     /** Why the server is closing the connection. */
     private String ended;
 
-    Connection(Transport transport, byte[] greeting, String name) {
+    Connection(Transport transport, byte[] greeting, String address) {
+        this.address = address;
         this.transport = transport;
         control.add(greeting);
-        start(this::read, "kumi-call reader of " + name);
-        start(this::write, "kumi-call writer to " + name);
-    }
-
-    private static void start(Runnable body, String name) {
-        Thread thread = new Thread(body, name);
-        thread.setDaemon(true);
-        thread.start();
+        BackgroundThreads.start(this::read, "kumi-call reader of " + address);
+        BackgroundThreads.start(this::write, "kumi-call writer to " + address);
     }
 
     /** The server's hello. */

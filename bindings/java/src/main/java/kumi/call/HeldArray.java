@@ -5,7 +5,6 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.security.SecureRandom;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import kumi.call.idl.Argument;
@@ -287,20 +286,11 @@ public final class HeldArray implements AutoCloseable {
      */
     String misfit(HeldPlace place, Argument wanted) {
         check();
-        long thick = Arrays.stream(wanted.sizes()).filter(size -> size > 1).count();
         if (place == null || place.grid() != (origin == null ? null : origin.grid())
                 || place.connection() != null && place.connection() != drop.connection) {
             return "is an array at the server of another connection, or the call is no routine's there: fetch it, or call there";
-        } else if (wanted.sent() != wanted.bytes()) {
-            return "travels in pieces, so it cannot be an array that stays at the server";
-        } else if (wanted.element() != element()) {
-            return "has elements of " + element() + ", the routine wants " + wanted.element();
-        } else if (!Arrays.equals(wanted.sizes(), dims)) {
-            return "has the shape " + shape() + ", the routine wants " + Arrays.toString(wanted.sizes());
-        } else if (wanted.param().order() != order() && thick > 1) {
-            return "is in the order " + order() + ", the routine wants " + wanted.param().order() + ": fetch it";
         }
-        return null;
+        return ArrayRoutes.misfit(element, dims, order, wanted);
     }
 
     private long elements() {

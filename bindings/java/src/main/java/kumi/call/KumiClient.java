@@ -40,12 +40,12 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** The server; null: the client uses a metaserver. */
-    private final Connection connection;
-    private final ServerHello server;
+    final Connection connection;
+    final ServerHello server;
     /** The metaserver, or null. */
-    private final Grid grid;
-    private final long memory;
-    private final ClientOptions options;
+    final Grid grid;
+    final long memory;
+    final ClientOptions options;
     private final Map<String, KnownRoutine> known = new ConcurrentHashMap<>();
 
     private KumiClient(Handshake server, ClientOptions options) {
@@ -135,7 +135,7 @@ public final class KumiClient implements AutoCloseable {
         return known(name).routine();
     }
 
-    private KnownRoutine known(String name) {
+    KnownRoutine known(String name) {
         KnownRoutine cached = known.get(name);
         return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name), name));
     }
@@ -328,6 +328,14 @@ public final class KumiClient implements AutoCloseable {
         return upload.send(connection, InheritedContext.ofThisThread().limit(most == null ? null : Call.checked(most), "hold"));
     }
 
+    /**
+     * A transaction of calls at this server, or at servers that this metaserver chooses; {@link Transaction#of} for several servers.
+     * Close it before the client.
+     */
+    public Transaction transaction() {
+        return Transaction.of(this);
+    }
+
     /** A client of an existing connection to a server, which another client closes. */
     static KumiClient over(Connection connection, ClientOptions options) {
         return new KumiClient(new Handshake(connection, connection.hello().join()), options);
@@ -367,7 +375,7 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** A call in progress. */
-    private record StartedCall(Exchange exchange, PreparedCall prepared, Future<?> limit) {}
+    record StartedCall(Exchange exchange, PreparedCall prepared, Future<?> limit) {}
 
     /** Begins a call; its callbacks run by means of {@code turns}. */
     private StartedCall begin(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
@@ -395,7 +403,8 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    private StartedCall begin(KnownRoutine of, PreparedCall prepared, Call.CallSettings settings, Consumer<Runnable> turns) {
+    /** Begins a call that was prepared for this connection. */
+    StartedCall begin(KnownRoutine of, PreparedCall prepared, Call.CallSettings settings, Consumer<Runnable> turns) {
         Duration time = settings.limit(of.routine().name());
         int milliseconds = time == null ? 0 : Timer.milliseconds(time);
         byte[] head = head(of, milliseconds, prepared, settings.object());
@@ -451,11 +460,12 @@ public final class KumiClient implements AutoCloseable {
                 : Waits.await(exchange.answer, turns, () -> connection.abandon(exchange)));
     }
 
-    private interface Wait {
+    interface Wait {
         Answer answer();
     }
 
-    private Result end(String routine, StartedCall started, Wait wait) {
+    /** The result of a call, when its answer has come. */
+    Result end(String routine, StartedCall started, Wait wait) {
         try {
             return started.prepared().result(wait.answer().result());
         } catch (CallException failed) {

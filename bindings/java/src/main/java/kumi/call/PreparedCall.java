@@ -44,12 +44,12 @@ final class PreparedCall implements AutoCloseable {
     /** An array that stays and has no name yet. */
     private static final byte[] NAMELESS = new byte[HeldArray.NAME];
 
-    /** Where arrays of the call may stay; null: nowhere. */
-    private final HeldPlace holder;
-    /** Arrays that the server holds: those that are sent, and results that stay, with their times. */
-    private final HeldArray[] held;
+    private final ArrayRoutes routes;
+    /** Arrays that servers hold: those that are sent, and results that stay. */
+    private final ArrayRoutes.HeldArgument[] held;
     private final HeldArray[] kept;
-    private Duration[] times;
+    /** Nothing is copied and no result has a place: the call is only checked. */
+    private boolean isRehearsal;
     /** What binds a call through a metaserver to a server; null: nothing does. */
     private BoundArguments bound;
     /** Arrays of {@code held} that are not dropped before the call has ended. */
@@ -62,8 +62,8 @@ final class PreparedCall implements AutoCloseable {
     private Plan plan;
     private boolean overwrites;
 
-    private PreparedCall(Routine routine, HeldPlace holder) {
-        this.holder = holder;
+    private PreparedCall(Routine routine, ArrayRoutes routes) {
+        this.routes = routes;
         int count = routine.params().size();
         this.routine = routine;
         scalars = new Scalar[count];
@@ -73,7 +73,7 @@ final class PreparedCall implements AutoCloseable {
         lengths = new Long[count];
         files = new CallFiles(count);
         results = new Result.Array[count];
-        held = new HeldArray[count];
+        held = new ArrayRoutes.HeldArgument[count];
         kept = new HeldArray[count];
     }
 
@@ -88,7 +88,20 @@ final class PreparedCall implements AutoCloseable {
      * @throws CallException.File a file cannot be read or written
      */
     static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options, HeldPlace holder) {
-        PreparedCall prepared = new PreparedCall(routine, holder);
+        return routed(routine, arguments, limit, options, new ArrayRoutes.OfOneServer(holder, arguments.kept(routine)));
+    }
+
+    /** Checks arguments as {@link #of} does, without memory for results and copies, and without files. It cannot be sent. */
+    static PreparedCall rehearse(Routine routine, Arguments arguments, long limit, ArrayRoutes routes) {
+        PreparedCall prepared = new PreparedCall(routine, routes);
+        prepared.isRehearsal = true;
+        prepared.check(arguments, limit);
+        return prepared;
+    }
+
+    /** Checks arguments, whose arrays and results go as {@code routes} say, and allocates results. */
+    static PreparedCall routed(Routine routine, Arguments arguments, long limit, ClientOptions options, ArrayRoutes routes) {
+        PreparedCall prepared = new PreparedCall(routine, routes);
         boolean done = false;
         try {
             Object[] places = prepared.check(arguments, limit);
@@ -109,7 +122,6 @@ final class PreparedCall implements AutoCloseable {
     private Object[] check(Arguments arguments, long limit) {
         Object[] sent = arguments.sent(routine);
         Object[] places = arguments.places(routine);
-        times = arguments.kept(routine);
         for (int index = 0; index < sent.length; index++) {
             take(index, sent[index]);
         }
@@ -128,14 +140,17 @@ final class PreparedCall implements AutoCloseable {
         for (int index = 0; index < sent.length; index++) {
             Argument argument = plan.arguments().get(index);
             if (argument.param().isArray() && argument.param().mode().isReturned()) {
-                if (times[index] == null) {
-                    receive(index, argument, targets[index]);
-                } else {
+                ArrayRoutes.ResultRoute route = routes.result(index);
+                if (route != ArrayRoutes.ResultRoute.BACK) {
                     keep(index, argument);
+                }
+                if (route == ArrayRoutes.ResultRoute.BACK || route == ArrayRoutes.ResultRoute.BOTH) {
+                    receive(index, argument, targets[index]);
                 }
             }
         }
-        bound = holder == null || holder.grid() == null ? null : BoundArguments.of(routine, held);
+        bound = routes.binder() == null ? null : BoundArguments.of(routine, Arrays.stream(held)
+                .map(one -> one == null ? null : one.own()).toArray(HeldArray[]::new));
         return places;
     }
 
@@ -180,12 +195,16 @@ final class PreparedCall implements AutoCloseable {
 
     /** The call through a metaserver is sent there: results that stay get names, which are of this attempt. */
     void stay(Connection connection, Placement placed) {
+        if (routes.binder() == null) {
+            // They have names of this attempt already.
+            return;
+        }
         dropKept();
         for (int index = 0; index < kept.length; index++) {
-            if (times[index] != null) {
+            if (routes.result(index) != ArrayRoutes.ResultRoute.BACK) {
                 Argument argument = plan.arguments().get(index);
                 String madeBy = "`" + argument.param().name() + "` of `" + routine.name() + "`";
-                kept[index] = new HeldArray(connection, argument, new HeldArray.Origin(holder.grid(), placed, madeBy));
+                kept[index] = new HeldArray(connection, argument, new HeldArray.Origin(routes.binder(), placed, madeBy));
             }
         }
     }
@@ -216,16 +235,21 @@ final class PreparedCall implements AutoCloseable {
         return targets.stream().map(Exchange.Target::again).toList();
     }
 
+    /** The plan of a parameter. */
+    Argument argument(int index) {
+        return plan.arguments().get(index);
+    }
+
     /** Whether results may overwrite arguments while they come; then the arguments cannot be sent again. */
     boolean overwrites() {
         return overwrites;
     }
 
-    /** Bytes to send, including files, without arrays that the server holds. */
+    /** Bytes to send, including files, without arrays that the server of a call holds. */
     long sent() {
         long sum = plan.sent();
-        for (HeldArray there : held) {
-            sum -= there == null ? 0 : there.bytes();
+        for (ArrayRoutes.HeldArgument there : held) {
+            sum -= there == null || there.own() == null ? 0 : there.bytes();
         }
         for (Long length : lengths) {
             // Files are smaller than disks, so the sum does not overflow.
@@ -238,7 +262,7 @@ final class PreparedCall implements AutoCloseable {
     long returned() {
         long sum = plan.returned();
         for (int index = 0; index < kept.length; index++) {
-            sum -= times[index] == null ? 0 : plan.arguments().get(index).returned();
+            sum -= routes.result(index) == ArrayRoutes.ResultRoute.BACK ? 0 : plan.arguments().get(index).returned();
         }
         return sum;
     }
@@ -256,11 +280,13 @@ final class PreparedCall implements AutoCloseable {
                 values.add(new Value(index, scalars[index], texts[index], lengths[index]));
             }
             if (held[index] != null && held[index].bytes() > 0) {
-                values.add(Value.held(index, held[index].name(), held[index].bytes()));
+                values.add(held[index].value(index));
             }
-            if (times[index] != null) {
+            ArrayRoutes.ResultRoute route = routes.result(index);
+            if (route != ArrayRoutes.ResultRoute.BACK) {
                 byte[] name = kept[index] == null ? NAMELESS : kept[index].name();
-                values.add(Value.keep(index, name, (int) Math.min(0xffff_ffffL, Math.max(1, milliseconds(times[index])))));
+                long time = route == ArrayRoutes.ResultRoute.NOWHERE ? 0 : Math.max(1, milliseconds(routes.lifetime(index)));
+                values.add(Value.keep(index, name, (int) Math.min(0xffff_ffffL, time), route == ArrayRoutes.ResultRoute.BOTH));
             }
         }
         return values;
@@ -283,11 +309,13 @@ final class PreparedCall implements AutoCloseable {
         if (param.isArray()) {
             if (value == null) {
                 throw wrong(index, "is missing");
-            } else if (value instanceof HeldArray there) {
+            }
+            Object routed = routes.argument(value);
+            if (routed instanceof ArrayRoutes.HeldArgument there) {
                 held[index] = there;
                 return;
             }
-            arrays[index] = given(index, value);
+            arrays[index] = given(index, routed);
         } else if (param.isText()) {
             text(index, value);
         } else if (param.type() instanceof Type.File) {
@@ -415,32 +443,30 @@ final class PreparedCall implements AutoCloseable {
     }
 
     private void keep(int index, Argument argument) {
-        if (holder == null) {
+        if (!routes.mayStay()) {
             throw wrong(index, "cannot stay: methods of objects leave no arrays at their servers");
         } else if (argument.returned() != argument.bytes()) {
             throw wrong(index, "travels in pieces, so it cannot stay at the server");
         }
-        if (holder.grid() == null) {
-            kept[index] = new HeldArray(holder.connection(), argument);
-        }
+        kept[index] = routes.stay(argument);
     }
 
     private void send(int index, Argument argument) {
         if (held[index] != null) {
-            String misfit = held[index].misfit(holder, argument);
+            String misfit = held[index].misfit(argument);
             if (misfit != null) {
                 throw wrong(index, misfit);
             }
-            if (holder.grid() != null) {
+            if (routes.binder() != null && held[index].own() != null) {
                 // The call is sent when it has a place.
-                held[index].retain();
-                retained.add(held[index]);
+                held[index].own().retain();
+                retained.add(held[index].own());
             }
             return;
         }
         GivenArray given = arrays[index];
         check(index, argument, given);
-        if (argument.sent() == 0) {
+        if (argument.sent() == 0 || isRehearsal) {
             return;
         }
         if (isStraight(argument, given)) {
@@ -474,6 +500,9 @@ final class PreparedCall implements AutoCloseable {
     }
 
     private void receive(int index, Argument argument, GivenArray place) {
+        if (isRehearsal) {
+            return;
+        }
         GivenArray target = place == null ? fresh(index, argument) : place;
         check(index, argument, target);
         if (target.numbers().isReadOnly()) {

@@ -44,6 +44,13 @@ public final class Result extends Named {
         return new Result(routine, arrays, scalars, texts, files, held, head);
     }
 
+    /** Takes an array out that stays at the server; null: there is none. */
+    HeldArray takeHeld(int index) {
+        HeldArray taken = held[index];
+        held[index] = null;
+        return taken;
+    }
+
     /** The routine that was called. */
     @Override
     public Routine routine() {

@@ -40,17 +40,6 @@ final class RoutedCall<T> {
     record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, CallMetadata said,
             RoutedOperation<T> aim) {}
 
-    /** An attempt at a server; connection and exchange are set when it begins. */
-    private static final class Attempt {
-        private final Placement placed;
-        private Connection connection;
-        private Exchange exchange;
-
-        Attempt(Placement placed) {
-            this.placed = placed;
-        }
-    }
-
     /** A place, by ticket and address: independent metaservers may use the same numbers. */
     record Place(Placement placed) {
         @Override
@@ -85,7 +74,7 @@ final class RoutedCall<T> {
     private final Object argumentsLock = new Object();
     private boolean cancelled;
     /** The attempt that has begun; guarded by {@link #argumentsLock}. */
-    private Attempt current;
+    private RoutedAttempt<T> current;
 
     /** Only the thread that handles events uses the fields from here on. */
     private final CallRouting<Place, CallException> routing;
@@ -93,7 +82,7 @@ final class RoutedCall<T> {
     private Future<?> wake;
     private boolean over;
     /** The attempt that was begun last; null: it is over. */
-    private Attempt attempt;
+    private RoutedAttempt<T> attempt;
     /** The placement request at the metaserver, or null, and its connection. */
     private Exchange placeRequest;
     private Connection meta;
@@ -313,9 +302,9 @@ final class RoutedCall<T> {
         }
         PreparedCall prepared = task.prepared();
         int attempts = routing.last() == null ? 0 : routing.last().placed().ticket().attempt();
-        PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
+        PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), task.aim().returned(prepared),
                 prepared.operations(), left, attempts, task.priority(), idempotent, bound != null, name,
-                bound == null ? List.of() : bound.location());
+                bound == null ? task.aim().inputs() : bound.location());
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
         asked.said = task.said().ofPlace();
         asked.placed = () -> post(() -> placed(asked));
@@ -400,7 +389,7 @@ final class RoutedCall<T> {
 
     /** Leaves the attempt, which the metaserver has given up; false if that is not allowed. */
     private boolean leaveIfAllowed() {
-        Attempt mine = attempt;
+        RoutedAttempt<T> mine = attempt;
         boolean leaves = mine.connection.abandonIf(mine.exchange, () -> mayLeave(mine.exchange));
         if (leaves) {
             leave();
@@ -417,33 +406,45 @@ final class RoutedCall<T> {
             attempt.connection.abandon(attempt.exchange);
             task.prepared().dropKept();
         }
+        if (attempt != null && attempt.operation != null) {
+            attempt.operation.close();
+        }
         attempt = null;
     }
 
     private void start(Place place) {
-        Attempt mine = new Attempt(place.placed());
+        RoutedAttempt<T> mine = new RoutedAttempt<>(place.placed());
         attempt = mine;
         if (bound != null) {
             // The arrays are of this connection.
+            mine.operation = task.aim();
             send(mine, bound.connection());
             return;
         }
-        grid.server(mine.placed).whenComplete((connection, error) -> post(() -> {
-            if (mine == attempt && error != null) {
-                failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
-            } else if (mine == attempt) {
+        grid.server(mine.placed).thenCompose(connection -> task.aim().ready(mine.placed, connection).thenAccept(operation -> post(() -> {
+            if (mine == attempt) {
+                mine.operation = operation;
                 send(mine, connection);
+            } else {
+                operation.close();
             }
-        }));
+        }))).exceptionally(error -> {
+            post(() -> {
+                if (mine == attempt) {
+                    failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
+                }
+            });
+            return null;
+        });
     }
 
-    private void send(Attempt mine, Connection connection) {
+    private void send(RoutedAttempt<T> mine, Connection connection) {
         int left = left();
         if (left < 0) {
             stop(tooLate());
             return;
         }
-        Exchange exchange = task.aim().exchange(connection, mine.placed, left, context);
+        Exchange exchange = mine.operation.exchange(connection, mine.placed, left, context);
         exchange.ticket = mine.placed.shown();
         exchange.said = task.said();
         try {
@@ -475,21 +476,21 @@ final class RoutedCall<T> {
         }));
     }
 
-    private void ran(Attempt mine, Answer answer) {
+    private void ran(RoutedAttempt<T> mine, Answer answer) {
         try {
             synchronized (argumentsLock) {
                 if (cancelled) {
                     return;
                 }
                 current = null;
-                result = task.aim().take(mine.connection, mine.exchange, answer);
+                result = mine.operation.take(mine.connection, mine.exchange, answer);
             }
         } catch (CallException wrong) {
             failed(RoutingEvent.Kind.FAILED, wrong);
             return;
         }
         attempt = null;
-        done = task.aim().measured(mine.placed.ticket(), mine.exchange, answer);
+        done = mine.operation.measured(mine.placed.ticket(), mine.exchange, answer);
         tell(RoutingEvent.Kind.DONE);
     }
 
@@ -517,7 +518,7 @@ final class RoutedCall<T> {
     }
 
     /** An attempt has failed after it was sent. */
-    private void broke(Attempt mine, CallException error) {
+    private void broke(RoutedAttempt<T> mine, CallException error) {
         // An object whose pass has expired is opened again with the next pass.
         if (error instanceof CallException.ConnectionLost || error.code() == TICKET_NOT_TAKEN || mine.connection.isBroken()) {
             grid.forget(mine.placed, mine.connection);
@@ -540,6 +541,9 @@ final class RoutedCall<T> {
         }
         leave();
         tell(meaning, error);
+        if (meaning == RoutingEvent.Kind.NOT_BEGUN && task.aim().isEndedBy(error)) {
+            stop(error);
+        }
     }
 
     /** Reports how an attempt ended. */

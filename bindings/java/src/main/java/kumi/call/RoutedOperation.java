@@ -1,10 +1,13 @@
 package kumi.call;
 
 import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 import kumi.call.Exchange.Answer;
 import kumi.call.wire.MetaserverMessages.AttemptOutcome;
 import kumi.call.wire.MetaserverMessages.AttemptReport;
+import kumi.call.wire.MetaserverMessages.InputLocation;
 import kumi.call.wire.MetaserverMessages.Placement;
 import kumi.call.wire.MetaserverMessages.Ticket;
 import kumi.call.wire.Protocol;
@@ -12,6 +15,29 @@ import kumi.call.wire.Values;
 
 /** The operation of a {@link RoutedCall}: a call of a routine or the creation of an object, at the server that was chosen. */
 interface RoutedOperation<T> {
+    /** Servers that have inputs of it already, for the metaserver's choice. */
+    default List<InputLocation> inputs() {
+        return List.of();
+    }
+
+    /** Bytes that come back, for the metaserver's choice. */
+    default long returned(PreparedCall prepared) {
+        return prepared.returned();
+    }
+
+    /** Gets ready for an attempt at a server. The future gives what that attempt does, in place of this. */
+    default CompletableFuture<RoutedOperation<T>> ready(Placement placed, Connection connection) {
+        return CompletableFuture.completedFuture(this);
+    }
+
+    /** Whether no further server is to be tried after this failure. */
+    default boolean isEndedBy(CallException failure) {
+        return false;
+    }
+
+    /** The attempt is over, or does not begin. */
+    default void close() {}
+
     /**
      * The request for the server of this place.
      *

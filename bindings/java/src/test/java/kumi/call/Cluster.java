@@ -57,10 +57,10 @@ final class Cluster {
     }
 
     /** A server that takes no calls but those that the metaserver, which knows it by a token, has sent. */
-    ServerProcess serveOnly(ServerProcess meta) throws IOException {
-        Path token = Files.writeString(folder.resolve("token"), token("node", "--server"));
+    ServerProcess serveOnly(ServerProcess meta, String... options) throws IOException {
+        Path token = Files.writeString(Files.createTempFile(folder, "token", ""), token("node", "--server"));
         Files.setPosixFilePermissions(token, PosixFilePermissions.fromString("rw-------"));
-        return serve(meta, "--meta-token-file", token.toString(), "--meta-only");
+        return serve(meta, line(options, "--meta-token-file", token.toString(), "--meta-only"));
     }
 
     private static String[] line(String[] options, String... first) {

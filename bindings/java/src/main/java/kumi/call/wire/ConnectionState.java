@@ -226,11 +226,12 @@ public final class ConnectionState {
         boolean extension = isUnknownExtension(kind);
         boolean output = kind == Protocol.OUTPUT;
         boolean meta = kind == Protocol.PLACED || kind == Protocol.CLOSED;
-        if (kind == 0 || kind > Protocol.CALLBACK && kind != Protocol.CREATED && !extension && !output && !meta) {
+        if (kind == 0 || kind > Protocol.CALLBACK && kind != Protocol.CREATED && kind != Protocol.VOUCHER && !extension && !output && !meta) {
             throw new ProtocolException("a frame of kind " + kind + ", which is unknown or not allowed here");
         }
         boolean long_ = kind == Protocol.CHUNKS || extension;
-        int most = long_ ? Protocol.MOST_CHUNK : output ? 1 + Protocol.MOST_OUTPUT : kind == Protocol.CREATED ? 0 : meta ? Protocol.MOST_REQUEST : Protocol.MOST_ANSWER;
+        int most = long_ ? Protocol.MOST_CHUNK : output ? 1 + Protocol.MOST_OUTPUT : kind == Protocol.CREATED ? 0
+                : kind == Protocol.VOUCHER ? Protocol.MOST_VOUCHER : meta ? Protocol.MOST_REQUEST : Protocol.MOST_ANSWER;
         if (length < 0 || length > most) {
             throw new ProtocolException("a frame of kind " + kind + " with " + Integer.toUnsignedString(length)
                     + " bytes of at most " + most);
@@ -333,6 +334,7 @@ public final class ConnectionState {
         boolean fits = open != null && switch (kind) {
             case Protocol.DESCRIPTION -> open.kind == Protocol.INTERFACE;
             case Protocol.NAMES -> open.kind == Protocol.LIST;
+            case Protocol.VOUCHER -> open.kind == Protocol.VOUCH;
             case Protocol.RESULT -> open.awaitsResult();
             case Protocol.CALLBACK -> open.isRunning();
             // A second answer for an existing object answers nothing.
@@ -395,6 +397,18 @@ public final class ConnectionState {
         }
     }
 
+    private void voucher(int stream, Stream asked, ByteBuffer body) throws ProtocolException {
+        if (!body.hasRemaining()) {
+            throw new ProtocolException("an empty voucher");
+        }
+        Cursor cursor = new Cursor(body);
+        String voucher = cursor.name(body.remaining());
+        end(stream);
+        if (asked.wanted) {
+            sink.voucher(stream, voucher);
+        }
+    }
+
     private void answer(int kind, int stream, Stream asked, ByteBuffer body) throws ProtocolException {
         switch (kind) {
             case Protocol.PING -> {
@@ -427,6 +441,7 @@ public final class ConnectionState {
                 complete(stream, asked);
             }
             case Protocol.OUTPUT -> output(stream, asked, new Cursor(body));
+            case Protocol.VOUCHER -> voucher(stream, asked, body);
             case Protocol.CREATED -> {
                 asked.begun = true;
                 if (asked.wanted) {

@@ -3,13 +3,14 @@ package kumi.call.wire;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
-import java.util.Arrays;
 import java.util.List;
 
 /** Messages between clients and metaservers about a call. */
 public final class MetaserverMessages {
     /** Longest address, name or pass, in bytes. */
     private static final int MOST_TEXT = 512;
+    /** Most servers with inputs in a request. */
+    private static final int MOST_INPUTS = 32;
 
     private MetaserverMessages() {}
 
@@ -52,7 +53,7 @@ public final class MetaserverMessages {
      * @param idempotent running it twice has the effect of running it once
      * @param bound it runs at the first of the input locations or nowhere; only for metaservers whose hello mentions it
      * @param routine the routine
-     * @param inputs servers that hold inputs already, at most 32
+     * @param inputs servers that have bytes of the arguments already; only the first 32 are told
      */
     public record PlacementRequest(long client, long number, long hash, long sent, long returned, double operations,
             int milliseconds, int attempts, int priority, boolean idempotent, boolean bound, String routine, List<InputLocation> inputs) {
@@ -62,34 +63,37 @@ public final class MetaserverMessages {
         /** The body of a PLACE frame. */
         public byte[] encode() {
             byte[] name = routine.getBytes(StandardCharsets.UTF_8);
-            int room = 61 + name.length + inputs.size() * InputLocation.MOST;
-            ByteBuffer out = ByteBuffer.allocate(room).order(ByteOrder.LITTLE_ENDIAN);
+            List<InputLocation> told = inputs.subList(0, Math.min(inputs.size(), MOST_INPUTS));
+            int length = told.isEmpty() ? 0 : 1 + told.stream().mapToInt(InputLocation::length).sum();
+            ByteBuffer out = ByteBuffer.allocate(60 + name.length + length).order(ByteOrder.LITTLE_ENDIAN);
             out.putLong(client).putLong(number).putLong(hash).putLong(sent).putLong(returned).putDouble(operations);
             out.putInt(milliseconds).putInt(attempts).put((byte) priority).put((byte) ((idempotent ? IDEMPOTENT : 0) | (bound ? BOUND : 0)));
             out.putShort((short) name.length).put(name);
-            if (!inputs.isEmpty()) {
-                out.put((byte) inputs.size());
-                inputs.forEach(input -> input.put(out));
+            if (!told.isEmpty()) {
+                out.put((byte) told.size());
+                told.forEach(one -> one.put(out));
             }
-            return Arrays.copyOf(out.array(), out.position());
+            return out.array();
         }
     }
 
     /**
-     * A server that holds inputs of a call.
+     * A server that has bytes of the arguments of a call already.
      *
-     * @param bytes how many bytes of the inputs it holds
-     * @param server its name
-     * @param address its address in a {@link Placement}
+     * @param bytes how many
+     * @param server its name, from its {@link Placement}
+     * @param address its address, likewise
      */
     public record InputLocation(long bytes, String server, String address) {
-        private static final int MOST = Long.BYTES + 2 * (Short.BYTES + MOST_TEXT);
+        private int length() {
+            return 8 + 2 + server.getBytes(StandardCharsets.UTF_8).length + 2 + address.getBytes(StandardCharsets.UTF_8).length;
+        }
 
         private void put(ByteBuffer out) {
             out.putLong(bytes);
-            for (String text : List.of(server, address)) {
-                byte[] shown = Protocol.shortened(text, MOST_TEXT).getBytes(StandardCharsets.UTF_8);
-                out.putShort((short) shown.length).put(shown);
+            for (String text : new String[] {server, address}) {
+                byte[] encoded = text.getBytes(StandardCharsets.UTF_8);
+                out.putShort((short) encoded.length).put(encoded);
             }
         }
     }

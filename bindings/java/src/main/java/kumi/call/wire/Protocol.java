@@ -52,6 +52,11 @@ public final class Protocol {
     static final int CREATED = 17;
     /** The head of a call on an object. */
     public static final int INVOKE = 18;
+    /** Requests a voucher for a held array. Only for servers whose hello mentions vouchers. */
+    public static final int VOUCH = 24;
+    static final int VOUCHER = 25;
+    /** Longest voucher, in bytes. */
+    static final int MOST_VOUCHER = 512;
     /** Requests a placement from a metaserver. */
     public static final int PLACE = 32;
     static final int PLACED = 33;
@@ -158,6 +163,11 @@ public final class Protocol {
     /** What a call or an object asks for, before it. Only for servers whose hello mentions it, as others skip it. */
     public static byte[] resources(int stream, byte[] asked) {
         return frame(RESOURCES, stream, asked);
+    }
+
+    /** The body of a request for a voucher that is good for so many unsigned milliseconds. */
+    public static byte[] vouch(byte[] name, int milliseconds) {
+        return ByteBuffer.allocate(name.length + Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN).put(name).putInt(milliseconds).array();
     }
 
     /** The request to cancel a call. */

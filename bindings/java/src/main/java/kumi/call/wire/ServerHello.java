@@ -14,10 +14,21 @@ import java.nio.charset.StandardCharsets;
  * @param givesResources whether it knows what calls ask for
  * @param bindsCalls whether it is a metaserver that places a call at one server or nowhere
  * @param holdsArrays whether it holds arrays that clients send
+ * @param vouchers what it knows of vouchers
  * @param refusal the refusal, or null
  */
 public record ServerHello(int version, String name, int streams, long bytes, boolean metaserver, boolean givesResources,
-        boolean bindsCalls, boolean holdsArrays, Failure refusal) {
+        boolean bindsCalls, boolean holdsArrays, VoucherSupport vouchers, Failure refusal) {
+    /** What a server knows of vouchers, by which servers fetch arrays from each other. */
+    public enum VoucherSupport {
+        /** Nothing: it shows none to others. */
+        UNKNOWN,
+        /** It shows them to others, and needs none itself. */
+        KNOWN,
+        /** It shows them to others, and gives arrays of this client to others only for one. */
+        WANTED
+    }
+
     private static final byte[] MAGIC = "KUMICALL".getBytes(StandardCharsets.US_ASCII);
 
     /** Reads one from the beginning of the input; null: more bytes are needed, see {@link #needed}. */
@@ -39,6 +50,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
         boolean givesResources = false;
         boolean bindsCalls = false;
         boolean holdsArrays = false;
+        VoucherSupport vouchers = VoucherSupport.UNKNOWN;
         while (!fields.isEmpty()) {
             int tag = fields.u16();
             ByteBuffer content = fields.take(fields.u16());
@@ -50,6 +62,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
                 case 7 -> metaserver = new Cursor(content).u8() == 1;
                 // Another value is of another version.
                 case 13 -> givesResources = isOne(content);
+                case 12 -> vouchers = vouchers(content, vouchers);
                 case 14 -> bindsCalls = isOne(content);
                 case 215 -> holdsArrays = isOne(content);
                 default -> { }
@@ -60,7 +73,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
             refusal = version(highest);
         }
         return new ServerHello(version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, metaserver, givesResources,
-                bindsCalls, holdsArrays, version == 0 || version > Protocol.VERSION ? refusal : null);
+                bindsCalls, holdsArrays, vouchers, version == 0 || version > Protocol.VERSION ? refusal : null);
     }
 
     private static Failure version(int highest) {
@@ -90,6 +103,12 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
             throw new ProtocolException("the hello is malformed: a name is too long");
         }
         return Cursor.printable(Cursor.text(content));
+    }
+
+    /** Another value is of another version, and skipped. */
+    private static VoucherSupport vouchers(ByteBuffer content, VoucherSupport before) {
+        int value = content.remaining() == 1 ? content.get(content.position()) : 0;
+        return value == 1 ? VoucherSupport.KNOWN : value == 2 ? VoucherSupport.WANTED : before;
     }
 
     private static boolean isOne(ByteBuffer content) {

@@ -14,6 +14,11 @@ public interface Sink {
     /** Names of routines; the stream has ended. */
     void names(int stream, List<String> names);
 
+    /** A voucher for a held array, which is an answer of one text; the stream has ended. */
+    default void voucher(int stream, String voucher) {
+        names(stream, List.of(voucher));
+    }
+
     /** A result's head; its arrays follow. */
     void result(int stream, Values.ResultHead head);
 

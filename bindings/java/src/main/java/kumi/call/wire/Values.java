@@ -42,15 +42,38 @@ public final class Values {
 
         /** An array that is sent, of which all {@code bytes} (not 0) are those of the array that the called server holds by this name. */
         public static Value held(int param, byte[] name, long bytes) {
-            ByteBuffer out = ByteBuffer.allocate(1 + 2 + 8 + 8 + name.length + 8 + 2).order(ByteOrder.LITTLE_ENDIAN);
-            out.put((byte) 7).putShort((short) 1).putLong(0).putLong(bytes).put(name).putLong(0).putShort((short) 0);
+            return held(param, name, bytes, "", "");
+        }
+
+        /**
+         * An array that is sent, of which all {@code bytes} (not 0) are those of the array that a server holds by this name.
+         *
+         * @param address the server; empty: the one that is called
+         * @param voucher what it is shown; empty: nothing. Only to servers whose hello mentions vouchers
+         */
+        public static Value held(int param, byte[] name, long bytes, String address, String voucher) {
+            byte[] where = address.getBytes(StandardCharsets.UTF_8);
+            byte[] shown = voucher.getBytes(StandardCharsets.UTF_8);
+            boolean isVouched = shown.length > 0;
+            int length = 1 + 2 + 8 + 8 + name.length + 8 + 2 + where.length + (isVouched ? 2 + shown.length : 0);
+            ByteBuffer out = ByteBuffer.allocate(length).order(ByteOrder.LITTLE_ENDIAN);
+            out.put((byte) (isVouched ? 10 : 7)).putShort((short) 1).putLong(0).putLong(bytes).put(name).putLong(0);
+            out.putShort((short) where.length).put(where);
+            if (isVouched) {
+                out.putShort((short) shown.length).put(shown);
+            }
             return new Value(param, null, null, null, out.array());
         }
 
-        /** An array that stays at the server by this name for so many unsigned milliseconds, and does not come back. */
-        public static Value keep(int param, byte[] name, int milliseconds) {
+        /**
+         * An array that stays at the server by this name.
+         *
+         * @param milliseconds for how long, unsigned
+         * @param isReturned it comes back, too. If it does not, and has no time, nobody wants it
+         */
+        public static Value keep(int param, byte[] name, int milliseconds, boolean isReturned) {
             ByteBuffer out = ByteBuffer.allocate(1 + name.length + 4 + 1).order(ByteOrder.LITTLE_ENDIAN);
-            out.put((byte) 8).put(name).putInt(milliseconds).put((byte) 0);
+            out.put((byte) 8).put(name).putInt(milliseconds).put((byte) (isReturned ? 1 : 0));
             return new Value(param, null, null, null, out.array());
         }
     }

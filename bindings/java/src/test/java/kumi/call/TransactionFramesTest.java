@@ -1,0 +1,209 @@
+package kumi.call;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What a transaction tells metaservers and servers, byte by byte, and servers that lose arrays. */
+@Timeout(120)
+class TransactionFramesTest {
+    /** {@code f(x[2]) -> y[2]}, which may run twice. */
+    private static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"idempotent\":true,\"params\":["
+            + "{\"name\":\"x\",\"mode\":\"in\",\"type\":{\"number\":\"f64\"},\"dims\":[{\"size\":{\"int\":2}}]},"
+            + "{\"name\":\"y\",\"mode\":\"out\",\"type\":{\"number\":\"f64\"},\"dims\":[{\"size\":{\"int\":2}}]}],"
+            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
+    private static final int CALL = 3;
+    private static final int CHUNK = 4;
+    private static final int ERROR = 11;
+    private static final int FETCH = 14;
+    private static final int DROP = 15;
+    private static final int PLACE = 32;
+    private static final int PLACED = 33;
+    private static final int ATTEMPT_REPORT = 34;
+    private static final int CLOSED = 35;
+    private static final int TICKET = 46;
+    /** Where the values of a call's head begin. */
+    private static final int VALUES = 8 + 4 + 2 + 1;
+
+    private static byte[] placed(int call, String address) {
+        byte[] text = address.getBytes(StandardCharsets.UTF_8);
+        ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(ByteOrder.LITTLE_ENDIAN);
+        return out.putLong(call).putInt(1).putShort((short) text.length).put(text).putShort((short) 1).put((byte) 's').array();
+    }
+
+    private static FakeServer.Frame next(FakeServer.Peer peer, int kind) throws IOException {
+        FakeServer.Frame frame = peer.next();
+        assertEquals(kind, frame.kind());
+        return frame;
+    }
+
+    /** The call's head; its array comes next. */
+    private static FakeServer.Frame call(FakeServer.Peer peer, boolean isSent) throws IOException {
+        FakeServer.Frame head = next(peer, CALL);
+        if (isSent) {
+            next(peer, CHUNK);
+        }
+        return head;
+    }
+
+    /** The values of a head whose parameter 1 stays by this name, as long as a transaction wants it. */
+    private static byte[] stays(byte[] name) {
+        ByteBuffer out = ByteBuffer.allocate(2 + 2 + 1 + 20 + 4 + 1).order(ByteOrder.LITTLE_ENDIAN);
+        return out.putShort((short) 1).putShort((short) 1).put((byte) 8).put(name).putInt(3_600_000).put((byte) 0).array();
+    }
+
+    /** The values of a head whose parameter 0 this server holds by this name. */
+    private static byte[] reads(byte[] name) {
+        ByteBuffer out = ByteBuffer.allocate(2 + 2 + 1 + 2 + 8 + 8 + 20 + 8 + 2).order(ByteOrder.LITTLE_ENDIAN);
+        return out.putShort((short) 1).putShort((short) 0).put((byte) 7).putShort((short) 1).putLong(0).putLong(16).put(name).array();
+    }
+
+    private static byte[] values(FakeServer.Frame head) {
+        return Arrays.copyOfRange(head.body(), VALUES, head.body().length);
+    }
+
+    private static byte[] name(FakeServer.Frame head) {
+        return Arrays.copyOfRange(head.body(), VALUES + 5, VALUES + 25);
+    }
+
+    private static void array(FakeServer.Peer peer, int stream) throws IOException {
+        peer.result(stream);
+        peer.frame(CHUNK, stream, 1, new byte[16]);
+    }
+
+    /** Bytes of the arguments and of the results in a request for a place, behind the key and the hash. */
+    private static List<Long> bytes(FakeServer.Frame place) {
+        ByteBuffer body = ByteBuffer.wrap(place.body()).order(ByteOrder.LITTLE_ENDIAN);
+        return List.of(body.getLong(24), body.getLong(32));
+    }
+
+    @Test
+    void theMetaserverIsToldWhereArraysAre() throws Exception {
+        // What the two get has no order.
+        BlockingQueue<FakeServer.Frame> calls = new LinkedBlockingQueue<>();
+        BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
+        FakeServer.Script serves = peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            next(peer, TICKET);
+            FakeServer.Frame first = call(peer, true);
+            calls.add(first);
+            peer.result(first.stream());
+            next(peer, TICKET);
+            FakeServer.Frame second = call(peer, false);
+            calls.add(second);
+            array(peer, second.stream());
+            calls.add(next(peer, DROP));
+            peer.drain();
+        };
+        try (FakeServer server = new FakeServer(serves); FakeServer meta = new FakeServer(peer -> {
+            peer.greetAsMetaserver();
+            peer.describe(ROUTINE);
+            for (int call = 1; call <= 2; call++) {
+                FakeServer.Frame place = next(peer, PLACE);
+                frames.add(place);
+                peer.frame(PLACED, place.stream(), 0, placed(call, server.address()));
+                frames.add(next(peer, ATTEMPT_REPORT));
+                peer.frame(CLOSED, place.stream(), 0, new byte[0]);
+            }
+            peer.drain();
+        }); KumiClient client = meta.client(); Transaction t = client.transaction()) {
+            TransactionStep last = t.call("f", t.call("f", (Object) new double[2]));
+            TransactionReport report = t.run();
+            assertEquals(new TransactionReport.Moved(16, 16, 0, 16), report.moved());
+            assertEquals(2, last.result().doubles("y").length);
+            int without = 8 + 8 + 8 + 8 + 8 + 8 + 4 + 4 + 1 + 1 + 2 + 1;
+            FakeServer.Frame asked = frames.take();
+            assertEquals(without, asked.body().length, "nobody has anything of the first call");
+            assertEquals(List.of(16L, 0L), bytes(asked), "its result stays");
+            FakeServer.Frame first = calls.take();
+            byte[] name = name(first);
+            assertArrayEquals(stays(name), values(first));
+            ByteBuffer measured = ByteBuffer.wrap(frames.take().body()).order(ByteOrder.LITTLE_ENDIAN);
+            assertEquals(16, measured.getLong(13), "bytes of the arguments");
+            FakeServer.Frame again = frames.take();
+            assertEquals(List.of(16L, 16L), bytes(again), "arguments count wherever they are");
+            byte[] place = again.body();
+            byte[] where = server.address().getBytes(StandardCharsets.UTF_8);
+            ByteBuffer told = ByteBuffer.allocate(1 + 8 + 2 + 1 + 2 + where.length).order(ByteOrder.LITTLE_ENDIAN);
+            told.put((byte) 1).putLong(16).putShort((short) 1).put((byte) 's').putShort((short) where.length).put(where);
+            assertArrayEquals(told.array(), Arrays.copyOfRange(place, without, place.length));
+            assertArrayEquals(reads(name), values(calls.take()));
+            ByteBuffer unmeasured = ByteBuffer.wrap(frames.take().body()).order(ByteOrder.LITTLE_ENDIAN);
+            assertEquals(0, unmeasured.getLong(13), "no array came from the client");
+            assertArrayEquals(name, calls.take().body(), "nobody reads it any more");
+        }
+    }
+
+    /** An array goes as soon as nobody reads it any more, and not only at the end. */
+    @Test
+    void arraysThatNobodyReadsAnyMore() throws Exception {
+        BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
+        try (FakeServer server = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.describe(ROUTINE);
+            FakeServer.Frame first = call(peer, true);
+            frames.add(first);
+            peer.result(first.stream());
+            peer.result(call(peer, false).stream());
+            // In any order: the last call, and the word that the first array is not needed.
+            FakeServer.Frame one = peer.next();
+            FakeServer.Frame other = peer.next();
+            frames.add(one.kind() == DROP ? one : other);
+            array(peer, (one.kind() == DROP ? other : one).stream());
+            peer.drain();
+        }); KumiClient client = server.client(); Transaction t = client.transaction()) {
+            TransactionStep last = t.call("f", t.call("f", t.call("f", (Object) new double[2])));
+            t.run();
+            assertEquals(2, last.result().doubles("y").length);
+            assertArrayEquals(name(frames.take()), frames.take().body());
+        }
+    }
+
+    /** A server that holds an array no more is told to make it again, and again until the call was tried four times. */
+    @Test
+    void aServerThatLosesArrays() throws Exception {
+        BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
+        byte[] gone = ByteBuffer.allocate(10).order(ByteOrder.LITTLE_ENDIAN).putShort((short) 15).putLong(0).array();
+        try (FakeServer server = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.describe(ROUTINE);
+            while (true) {
+                FakeServer.Frame frame = peer.next();
+                frames.add(frame);
+                boolean isReader = frame.kind() == CALL && frame.body()[VALUES + 4] == 7;
+                if (frame.kind() == FETCH || isReader) {
+                    peer.frame(ERROR, frame.stream(), 0, gone);
+                } else if (frame.kind() == CALL) {
+                    next(peer, CHUNK);
+                    peer.result(frame.stream());
+                }
+            }
+        }); KumiClient client = server.client(); Transaction t = client.transaction()) {
+            TransactionStep first = t.call("f", (Object) new double[2]);
+            TransactionStep second = t.call("f", first);
+            CallException.TransactionFailed failed = assertThrows(CallException.TransactionFailed.class, t::run);
+            String told = failed.getMessage();
+            assertTrue(told.contains("call 1 (f) failed: "), told);
+            assertEquals(4, failed.report().steps().get(second.number()).attempts());
+            assertEquals(4, failed.report().steps().get(first.number()).attempts());
+            assertThrows(CallException.HeldLost.class, second::result);
+            client.close();
+            long fetches = frames.stream().filter(frame -> frame.kind() == FETCH).count();
+            long readers = frames.stream().filter(frame -> frame.kind() == CALL && frame.body()[VALUES + 4] == 7).count();
+            assertEquals(4, fetches, "after each failure the server is asked whether it holds the array");
+            assertEquals(4, readers);
+        }
+    }
+}
