@@ -37,7 +37,7 @@ pub(super) type WriteNumber = u64;
 
 /// What the writer is to do. At most one of each is under way.
 enum Order {
-    Write(WriteNumber, Batch),
+    Write(WriteNumber, Box<Batch>),
     /// Remove the records of these jobs, and keys and environments of jobs that are over.
     CleanUp(BTreeSet<JobId>),
 }
@@ -370,7 +370,7 @@ impl JobRecords {
         let in_sync = self.in_sync.as_ref().map(|(_, heads)| heads.clone());
         let tokens = self.tokens.as_ref().map(|(_, changes)| changes.clone());
         let batch = Batch { records, revoked, written, settings, in_sync, tokens };
-        match self.orders.try_send(Order::Write(number, batch)) {
+        match self.orders.try_send(Order::Write(number, Box::new(batch))) {
             Ok(()) => self.writing_since = Some(Instant::now()),
             Err(_) => self.take(Written::Gone),
         }
