@@ -38,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kumi-cgroup",
             "kumi-control",
             "kumi-etcd",
+            "kumi-leadership",
             "kumi-metrics",
             "kumi-monitor",
             "kumi-sched",

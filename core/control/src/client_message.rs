@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::ArrayRange;
 use crate::message::{
-    ClusterStatus, ContentHash, DeadlockReport, JobRequest, JobState, JobsPage, JobsQuery, Nanos,
-    NodeSample, Outcome, Refusal, Stream, UsagePage, UsageQuery, Verdict, WaitReason, WindowSize,
+    ClusterStatus, ContentHash, DeadlockReport, HeadStatus, JobRequest, JobState, JobsPage,
+    JobsQuery, Nanos, NodeSample, Outcome, Refusal, Stream, UsagePage, UsageQuery, Verdict,
+    WaitReason, WindowSize,
 };
 use crate::shares::SharesReport;
 
@@ -191,6 +192,8 @@ pub enum ClientRequest {
         /// Nodes of lower numbers have theirs.
         columns: u32,
     },
+    /// The heads, if there are several.
+    Heads,
 }
 
 impl ClientRequest {
@@ -349,6 +352,8 @@ pub enum ClientReply {
     },
     /// Answer to `Shares`.
     Shares(SharesReport),
+    /// Answer to `Heads`: all of them, or none if there is only one.
+    Heads(Vec<HeadStatus>),
 }
 
 #[cfg(test)]

@@ -246,7 +246,7 @@ impl Versioned for ClientRequest {
             | Self::RemoveNode { .. }
             | Self::JoinToken { .. }
             | Self::Shares => 15,
-            Self::Overview { .. } => 16,
+            Self::Overview { .. } | Self::Heads => 16,
         }
     }
 
@@ -287,6 +287,7 @@ impl Versioned for ClientReply {
             | Self::NodeAdded { .. }
             | Self::JoinToken { .. }
             | Self::Shares(_) => 15,
+            Self::Heads(_) => 16,
         }
     }
 

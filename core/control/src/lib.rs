@@ -16,6 +16,7 @@ mod channel_sample;
 mod client_message;
 pub mod clock;
 pub mod compat;
+pub mod copying;
 pub mod deadlock;
 pub mod disclosure;
 pub mod drain;

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use core::ops::Range;
 
 use kumi_sched::{DqtNode, JobId, Mode, NodeId, SliceLength, Timetable};
@@ -51,6 +52,17 @@ pub struct NodeStatus {
     pub name: String,
     /// Why it gets no new jobs, if so.
     pub drain: Option<Drain>,
+}
+
+/// One of several heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadStatus {
+    /// Where it listens when it leads.
+    pub address: SocketAddr,
+    /// Whether it leads.
+    pub leads: bool,
+    /// Whether it has all output that is acknowledged, so that nothing is missing if it leads next.
+    pub in_sync: bool,
 }
 
 /// What placed jobs have of a node.

@@ -44,9 +44,26 @@ pub fn next_step(me: u64, claim: Option<Claim>, found: Option<LeaderKey>) -> Ste
     }
 }
 
+/// Others come first for this part of a lease, after nobody leads any more.
+const DEFERENCE: Nanos = 3;
+
+/// Whether a candidate may claim that found nobody to lead since `free_since`. One that is not `preferred` leaves the others time
+/// for it.
+#[must_use]
+pub fn may_claim(preferred: bool, lease: Nanos, free_since: Nanos, now: Nanos) -> bool {
+    preferred || now >= free_since.saturating_add(lease / DEFERENCE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn others_come_first_for_a_while() {
+        assert!(may_claim(true, 3_000, 50, 50));
+        assert!(!may_claim(false, 3_000, 50, 1_049) && may_claim(false, 3_000, 50, 1_050));
+        assert!(!may_claim(false, 3_000, Nanos::MAX, 9) && may_claim(false, 0, 9, 9));
+    }
 
     #[test]
     fn a_candidate_leads_only_with_its_own_claim() {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use kumi_leadership::{Claim, LeaderKey, Step, next_step};
+use kumi_leadership::{Claim, LeaderKey, Nanos, Step, may_claim, next_step};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -37,6 +37,8 @@ pub struct Candidate {
     claim: Option<Claim>,
     /// Until when it leaves leadership to others, and why.
     rest: Option<(Instant, EtcdError)>,
+    /// Since when it has found nobody to lead.
+    free_since: Option<Nanos>,
 }
 
 impl Candidate {
@@ -57,6 +59,7 @@ impl Candidate {
             id,
             claim: None,
             rest: None,
+            free_since: None,
         })
     }
 
@@ -107,6 +110,9 @@ impl Candidate {
             maker: if own(address) { self.id } else { key.maker },
             lease: key.lease,
         });
+        if key.is_some() {
+            self.free_since = None;
+        }
         match (next_step(self.id, self.claim, key), found) {
             (Step::Follow, found) => {
                 let address = found.map(|(.., address)| address).unwrap_or_default();
@@ -135,6 +141,11 @@ impl Candidate {
         }
         self.rest = None;
         self.leadership.follow("");
+        let free_since = *self.free_since.get_or_insert_with(clock::now);
+        let lease = clock::nanos(self.settings.lease);
+        if !may_claim(self.is_preferred().await?, lease, free_since, clock::now()) {
+            return Ok(None);
+        }
         let (leader, numbers) = (self.key("leader"), self.key("numbers"));
         let was = numbered.as_ref().map_or(0, |pair| pair.changed);
         let number = after(number(numbered.map(|pair| pair.value), &numbers)?);
@@ -161,6 +172,15 @@ impl Candidate {
                 Ok(None)
             }
         }
+    }
+
+    /// Whether it need not leave leadership to others.
+    async fn is_preferred(&mut self) -> Result<bool, EtcdError> {
+        let Some(name) = self.settings.preferred else { return Ok(true) };
+        let key = self.key(name);
+        let list = api::get(&mut self.gateway, &key).await?;
+        let own = self.settings.advertise.as_bytes();
+        Ok(list.is_none_or(|pair| pair.value.split(|&byte| byte == b'\n').any(|it| it == own)))
     }
 
     fn lead(&mut self, claim: Claim, created: i64, number: u64) -> Result<Session, EtcdError> {

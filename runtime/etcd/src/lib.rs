@@ -52,6 +52,9 @@ pub struct Etcd {
     pub alone: bool,
     /// The address of this process for those who look for the leader.
     pub advertise: String,
+    /// The name of a key beside the leader's that has the addresses of those that are to lead before others, one a line. Without
+    /// the name or the key all are the same.
+    pub preferred: Option<&'static str>,
 }
 
 impl fmt::Debug for Etcd {
@@ -172,6 +175,7 @@ impl Default for Etcd {
             exclusive: false,
             alone: false,
             advertise: String::new(),
+            preferred: None,
         }
     }
 }

@@ -4,10 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kumi_control::compat::{OLDEST_VERSION, Versions, for_version};
+use kumi_control::compat::{OLDEST_VERSION, Versioned, Versions, for_version};
 use kumi_control::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, JobList, JobsPage, JobsQuery,
-    Refusal, RefusalKind, UsagePage, UsageQuery, UsageRow,
+    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, HeadStatus, JobList, JobsPage,
+    JobsQuery, Refusal, RefusalKind, UsagePage, UsageQuery, UsageRow,
 };
 use kumi_control::shares::SharesReport;
 use kumi_sched::{JobId, NodeId};
@@ -277,6 +277,21 @@ impl Client {
         match self.ask(&ClientRequest::Overview { columns }).await? {
             ClientReply::Cluster(status) => Ok(status),
             other => Err(ClientError::Protocol(format!("{other:?} instead of a status"))),
+        }
+    }
+
+    /// The heads, if there are several. One of an earlier version does not tell.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn heads(&mut self) -> Result<Vec<HeadStatus>, ClientError> {
+        let request = ClientRequest::Heads;
+        if self.version() < request.since() {
+            return Ok(Vec::new());
+        }
+        match self.ask(&request).await? {
+            ClientReply::Heads(heads) => Ok(heads),
+            other => Err(ClientError::Protocol(format!("{other:?} instead of heads"))),
         }
     }
 

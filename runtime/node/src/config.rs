@@ -50,6 +50,7 @@ pub use quotas::Quotas;
 pub use retention::Retention;
 pub use shares::Shares;
 pub use state::EtcdAccess;
+pub(crate) use state::IN_SYNC;
 pub use users::check_users;
 pub use web::Web;
 

@@ -6,6 +6,7 @@
 //! issue, so that all that a node had can be revoked at once.
 
 mod certificate;
+mod copies;
 mod join;
 mod revocations;
 mod web;
@@ -287,6 +288,8 @@ struct Loaded {
     server: Arc<ServerConfig>,
     /// For machines that join; of the head only.
     join: Option<Arc<ServerConfig>>,
+    /// For heads among themselves: the one that calls, and the one that is called.
+    copies: (Arc<ClientConfig>, Arc<ServerConfig>),
 }
 
 impl Loaded {
@@ -325,7 +328,9 @@ impl Loaded {
             .with_single_cert(chain, key)
             .map_err(|error| setup(&error))?;
         server.send_tls13_tickets = 0;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server), join: join.map(Arc::new) })
+        let copies = copies::between_heads(client.clone(), server.clone());
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        Ok(Self { client, server, join: join.map(Arc::new), copies })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The election as a head takes part in it, by [`kumi_leadership`]. The same steps as `kumi-etcd` makes them.
 
-use kumi_leadership::{Claim, Step, Term, next_step};
+use kumi_leadership::{Claim, LeaderKey, Step, Term, may_claim, next_step};
 
 use crate::heads::{Channel, Stage};
 use crate::store::{Answer, Ask};
@@ -27,18 +27,9 @@ impl World {
 
     pub fn lease_answered(&mut self, number: usize, answer: &Answer) {
         let process = &mut self.heads[number];
-        let local = process.clock.of_lease(self.now);
         match *answer {
             // Every head has an address to itself, so a key of an earlier process is its own.
-            Answer::Found(found, made) => match next_step(number as u64, process.claim, found) {
-                Step::Follow => {}
-                Step::Claim => {
-                    process.claim = Some(Claim { lease: 0, asked: local });
-                    self.ask(number, Channel::Lease, Ask::Grant);
-                }
-                Step::Lead(claim) => self.begin_term(number, claim, made),
-                Step::EndEarlier(lease) => self.ask(number, Channel::Lease, Ask::End { lease }),
-            },
+            Answer::Found(found, made, preferred) => self.found(number, (found, made), preferred),
             Answer::Granted(lease) => {
                 if let Some(claim) = &mut process.claim {
                     claim.lease = lease;
@@ -57,6 +48,28 @@ impl World {
             Answer::KeptAlive { alive: false, .. } => self.head_begins_again(number),
             Answer::Ended => {}
             Answer::Loaded(_) | Answer::Written(_) => unreachable!("of the other channel"),
+        }
+    }
+
+    fn found(&mut self, number: usize, (found, made): (Option<LeaderKey>, i64), preferred: bool) {
+        let process = &mut self.heads[number];
+        let local = process.clock.of_lease(self.now);
+        let output = &mut process.output;
+        output.follows = found.and_then(|key| usize::try_from(key.maker).ok());
+        if found.is_some() {
+            output.free_since = None;
+        }
+        match next_step(number as u64, process.claim, found) {
+            Step::Follow => {}
+            Step::Claim => {
+                let free_since = *process.output.free_since.get_or_insert(local);
+                if may_claim(preferred, LEADER_LEASE, free_since, local) {
+                    process.claim = Some(Claim { lease: 0, asked: local });
+                    self.ask(number, Channel::Lease, Ask::Grant);
+                }
+            }
+            Step::Lead(claim) => self.begin_term(number, claim, made),
+            Step::EndEarlier(lease) => self.ask(number, Channel::Lease, Ask::End { lease }),
         }
     }
 

@@ -9,7 +9,8 @@ use kumi_leadership::Claim;
 use kumi_sched::JobId;
 
 use crate::candidacy::HeldTerm;
-use crate::store::{Answer, Ask};
+use crate::copies::OutputSide;
+use crate::store::{Answer, Ask, Loaded, OutputNote};
 use crate::world::{Event, MS, MachineClock, World};
 
 /// After this time without an answer the store is asked again.
@@ -35,7 +36,7 @@ pub enum Stage {
     #[default]
     Load,
     /// It makes sure that it led when it read.
-    Confirm(Vec<JobRecord>),
+    Confirm(Loaded),
     Serve,
 }
 
@@ -57,9 +58,10 @@ pub struct HeadProcess {
     next: u64,
     settled: u64,
     needed: u64,
-    writing: Option<(u64, Vec<JobRecord>)>,
+    writing: Option<(u64, Vec<JobRecord>, OutputNote)>,
     held: VecDeque<(u64, HeadAction)>,
     armed: Option<u64>,
+    pub output: OutputSide,
 }
 
 impl HeadProcess {
@@ -86,7 +88,30 @@ impl HeadProcess {
             writing,
             held,
             armed,
+            output: OutputSide::default(),
         }
+    }
+
+    pub fn head_mut(&mut self) -> Option<&mut Head> {
+        self.head.as_mut()
+    }
+
+    fn begin_write(&mut self) {
+        let output = &mut self.output;
+        let has_note = output.list.is_some() || !output.written.is_empty();
+        if self.writing.is_some() || self.needed != self.next && !has_note {
+            return;
+        }
+        let records = self.unwritten.values().map(|(_, record)| record.clone()).collect();
+        let in_sync = output.list.as_ref().map(|(_, list)| list.clone());
+        let note = OutputNote { in_sync, written: std::mem::take(&mut output.written) };
+        self.writing = Some((self.next, records, note));
+        self.next += 1;
+    }
+
+    /// The number of the next write.
+    pub fn next_write(&self) -> u64 {
+        self.next
     }
 
     /// Whether it takes connections.
@@ -165,6 +190,7 @@ impl World {
     /// What the process does now and then.
     pub fn head_ticks(&mut self, number: usize) {
         self.keep_lease(number);
+        self.output_ticks(number);
         self.write_table(number);
         self.act_on_settled(number);
         let epoch = self.heads[number].epoch;
@@ -180,15 +206,15 @@ impl World {
         let Some(HeldTerm { made, .. }) = process.term else { return };
         let ask = match &process.stage {
             Stage::Load => Ask::Load,
-            Stage::Confirm(_) => Ask::Write { made, number: 1, records: Vec::new() },
+            Stage::Confirm(_) => {
+                let (records, output) = Default::default();
+                Ask::Write { made, number: 1, records, output }
+            }
             Stage::Serve => {
-                if process.writing.is_none() && process.needed == process.next {
-                    let records = process.unwritten.values().map(|(_, record)| record.clone());
-                    process.writing = Some((process.next, records.collect()));
-                    process.next += 1;
-                }
-                let Some((number, records)) = &process.writing else { return };
-                Ask::Write { made, number: *number, records: records.clone() }
+                process.begin_write();
+                let Some((number, records, output)) = &process.writing else { return };
+                let (records, output) = (records.clone(), output.clone());
+                Ask::Write { made, number: *number, records, output }
             }
         };
         self.ask(number, Channel::Table, ask);
@@ -197,14 +223,15 @@ impl World {
     fn table_answered(&mut self, number: usize, answer: Answer) {
         let process = &mut self.heads[number];
         match answer {
-            Answer::Loaded(records) => process.stage = Stage::Confirm(records),
+            Answer::Loaded(loaded) => process.stage = Stage::Confirm(loaded),
             Answer::Written(false) => return self.head_begins_again(number),
             Answer::Written(true) => match std::mem::replace(&mut process.stage, Stage::Serve) {
-                Stage::Confirm(records) => return self.head_leads(number, records),
+                Stage::Confirm(loaded) => return self.head_leads(number, &loaded),
                 Stage::Serve => {
-                    if let Some((write, _)) = process.writing.take() {
+                    if let Some((write, ..)) = process.writing.take() {
                         process.settled = write;
                         process.unwritten.retain(|_, (of, _)| *of > write);
+                        self.output_is_written(number, write);
                     }
                 }
                 Stage::Load => unreachable!("nothing was written"),
@@ -215,10 +242,12 @@ impl World {
         self.act_on_settled(number);
     }
 
-    fn head_leads(&mut self, number: usize, records: Vec<JobRecord>) {
+    fn head_leads(&mut self, number: usize, loaded: &Loaded) {
         let seed = [self.random.next() as u8; 32];
+        let records = loaded.records.clone();
         let head = Head::new(self.config.clone(), records, seed).expect("a policy");
         self.heads[number].head = Some(head);
+        self.output_begins(number, loaded);
         self.trace(format_args!("head {number}"), &"leads");
         self.head_event(number, HeadEvent::Timeout);
     }
@@ -236,11 +265,13 @@ impl World {
             actions.push(action);
         }
         for action in actions {
-            let process = &mut self.heads[number];
             if let HeadAction::Persist(record) = &action {
+                self.count_at_end(number, record);
+                let process = &mut self.heads[number];
                 process.needed = process.next;
                 process.unwritten.insert(record.spec.job, (process.next, (**record).clone()));
             }
+            let process = &mut self.heads[number];
             if needs_no_record(&action) && process.is_sure(now) {
                 self.head_acts(number, action);
             } else {
@@ -287,6 +318,9 @@ impl World {
         assert!(self.store.leads(self.now, made), "head {number} acts and does not lead");
         match action {
             HeadAction::Persist(record) => self.check_recorded(&record),
+            HeadAction::ToChild(link, nodes, command @ Command::OutputKept { .. }) => {
+                self.hold_kept(number, (link, nodes), command);
+            }
             HeadAction::ToChild(link, nodes, command) => self.send_down(link.0, nodes, command),
             HeadAction::ToClient(ClientId(attempt), reply) => self.send_reply(attempt, reply),
             HeadAction::ToClients(attempts, reply) => {
@@ -294,9 +328,11 @@ impl World {
                     self.send_reply(attempt, reply.clone());
                 }
             }
-            // Ranks write nothing here, and nobody follows them.
-            HeadAction::Spool { .. }
-            | HeadAction::Follow { .. }
+            HeadAction::Spool { job, rank, stream, at, data } => {
+                self.spool(number, job, (rank, stream), at, data.len() as u64);
+            }
+            // Nobody follows ranks here.
+            HeadAction::Follow { .. }
             | HeadAction::EndSpool { .. }
             | HeadAction::MarkRestart { .. } => {}
             HeadAction::Discard(_)
@@ -330,11 +366,15 @@ impl World {
         if self.heads[number].runs {
             self.head_is_gone(number);
             self.heads[number].runs = false;
+            self.may_lose_disk(number);
             self.soon(100 * MS, 5_000 * MS, Event::HeadStarts(number));
         }
     }
 
     pub fn head_starts(&mut self, number: usize) {
+        if !self.may_start(number) {
+            return self.at(500 * MS, Event::HeadStarts(number));
+        }
         self.heads[number].runs = true;
         let epoch = self.heads[number].epoch;
         self.at(0, Event::Tick { head: number, epoch });

@@ -150,6 +150,7 @@ impl World {
 
     /// Some nodes and heads do not hear of each other for a while.
     pub fn part(&mut self) {
+        self.part_heads();
         for node in 0..self.nodes.len() {
             for head in 0..self.heads.len() {
                 if self.random.chance(30) {

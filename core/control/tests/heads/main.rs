@@ -1,6 +1,7 @@
 //! Several heads in virtual time: the real heads and agents, elections by the real terms, and a store as etcd. Heads die and
 //! stand still, are cut off from the store and from nodes, their clocks differ and jump.
 //!
+//! Ranks write, and heads that wait copy what they write. What nodes hear that is kept is there at the end, or is marked.
 //! What clients asked and heard is checked for linearizability, job by job. Every run is a function of its seed.
 //! `KUMI_SIM_FACTOR=20` makes twenty times as many runs, `KUMI_SIM_SEED=7` those of one seed, and `KUMI_SIM_TRACE=1` tells all.
 
@@ -9,6 +10,7 @@ mod random;
 
 mod candidacy;
 mod clients;
+mod copies;
 mod heads;
 mod history;
 mod links;
@@ -40,12 +42,22 @@ fn run(faults: Faults) {
         Some(seed) => seed..seed + 1,
         None => 0..RUNS * number("KUMI_SIM_FACTOR").unwrap_or(1),
     };
-    let mut terms = 0;
+    let (mut terms, mut kept, mut lost_disks, mut whole) = (0, 0, 0, 0);
     for seed in seeds.clone() {
         let _guard = SeedGuard(seed);
-        terms += World::new(seed, faults).run();
+        let mut world = World::new(seed, faults);
+        terms += world.run();
+        kept += world.kept.values().sum::<u64>();
+        lost_disks += world.lost_disks;
+        whole += u64::from(!world.forced);
     }
-    assert!(terms > seeds.end - seeds.start, "heads follow one another");
+    let runs = seeds.end - seeds.start;
+    assert!(terms > runs, "heads follow one another");
+    assert!(kept > 100 * runs, "output is acknowledged");
+    if runs > 1 {
+        assert!(whole > runs / 8, "heads in sync lead, in {whole} runs alone");
+        assert!(!faults.deaths || lost_disks > runs / 4, "{lost_disks} machines are lost");
+    }
 }
 
 /// Others lead in time: no job is lost.

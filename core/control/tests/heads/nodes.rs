@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent};
 use kumi_control::message::{
-    JobSpec, NodeDescription, PartUse, PreparedRanks, RankAddress, RankStatus,
+    JobSpec, NodeDescription, PartUse, PreparedRanks, RankAddress, RankStatus, Stream,
 };
 use kumi_sched::{ClusterTime, JobId, NodeId};
 
@@ -137,6 +137,7 @@ impl World {
         self.history(token).happens(Act::Started, now);
         for rank in ranks {
             assert!(self.started.insert((token, rank)), "rank {rank} of {job} started twice");
+            self.soon(0, 500 * MS, Event::RankWrites { node: number, job, rank });
             let fails = plan.fails == Some(rank);
             if !plan.runs_for_ever || fails {
                 let exit = Event::RankExits { node: number, job, rank, fails };
@@ -144,6 +145,19 @@ impl World {
             }
         }
         self.later(number, 0, MS, AgentEvent::Started { job, result: Ok(()) });
+    }
+
+    /// A rank writes as long as it runs.
+    pub fn rank_writes(&mut self, node: usize, job: JobId, rank: u32) {
+        let local = self.nodes[node].jobs.get(&job).filter(|local| !local.killed);
+        if !local.is_some_and(|local| local.alive.contains(&rank)) {
+            return;
+        }
+        let length = self.random.within(1, 40) as usize;
+        let stream = if self.random.chance(20) { Stream::Err } else { Stream::Out };
+        let data = vec![b'x'; length];
+        self.agent_event(node, AgentEvent::Output { job, rank, stream, data });
+        self.soon(MS, 700 * MS, Event::RankWrites { node, job, rank });
     }
 
     pub fn rank_exits(&mut self, number: usize, job: JobId, rank: u32, fails: bool) {

@@ -1,6 +1,6 @@
 //! The store that all heads reach, as etcd: the leader's key with its lease, and records that only the leader changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_control::message::{JobRecord, JobState};
 use kumi_leadership::{LeaderKey, Nanos};
@@ -29,18 +29,40 @@ pub enum Ask {
         made: i64,
         number: u64,
         records: Vec<JobRecord>,
+        output: OutputNote,
     },
+}
+
+/// What is written of output: which heads are in sync, and how much jobs have written.
+#[derive(Clone, Debug, Default)]
+pub struct OutputNote {
+    pub in_sync: Option<BTreeSet<usize>>,
+    pub written: BTreeMap<JobId, u64>,
 }
 
 #[derive(Clone, Debug)]
 pub enum Answer {
-    Found(Option<LeaderKey>, i64),
+    /// With whether the one who asks is to lead before others.
+    Found(Option<LeaderKey>, i64, bool),
     Granted(i64),
     Made(Option<i64>),
-    KeptAlive { asked: Nanos, alive: bool },
+    KeptAlive {
+        asked: Nanos,
+        alive: bool,
+    },
     Ended,
-    Loaded(Vec<JobRecord>),
+    Loaded(Loaded),
     Written(bool),
+}
+
+/// What a head finds when it begins to lead.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub records: Vec<JobRecord>,
+    /// The number of its term.
+    pub term: u64,
+    pub in_sync: BTreeSet<usize>,
+    pub written: BTreeMap<JobId, u64>,
 }
 
 pub struct Store {
@@ -53,12 +75,26 @@ pub struct Store {
     last_write: u64,
     /// How many have led.
     pub terms: u64,
+    /// Heads with all output that is acknowledged, and how much jobs have written.
+    pub in_sync: BTreeSet<usize>,
+    pub written: BTreeMap<JobId, u64>,
 }
 
 impl Store {
     pub fn new(clock: MachineClock) -> Self {
         let (leases, records) = Default::default();
-        Self { clock, key: None, leases, revision: 0, records, last_write: 0, terms: 0 }
+        let (in_sync, written) = Default::default();
+        Self {
+            clock,
+            key: None,
+            leases,
+            revision: 0,
+            records,
+            last_write: 0,
+            terms: 0,
+            in_sync,
+            written,
+        }
     }
 
     fn forget_leases(&mut self, now: Nanos) {
@@ -79,7 +115,9 @@ impl Store {
         let end = self.clock.of_lease(now) + LEADER_LEASE;
         match ask {
             Ask::Look => {
-                Answer::Found(self.key.map(|(key, _)| key), self.key.map_or(0, |(_, made)| made))
+                let preferred = self.in_sync.is_empty() || self.in_sync.contains(&from);
+                let made = self.key.map_or(0, |(_, made)| made);
+                Answer::Found(self.key.map(|(key, _)| key), made, preferred)
             }
             Ask::Grant => {
                 self.leases.insert(self.revision, end);
@@ -103,13 +141,20 @@ impl Store {
                 self.forget_leases(now);
                 Answer::Ended
             }
-            Ask::Load => Answer::Loaded(self.records.values().cloned().collect()),
-            Ask::Write { made, number, records } => {
+            Ask::Load => Answer::Loaded(Loaded {
+                records: self.records.values().cloned().collect(),
+                term: self.terms,
+                in_sync: self.in_sync.clone(),
+                written: self.written.clone(),
+            }),
+            Ask::Write { made, number, records, output } => {
                 let leads = self.leads(now, made);
                 // A question that was asked again may arrive after later ones.
                 if leads && number == self.last_write + 1 {
                     self.last_write = number;
                     records.into_iter().for_each(|record| self.put(record));
+                    self.in_sync = output.in_sync.unwrap_or_else(|| self.in_sync.clone());
+                    self.written.extend(output.written);
                 }
                 Answer::Written(leads)
             }

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use kumi_control::agent::AgentEvent;
 use kumi_control::head::{HeadConfig, Retention};
-use kumi_control::message::{ClientReply, ClientRequest, Down, JobState, Up, WaitLimit};
+use kumi_control::message::{ClientReply, ClientRequest, Down, JobState, Stream, Up, WaitLimit};
 use kumi_sched::{JobId, Mode, SliceLength};
 
 use crate::clients::{Ask, Client, Plan};
+use crate::copies::{CopyMessage, CopySession, Disk};
 use crate::heads::{Channel, HeadProcess};
 use crate::history::{Act, History};
 use crate::links::{End, Link};
@@ -82,6 +83,9 @@ pub enum Event {
     Request { head: usize, epoch: u64, attempt: u64, request: ClientRequest },
     Reply { attempt: u64, reply: ClientReply },
     AttemptOver { attempt: u64 },
+    RankWrites { node: usize, job: JobId, rank: u32 },
+    Spooled { head: usize, epoch: u64, job: JobId },
+    Copy { session: u64, to_leader: bool, number: u64, message: CopyMessage },
     Fault,
     Heal,
 }
@@ -131,6 +135,15 @@ pub struct World {
     pub exited: BTreeSet<(u128, u32)>,
     /// Leases of nodes that ran out.
     pub leases_over: u64,
+    /// What machines of heads have of output, connections by which they copy it, and heads that do not hear of each other.
+    pub disks: Vec<Disk>,
+    pub copies: BTreeMap<u64, CopySession>,
+    pub parted_heads: BTreeSet<(usize, usize)>,
+    /// How much of each stream nodes were told that is kept.
+    pub kept: BTreeMap<(JobId, (u32, Stream)), u64>,
+    /// A head has led that was not in sync; machines that were lost.
+    pub forced: bool,
+    pub lost_disks: u64,
     /// No more faults: everything that is dead has been started again.
     pub calm: bool,
     traced: bool,
@@ -171,6 +184,7 @@ impl World {
         let mut random = Random::new(seed);
         let nodes = random.within(2, 4) as u32;
         let heads = random.within(2, 3);
+        let disks = (0..heads).map(|_| Disk::default()).collect();
         let heads = (0..heads).map(|_| HeadProcess::new(MachineClock::draw(&mut random))).collect();
         let store = Store::new(MachineClock::draw(&mut random));
         let plans: BTreeMap<u128, Plan> =
@@ -196,6 +210,12 @@ impl World {
             started: BTreeSet::new(),
             exited: BTreeSet::new(),
             leases_over: 0,
+            disks,
+            copies: BTreeMap::new(),
+            parted_heads: BTreeSet::new(),
+            kept: BTreeMap::new(),
+            forced: false,
+            lost_disks: 0,
             calm: false,
             traced: std::env::var_os("KUMI_SIM_TRACE").is_some(),
         }
@@ -288,7 +308,13 @@ impl World {
             Event::Tick { head, epoch }
             | Event::Answered { head, epoch, .. }
             | Event::HeadTimer { head, epoch }
+            | Event::Spooled { head, epoch, .. }
             | Event::Request { head, epoch, .. } => (*head, Some(*epoch)),
+            Event::Copy { session, to_leader, .. } => {
+                let session = self.copies.get(session)?;
+                let (head, epoch) = if *to_leader { session.leader } else { session.standby };
+                (head, Some(epoch))
+            }
             Event::Up { head, .. } | Event::Notice { head, end: End::Head, .. } => (*head, None),
             _ => return Some(event),
         };
@@ -328,8 +354,16 @@ impl World {
             Event::Request { head, attempt, request, .. } => self.request(head, attempt, request),
             Event::Reply { attempt, reply } => self.reply(attempt, reply),
             Event::AttemptOver { attempt } => self.attempt_over(attempt),
+            Event::RankWrites { node, job, rank } => self.rank_writes(node, job, rank),
+            Event::Spooled { head, job, .. } => self.spooled(head, job),
+            Event::Copy { session, to_leader, number, message } => {
+                self.copy_arrives(session, (to_leader, number), message);
+            }
             Event::Fault => self.fault(),
-            Event::Heal => self.parted.clear(),
+            Event::Heal => {
+                self.parted.clear();
+                self.parted_heads.clear();
+            }
         }
     }
 
@@ -377,6 +411,7 @@ impl World {
         self.calm = true;
         self.store_away_until = 0;
         self.parted.clear();
+        self.parted_heads.clear();
         // Those that stand still go on by themselves.
         self.heads.iter_mut().for_each(|head| head.cut_off = false);
     }
@@ -393,6 +428,7 @@ impl World {
             assert!(self.nodes[node].jobs.is_empty(), "node {node} has something left");
             assert_eq!(self.nodes[node].jobs_of_agent(), 0, "node {node} forgot its reports");
         }
+        self.check_output(leader);
         let tokens: BTreeSet<u128> =
             self.store.records.values().map(|record| record.spec.request.token).collect();
         assert_eq!(tokens.len(), self.store.records.len(), "a token has two jobs");

@@ -26,10 +26,15 @@ const LEASES: std::ops::RangeInclusive<u64> = 2..=60;
 /// The lease unless one is named: with other heads, which are to take over soon, and of a head that waits for etcd.
 const LEASE: u64 = 3;
 const LEASE_ALONE: u64 = 30;
+/// How long a head that waits may take no output, unless the file says it; milliseconds that it may say.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(3);
+const STANDBY_PATIENCES: std::ops::RangeInclusive<u64> = 500..=60_000;
 /// The longest that a member may take to answer.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(3);
 /// A member that does not answer for this part of a lease is left for the next one.
 const PATIENCE: u32 = 5;
+/// Name of the key with the addresses of the heads that have all output that was acknowledged.
+pub(crate) const IN_SYNC: &str = "in-sync";
 /// Bytes of the hash of the authority that tell clusters of one name apart.
 const ID: usize = 8;
 
@@ -59,6 +64,10 @@ pub struct EtcdAccess {
     /// Seconds after which another head leads when the leading one is gone. Without it 3, and 30 if there is only one head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_s: Option<u64>,
+    /// A head that waits and has taken no output for so many milliseconds is not waited for any more: output is acknowledged without
+    /// it. Without the key 3000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby_patience_ms: Option<u64>,
 }
 
 impl EtcdAccess {
@@ -87,6 +96,13 @@ impl EtcdAccess {
             let (low, high) = (LEASES.start(), LEASES.end());
             return invalid(format!(
                 "lease_s under [etcd] is {lease}, which is not between {low} and {high}"
+            ));
+        }
+        let patience = self.standby_patience_ms;
+        if let Some(patience) = patience.filter(|it| !STANDBY_PATIENCES.contains(it)) {
+            let (low, high) = (STANDBY_PATIENCES.start(), STANDBY_PATIENCES.end());
+            return invalid(format!(
+                "standby_patience_ms under [etcd] is {patience}, which is not between {low} and {high}"
             ));
         }
         match &self.prefix {
@@ -131,6 +147,12 @@ impl ClusterConfig {
     #[must_use]
     pub fn heads(&self) -> Vec<SocketAddr> {
         if self.heads.is_empty() { vec![self.head] } else { self.heads.clone() }
+    }
+
+    /// How long the head that leads waits for one that takes no output.
+    #[must_use]
+    pub fn standby_patience(&self) -> Duration {
+        self.etcd.standby_patience_ms.map_or(STANDBY_PATIENCE, Duration::from_millis)
     }
 
     /// Whether heads are at this address.
@@ -204,6 +226,7 @@ impl ClusterConfig {
             // The address is bound: no other process of this machine has it.
             exclusive: true,
             alone,
+            preferred: (!alone).then_some(IN_SYNC),
         }))
     }
 
@@ -289,6 +312,7 @@ mod tests {
             (state, "[etcd]\nuser = \"u\"\n", "go together"),
             (state, "[etcd]\nuser = \"u\"\npassword_file = \"p\"\n", "in the clear"),
             (state, "[etcd]\nlease_s = 1\n", "lease_s"),
+            (state, "[etcd]\nstandby_patience_ms = 499\n", "standby_patience_ms"),
             (state, "[etcd]\nprefix = \"x\"\n", "prefix"),
             ("heads = [\"10.77.3.1:7700\", \"10.77.3.2:7700\"]", "", "need `state`"),
         ] {

@@ -81,6 +81,7 @@ impl KnownClient {
                 | ClientRequest::Jobs(_)
                 | ClientRequest::Cluster
                 | ClientRequest::Overview { .. }
+                | ClientRequest::Heads
                 | ClientRequest::Sample
                 | ClientRequest::SampleLoad { .. }
                 | ClientRequest::SamplePeers { .. }

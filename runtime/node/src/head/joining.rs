@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kumi_control::compat::Versions;
+use kumi_control::copying::CopyHello;
 use kumi_control::join::{
     GoodToken, HELLO_LIMIT, JOIN_VERSION, JoinAnswer, JoinHello, JoinRefusal, JoinSecret,
     JoinToken, JoinTokens, Joined,
@@ -22,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::links::LinkEvent;
-use super::token_file;
+use super::{copies, token_file};
 use crate::client::refusal;
 use crate::clock::wall_ms;
 use crate::config::{ClusterConfig, Place};
@@ -102,6 +103,7 @@ impl MachineAnswer {
 pub(super) enum Caller {
     Daemon(LinkHello, AcceptedStream),
     Machine(JoinHello, AcceptedStream),
+    Standby(CopyHello, AcceptedStream),
 }
 
 /// The tokens, at which the thread of the links looks. The [writer of small files](super::documents) changes them, and keeps them
@@ -376,6 +378,10 @@ impl Joining {
                     known.map(|(hello, stream)| Caller::Daemon(hello, stream))
                 }
                 Accepted::Machine(stream) => self.hear(stream).await,
+                Accepted::Standby(stream) => {
+                    let heard = copies::hear(cluster, stream).await;
+                    heard.map(|(hello, stream)| Caller::Standby(hello, stream))
+                }
             }
         };
         tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?

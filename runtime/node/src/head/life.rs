@@ -11,6 +11,7 @@ use kumi_control::message::JobRecord;
 use kumi_sched::JobId;
 
 use super::HeadDaemon;
+use super::copies::Standby;
 use super::metrics::HeadCounters;
 use super::records::JobRecords;
 use super::reserve::ReserveHeld;
@@ -78,7 +79,13 @@ async fn lead(
         service::ready();
         service::status(&format!("a head of {} waits until it leads", config.name));
     }
-    let (term, place) = match state::lead(dir, &config, (&own, &mut signals)).await? {
+    let standby = Standby::start(dir, &config, own.address())?;
+    let waited = state::lead(dir, &config, (&own, &mut signals), standby.as_ref()).await;
+    // Whatever comes now has the folder of output to itself.
+    if let Some(standby) = standby {
+        standby.stop().await;
+    }
+    let (term, place) = match waited? {
         Wait::Leads(term, place) => (term, place),
         Wait::Stopped => {
             remove_files(&[pid]);
@@ -199,14 +206,6 @@ impl HeadDaemon {
     /// Another head leads: nothing is done any more.
     pub(super) fn depose(&mut self) {
         (self.done, self.deposed) = (true, true);
-    }
-
-    /// Heads of later terms are to know how much jobs have written.
-    pub(super) fn note_written(&mut self) {
-        let written = self.spools.written();
-        if !written.is_empty() {
-            self.records.note_written(written);
-        }
     }
 
     /// Ends in order. Jobs run on.

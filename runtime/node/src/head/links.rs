@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use kumi_control::copying::CopyHello;
 use kumi_control::disclosure::{Disclosure, LinkPeer, NodeFacts};
 use kumi_control::head::LinkId;
 use kumi_control::message::{Command, Down, NodeSet, RefusalKind, Report, Up};
@@ -52,6 +53,8 @@ pub(super) enum LinkEvent {
     Client(Box<RelayedClient>),
     /// A machine with a token wants to join.
     Join(Box<JoinRequest>),
+    /// A head that waits wants copies of output.
+    Standby(Box<(CopyHello, AcceptedStream)>),
 }
 
 /// A client that a node relays, on a connection of its own.
@@ -265,6 +268,10 @@ async fn attend(stream: TcpStream, permit: HandshakePermit, thread: LinkThread) 
     match permit.complete(thread.joining.accept(known, stream, agree)).await {
         Ok(Caller::Machine(hello, stream)) => {
             thread.joining.serve((hello, stream), &thread.events).await;
+        }
+        Ok(Caller::Standby(hello, stream)) => {
+            // Fails only when the head is about to end.
+            let _ = thread.events.send(LinkEvent::Standby(Box::new((hello, stream)))).await;
         }
         Ok(Caller::Daemon(hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &thread).await,

@@ -27,6 +27,8 @@ pub(super) struct HeadCounters {
     pub(super) state_refusal: StateRefusal,
     /// Connections of clients.
     pub(super) clients: Cell<usize>,
+    /// Other heads, and those of them that have all output that is acknowledged; none if there is only one head.
+    pub(super) standbys: Cell<Option<(usize, usize)>>,
 }
 
 /// Source of the head's metrics.
@@ -136,6 +138,15 @@ impl HeadMetrics {
             "Whether etcd refuses records until it is mended.",
         );
         page.sample(&[], u8::from(counts.state_refusal.get().is_some()));
+        if let Some((all, in_sync)) = counts.standbys.get() {
+            page.family(
+                "head_standbys",
+                MetricKind::Gauge,
+                "Heads that wait, by whether they have all output that is acknowledged.",
+            );
+            page.sample(&[("state", "in_sync")], in_sync);
+            page.sample(&[("state", "behind")], all.saturating_sub(in_sync));
+        }
         page.family("head_clients", MetricKind::Gauge, "Connections of clients.");
         page.sample(&[], counts.clients.get());
         let messages = self.shared.traffic.counts().total();

@@ -14,12 +14,14 @@
 //! | `live_config`, `shared_settings` | the configuration, whose nodes change; what of it all heads share |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
+//! | `copies` | copies of output at heads that wait, and what is acknowledged before they have it |
 //! | `metrics` | counts, and the page for Prometheus |
 //! | `usage` | questions about what jobs have used |
 //! | `monitor` | load of ranks, pictures, history |
 //! | `web` | the web server: questions of browsers, tickets |
 
 mod clients;
+mod copies;
 mod documents;
 mod drains;
 mod held_actions;
@@ -71,6 +73,7 @@ use crate::service::{self, Signals};
 use crate::tls::{Credentials, Identity};
 use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
+use copies::OutputCopies;
 use documents::Documents;
 use drains::DrainFile;
 use held_actions::{HeldActions, needs_no_record};
@@ -197,6 +200,7 @@ struct HeadDaemon {
     records: JobRecords,
     held: HeldActions,
     spools: Spools,
+    copies: OutputCopies,
     usage: UsageReader,
     links: Links,
     clients: Clients,
@@ -237,31 +241,31 @@ impl HeadDaemon {
             open_state(dir, (&config, &credentials), place, &counts).await?;
         let FirstSettings { config, drains, drained, settings } =
             shared_settings::take_over((dir, &config), &mut known, &mut records)?;
+        let copies = OutputCopies::new((dir, &config, address), (&mut spools, &counts), &known);
         let revocations = credentials.revocations();
         let known_now = (known.tokens.take(), &mut records);
         let (tokens, joining) = shared_tokens::take_over(dir, (revocations, certainty), known_now)?;
-        let mut head = make_head(&config, revocations.list(), drained, known)?;
-        spools.restore(&mut head);
-        let head = Rc::new(RefCell::new(head));
+        let head = make_head(&config, revocations.list(), drained, known)?;
+        let head = with_output(head, &mut spools);
         let (refusals, leases) = (Refusals::default(), Leases::new(certainty.clone()));
         let (sender, events) = mpsc::channel(256);
         let links = Links::new(refusals.clone(), leases.clone());
         let refusals = (refusals, links.congestion());
         let shared = Shared::new((dir, &config), (&credentials, joining), sender, refusals);
-        let (socket, pid) = (paths::head_socket(dir), paths::head_pid(dir));
-        let local = listen_unix(&socket)?;
+        let files = [paths::head_socket(dir), paths::head_pid(dir), paths::web_socket(dir)];
+        let local = listen_unix(&files[0])?;
         metrics::serve_figures(scrapes, &shared, &head, &counts);
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
         let link_events = links::start(listener, &shared, leases)?;
         let monitor = Monitor::new(&config, &paths::history(dir));
         let web = WebService::start(dir, (&config, address.ip()), &monitor).await?;
-        write_pid(&pid)?;
-        tell_ready(&config, address, head.borrow().records().count());
+        tell_ready(&files[1], (&config, address), head.borrow().records().count())?;
         Ok(Self {
             head,
             records,
             held: HeldActions::default(),
             spools,
+            copies,
             usage: UsageReader::start(paths::head_db(dir))?,
             links,
             clients: Clients::new(counts),
@@ -277,7 +281,7 @@ impl HeadDaemon {
             counts_until: 0,
             events,
             link_events,
-            files: [socket, pid, paths::web_socket(dir)],
+            files,
             done: false,
             deposed: false,
         })
@@ -316,6 +320,7 @@ impl HeadDaemon {
                 }
                 question = self.web.question() => self.question(question),
                 (client, reply) = self.usage.answered() => self.clients.reply(client, reply),
+                told = self.copies.told() => self.copies.take(told, &mut self.spools),
                 () = self.spools.progress() => {
                     let events = self.spools.release();
                     events.into_iter().for_each(|event| self.handle(event));
@@ -325,6 +330,7 @@ impl HeadDaemon {
                     self.handle(HeadEvent::Timeout);
                 }
             }
+            self.serve_standbys();
             self.links.update_congestion();
         }
         service::stopping();
@@ -338,6 +344,7 @@ impl HeadDaemon {
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
         let head = if self.links.is_congested() { head.min(DRAIN_LOOK) } else { head };
         let head = if self.term.leads() { head } else { head.min(DOUBT_LOOK) };
+        let head = self.copies.next_look().map_or(head, |look| head.min(look));
         if self.records.has_failed() { head.min(RETRY) } else { head }
     }
 
@@ -348,6 +355,9 @@ impl HeadDaemon {
             }
             Event::Head(HeadEvent::Client(client, user, ClientRequest::WebTicket { act })) => {
                 self.ticket(client, user, act);
+            }
+            Event::Head(HeadEvent::Client(client, _, ClientRequest::Heads)) => {
+                self.clients.reply(client, ClientReply::Heads(self.copies.heads()));
             }
             Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
                 self.usage_question(client, &user, query);
@@ -383,6 +393,7 @@ impl HeadDaemon {
                 self.handle(HeadEvent::ChildDown(link));
             }
             LinkEvent::Join(request) => self.answer_machine(*request),
+            LinkEvent::Standby(caller) => self.standby_connects(&caller.0, caller.1),
             LinkEvent::Client(client) => {
                 tokio::task::spawn_local(client.attend(self.shared.clone()));
             }
@@ -422,7 +433,9 @@ impl HeadDaemon {
                     HeadAction::Persist(record) => {
                         // A later head that knows of the end knows how much output there was.
                         if is_over(&record) {
-                            self.records.add_written(self.spools.written_by(record.spec.job));
+                            let job = record.spec.job;
+                            let count = self.copies.count_at_end(job, &mut self.spools);
+                            self.records.add_written(count);
                         }
                         self.records.add(JobRecord::clone(&record));
                         self.held.push(self.records.needed(), HeadAction::Persist(record));
@@ -486,7 +499,7 @@ impl HeadDaemon {
                 self.spools.know(&record);
                 // Output that was held up until now: who reads the end knows that heads of later terms know of it.
                 if is_over(&record)
-                    && let Some(more) = self.spools.written_by(record.spec.job)
+                    && let Some(more) = self.copies.count_at_end(record.spec.job, &mut self.spools)
                 {
                     self.counts_until = self.records.need_written(more);
                 }
@@ -494,7 +507,7 @@ impl HeadDaemon {
                     self.monitor.job_runs();
                 }
             }
-            HeadAction::ToChild(link, nodes, command) => self.links.send(link, nodes, command),
+            HeadAction::ToChild(..) => self.send_to_child(action),
             HeadAction::ToClient(MONITOR, ClientReply::Samples(samples)) => {
                 self.monitor.answered(&samples, &self.head.borrow());
             }
@@ -547,10 +560,22 @@ impl HeadDaemon {
     }
 }
 
-/// Says that the head leads, and has so many jobs.
-fn tell_ready(config: &ClusterConfig, address: SocketAddr, jobs: usize) {
+/// The state machine, which knows from now on how far the output of jobs has come.
+fn with_output(mut head: Head, spools: &mut Spools) -> Rc<RefCell<Head>> {
+    spools.restore(&mut head);
+    Rc::new(RefCell::new(head))
+}
+
+/// Says that the head leads, and has so many jobs; also in the file `pid`.
+fn tell_ready(
+    pid: &Path,
+    (config, address): (&ClusterConfig, SocketAddr),
+    jobs: usize,
+) -> Result<(), Failure> {
+    write_pid(pid)?;
     tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
     service::status(&format!("the head of {} listens on {address}", config.name));
+    Ok(())
 }
 
 /// Waits until then, or for ever.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub(super) type WriteNumber = u64;
 
 /// What the writer is to do. At most one of each is under way.
 enum Order {
-    Write(WriteNumber, Batch),
+    Write(WriteNumber, Box<Batch>),
     /// Remove the records of these jobs, and keys and environments of jobs that are over.
     CleanUp(BTreeSet<JobId>),
 }
@@ -64,6 +65,7 @@ pub(super) struct JobRecords {
     written: BTreeMap<JobId, (WriteNumber, WrittenOutput)>,
     /// Settings that all heads are to know, as far as they have changed, and the write that they are in.
     settings: (WriteNumber, SharedSettings),
+    in_sync: Option<(WriteNumber, BTreeSet<SocketAddr>)>,
     /// Tokens of machines that join, as far as they have changed, and the write that they are in.
     tokens: Option<(WriteNumber, TokenChanges)>,
     /// Whether there are such settings and tokens.
@@ -199,6 +201,7 @@ impl JobRecords {
             revoked: None,
             written: BTreeMap::new(),
             settings: (0, SharedSettings::default()),
+            in_sync: None,
             tokens: None,
             shares_settings,
             silent,
@@ -246,6 +249,14 @@ impl JobRecords {
         self.settings.0 = self.next;
         self.settings.1.add(change);
         self.next
+    }
+
+    /// These heads have all output that is acknowledged: to be made durable at once, with the write that is returned. No action waits.
+    pub(super) fn record_in_sync(&mut self, heads: BTreeSet<SocketAddr>) -> WriteNumber {
+        let write = self.next;
+        self.in_sync = Some((write, heads));
+        self.begin_write();
+        write
     }
 
     /// The write in which is what changes now.
@@ -306,7 +317,8 @@ impl JobRecords {
 
     /// Whether the table has all records.
     pub(super) fn all_written(&self) -> bool {
-        let other = self.revoked.is_none() && self.settings.1.is_empty() && self.tokens.is_none();
+        let other = self.revoked.is_none() && self.settings.1.is_empty();
+        let other = other && self.in_sync.is_none() && self.tokens.is_none();
         self.unwritten.is_empty() && other && self.written.is_empty()
     }
 
@@ -355,9 +367,10 @@ impl JobRecords {
         let revoked = self.revoked.as_ref().map(|(_, list)| list.clone());
         let written = self.written.iter().map(|(&job, &(_, written))| (job, written)).collect();
         let settings = self.settings.1.clone();
+        let in_sync = self.in_sync.as_ref().map(|(_, heads)| heads.clone());
         let tokens = self.tokens.as_ref().map(|(_, changes)| changes.clone());
-        let batch = Batch { records, revoked, written, settings, tokens };
-        match self.orders.try_send(Order::Write(number, batch)) {
+        let batch = Batch { records, revoked, written, settings, in_sync, tokens };
+        match self.orders.try_send(Order::Write(number, Box::new(batch))) {
             Ok(()) => self.writing_since = Some(Instant::now()),
             Err(_) => self.take(Written::Gone),
         }
@@ -395,6 +408,7 @@ impl JobRecords {
                     Ok(()) => {
                         self.unwritten.retain(|_, (write, _)| *write > number);
                         self.revoked.take_if(|(write, _)| *write <= number);
+                        self.in_sync.take_if(|(write, _)| *write <= number);
                         if self.settings.0 <= number {
                             self.settings.1 = SharedSettings::default();
                         }

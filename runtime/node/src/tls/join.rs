@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use kumi_control::copying;
 use kumi_control::join::{JoinHello, JoinSecret, KEY_BYTES, PROTOCOL};
 use kumi_sched::NodeId;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, SigningKey};
@@ -27,7 +28,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::{Credentials, DAEMON_DAYS, Identity, TlsError, authority, daemon_params, file_error};
-use super::{certificate, write};
+use super::{certificate, check_name, write};
 use crate::paths;
 
 /// The key of a machine that has not joined yet, below `tls`.
@@ -39,6 +40,8 @@ pub(crate) enum Accepted<S> {
     Daemon(TlsStream<S>),
     /// It has none, and wants to join.
     Machine(TlsStream<S>),
+    /// It has that of a head, and wants copies of output.
+    Standby(TlsStream<S>),
 }
 
 /// What the head shows to machines that join: its own certificate, and that of the authority.
@@ -68,9 +71,16 @@ impl Credentials {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
-        let named = start.client_hello().alpn();
-        let joins = named.is_some_and(|mut names| names.any(|name| name == PROTOCOL));
+        let hello = start.client_hello();
+        let says =
+            |wanted: &[u8]| hello.alpn().is_some_and(|mut names| names.any(|name| name == wanted));
+        let (joins, copies) = (says(PROTOCOL), says(copying::PROTOCOL));
         let loaded = self.loaded();
+        if copies && self.identity == Identity::Head {
+            let stream = start.into_stream(loaded.copies.1).await?;
+            let named = check_name(&stream, Identity::Head);
+            return named.map(|()| Accepted::Standby(stream)).map_err(io::Error::other);
+        }
         Ok(match loaded.join {
             Some(config) if joins => Accepted::Machine(start.into_stream(config).await?),
             _ => Accepted::Daemon(start.into_stream(loaded.server).await?),

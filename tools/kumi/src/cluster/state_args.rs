@@ -72,6 +72,7 @@ impl StateArgs {
             password_file: absolute(self.etcd_password_file.as_deref())?,
             prefix: None,
             lease_s,
+            standby_patience_ms: None,
         };
         let count = self.heads.map_or(0, usize::from);
         if count > 0 && config.kind != ClusterKind::Hosts || count > config.nodes.len() {

@@ -7,7 +7,7 @@ use crate::context::{Context, NodeAddress};
 use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
-use kumi_control::message::{ClusterStatus, DeviceCount, NodeStatus};
+use kumi_control::message::{ClusterStatus, DeviceCount, HeadStatus, NodeStatus};
 use kumi_node::config::ClusterKind;
 use kumi_sched::{Mode, SliceLength};
 use serde::Serialize;
@@ -32,6 +32,17 @@ pub struct StatusView<'a> {
     control_messages: u64,
     nodes: Vec<NodeView<'a>>,
     tree: Option<Vec<super::tree::TreeView>>,
+    /// All of several heads; none if there is one.
+    heads: Vec<HeadView>,
+}
+
+/// A head in the form of `--json`.
+#[derive(Serialize)]
+struct HeadView {
+    address: String,
+    leads: bool,
+    /// It has all output that is acknowledged.
+    in_sync: bool,
 }
 
 /// A node in the form of `--json`.
@@ -89,18 +100,47 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     // The text shows no timetables.
     let status = client.status(if args.json { u32::MAX } else { 0 }).await?;
-    let places = context.places();
+    let (heads, places) = (client.heads().await?, context.places());
     if args.json {
-        output::json(&view(&status, &places))
+        let heads = heads.iter().map(head_view).collect();
+        output::json(&StatusView { heads, ..view(&status, &places) })
     } else {
         let now = output::wall_ms();
         let mut text = render(&status, &places, now);
+        text.push_str(&head_lines(&heads));
         for warning in certificates::warnings(context, now) {
             text.push_str(&format!("{warning}\n"));
         }
         text.push_str(&advice(context, &status));
         output::text(&text)
     }
+}
+
+fn head_view(head: &HeadStatus) -> HeadView {
+    HeadView { address: head.address.to_string(), leads: head.leads, in_sync: head.in_sync }
+}
+
+/// Which of several heads leads, and which have its output.
+fn head_lines(heads: &[HeadStatus]) -> String {
+    if heads.is_empty() {
+        return String::new();
+    }
+    let line = |head: &HeadStatus| {
+        let state = match (head.leads, head.in_sync) {
+            (true, _) => "leads",
+            (false, true) => "waits, in sync: it has all output that is acknowledged",
+            (false, false) => "does not have all output: it is away, or behind",
+        };
+        format!("  {} {state}\n", head.address)
+    };
+    let mut text = String::from("\nHeads:\n");
+    text.extend(heads.iter().map(line));
+    if heads.iter().all(|head| head.leads || !head.in_sync) {
+        text.push_str(
+            "What ranks write is only on the machine of the head that leads; start the others again.\n",
+        );
+    }
+    text
 }
 
 /// How nodes of other hosts that are down come back; nothing for local ones, which `kumi cluster up` starts.
@@ -162,6 +202,7 @@ pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusV
         control_messages: status.control_messages,
         nodes: status.nodes.iter().map(node_view).collect(),
         tree: status.tree.as_deref().map(|tree| super::tree::views(tree, &status.nodes)),
+        heads: Vec::new(),
     }
 }
 
@@ -324,6 +365,24 @@ mod tests {
             policy: "dqt".into(),
             tree: Some(super::super::tree::tests::tree()),
         }
+    }
+
+    #[test]
+    fn heads_are_told_with_what_they_have() {
+        assert_eq!(head_lines(&[]), "");
+        let head = |last, leads, in_sync| HeadStatus {
+            address: ([10, 0, 0, last], 7_700).into(),
+            leads,
+            in_sync,
+        };
+        let told = head_lines(&[head(1, true, true), head(2, false, true), head(3, false, false)]);
+        assert_eq!(
+            told,
+            "\nHeads:\n  10.0.0.1:7700 leads\n  10.0.0.2:7700 waits, in sync: it has all output that is acknowledged\n  \
+             10.0.0.3:7700 does not have all output: it is away, or behind\n"
+        );
+        let alone = head_lines(&[head(1, true, true), head(2, false, false)]);
+        assert!(alone.ends_with("start the others again.\n"), "{alone}");
     }
 
     #[test]

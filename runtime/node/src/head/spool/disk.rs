@@ -31,6 +31,8 @@ pub(super) enum DiskOperation {
     Write(PathBuf, u64, Arc<[u8]>),
     /// Remove a file. That there is none is no error.
     Remove(PathBuf),
+    /// Cut a segment off at this length.
+    Cut(PathBuf, u64),
     /// Nothing more is written to this segment.
     Close(PathBuf),
     /// Refuse if the disk of this folder has little room.
@@ -66,6 +68,9 @@ impl OpenSegments {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                     removed => removed,
                 }
+            }
+            DiskOperation::Cut(path, length) => {
+                OpenOptions::new().write(true).open(&path)?.set_len(length)
             }
             DiskOperation::Close(path) => {
                 self.0.remove(&path);

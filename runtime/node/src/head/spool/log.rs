@@ -5,8 +5,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use kumi_control::message::Stream;
+use kumi_leadership::{TermEnds, common_end};
+
 use super::memory::JobMemory;
 use super::segment::FrameContent;
+use super::term::TERM;
 
 /// A segment on disk. Offsets are those of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +45,12 @@ pub(super) struct WaitingPiece {
     /// Bytes of output in it.
     pub(super) output: u64,
     pub(super) frame: Arc<[u8]>,
+    /// How far streams had come before it of which the last bytes never came.
+    pub(super) gaps: Gaps,
 }
+
+/// Streams of which the last bytes never came, and how far they had come then.
+pub(super) type Gaps = BTreeMap<(u32, Stream), u64>;
 
 impl WaitingPiece {
     fn end(&self) -> u64 {
@@ -81,6 +90,25 @@ pub(super) struct Log {
     total: u64,
     /// How far it had come in earlier terms.
     earlier: WrittenOutput,
+    /// Streams that have come further since the last piece, without bytes.
+    gaps: Gaps,
+    /// Of what stands before this something was missing here when the term began, and is marked.
+    lenient: u64,
+}
+
+/// Where a copy goes on.
+#[derive(Clone, Debug)]
+pub(super) enum CopyPlace {
+    /// In this segment.
+    Disk(Segment),
+    /// With these pieces, one behind the other.
+    Memory(Vec<WaitingPiece>),
+    /// Behind a hole.
+    Hole(u64),
+    /// At the end, before which something is missing.
+    Tail { end: u64, before: u64, gaps: Gaps },
+    /// Nothing more is there.
+    End,
 }
 
 /// How far a log had come: its end, and the bytes of output before that.
@@ -135,6 +163,17 @@ impl Log {
         self.end += 1;
     }
 
+    /// A stream has come so far without bytes. What comes next stands behind that, so that copies know of it.
+    pub(super) fn note_gap(&mut self, stream: (u32, Stream), position: u64) {
+        self.gaps.insert(stream, position);
+        self.end += 1;
+    }
+
+    /// What comes next stands at `end`, and so many bytes of output are before it. It is the place in another head's log.
+    pub(super) fn go_to(&mut self, end: u64, before: u64) {
+        (self.end, self.total) = (end, before);
+    }
+
     /// Whatever stood before `end` is not to be read, about so many bytes of output. What comes next stands behind.
     pub(super) fn skip_to(&mut self, end: u64, missing: u64) {
         self.end = self.end.max(end);
@@ -158,9 +197,39 @@ impl Log {
         self.end = self.end.max(offset);
         let missing = earlier.bytes.saturating_sub(self.total);
         if missing > 0 {
+            self.lenient = offset;
             self.skip(missing);
         }
         missing
+    }
+
+    /// What is here, term by term.
+    pub(super) fn term_ends(&self) -> TermEnds {
+        let segments = self.segments.values();
+        let segments = segments.map(|segment| (segment.start, segment.end, segment.before));
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|piece| (piece.offset, piece.end(), piece.before));
+        let mut here = TermEnds::default();
+        for (start, end, before) in segments.chain(waiting) {
+            if here.ends.is_empty() && before > 0 {
+                here.first = start;
+            }
+            let known = here.ends.entry(start / TERM).or_default();
+            *known = end.max(*known);
+        }
+        here
+    }
+
+    /// Where the last output ends that is here.
+    pub(super) fn data_end(&self) -> u64 {
+        let waiting = self.waiting.back().map(WaitingPiece::end);
+        let segment = self.segments.last_key_value().map(|(_, segment)| segment.end);
+        waiting.max(segment).unwrap_or(0)
+    }
+
+    /// Up to where a standby has the same, which has this.
+    pub(super) fn common_end(&self, standby: &TermEnds) -> u64 {
+        common_end(&self.term_ends(), standby, self.lenient)
     }
 
     /// Output before `offset` that whoever has come there has seen; none if that is not known.
@@ -177,8 +246,8 @@ impl Log {
         self.total = self.total.saturating_add(output);
         self.waiting_output += output;
         self.memory.add(frame.len());
-        let frame = frame.into();
-        self.waiting.push_back(WaitingPiece { offset, before, content, at, output, frame });
+        let (frame, gaps) = (frame.into(), std::mem::take(&mut self.gaps));
+        self.waiting.push_back(WaitingPiece { offset, before, content, at, output, frame, gaps });
     }
 
     /// Takes the first waiting piece off: it is on disk, or dropped.
@@ -213,6 +282,36 @@ impl Log {
             self.segments.range(..=offset).next_back().or(self.segments.first_key_value());
         let waiting = self.waiting.front().map(|piece| piece.offset);
         segment.map(|(&start, _)| start).or(waiting).unwrap_or(self.end)
+    }
+
+    /// Where a copy goes on that has come to `offset`; of pieces in memory no more than about `most` bytes.
+    pub(super) fn place_to_copy(&self, offset: u64, most: usize) -> CopyPlace {
+        let before = self.segments.range(..=offset).next_back();
+        if let Some((_, &segment)) = before.filter(|(_, segment)| offset < segment.end) {
+            return CopyPlace::Disk(segment);
+        }
+        let index = self.waiting.partition_point(|piece| piece.offset < offset);
+        let (mut next, mut bytes) = (offset, 0);
+        let pieces = self.waiting.iter().skip(index).take_while(|piece| {
+            let goes_on = piece.offset == next && bytes < most;
+            (next, bytes) = (piece.end(), bytes + piece.frame.len());
+            goes_on
+        });
+        let pieces: Vec<WaitingPiece> = pieces.cloned().collect();
+        if !pieces.is_empty() {
+            return CopyPlace::Memory(pieces);
+        }
+        if offset >= self.end {
+            return CopyPlace::End;
+        }
+        let segment = self.segments.range(offset..).next().map(|(&start, _)| start);
+        match segment.or(self.waiting.get(index).map(|piece| piece.offset)) {
+            Some(until) => CopyPlace::Hole(until),
+            None => {
+                let (end, before, gaps) = (self.end, self.total, self.gaps.clone());
+                CopyPlace::Tail { end, before, gaps }
+            }
+        }
     }
 
     /// Where a reader goes on that has come to `offset`.

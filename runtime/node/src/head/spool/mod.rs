@@ -4,6 +4,7 @@
 //! frames.
 
 mod aside;
+mod copy;
 mod disk;
 mod follower;
 mod log;
@@ -12,6 +13,8 @@ mod pace;
 mod quota;
 mod reader;
 mod segment;
+mod standby;
+mod term;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -24,7 +27,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_control::head::{Head, HeadEvent};
+use kumi_control::copying::CopiedJob;
+use kumi_control::head::HeadEvent;
 use kumi_control::message::{ClientReply, JobRecord, Outcome, Refusal, Stream};
 use kumi_sched::JobId;
 use kumi_web::Output;
@@ -32,7 +36,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use super::metrics::HeadCounters;
 use super::reserve::ReserveHeld;
-use super::state::TermOutput;
+pub(super) use copy::{CopyPosition, LogCopy};
 use disk::{DiskOperation, SpoolDisk, is_unanswered};
 use follower::{Follower, Progress, unreadable};
 pub(super) use log::WrittenOutput;
@@ -40,6 +44,9 @@ use memory::WaitingMemory;
 use pace::Pace;
 pub(super) use quota::SpoolQuota;
 use reader::{Reader, read_part};
+pub(super) use standby::{CopyFailure, SpoolNews};
+use term::TERM;
+pub(super) use writer::SharedLog;
 use writer::{JobFiles, LogWriter, name_of, rename_earlier};
 
 /// Spools that are over and whose state is remembered.
@@ -48,9 +55,6 @@ const REMEMBERED: usize = 256;
 const READERS: usize = 4;
 /// A job waits for a follower that sets its pace and is further behind, in bytes.
 const MOST_BEHIND: u64 = 1 << 20;
-
-/// Offsets of a log in a term: no job writes as many bytes in one.
-const TERM: u64 = 1 << 40;
 
 /// The log of a job, and who follows it.
 #[derive(Debug)]
@@ -90,6 +94,8 @@ pub(super) struct Spools {
     discarded: BTreeSet<JobId>,
     /// As many followers as may read the disk at a time: other threads are for other things.
     readers: Arc<Semaphore>,
+    /// What standbys are to know, if there are any.
+    news: Option<SpoolNews>,
 }
 
 impl Spools {
@@ -143,31 +149,7 @@ impl Spools {
             memory: WaitingMemory::default(),
             discarded: BTreeSet::new(),
             readers,
-        })
-    }
-
-    /// Heads on other machines may have led before this one.
-    pub(super) fn begin_term(&mut self, TermOutput { number, written }: TermOutput) {
-        self.term = Some((number.saturating_mul(TERM), written));
-    }
-
-    /// What jobs have written by now, if heads of later terms are to know it and do not yet.
-    pub(super) fn written(&mut self) -> Vec<(JobId, WrittenOutput)> {
-        if self.term.is_none() {
-            return Vec::new();
-        }
-        let jobs: Vec<JobId> = self.spools.keys().copied().collect();
-        jobs.into_iter().filter_map(|job| self.written_by(job)).collect()
-    }
-
-    /// The same of one job.
-    pub(super) fn written_by(&mut self, job: JobId) -> Option<(JobId, WrittenOutput)> {
-        let (_, known) = self.term.as_mut()?;
-        let now = self.spools.get(&job)?.writer.log().lock().written();
-        let is_news = now.bytes > known.get(&job).map_or(0, |known| known.bytes);
-        is_news.then(|| {
-            known.insert(job, now);
-            (job, now)
+            news: None,
         })
     }
 
@@ -182,10 +164,7 @@ impl Spools {
     /// A job is recorded, and its user counts for what it writes.
     pub(super) fn know(&mut self, record: &JobRecord) {
         let over = super::is_over(record);
-        self.quota.know(record.spec.job, record.spec.user.uid, over);
-        if over {
-            self.trim();
-        }
+        self.know_job(CopiedJob { job: record.spec.job, uid: record.spec.user.uid, over });
     }
 
     /// Removes output of the oldest jobs that are over, as far as all of them have too much.
@@ -208,6 +187,7 @@ impl Spools {
             self.discarded.remove(&job);
             self.spools.remove(&job);
             self.quota.discard(job);
+            self.tell(|news| news.discarded(job));
             if let Some((_, written)) = &mut self.term {
                 written.remove(&job);
             }
@@ -266,8 +246,11 @@ impl Spools {
     }
 
     fn spool(&mut self, job: JobId) -> &mut Spool {
-        if self.spools.len() > REMEMBERED && !self.spools.contains_key(&job) {
-            self.forget_some();
+        if !self.spools.contains_key(&job) {
+            self.tell(|news| news.extended(job));
+            if self.spools.len() > REMEMBERED {
+                self.forget_some();
+            }
         }
         let (folder, found, term) = (&self.folder, &mut self.found, &self.term);
         self.spools.entry(job).or_insert_with(|| {
@@ -285,36 +268,17 @@ impl Spools {
     /// Forgets the state of jobs that are over and that nobody follows. Their files stay. A job of an earlier head is over
     /// without an outcome here, if somebody only looks at it.
     fn forget_some(&mut self) {
-        let (found, quota) = (&mut self.found, &self.quota);
+        let (found, quota, disk) = (&mut self.found, &self.quota, &self.disk);
         self.spools.retain(|&job, spool| {
             let progress = &spool.progress;
             let over = progress.borrow().outcome.is_some() || quota.is_over(job);
             let stays = !over || progress.receiver_count() > 0;
             if !stays {
+                spool.writer.close(disk);
                 found.insert(job, spool.writer.files());
             }
             stays
         });
-    }
-
-    /// How far the streams of a job's ranks have come.
-    pub(super) fn streams(&mut self, job: JobId) -> Vec<(u32, Stream, u64)> {
-        let accepted = self.spool(job).writer.accepted().iter();
-        accepted.map(|(&(rank, stream), &next)| (rank, stream, next)).collect()
-    }
-
-    /// The head learns how far the output of jobs that are not over had come.
-    pub(super) fn restore(&mut self, head: &mut Head) {
-        let live = head.records().filter(|record| !super::is_over(record));
-        let live: Vec<(JobId, u32)> =
-            live.map(|record| (record.spec.job, record.restarts)).collect();
-        for (job, restarts) in live {
-            if self.spool(job).writer.restarts() != restarts {
-                // The head before this one ended between its record and the mark. What is not kept is told later.
-                self.mark(job, restarts, "a node was lost, or the head was away");
-            }
-            head.restore_output(job, self.streams(job));
-        }
     }
 
     /// The job is started again, this often with that time: its streams begin anew. Returns what the state machine has to know.
@@ -329,6 +293,7 @@ impl Spools {
     }
 
     fn mark(&mut self, job: JobId, restarts: u32, reason: &str) {
+        self.tell(|news| news.extended(job));
         let spool = self.spool(job);
         if let Err(error) = spool.writer.mark_restart(restarts, reason) {
             tracing::error!(%job, restarts, %error, "the log has no mark of a restart");
@@ -347,6 +312,7 @@ impl Spools {
         at: u64,
         data: &[u8],
     ) -> Vec<HeadEvent> {
+        self.tell(|news| news.extended(job));
         let spool = self.spool(job);
         if let Err(error) = spool.writer.push(rank, stream, at, data) {
             tracing::error!(%job, rank, %error, "output of this form cannot be kept");
@@ -542,6 +508,7 @@ impl Spools {
 
     /// No more will come. So much output of the job is not kept.
     pub(super) fn finish(&mut self, job: JobId, outcome: Outcome, not_kept: u64) {
+        self.tell(|news| news.extended(job));
         self.spool(job);
         let Some(spool) = self.spools.get_mut(&job) else { return };
         if !spool.hangs {

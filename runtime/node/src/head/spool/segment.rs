@@ -212,7 +212,19 @@ pub(super) struct WholeFrames {
 /// The file cannot be read.
 pub(super) fn scan(
     file: &mut File,
+    streams: (&mut Positions, &mut u32),
+) -> io::Result<WholeFrames> {
+    scan_to(file, streams, |_| false)
+}
+
+/// The same up to the first frame that `is_end`, by what is before it.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn scan_to(
+    file: &mut File,
     (positions, restarts): (&mut Positions, &mut u32),
+    is_end: impl Fn(&WholeFrames) -> bool,
 ) -> io::Result<WholeFrames> {
     let size = file.metadata()?.len();
     let mut at = file.stream_position()?;
@@ -221,6 +233,9 @@ pub(super) fn scan(
     let mut whole = WholeFrames::default();
     let mut header = [0; HEADER];
     loop {
+        if is_end(&whole) {
+            return Ok(whole);
+        }
         match reader.read_exact(&mut header) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(whole),
             other => other?,

@@ -11,6 +11,7 @@ use super::*;
 use crate::config::Quotas;
 use crate::head::reserve;
 
+mod copies;
 mod hanging_disk;
 mod terms;
 

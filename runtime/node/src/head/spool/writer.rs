@@ -5,14 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kumi_control::copying::LogPlace;
 use kumi_control::message::Stream;
 use kumi_sched::JobId;
 
 use super::aside::{self, AsideSegment};
 use super::disk::{DiskOperation, SpoolDisk, is_unanswered};
-use super::log::{Log, Segment, WrittenOutput};
+use super::log::{Gaps, Log, Segment, WrittenOutput};
 use super::memory::JobMemory;
-use super::segment::{self, FrameContent, Positions, SegmentHeader};
+use super::segment::{self, FrameContent, Positions, SegmentHeader, SpoolRecord};
 
 /// Least length of a segment.
 const LEAST_SEGMENT: u64 = 64 << 10;
@@ -31,7 +32,7 @@ const BETWEEN_HEADS: u64 = 1 << 48;
 
 /// A log that readers share with its writer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SharedLog(Arc<Mutex<Log>>);
+pub(in crate::head) struct SharedLog(Arc<Mutex<Log>>);
 
 impl SharedLog {
     /// The log. Nobody panics while they have it, and it is sound at any time.
@@ -246,6 +247,7 @@ impl LogWriter {
         let output = data.len() as u64;
         *position = at.saturating_add(output).max(*position);
         if data.is_empty() {
+            log.note_gap((rank, stream), *position);
             if log.first_waiting().is_none() {
                 // The next segment begins behind it.
                 self.behind.pass(FrameContent::Piece { rank, stream }, *position);
@@ -280,7 +282,57 @@ impl LogWriter {
             disk.perform_later(DiskOperation::Remove(file));
         }
         self.lost = self.lost.saturating_add(piece.output);
+        self.behind.pass_gaps(&piece.gaps);
         self.behind.pass(piece.content, piece.at + piece.output);
+    }
+
+    /// Drops all that waits: nothing of it is to be kept.
+    pub(super) fn drop_all_waiting(&mut self, disk: &SpoolDisk) {
+        while self.needs().is_some() {
+            self.drop_waiting(disk);
+        }
+    }
+
+    /// What comes next stands elsewhere, and so much output is before it: the place in the log that is copied here. Nothing waits.
+    pub(super) fn go_to(&mut self, place: &LogPlace) {
+        self.fresh = false;
+        self.log.lock().go_to(place.offset, place.before);
+        if let Some(restarts) = place.restarts.filter(|&times| times != self.accepted.restarts) {
+            self.accepted.pass(FrameContent::Restart(restarts), 0);
+        }
+        let positions = place.positions.iter();
+        self.accepted.positions.extend(positions.map(|&(rank, stream, at)| ((rank, stream), at)));
+        self.behind = self.accepted.clone();
+    }
+
+    /// Takes a frame that is copied from another head's log, where it stands at the same place.
+    pub(super) fn push_copy(&mut self, record: &SpoolRecord<'_>, frame: Vec<u8>) {
+        let (mut at, mut output) = (0, 0);
+        if let FrameContent::Piece { rank, stream } = record.content {
+            output = record.data.len() as u64;
+            at = self.accepted.positions.get(&(rank, stream)).copied().unwrap_or(0);
+        }
+        self.accepted.pass(record.content, at.saturating_add(output));
+        self.log.lock().push(record.content, at, frame, output);
+    }
+
+    /// Removes what stands behind `end`, where a frame ends. The log is to be opened anew.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(super) fn cut(&mut self, end: u64, disk: &mut SpoolDisk) -> io::Result<()> {
+        self.drop_all_waiting(disk);
+        self.close(disk);
+        let segments: Vec<Segment> = self.log.lock().segments().rev().collect();
+        for segment in segments.into_iter().take_while(|segment| segment.end > end) {
+            let file = path(&self.folder, self.job, segment.start);
+            if segment.start >= end {
+                disk.perform(DiskOperation::Remove(file))?;
+            } else {
+                disk.perform(DiskOperation::Cut(file, segment.body + (end - segment.start)))?;
+            }
+        }
+        Ok(())
     }
 
     /// About how many bytes the first waiting piece adds to the files, if there is one.
@@ -330,6 +382,7 @@ impl LogWriter {
         });
         if !goes_on {
             self.close(disk);
+            self.behind.pass_gaps(&piece.gaps);
             if let FrameContent::Piece { .. } = piece.content {
                 self.behind.pass(piece.content, piece.at);
             }
@@ -417,6 +470,11 @@ struct StreamsState {
 }
 
 impl StreamsState {
+    /// Streams had come so far without bytes.
+    fn pass_gaps(&mut self, gaps: &Gaps) {
+        self.positions.extend(gaps.iter().map(|(&stream, &position)| (stream, position)));
+    }
+
     /// A frame with this content ends at `end` in its stream.
     fn pass(&mut self, content: FrameContent, end: u64) {
         match content {

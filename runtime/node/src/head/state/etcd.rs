@@ -7,6 +7,7 @@
 //! While etcd does not answer, a write waits, as for a disk that hangs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::time::sleep;
 
 use super::deflate;
 use super::{Batch, KnownState, SharedSettings, StateNews, StateRefusal, StateStore, TermOutput};
+use crate::config::IN_SYNC;
 use crate::event_loop;
 use crate::head::job_table::{JobTable, TableError, UsageRetention, account_of, damaged, earlier};
 use crate::head::spool::WrittenOutput;
@@ -315,9 +317,23 @@ impl Records {
                 .map_err(|_| EtcdError::Content(key))?,
         };
         let settings = self.settings().await?;
+        let in_sync = self.in_sync().await?;
         let tokens = self.tokens().await?;
         let term = Some(self.begin_term().await?);
-        Ok(KnownState { records, revoked, term, settings, tokens, spent: Vec::new() })
+        Ok(KnownState { records, revoked, term, settings, in_sync, tokens, spent: Vec::new() })
+    }
+
+    fn in_sync_key(&self) -> String {
+        format!("{}/{IN_SYNC}", self.prefix)
+    }
+
+    /// The heads that have all output that was acknowledged, one a line.
+    async fn in_sync(&mut self) -> Result<BTreeSet<SocketAddr>, TableError> {
+        let key = self.in_sync_key();
+        let Some(value) = self.get(&key).await? else { return Ok(BTreeSet::new()) };
+        let text = std::str::from_utf8(&value).ok();
+        let heads = text.and_then(|text| text.lines().map(|head| head.parse().ok()).collect());
+        Ok(heads.ok_or(EtcdError::Content(key))?)
     }
 
     fn terms_key(&self) -> String {
@@ -408,6 +424,10 @@ impl StateStore for EtcdTable {
         }
         for (name, value) in batch.settings.to_keys()? {
             changes.push((records.settings_key(name), Some(value)));
+        }
+        if let Some(heads) = &batch.in_sync {
+            let lines: Vec<String> = heads.iter().map(SocketAddr::to_string).collect();
+            changes.push((records.in_sync_key(), Some(lines.join("\n").into_bytes())));
         }
         if let Some(tokens) = &batch.tokens {
             changes.extend(records.token_changes(tokens)?);

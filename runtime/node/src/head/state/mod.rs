@@ -10,6 +10,7 @@ mod settings;
 mod term;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,6 +37,8 @@ pub(super) struct Batch {
     pub(super) written: Vec<(JobId, WrittenOutput)>,
     /// Settings that all heads are to know, as far as they have changed.
     pub(super) settings: SharedSettings,
+    /// The heads that have all output that is acknowledged, if that has changed.
+    pub(super) in_sync: Option<BTreeSet<SocketAddr>>,
     /// Tokens of machines that join, as far as they have changed.
     pub(super) tokens: Option<TokenChanges>,
 }
@@ -53,6 +56,8 @@ pub(super) struct KnownState {
     pub(super) spent: Vec<SpentBefore>,
     /// Settings that heads have changed, if they share them.
     pub(super) settings: SharedSettings,
+    /// The heads that have all output that is acknowledged.
+    pub(super) in_sync: BTreeSet<SocketAddr>,
     /// Tokens of machines that join, if heads share them and one has written them.
     pub(super) tokens: Option<JoinTokens>,
 }

@@ -16,6 +16,7 @@ use super::{Guard, OwnAddress, StatePlace};
 use crate::config::ClusterConfig;
 use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
+use crate::head::copies::Standby;
 use crate::head::job_table::TableError;
 use crate::log;
 use crate::paths;
@@ -31,6 +32,8 @@ const RELEASE: Duration = Duration::from_secs(1);
 enum TermEvent {
     /// The settings cannot be used.
     Unusable(EtcdError),
+    /// Another one leads, or nobody.
+    Follows(String),
     /// It leads.
     Leads(Guard, Certainty),
     /// It leads no more.
@@ -110,7 +113,7 @@ pub(in crate::head) fn begin_again() -> Failure {
     Failure::new(ExitCode::Internal, text)
 }
 
-/// Waits until this head leads, or is told something else.
+/// Waits until this head leads, or is told something else. Meanwhile `standby` hears who leads.
 ///
 /// # Errors
 /// The settings cannot be used, or the machine has no threads.
@@ -118,17 +121,25 @@ pub(in crate::head) async fn lead(
     dir: &Path,
     config: &ClusterConfig,
     (own, signals): (&OwnAddress, &mut Signals),
+    standby: Option<&Standby>,
 ) -> Result<Wait, Failure> {
     let Some(settings) = config.etcd(dir, own.address())? else {
         let place = StatePlace::File(paths::head_db(dir));
         return Ok(Wait::Leads(LeaderTerm::without_end(), place));
     };
     let (mut events, release) = start(&settings)?;
-    let event = tokio::select! {
-        event = events.recv() => event,
-        _ = signals.terminate.recv() => return Ok(Wait::Stopped),
-        _ = signals.interrupt.recv() => return Ok(Wait::Stopped),
-        _ = signals.hangup.recv() => return Ok(Wait::Reload),
+    let event = loop {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            _ = signals.terminate.recv() => return Ok(Wait::Stopped),
+            _ = signals.interrupt.recv() => return Ok(Wait::Stopped),
+            _ = signals.hangup.recv() => return Ok(Wait::Reload),
+        };
+        match (event, standby) {
+            (Some(TermEvent::Follows(leader)), Some(standby)) => standby.follow(&leader),
+            (Some(TermEvent::Follows(_)), None) => {}
+            (event, _) => break event,
+        }
     };
     match event {
         Some(TermEvent::Leads(guard, certainty)) => {
@@ -186,8 +197,12 @@ async fn keep(
                 session = &mut win => break session,
                 _ = look.tick() => {
                     let leader = leadership.leader();
-                    if leader != known && !leader.is_empty() {
-                        tracing::info!(leader, "another head leads; this one waits");
+                    if leader != known {
+                        if !leader.is_empty() {
+                            tracing::info!(leader, "another head leads; this one waits");
+                        }
+                        // Fails only when the process is about to end.
+                        let _ = events.send(TermEvent::Follows(leader.clone()));
                     }
                     known = leader;
                 }
