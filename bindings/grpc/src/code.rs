@@ -189,6 +189,7 @@ impl Code {
         match kind {
             CallError::Connect { .. }
             | CallError::Address(_)
+            | CallError::NotMetaserver(_)
             | CallError::Tls { .. }
             | CallError::NoServer { .. }
             | CallError::NotLeading { .. } => Code::ServerNotFound,

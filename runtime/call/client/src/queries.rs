@@ -76,8 +76,7 @@ impl Client {
     /// [`Client::status_json`] with a deadline.
     pub(super) fn status_until(&self, until: Option<Instant>) -> Result<String, CallError> {
         if !self.is_metaserver() {
-            let text = "this is a server, not a metaserver: it has no state to show";
-            return Err(CallError::Server(text.to_owned()));
+            return Err(CallError::NotMetaserver(self.server.name.clone()));
         }
         let stream = self.link.status(until)?;
         match self.answer(stream, until)? {
