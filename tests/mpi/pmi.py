@@ -1,7 +1,11 @@
-"""A rank that speaks PMI in the version that its argument names, as MPICH and Intel MPI do."""
+"""A rank that speaks PMI in the version that its argument names, as MPICH and Intel MPI do.
+
+With `wait FOLDER` it says so before each exchange, and waits there for a file with the number of the exchange and its own.
+"""
 import os
 import socket
 import sys
+import time
 
 version = int(sys.argv[1])
 how = sys.argv[2] if len(sys.argv) > 2 else "exchange"
@@ -44,6 +48,10 @@ if how == "abort" and rank == size - 1:
     server.write("cmd=abort exitcode=9 message=enough\n")
     server.flush()
 for turn in range(2):
+    if how == "wait":
+        print("rank", rank, "waits before exchange", turn, flush=True)
+        while not os.path.exists(os.path.join(sys.argv[3], f"{turn}-{rank}")):
+            time.sleep(0.01)
     put(f"r{rank}.{turn}", f"v{rank}.{turn}")
     fence()
     assert all(get(f"r{other}.{turn}") == f"v{other}.{turn}" for other in range(size))

@@ -11,6 +11,7 @@ pub mod command;
 pub mod deadlock;
 pub mod disk;
 pub mod faults;
+pub mod keeping;
 pub mod machine;
 pub mod mpi;
 pub mod scribbler;

@@ -3,39 +3,23 @@
 
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, RunningCommand};
-use kumi_tests::{binaries, machine};
+use kumi_tests::{binaries, keeping, machine};
 use nix::sys::signal::Signal;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// A cluster of one node whose jobs outlive its daemon.
-fn cluster() -> TestCluster {
-    let mut cluster = TestCluster::prepare();
-    cluster.kumi(&["cluster", "init", "--local", "1", "--cpus", "per-node"]).ok();
-    let path = cluster.path().join("cluster.toml");
-    let text = std::fs::read_to_string(&path).expect("cluster.toml");
-    let mut table: toml::Table = text.parse().expect("TOML");
-    let times = [("keep_ms", 60_000), ("grace_ms", 60_000), ("lease_ms", 120_000)];
-    table.extend(times.map(|(key, value)| (key.to_owned(), value.into())));
-    std::fs::write(&path, table.to_string()).expect("our file");
-    cluster.try_up_as_it_is().ok();
-    cluster
-}
 
 /// Ends the daemon, and starts another one when the kernel has let go of it.
 fn start_again(cluster: &TestCluster, signal: Signal) -> RunningCommand {
-    let daemon = cluster.pid("node-0");
-    machine::signal(daemon, signal);
-    command::wait_for("the daemon's end", || (!machine::lives(daemon)).then_some(()));
-    let next = cluster.start_daemon(0, &["node", "--node", "0"]);
-    command::wait_for("the node", || (cluster.nodes_up() == 1).then_some(()));
-    next
+    keeping::end(cluster, 0, signal);
+    keeping::start(cluster, 0, 1)
 }
 
 #[test]
 fn jobs_that_take_turns_go_on_under_the_next_daemon() {
-    let mut cluster = cluster();
+    let mut cluster = keeping::up(1);
     let script = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.02; done";
     let names = ["first", "second"];
     let jobs =
@@ -66,6 +50,86 @@ fn jobs_that_take_turns_go_on_under_the_next_daemon() {
         daemon.finish();
     }
     command::wait_for("the end of all", || cluster.traces().is_empty().then_some(()));
+}
+
+/// A rank that waits for a file, whatever becomes of its daemon, and goes on as the script says.
+fn waits_for(file: &Path, then: &str) -> [String; 3] {
+    let script =
+        format!("echo waits; while [ ! -e {} ]; do sleep 0.02; done; {then}", file.display());
+    ["sh".to_owned(), "-c".to_owned(), script]
+}
+
+#[test]
+fn an_epilog_follows_a_job_that_the_next_daemon_goes_on_with() {
+    let mut cluster = keeping::up_with(1, |cluster| {
+        let (hook, log) = (cluster.state().join("hook"), cluster.state().join("log"));
+        let text = format!("#!/bin/sh\necho $KUMI_HOOK $KUMI_JOB >> {}\n", log.display());
+        std::fs::write(&hook, text).expect("our own folder");
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&hook, everybody).expect("our own file");
+        let hooks = format!("[hooks]\nprolog = {hook:?}\nepilog = {hook:?}\n");
+        hooks.parse().expect("TOML")
+    });
+    let (go, log) = (cluster.state().join("go"), cluster.state().join("log"));
+    let rank = waits_for(&go, &format!("echo rank >> {}", log.display()));
+    let words: Vec<&str> = rank.iter().map(String::as_str).collect();
+    let job = cluster.start(&[&["run", "--name", "waits"][..], &words].concat());
+    let record = cluster.wait_state("waits", "running");
+    cluster.wait_lines(&record, 1);
+    let daemon = start_again(&cluster, Signal::SIGKILL);
+    let read = || std::fs::read_to_string(&log).expect("the log");
+    assert_eq!(read(), "prolog 1\n", "nothing of the job has ended");
+    std::fs::write(&go, "").expect("our own folder");
+    job.finish().ok();
+    assert_eq!(read(), "prolog 1\nrank\nepilog 1\n");
+    cluster.down().ok();
+    daemon.finish();
+}
+
+/// The next daemon finds the control group with its limit, and says why a rank ended that went over it: with the daemon there,
+/// and without one.
+#[test]
+fn a_limit_of_memory_outlives_the_daemon() {
+    let test = "a_limit_of_memory_outlives_the_daemon";
+    let mut cluster = keeping::up(1);
+    let limited = ["run", "--mem-per-rank", "64M", "--name"];
+    let tried = cluster.kumi(&[&limited[..], &["tried", "true"]].concat());
+    if machine::cgroup_mount().is_none() || tried.code() == 78 {
+        return kumi_skip::skip(test, "memory cannot be limited here");
+    }
+    tried.ok();
+    let mut daemons = Vec::new();
+    for is_there in [true, false] {
+        let name = format!("eats-{is_there}");
+        let go = cluster.state().join(&name);
+        // The kernel ends the process with so many bytes, which is the rank itself.
+        let eats = format!("b'x' * {}", (1_u64 << 30) + u64::from(std::process::id()));
+        let rank = waits_for(&go, &format!("exec python3 -c \"{eats}\""));
+        let words: Vec<&str> = rank.iter().map(String::as_str).collect();
+        let job = cluster.start(&[&limited[..], &[&name], &words].concat());
+        let record = cluster.wait_state(&name, "running");
+        cluster.wait_lines(&record, 1);
+        keeping::end(&cluster, 0, Signal::SIGKILL);
+        if !is_there {
+            std::fs::write(&go, "").expect("our own folder");
+            // The rank as it waits, and as it eats; `kumi run` has the same words behind others.
+            let runs = |line: &String| {
+                let program = line.split_once(' ').map_or("", |(_, words)| words);
+                program.starts_with("sh ") || program.starts_with("python3 ")
+            };
+            command::wait_for("its end", || {
+                let found = machine::processes(&eats);
+                (!found.iter().any(runs)).then_some(())
+            });
+        }
+        daemons.push(keeping::start(&cluster, 0, 1));
+        if is_there {
+            std::fs::write(&go, "").expect("our own folder");
+        }
+        job.finish().fails(137, &["rank 0 on node0", "memory"]);
+    }
+    cluster.down().ok();
+    daemons.into_iter().for_each(|daemon| drop(daemon.finish()));
 }
 
 /// A keeper ends its ranks. The numbers of others may be those of strangers by the time at which no daemon has come.

@@ -40,7 +40,7 @@ fn a_full_disk_loses_no_output_silently() {
     let done = cluster.kumi(&run).ok();
     assert_eq!((done.out.len(), missing(&done)), (400_000, 0), "{}", done.err);
     assert!(done.err.contains("does not keep all output"), "{}", done.err);
-    assert!(done.err.contains("are not kept; `kumi logs"), "{}", done.err);
+    assert!(done.err.contains("are not on the disk of the head; `kumi logs"), "{}", done.err);
     let job = cluster.job("much").expect("it is known");
     let not_kept = job["output_not_kept"].as_u64().expect("a number");
     assert!((250_000..400_000).contains(&not_kept), "{job}");

@@ -134,8 +134,8 @@ enum {
     GRPC_EXPIRED_NP = 44,
     /* The object no longer exists, and the method has not run: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a wait. */
     GRPC_OBJECT_LOST_NP = 45,
-    /* The server does not hold an array any more that the call, or a fetch, wants: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a
-     * wait. */
+    /* The server does not hold an array any more that the call, or a fetch, wants: GRPC_RPC_REFUSED. GRPC_SESSION_FAILED: from a wait,
+     * or if that server went while the call may have run. */
     GRPC_HELD_LOST_NP = 46,
     /* The server has no room to hold an array: GRPC_RPC_REFUSED, or GRPC_SESSION_FAILED from a wait. */
     GRPC_HELD_FULL_NP = 47,
@@ -424,15 +424,20 @@ grpc_error_t grpc_output_destruct_np(grpc_output_t_np *output);
  *         grpc_held_array_release_np(ab);
  * A result is there when the end of its call is reported. If that call fails, the held array stays as it was, unless the routine
  * said so by its status.
- *   - All calls that use it go to one server, by handles of its address. A metaserver chooses the server of each call, so it takes none.
+ *   - All calls that use it go to one server, by handles of its address.
+ *   - By handles of a metaserver, a call that makes it runs at any server, and calls that read it run at the server that has it. All
+ *     arrays that a call reads are at one server, and all these handles have the same address. If the server is gone such a call
+ *     fails at once and runs nowhere else, also if its routine may run twice; the text names server and array. An array may outlive
+ *     the metaserver. Methods of objects that a metaserver has placed take none.
  *   - The server has it for an hour at most unless configured otherwise, and not longer than the connection.
  *   - Type, length and memory order are compared with the description. GRPC_HANDLE_ATTR_ORDER_NP changes nothing of it.
  *   - Arrays of which a section travels cannot be held.
  *   - Its address is that of no memory, and is never given out again. Calls refuse one that was released, also after
  *     grpc_finalize() and in children of fork(), and a held array where no array is wanted.
  * Errors of all functions here and of calls: INVALID_ARGUMENT_NP: this is no held array, it was released, it holds nothing yet, or
- * it does not fit; RPC_REFUSED with HELD_LOST_NP: the server does not have it any more; RPC_REFUSED with HELD_FULL_NP: the server
- * has no room. A wait for a session says SESSION_FAILED instead of RPC_REFUSED. */
+ * it does not fit, or it is at another server; RPC_REFUSED with HELD_LOST_NP: the server does not have it any more; RPC_REFUSED with
+ * HELD_FULL_NP: the server has no room. SESSION_FAILED instead of RPC_REFUSED: from a wait for a session, or the server went while
+ * the call may have run. */
 
 /* Makes one that holds nothing. grpc_finalize() releases those that were not released. */
 grpc_error_t grpc_held_array_create_np(grpc_held_array_t_np **array);
@@ -442,8 +447,8 @@ grpc_error_t grpc_held_array_bytes_np(const grpc_held_array_t_np *array, size_t 
 
 /* Sends an array to the server of a handle, which then holds it, instead of what was held. Later calls with handles of that server
  * have it as an input, in the memory order in which it was sent. The library compares its length only. At most the time limit of
- * the handle. Errors: also INVALID_FUNCTION_HANDLE, SERVER_NOT_FOUND, RPC_REFUSED, COMMUNICATION_FAILED, TIMEOUT_NP;
- * OTHER_ERROR_CODE: the server is of an earlier version. */
+ * the handle. A metaserver takes none, since it chooses servers for calls only. Errors: also INVALID_FUNCTION_HANDLE,
+ * SERVER_NOT_FOUND, RPC_REFUSED, COMMUNICATION_FAILED, TIMEOUT_NP; OTHER_ERROR_CODE: the server is of an earlier version. */
 grpc_error_t grpc_held_array_put_np(const grpc_held_array_t_np *array, const grpc_function_handle_t *handle, const void *from,
                                     size_t bytes);
 

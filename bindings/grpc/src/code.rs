@@ -96,7 +96,7 @@ codes! {
     Expired = 44, c"GRPC_EXPIRED_NP", "the token has expired; get a new one from the server's owner";
     /// The object of a call is no more; the call has not run.
     ObjectLost = 45, c"GRPC_OBJECT_LOST_NP", "the object is no more; make another";
-    /// The server does not hold an array any more; the call has not run.
+    /// The server does not hold an array any more, or is gone with it.
     HeldLost = 46, c"GRPC_HELD_LOST_NP", "an array is not at the server any more; call again what makes it";
     /// The server has no room to hold a result; the call has not run.
     HeldFull = 47, c"GRPC_HELD_FULL_NP", "the server has no room to hold arrays; release others, or try again later";
@@ -145,6 +145,8 @@ impl Code {
 pub struct Failure {
     /// The exact code.
     pub code: Code,
+    /// The code of the standard for it.
+    standard: Code,
     /// A sentence.
     pub detail: String,
 }
@@ -152,7 +154,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with its reason.
     pub fn new(code: Code, detail: impl Into<String>) -> Failure {
-        Failure { code, detail: detail.into() }
+        Failure { code, standard: code.standard(), detail: detail.into() }
     }
 
     /// A pointer that must not be null.
@@ -174,7 +176,12 @@ impl From<Code> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
-        Failure::new(Code::of(&error), error.to_string())
+        let mut failure = Failure::new(Code::of(&error), error.to_string());
+        if matches!(error, CallError::HeldLost { has_not_run: false, .. }) {
+            // Nobody has refused it: the server went while it may have run.
+            failure.standard = Code::SessionFailed;
+        }
+        failure
     }
 }
 
@@ -196,7 +203,9 @@ impl Code {
             CallError::Environment { .. } => Code::ConfigFileError,
             CallError::Lost(_) => Code::CommunicationFailed,
             CallError::RoutineNotFound(_) => Code::FunctionNotFound,
-            CallError::Argument { .. } | CallError::NoPriority(_) => Code::InvalidArgument,
+            CallError::Argument { .. } | CallError::NoPriority(_) | CallError::HeldElsewhere(_) => {
+                Code::InvalidArgument
+            }
             CallError::TooLarge(_) | CallError::NoResources(_) => Code::TooLarge,
             CallError::Busy(_) => Code::Busy,
             CallError::Crashed { .. } => Code::Crashed,
@@ -239,7 +248,7 @@ pub fn report(failure: &Failure) -> c_int {
         let mut last = last.borrow_mut();
         (last.code, last.detail) = (failure.code, Some(detail));
     });
-    failure.code.standard() as c_int
+    failure.standard as c_int
 }
 
 /// The last failure of this thread.
@@ -283,6 +292,8 @@ mod tests {
     #[test]
     fn refusals_and_failures_are_told_apart_and_have_codes_of_the_standard() {
         let text = || "why".to_owned();
+        let held_lost =
+            |has_not_run| CallError::HeldLost { what: text(), why: text(), has_not_run };
         let cases = [
             (CallError::NotPermitted(text()), Code::NotPermitted, Code::RpcRefused),
             (CallError::Expired(text()), Code::Expired, Code::RpcRefused),
@@ -296,6 +307,9 @@ mod tests {
             (CallError::File(text()), Code::File, Code::SessionFailed),
             (CallError::ObjectLost(text()), Code::ObjectLost, Code::RpcRefused),
             (CallError::HeldFull(text()), Code::HeldFull, Code::RpcRefused),
+            (CallError::HeldElsewhere(text()), Code::InvalidArgument, Code::InvalidArgument),
+            (held_lost(true), Code::HeldLost, Code::RpcRefused),
+            (held_lost(false), Code::HeldLost, Code::SessionFailed),
             (CallError::Lost(text()), Code::CommunicationFailed, Code::CommunicationFailed),
             (CallError::Cancelled(text()), Code::Canceled, Code::Canceled),
             (CallError::TimedOut(text()), Code::Timeout, Code::Timeout),
@@ -303,7 +317,7 @@ mod tests {
         for (error, exact, standard) in cases {
             let said = error.to_string();
             let failure = Failure::from(error);
-            assert_eq!((failure.code, failure.code.standard()), (exact, standard), "{said}");
+            assert_eq!((failure.code, failure.standard), (exact, standard), "{said}");
             assert_eq!((failure.code.of_wait(), failure.detail), (Code::SessionFailed, said));
         }
     }

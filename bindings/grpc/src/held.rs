@@ -1,10 +1,14 @@
 //! Arrays that a server holds: results that stay there, as arguments of later calls.
+//!
+//! Through a metaserver the client names and places them ([`HeldArray`]), and calls that read them run at their server.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kumi_call_client::{Arg, CallError, Client, LentBytes, LentBytesMut, Remote, RemoteArray};
+use kumi_call_client::{
+    Arg, CallError, Client, HeldArray, LentBytes, LentBytesMut, Remote, RemoteArray,
+};
 use kumi_idl::{Argument, ArgumentForm, Element, Order};
 use kumi_rpc::HeldArrayName;
 
@@ -32,14 +36,27 @@ struct State {
 
 /// An array at a server, which drops it with the last reference.
 pub struct StoredArray {
-    client: Client,
-    name: HeldArrayName,
+    location: Location,
     /// Its length.
     bytes: u64,
     /// As the routine had it that made it; `None`: the program sent it, and C tells no types.
     form: Option<Form>,
     /// The number of its connection.
     connection: u64,
+}
+
+/// Where an array is.
+enum Location {
+    /// At the server of a connection, by this name.
+    Server(NamedArray),
+    /// At the server that a metaserver chose for the call that made it.
+    Placed(HeldArray),
+}
+
+/// An array at the server of a connection.
+struct NamedArray {
+    client: Client,
+    name: HeldArrayName,
 }
 
 /// What is known of an array's elements.
@@ -58,7 +75,7 @@ impl std::fmt::Debug for StoredArray {
     }
 }
 
-impl Drop for StoredArray {
+impl Drop for NamedArray {
     fn drop(&mut self) {
         // With its connection the array goes by itself.
         let _lost: Result<(), CallError> = self.client.let_go(&[self.name]);
@@ -99,9 +116,55 @@ pub struct HeldArgument {
     pub made: Option<ClaimedResult>,
 }
 
-fn lost(why: &str) -> Failure {
-    let text = format!("the array is not at the server any more: {why}; call again what makes it");
+/// The failure of whoever wants an array whose connection is lost.
+fn connection_lost() -> Failure {
+    let text = "the array is not at the server any more: its connection was lost; call again what makes it";
     Failure::new(Code::HeldLost, text)
+}
+
+impl NamedArray {
+    fn fetch(&self, to: LentBytesMut, time: Option<Duration>) -> Result<(), Failure> {
+        if self.client.is_lost() {
+            return Err(connection_lost());
+        }
+        Ok(self.client.fetch_bytes(self.name, 0, to, time, &|| false)?)
+    }
+}
+
+impl Location {
+    /// A place for a new result of a call over this connection.
+    ///
+    /// # Errors
+    /// The system gives no random bytes for a name.
+    fn new(runtime: &Runtime, connection: &Connection) -> Result<Location, Failure> {
+        Ok(match &connection.client {
+            Remote::Server(client) => {
+                let (client, name) = (client.clone(), runtime.held_name()?);
+                Location::Server(NamedArray { client, name })
+            }
+            Remote::Grid(_) => Location::Placed(HeldArray::new()),
+        })
+    }
+
+    /// `array`, of which this is the value that is sent.
+    fn sent_as(&self, array: RemoteArray<'static>, bytes: u64) -> RemoteArray<'static> {
+        match self {
+            Location::Server(named) => {
+                RemoteArray { parts: RemoteArray::held(named.name, bytes, "").parts, ..array }
+            }
+            Location::Placed(held) => array.held_as(held),
+        }
+    }
+
+    /// `array`, of which the result stays here.
+    fn kept_as(&self, array: RemoteArray<'static>) -> RemoteArray<'static> {
+        match self {
+            Location::Server(named) => {
+                RemoteArray { keep: RemoteArray::stays(named.name, LIFETIME).keep, ..array }
+            }
+            Location::Placed(held) => array.staying_as(held),
+        }
+    }
 }
 
 impl StoredArray {
@@ -110,8 +173,11 @@ impl StoredArray {
     /// # Errors
     /// It cannot.
     fn check(&self, connection: &Connection, argument: &Argument) -> Result<(), Failure> {
-        if self.client.is_lost() {
-            return Err(lost("its connection was lost"));
+        // What a metaserver has placed the call itself checks: its error names the server.
+        if let Location::Server(named) = &self.location
+            && named.client.is_lost()
+        {
+            return Err(connection_lost());
         }
         if self.connection != connection.number {
             let text = "is an array at the server of another connection: fetch it, or call there";
@@ -122,10 +188,6 @@ impl StoredArray {
             return Err(Failure::argument(text));
         }
         Ok(())
-    }
-
-    fn argument(&self) -> RemoteArray<'static> {
-        RemoteArray::held(self.name, self.bytes, "")
     }
 }
 
@@ -153,20 +215,6 @@ impl Form {
     }
 }
 
-/// The server of a connection.
-///
-/// # Errors
-/// It is a metaserver.
-fn server(connection: &Connection) -> Result<&Client, Failure> {
-    match &connection.client {
-        Remote::Server(client) => Ok(client),
-        Remote::Grid(_) => {
-            let text = "is an array at a server, and a metaserver chooses the server of each call: use a handle of one server";
-            Err(Failure::argument(text))
-        }
-    }
-}
-
 impl GrpcHeldArray {
     /// The array as an argument of a call over this connection.
     ///
@@ -178,7 +226,6 @@ impl GrpcHeldArray {
         connection: &Connection,
         argument: &Argument,
     ) -> Result<HeldArgument, Failure> {
-        let client = server(connection)?;
         let form = Form::of(argument)?;
         let whole = |travels: u64| travels == argument.bytes;
         let mode = argument.mode;
@@ -193,19 +240,17 @@ impl GrpcHeldArray {
             stored.check(connection, argument)?;
             stored.form.map_or(Ok(()), |own| own.check(form))?;
         }
-        let mut remote = read.as_ref().map_or_else(RemoteArray::default, |read| read.argument());
+        let mut remote = RemoteArray::default();
+        if let Some(read) = &read {
+            remote = read.location.sent_as(remote, read.bytes);
+        }
         let mut made = None;
         if mode.is_returned() {
-            let name = runtime.held_name()?;
-            let stored = StoredArray {
-                client: client.clone(),
-                name,
-                bytes: argument.bytes,
-                form: Some(form),
-                connection: connection.number,
-            };
-            made = Some(self.claim(stored)?);
-            remote.keep = RemoteArray::stays(name, LIFETIME).keep;
+            let location = Location::new(runtime, connection)?;
+            remote = location.kept_as(remote);
+            let (bytes, connection) = (argument.bytes, connection.number);
+            made =
+                Some(self.claim(StoredArray { location, bytes, form: Some(form), connection })?);
         }
         Ok(HeldArgument { arg: Arg::Remote(Box::new(remote)), read, made })
     }
@@ -231,6 +276,10 @@ impl GrpcHeldArray {
         Ok(ClaimedResult { array: Arc::clone(self), stored: Some(Arc::new(stored)) })
     }
 }
+
+/// Why an array of the program does not stay at a server that a metaserver chooses.
+const NOT_SENT: &str = "the array has no server: a metaserver chooses servers for calls only; let a call make the held array, or use a handle of one \
+     server";
 
 /// Checks that there can be so many bytes at an address of the program.
 fn check_memory(address: *const c_void, bytes: usize, what: &str) -> Result<(), Failure> {
@@ -306,24 +355,22 @@ pub unsafe extern "C" fn grpc_held_array_put_np(
         let handle = unsafe { handle_at(&runtime, handle) }?;
         check_memory(from, bytes, "the memory of the array")?;
         let connection = runtime.connection(&handle.address)?;
-        let stored = StoredArray {
-            client: server(&connection).map_err(named)?.clone(),
-            name: runtime.held_name()?,
-            bytes: bytes as u64,
-            form: None,
-            connection: connection.number,
+        let (form, number) = (None, connection.number);
+        let location = Location::new(&runtime, &connection)?;
+        let claimed =
+            array.claim(StoredArray { location, bytes: bytes as u64, form, connection: number });
+        let claimed = claimed.map_err(named)?;
+        let Some(Location::Server(made)) = claimed.stored.as_ref().map(|stored| &stored.location)
+        else {
+            return Err(Failure::argument(NOT_SENT));
         };
-        let claimed = array.claim(stored).map_err(named)?;
-        if let Some(stored) = &claimed.stored {
-            // SAFETY: not null unless it is empty; nobody writes there until this returns, as `grpc.h` asks.
-            let from = unsafe { LentBytes::new(from.cast(), bytes) };
-            let sent =
-                stored.client.hold_bytes(stored.name, from, LIFETIME, handle.timeout, &|| false);
-            if matches!(sent, Err(CallError::Lost(_))) {
-                runtime.lost(&handle.address, &connection);
-            }
-            sent?;
+        // SAFETY: not null unless it is empty; nobody writes there until this returns, as `grpc.h` asks.
+        let from = unsafe { LentBytes::new(from.cast(), bytes) };
+        let sent = made.client.hold_bytes(made.name, from, LIFETIME, handle.timeout, &|| false);
+        if matches!(sent, Err(CallError::Lost(_))) {
+            runtime.lost(&handle.address, &connection);
         }
+        sent?;
         claimed.settle();
         Ok(Code::NoError)
     })
@@ -348,12 +395,13 @@ pub unsafe extern "C" fn grpc_held_array_fetch_np(
             return Err(Failure::argument(text));
         }
         check_memory(to, bytes, "the memory for the array")?;
-        if stored.client.is_lost() {
-            return Err(lost("its connection was lost"));
-        }
         // SAFETY: not null unless it is empty; the program lends so many bytes until this returns, as `grpc.h` asks.
         let to = unsafe { LentBytesMut::new(to.cast(), bytes) };
-        stored.client.fetch_bytes(stored.name, 0, to, runtime.config.timeout, &|| false)?;
+        let time = runtime.config.timeout;
+        match &stored.location {
+            Location::Server(named) => named.fetch(to, time)?,
+            Location::Placed(held) => held.fetch_bytes(0, to, time, &|| false)?,
+        }
         Ok(Code::NoError)
     })
 }

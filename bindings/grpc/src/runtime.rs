@@ -105,8 +105,12 @@ impl Runtime {
         Ok(connection)
     }
 
-    /// Drops a lost connection: the next call makes another.
+    /// Drops a lost connection to a server: the next call makes another. One to a metaserver renews itself, and arrays that calls
+    /// over it have left at servers stay its own.
     pub fn lost(&self, address: &str, connection: &Connection) {
+        if matches!(connection.client, Remote::Grid(_)) {
+            return;
+        }
         let mut clients = lock(&self.clients);
         if clients.1.get(address).is_some_and(|kept| kept.number == connection.number) {
             clients.1.remove(address);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "grpc.h"
 
@@ -26,5 +27,16 @@
             exit(1);                                                                                                         \
         }                                                                                                                    \
     } while (0)
+
+/* Makes a handle through a metaserver. A server may register after it has said where it listens. */
+static inline grpc_function_handle_t handle_at_meta(const char *routine)
+{
+    grpc_function_handle_t handle;
+    for (int i = 0; i < 600 && grpc_function_handle_default(&handle, routine) != GRPC_NO_ERROR; i++) {
+        usleep(100000);
+    }
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&handle, routine));
+    return handle;
+}
 
 #endif

@@ -294,31 +294,6 @@ static void other_servers(void)
     GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&there));
 }
 
-static void metaservers(void)
-{
-    struct server meta;
-    grpc_function_handle_t placed;
-    struct server server;
-    grpc_held_array_t_np *x = created();
-    server_start_meta(&meta);
-    server_start_at(&server, meta.address);
-    /* Until the server has registered. */
-    int found = GRPC_FUNCTION_NOT_FOUND;
-    while (found == GRPC_FUNCTION_NOT_FOUND) {
-        found = grpc_function_handle_init(&placed, meta.address, "dmmul");
-        usleep(1000);
-    }
-    GIVES(GRPC_NO_ERROR, found);
-    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&placed, 2, A, B, x));
-    said(GRPC_INVALID_ARGUMENT_NP, "a metaserver chooses the server");
-    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_held_array_put_np(x, &placed, A, sizeof A));
-    said(GRPC_INVALID_ARGUMENT_NP, "the held array is an array at a server, and a metaserver");
-    GIVES(GRPC_NO_ERROR, grpc_held_array_release_np(x));
-    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&placed));
-    server_end(&server, SIGTERM);
-    server_end(&meta, SIGTERM);
-}
-
 static void objects(void)
 {
     grpc_object_handle_t_np counter;
@@ -355,7 +330,6 @@ int main(void)
     by_status();
     objects();
     other_servers();
-    metaservers();
     /* The end of the library releases all of them. */
     kept = created();
     GIVES(GRPC_NO_ERROR, grpc_call(&dmmul, 2, A, B, kept));

@@ -28,22 +28,11 @@ static void fails(double x, double *y)
     grpc_callback_failed_np("not today");
 }
 
-/* A server may register after it has said where it listens. */
-static grpc_function_handle_t handle_of(const char *routine)
-{
-    grpc_function_handle_t handle;
-    for (int i = 0; i < 600 && grpc_function_handle_default(&handle, routine) != GRPC_NO_ERROR; i++) {
-        usleep(100000);
-    }
-    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&handle, routine));
-    return handle;
-}
-
 static void calls(void)
 {
-    grpc_function_handle_t dmmul = handle_of("dmmul");
-    grpc_function_handle_t nap = handle_of("nap");
-    grpc_function_handle_t crash = handle_of("crash");
+    grpc_function_handle_t dmmul = handle_at_meta("dmmul");
+    grpc_function_handle_t nap = handle_at_meta("nap");
+    grpc_function_handle_t crash = handle_at_meta("crash");
     grpc_session_attr_t_np attributes;
     grpc_session_info_t_np *info = NULL;
     grpc_sessionid_t sessions[8];
@@ -82,7 +71,7 @@ static void calls(void)
 /* An array that is gone when the call has begun, before the metaserver has named a server. */
 static void short_lived(void)
 {
-    grpc_function_handle_t dmmul = handle_of("dmmul");
+    grpc_function_handle_t dmmul = handle_at_meta("dmmul");
     grpc_sessionid_t sessions[8];
     double c[8][4] = {{0}};
     int n = 2;
@@ -113,7 +102,7 @@ static void short_lived(void)
 /* Functions are called by who waits. */
 static void functions(void)
 {
-    grpc_function_handle_t integrate = handle_of("integrate");
+    grpc_function_handle_t integrate = handle_at_meta("integrate");
     grpc_sessionid_t sessions[2];
     grpc_sessionid_t any;
     double sum = 0;

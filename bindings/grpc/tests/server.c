@@ -29,8 +29,9 @@ static void here(char *folder)
     snprintf(folder, PATH_MAX, "%s", dirname(path));
 }
 
-/* Without a place to listen it is a metaserver; `meta` is the one to which a server belongs, or NULL. */
-static void become(int slots, int waiting, const char *listen, const char *meta, int said)
+/* Without a place to listen it is a metaserver; `meta` is the one to which a server belongs, or NULL. The server has `held` MiB for
+ * arrays that stay. */
+static void become(int slots, int waiting, const char *listen, const char *meta, const char *held, int said)
 {
     char folder[PATH_MAX];
     char program[PATH_MAX + 16];
@@ -50,10 +51,10 @@ static void become(int slots, int waiting, const char *listen, const char *meta,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(said, STDERR_FILENO);
     if (listen == NULL) {
-        execl(program, program, "call", "meta", "--listen", "127.0.0.1:0", (char *)NULL);
+        execl(program, program, "call", "meta", "--policy", "round-robin", "--listen", "127.0.0.1:0", (char *)NULL);
     } else {
         execl(program, program, "call", "serve", "--listen", listen, "--library", library, "--slots", slot_count, "--waiting",
-              waiting_count, "--objects", "4", ROUTINES, counter, other, meta == NULL ? (char *)NULL : "--meta", meta, (char *)NULL);
+              waiting_count, "--objects", "4", "--held-memory", held, ROUTINES, counter, other, meta == NULL ? (char *)NULL : "--meta", meta, (char *)NULL);
     }
     perror(program);
     _exit(1);
@@ -69,7 +70,7 @@ static void *hear(void *said)
     return NULL;
 }
 
-static void start(struct server *server, int slots, int waiting, const char *listen, const char *meta)
+static void start(struct server *server, int slots, int waiting, const char *listen, const char *meta, const char *held)
 {
     int ends[2];
     char line[512];
@@ -82,7 +83,7 @@ static void start(struct server *server, int slots, int waiting, const char *lis
     }
     if (server->pid == 0) {
         close(ends[0]);
-        become(slots, waiting, listen, meta, ends[1]);
+        become(slots, waiting, listen, meta, held, ends[1]);
     }
     close(ends[1]);
     pthread_t hearing;
@@ -105,17 +106,22 @@ static void start(struct server *server, int slots, int waiting, const char *lis
 
 void server_start(struct server *server, int slots, int waiting, const char *listen)
 {
-    start(server, slots, waiting, listen, NULL);
+    start(server, slots, waiting, listen, NULL, "1024");
 }
 
 void server_start_meta(struct server *server)
 {
-    start(server, 0, 0, NULL, NULL);
+    start(server, 0, 0, NULL, NULL, NULL);
 }
 
 void server_start_at(struct server *server, const char *meta)
 {
-    start(server, 2, 64, "127.0.0.1:0", meta);
+    start(server, 2, 64, "127.0.0.1:0", meta, "1024");
+}
+
+void server_start_small(struct server *server, const char *meta)
+{
+    start(server, 2, 64, "127.0.0.1:0", meta, "1");
 }
 
 void server_end(struct server *server, int signal)

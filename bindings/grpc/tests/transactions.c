@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "expect.h"
+#include "gate.h"
 #include "server.h"
 
 static grpc_transaction_t_np *transaction;
@@ -290,49 +291,6 @@ static void failures(void)
     GIVES(GRPC_NO_ERROR, grpc_transaction_get_error_np(transaction, ran));
     GIVES(GRPC_NO_ERROR, grpc_transaction_destruct_np(transaction));
     GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&short_nap));
-}
-
-/* A gate with which a test waits for routines, and routines for a test. */
-static char path[4096];
-
-static void close_gate(void)
-{
-    temporary(path, sizeof path, "kumi-grpc-transactions-XXXXXX");
-    int file = mkstemp(path);
-    EXPECT(file >= 0 && close(file) == 0 && unlink(path) == 0);
-}
-
-/* Which server runs the routine that has begun. */
-static void wait_for_begin(char *server, size_t size)
-{
-    char begun[4200];
-    snprintf(begun, sizeof begun, "%s.begun", path);
-    for (;;) {
-        FILE *file = fopen(begun, "rb");
-        if (file != NULL) {
-            int is_whole = fgets(server, (int)size, file) != NULL && strchr(server, '\n') != NULL;
-            fclose(file);
-            if (is_whole) {
-                server[strcspn(server, "\n")] = 0;
-                return;
-            }
-        }
-        usleep(1000);
-    }
-}
-
-static void open_gate(void)
-{
-    FILE *file = fopen(path, "wb");
-    EXPECT(file != NULL && fclose(file) == 0);
-}
-
-static void remove_gate(void)
-{
-    char begun[4200];
-    snprintf(begun, sizeof begun, "%s.begun", path);
-    unlink(path);
-    EXPECT(unlink(begun) == 0);
 }
 
 static void *end(void *nothing)

@@ -340,6 +340,41 @@ void held()
     throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "is a scalar", [&] { dmmul.call(moved, a, b, c); });
 }
 
+// Calls through a metaserver run where their arrays are.
+void placed()
+{
+    const std::vector<double> a{1, 2, 3, 4};
+    const std::vector<double> b{5, 6, 7, 8};
+    std::vector<double> c(4);
+    struct server meta;
+    struct server below;
+    server_start_meta(&meta);
+    server_start_at(&below, meta.address);
+    for (int i = 0; i < 600; i++) {
+        try {
+            grpc::handle(meta.address, "dmmul");
+            break;
+        } catch (const grpc::routine_not_found &) {
+            // The server has not registered yet.
+            usleep(100000);
+        }
+    }
+    {
+        grpc::handle dmmul(meta.address, "dmmul");
+        grpc::held_array ab;
+        throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "a metaserver chooses", [&] { ab.put(dmmul, a); });
+        dmmul.call(2, a, b, ab);
+        dmmul.async(2, ab, a, ab).get();
+        EXPECT((ab.fetch<double>() == std::vector<double>{85, 126, 193, 286}));
+        dmmul.call(2, ab, std::vector<double>{1, 0, 0, 1}, c);
+        EXPECT(c == ab.fetch<double>());
+        server_end(&below, SIGKILL);
+        throws<grpc::held_lost>(GRPC_HELD_LOST_NP, "`dmmul`: `A` is `C` of `dmmul` at ", [&] { dmmul.call(2, ab, a, c); });
+        throws<grpc::held_lost>(GRPC_HELD_LOST_NP, below.address, [&] { ab.fetch<double>(); });
+    }
+    server_end(&meta, SIGTERM);
+}
+
 void prints()
 {
     grpc::handle say("say");
@@ -455,6 +490,7 @@ int main()
         functions();
         objects(server.address);
         held();
+        placed();
         prints();
         deadlines();
         traces();

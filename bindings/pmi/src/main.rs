@@ -20,8 +20,8 @@ fn main() -> ExitCode {
         return ExitCode::from(64);
     };
     // SAFETY: the daemon let this process inherit the descriptor for this purpose; nothing else here uses it.
-    let control = unsafe { OwnedFd::from_raw_fd(fd) };
-    match server::run(control) {
+    let door = unsafe { OwnedFd::from_raw_fd(fd) };
+    match server::run(door) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("kumi-pmi-server: {error}");

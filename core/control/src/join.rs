@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::compat::Versions;
 
+mod shared;
 mod token;
 mod tokens;
+pub use shared::{MOST_WAITING, SharedTokens, TokenSettled};
 pub use token::{JoinToken, LONGEST_TOKEN, MOST_ADDRESSES, TokenError};
-pub use tokens::{GoodToken, IssuedToken, JoinTokens, check_validity};
+pub use tokens::{GoodToken, IssuedToken, JoinTokens, TokenChanges, check_validity};
 
 /// Version of [`JoinHello`] and [`JoinAnswer`].
 pub const JOIN_VERSION: u32 = 1;
@@ -120,7 +122,7 @@ pub enum JoinRefusal {
     NoProof,
     /// The key that signs certificates is elsewhere.
     #[error(
-        "the head cannot sign certificates: tls/ca.key is not in its folder; copy this node's files from where the cluster was made"
+        "the head cannot sign certificates: tls/ca.key is not in its folder; copy that file to the head's machine (of several heads, to each one's) and repeat the command, or copy this node's files from where the cluster was made"
     )]
     NoAuthority,
     /// The head failed at it. The token still counts.
@@ -129,9 +131,9 @@ pub enum JoinRefusal {
     /// The head is busy. The token still counts.
     #[error("the head is busy; repeat the command")]
     NotNow,
-    /// Only one of several heads would know that the token is used.
+    /// Only one of several heads would know that the token is used: heads of earlier versions say so.
     #[error(
-        "the cluster has several heads by now, where no machine joins with a token; copy this node's files from where the cluster was made"
+        "the head is of an earlier version, where no machine joins with a token if there are several heads; upgrade the heads and repeat the command, or copy this node's files from where the cluster was made"
     )]
     SeveralHeads,
 }

@@ -17,6 +17,15 @@ pub struct WrongLength {
 }
 
 impl Argument {
+    /// The order in which the routine has the elements.
+    #[must_use]
+    pub fn order(&self) -> Order {
+        match self.form {
+            ArgumentForm::Array(_, order) => order,
+            _ => Order::Row,
+        }
+    }
+
     /// Packs the section of `array`, whose memory order is `order`, into `packed`.
     ///
     /// # Errors

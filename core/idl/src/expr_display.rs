@@ -20,36 +20,36 @@ const TERNARY: u8 = 1;
 const UNARY: u8 = 8;
 const PRIMARY: u8 = 10;
 
-/// How tightly an operation binds.
-pub(crate) fn precedence(operation: Binary) -> u8 {
-    match operation {
-        Binary::Or => 2,
-        Binary::And => 3,
-        Binary::Eq | Binary::Ne => 4,
-        Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge => 5,
-        Binary::Add | Binary::Sub => 6,
-        Binary::Mul | Binary::Div | Binary::Rem => 7,
-        Binary::Pow => 9,
-    }
-}
+/// The operations on two operands in their order, with their signs and how tightly they bind.
+pub(crate) const OPERATIONS: [(Binary, &str, u8); 14] = [
+    (Binary::Add, "+", 6),
+    (Binary::Sub, "-", 6),
+    (Binary::Mul, "*", 7),
+    (Binary::Div, "/", 7),
+    (Binary::Rem, "%", 7),
+    (Binary::Pow, "^", 9),
+    (Binary::Lt, "<", 5),
+    (Binary::Le, "<=", 5),
+    (Binary::Gt, ">", 5),
+    (Binary::Ge, ">=", 5),
+    (Binary::Eq, "==", 4),
+    (Binary::Ne, "!=", 4),
+    (Binary::And, "&&", 3),
+    (Binary::Or, "||", 2),
+];
 
-fn sign(operation: Binary) -> &'static str {
-    match operation {
-        Binary::Add => " + ",
-        Binary::Sub => " - ",
-        Binary::Mul => " * ",
-        Binary::Div => " / ",
-        Binary::Rem => " % ",
-        Binary::Pow => "^",
-        Binary::Lt => " < ",
-        Binary::Le => " <= ",
-        Binary::Gt => " > ",
-        Binary::Ge => " >= ",
-        Binary::Eq => " == ",
-        Binary::Ne => " != ",
-        Binary::And => " && ",
-        Binary::Or => " || ",
+const _: () = {
+    let mut at = 0;
+    while at < OPERATIONS.len() {
+        assert!(OPERATIONS[at].0 as usize == at, "they are in the order of the variants");
+        at += 1;
     }
+};
+
+/// The sign of an operation, and how tightly it binds.
+fn spelled(operation: Binary) -> (&'static str, u8) {
+    let (_, sign, binds) = OPERATIONS[operation as usize];
+    (sign, binds)
 }
 
 impl Function {
@@ -93,7 +93,7 @@ impl ExprDisplay<'_> {
             Expr::Real(value) if value.is_sign_negative() => UNARY,
             Expr::If(..) => TERNARY,
             Expr::Unary(..) => UNARY,
-            Expr::Binary(operation, ..) => precedence(*operation),
+            Expr::Binary(operation, ..) => spelled(*operation).1,
             _ => PRIMARY,
         };
         if binds < least {
@@ -129,9 +129,9 @@ impl ExprDisplay<'_> {
                 self.write(f, right, UNARY, below)
             }
             Expr::Binary(operation, left, right) => {
-                let binds = precedence(*operation);
+                let (sign, binds) = spelled(*operation);
                 self.write(f, left, binds, below)?;
-                f.write_str(sign(*operation))?;
+                write!(f, " {sign} ")?;
                 self.write(f, right, binds + 1, below)
             }
             Expr::If(condition, then, otherwise) => {

@@ -41,14 +41,24 @@ struct Head {
     name: String,
 }
 
-/// Decodes JSON. Additional fields of another version give an error about the version, not about the text.
-fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, JsonError> {
+/// Decodes at most `most` bytes of JSON. Additional fields of another version give an error about the version, not about the text.
+fn read<T: DeserializeOwned>(json: &[u8], most: usize) -> Result<T, JsonError> {
+    if json.len() > most {
+        return Err(JsonError::TooLong { bytes: json.len(), most });
+    }
     serde_json::from_slice(json).map_err(|error| match serde_json::from_slice::<Head>(json) {
         Ok(head) if head.version != Interface::VERSION => {
             invalid(&head.name, ProblemKind::Version(head.version))
         }
         _ => JsonError::Form(crate::excerpt::shortened(&error.to_string(), 256)),
     })
+}
+
+/// Checks a description.
+fn checked(interface: &Interface) -> Result<(), JsonError> {
+    interface
+        .validate()
+        .map_err(|problem| JsonError::Invalid { routine: shortened(&interface.name), problem })
 }
 
 /// An error about the whole description.
@@ -83,16 +93,9 @@ impl Interface {
     /// # Errors
     /// [`JsonError`]: what it is instead.
     pub fn from_json_within(json: &[u8], most: usize) -> Result<Interface, JsonError> {
-        if json.len() > most {
-            return Err(JsonError::TooLong { bytes: json.len(), most });
-        }
-        let interface: Interface = read(json)?;
-        match interface.validate() {
-            Ok(()) => Ok(interface),
-            Err(problem) => {
-                Err(JsonError::Invalid { routine: shortened(&interface.name), problem })
-            }
-        }
+        let interface = read(json, most)?;
+        checked(&interface)?;
+        Ok(interface)
     }
 }
 
@@ -110,10 +113,7 @@ impl Module {
     /// # Errors
     /// [`JsonError`]: what it is instead.
     pub fn from_json_within(json: &[u8], most: usize) -> Result<Module, JsonError> {
-        if json.len() > most {
-            return Err(JsonError::TooLong { bytes: json.len(), most });
-        }
-        let module: Module = read(json)?;
+        let module: Module = read(json, most)?;
         if module.version != Interface::VERSION {
             return Err(invalid(&module.name, ProblemKind::Version(module.version)));
         }
@@ -130,10 +130,7 @@ impl Module {
         }
         let mut names = BTreeSet::new();
         for interface in module.routines() {
-            interface.validate().map_err(|problem| JsonError::Invalid {
-                routine: shortened(&interface.name),
-                problem,
-            })?;
+            checked(interface)?;
             if !names.insert(interface.name.as_str()) {
                 let twice = ProblemKind::Twice(shortened(&interface.name));
                 return Err(invalid(&interface.name, twice));

@@ -53,32 +53,36 @@ impl Interface {
     /// Most dimensions of an array.
     pub const MOST_DIMENSIONS: usize = 15;
 
+    /// A routine of which nothing is said but its name, its parameters and its code.
+    #[must_use]
+    pub fn new(name: String, params: Vec<Param>, target: Target) -> Interface {
+        Interface {
+            version: Interface::VERSION,
+            name,
+            class: String::new(),
+            doc: String::new(),
+            params,
+            calc_order: None,
+            idempotent: false,
+            split: None,
+            status: None,
+            parallel: None,
+            target,
+        }
+    }
+
     /// The constructor of a class with methods in this language: a routine with the class' name and no parameters, which is
     /// never called.
     #[must_use]
     pub fn constructor(class: &str, language: Language) -> Interface {
         let symbol = class.rsplit(['/', '.']).next().unwrap_or(class).into();
+        let target = Target { language, symbol, ..Target::default() };
+        // An object that was not made may be made elsewhere.
+        let idempotent = true;
         Interface {
-            version: Interface::VERSION,
-            name: class.into(),
             class: class.into(),
-            doc: String::new(),
-            params: Vec::new(),
-            calc_order: None,
-            // An object that was not made may be made elsewhere.
-            idempotent: true,
-            split: None,
-            status: None,
-            parallel: None,
-            target: Target {
-                language,
-                symbol,
-                arguments: Vec::new(),
-                result: None,
-                required: Vec::new(),
-                body: String::new(),
-                format: String::new(),
-            },
+            idempotent,
+            ..Interface::new(class.into(), Vec::new(), target)
         }
     }
 
@@ -152,7 +156,7 @@ pub struct Class {
 }
 
 /// The code of a routine at its server (`Calls`, `Required`, `Library`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// Calling convention.
@@ -190,10 +194,11 @@ impl Target {
 }
 
 /// A calling convention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
     /// Scalars by value, arrays and outputs by address.
+    #[default]
     C,
     /// Everything by address, lengths of strings after the arguments.
     Fortran,
@@ -324,71 +329,51 @@ pub enum Element {
     C128,
 }
 
+/// The types in their order, each with how descriptions and C spell it, and its bytes.
+const ELEMENTS: [(Element, &str, &str, u64); 12] = [
+    (Element::I8, "int8", "int8_t", 1),
+    (Element::I16, "int16", "int16_t", 2),
+    (Element::I32, "int", "int32_t", 4),
+    (Element::I64, "int64", "int64_t", 8),
+    (Element::U8, "uint8", "uint8_t", 1),
+    (Element::U16, "uint16", "uint16_t", 2),
+    (Element::U32, "uint32", "uint32_t", 4),
+    (Element::U64, "uint64", "uint64_t", 8),
+    (Element::F32, "float", "float", 4),
+    (Element::F64, "double", "double", 8),
+    (Element::C64, "scomplex", "float _Complex", 8),
+    (Element::C128, "dcomplex", "double _Complex", 16),
+];
+
 impl Element {
+    /// All of them.
+    pub const ALL: [Element; ELEMENTS.len()] = {
+        let mut all = [Element::I8; ELEMENTS.len()];
+        let mut at = 0;
+        while at < all.len() {
+            assert!(ELEMENTS[at].0 as usize == at, "they are in the order of the variants");
+            all[at] = ELEMENTS[at].0;
+            at += 1;
+        }
+        all
+    };
+
     /// Size in bytes.
     #[must_use]
     pub fn size(self) -> u64 {
-        match self {
-            Element::I8 | Element::U8 => 1,
-            Element::I16 | Element::U16 => 2,
-            Element::I32 | Element::U32 | Element::F32 => 4,
-            Element::I64 | Element::U64 | Element::F64 | Element::C64 => 8,
-            Element::C128 => 16,
-        }
+        ELEMENTS[self as usize].3
     }
-
-    /// All of them.
-    pub const ALL: [Element; 12] = [
-        Element::I8,
-        Element::I16,
-        Element::I32,
-        Element::I64,
-        Element::U8,
-        Element::U16,
-        Element::U32,
-        Element::U64,
-        Element::F32,
-        Element::F64,
-        Element::C64,
-        Element::C128,
-    ];
 
     /// How descriptions spell it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Element::I8 => "int8",
-            Element::I16 => "int16",
-            Element::I32 => "int",
-            Element::I64 => "int64",
-            Element::U8 => "uint8",
-            Element::U16 => "uint16",
-            Element::U32 => "uint32",
-            Element::U64 => "uint64",
-            Element::F32 => "float",
-            Element::F64 => "double",
-            Element::C64 => "scomplex",
-            Element::C128 => "dcomplex",
-        }
+        ELEMENTS[self as usize].1
     }
 
     /// How C spells it.
     #[must_use]
     pub fn c_name(self) -> &'static str {
-        match self {
-            Element::I8 => "int8_t",
-            Element::I16 => "int16_t",
-            Element::I32 => "int32_t",
-            Element::I64 => "int64_t",
-            Element::U8 => "uint8_t",
-            Element::U16 => "uint16_t",
-            Element::U32 => "uint32_t",
-            Element::U64 => "uint64_t",
-            Element::F32 => "float",
-            Element::F64 => "double",
-            Element::C64 => "float _Complex",
-            Element::C128 => "double _Complex",
-        }
+        ELEMENTS[self as usize].2
     }
 
     /// Whether sizes may use it.

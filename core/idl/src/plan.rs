@@ -434,11 +434,7 @@ fn argument(
 /// What of a scalar or array travels.
 fn travel(argument: &mut Argument, size: u64) {
     if argument.elements > 0 && argument.mode != Mode::Work {
-        let order = match argument.form {
-            ArgumentForm::Array(_, order) => order,
-            _ => Order::Row,
-        };
-        argument.section = match order {
+        argument.section = match argument.order() {
             Order::Row => Section::new(size, argument.axes.iter().rev()),
             Order::Column => Section::new(size, argument.axes.iter()),
         };

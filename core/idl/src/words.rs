@@ -1,6 +1,31 @@
 //! The words of the interface language, and where C code in it ends. Descriptions are held against both, however they come.
 
-use crate::model::{Element, Mode, Type};
+use crate::model::{Element, Language, Mode, Type};
+
+impl Language {
+    /// How descriptions spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::C => "C",
+            Language::Fortran => "Fortran",
+            Language::Python => "Python",
+        }
+    }
+}
+
+impl Mode {
+    /// How descriptions spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::In => "mode_in",
+            Mode::Out => "mode_out",
+            Mode::InOut => "mode_inout",
+            Mode::Work => "mode_work",
+        }
+    }
+}
 
 /// Words that modes are spelled with.
 pub(crate) const MODES: [(&str, Mode); 8] = [

@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn frames_come_apart_again() {
-        let first = FromServer::Joined { rank: 3 };
-        let second = FromServer::Broken("x".into());
+        let first = FromServer::Ended { rank: 3 };
+        let second = FromServer::Failed("x".into());
         let mut bytes = encode(&first).unwrap();
         bytes.extend(encode(&second).unwrap());
         let mut buffer = FrameBuffer::default();
@@ -94,7 +94,7 @@ mod tests {
         let mut buffer = FrameBuffer::default();
         buffer.extend(&[2, 0, 0, 0, 200, 1]);
         assert!(matches!(buffer.take::<FromServer>(), Err(FrameError::Malformed(_))));
-        let long = FromServer::Broken("x".repeat(MOST_FRAME));
+        let long = FromServer::Failed("x".repeat(MOST_FRAME));
         assert!(matches!(encode(&long), Err(FrameError::TooLong(_))));
     }
 }

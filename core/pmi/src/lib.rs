@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod frame;
+pub mod journal;
 pub mod key_values;
 pub mod mapping;
 pub mod message;

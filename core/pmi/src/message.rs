@@ -1,11 +1,15 @@
 //! Messages between a node's daemon and the server of a job there, and who is in the job.
 //!
-//! Both are of one build, so these have no version.
+//! A server starts with a daemon of its own build. The next daemon of the node may be of another one, and goes on with servers
+//! of its [`VERSION`] only.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
+
+/// Version of these messages. A message that changes its form, or one more, is another version.
+pub const VERSION: u32 = 1;
 
 /// Most bytes that all nodes together contribute to one exchange.
 pub const MOST_EXCHANGE: usize = 8 << 20;
@@ -96,6 +100,49 @@ pub enum ToServer {
         /// The rank.
         rank: u32,
     },
+    /// First of a later daemon: say again what is still to be heard, and then [`FromServer::Resumed`].
+    Resume {
+        /// Number of the last [`FromServer::Told`] that a daemon heard; 0 if none.
+        heard: u64,
+    },
+    /// What was told up to this number needs not be said again.
+    Heard {
+        /// The number.
+        number: u64,
+    },
+}
+
+/// What a server tells once, whichever daemon hears it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// A rank has begun to use MPI: it must finish.
+    Joined {
+        /// The rank.
+        rank: u32,
+    },
+    /// It has.
+    Finalized {
+        /// The rank.
+        rank: u32,
+    },
+    /// A rank ends the job.
+    Aborted {
+        /// The rank.
+        rank: u32,
+        /// As it gave it.
+        code: i32,
+        /// What it says, perhaps nothing.
+        message: String,
+    },
+    /// A sentence for the user, about this rank.
+    Note {
+        /// The rank.
+        rank: u32,
+        /// The sentence, without a line's end.
+        text: String,
+    },
+    /// It can serve no more, and why: the job ends.
+    Broken(String),
 }
 
 /// From the server to the daemon.
@@ -126,37 +173,32 @@ pub enum FromServer {
         /// The message.
         data: Vec<u8>,
     },
-    /// A rank has begun to use MPI: it must finish.
-    Joined {
-        /// The rank.
-        rank: u32,
-    },
-    /// It has.
-    Finalized {
-        /// The rank.
-        rank: u32,
-    },
-    /// A rank ends the job.
-    Aborted {
-        /// The rank.
-        rank: u32,
-        /// As it gave it.
-        code: i32,
-        /// What it says, perhaps nothing.
-        message: String,
-    },
-    /// A sentence for the user, about this rank.
-    Note {
-        /// The rank.
-        rank: u32,
-        /// The sentence, without a line's end.
-        text: String,
+    /// Something that is kept until a daemon has heard it.
+    Told {
+        /// Its number; the first is 1.
+        number: u64,
+        /// What.
+        what: Told,
     },
     /// Answer to [`ToServer::Ended`].
     Ended {
         /// The rank.
         rank: u32,
     },
-    /// It can serve no more, and why: the job ends.
-    Broken(String),
+    /// As [`FromServer::Exchange`], between [`ToServer::Resume`] and the answer: a former daemon may have heard it.
+    ExchangeAgain {
+        /// Which.
+        exchange: Exchange,
+        /// Places of the nodes that take part, ascending.
+        places: Vec<u32>,
+        /// Its data.
+        data: Vec<u8>,
+        /// The server has the whole. Others may miss this part.
+        over: bool,
+    },
+    /// Answer to [`ToServer::Resume`], behind all that was to be said again.
+    Resumed {
+        /// Why ranks cannot speak PMIx, as in [`FromServer::Ready`].
+        without_pmix: Option<String>,
+    },
 }

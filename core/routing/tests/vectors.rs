@@ -2,7 +2,7 @@
 //! `KUMI_WRITE_VECTORS=1 cargo test -p kumi-routing vectors` writes the file anew.
 //!
 //! A case is a call's rules and its steps: the time, an event, the actions that follow it. Places and errors are numbers. Many
-//! events come too late, and nothing follows them.
+//! events come too late, and nothing follows them. A call that is bound runs only at the server that has the even places.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,9 @@ use kumi_routing::{Action, Call, CallEnd, Event, GiveUpReason, Outcome, Rules};
 use serde_json::{Value, json};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/testvectors/routing.json");
-const CASES: u64 = 160;
+const CASES: u64 = 240;
+/// So many of them, the last, are of calls that are bound.
+const BOUND: u64 = 80;
 
 /// The same numbers on every machine.
 struct Numbers(u64);
@@ -31,7 +33,7 @@ struct Seen {
 }
 
 /// The name of the next event: mostly one that fits, and then any.
-fn name(numbers: &mut Numbers, call: &Call<u32, u32>, seen: &Seen) -> &'static str {
+fn name(numbers: &mut Numbers, call: &Call<u32, u32, u32>, seen: &Seen) -> &'static str {
     const ANY: [&str; 14] = [
         "asked",
         "placed",
@@ -82,13 +84,13 @@ fn name(numbers: &mut Numbers, call: &Call<u32, u32>, seen: &Seen) -> &'static s
     }
 }
 
-/// The event, and its name with a place or an error.
-fn event(name: &str, place: u32, error: u32) -> (String, Event<u32, u32>) {
+/// The event, and its name with a place (the last one, or the next) or an error.
+fn event(name: &str, (place, next): (u32, u32), error: u32) -> (String, Event<u32, u32>) {
     let failed = |event: fn(u32) -> Event<u32, u32>| (format!("{name} {error}"), event(error));
     let plain = |event| (name.to_owned(), event);
     match name {
         "asked" => plain(Event::Asked),
-        "placed" => (format!("placed {}", place + 1), Event::Placed(place + 1)),
+        "placed" => (format!("placed {next}"), Event::Placed(next)),
         "placed again" => (format!("placed {place}"), Event::Placed(place)),
         "request ended" => failed(Event::RequestEnded),
         "metaserver lost" => plain(Event::MetaserverLost),
@@ -127,13 +129,11 @@ fn said(action: &Action<u32, u32>) -> String {
         }
         Action::End(CallEnd::GivenUp(GiveUpReason::Unknown)) => "end unknown".to_owned(),
         Action::End(CallEnd::GivenUp(GiveUpReason::RetryTime)) => "end retry time".to_owned(),
-        Action::End(CallEnd::GivenUp(GiveUpReason::Elsewhere)) => {
-            panic!("no call of a case is bound")
-        }
+        Action::End(CallEnd::GivenUp(GiveUpReason::Elsewhere)) => "end elsewhere".to_owned(),
     }
 }
 
-fn actions(call: &mut Call<u32, u32>) -> Vec<String> {
+fn actions(call: &mut Call<u32, u32, u32>) -> Vec<String> {
     std::iter::from_fn(|| call.poll()).map(|action| said(&action)).collect()
 }
 
@@ -142,7 +142,12 @@ fn case(seed: u64, seen: &mut Vec<String>) -> Value {
     let mut numbers = Numbers(seed);
     let idempotent = numbers.below(2) == 0;
     let retry_time = (numbers.below(3) == 0).then(|| numbers.below(20));
-    let mut call = Call::new(Rules { idempotent, retry_time });
+    let rules = Rules { idempotent, retry_time };
+    let bound = seed >= CASES - BOUND;
+    let mut call = match bound {
+        true => Call::bound(rules, 0, |place, server| place % 2 == *server),
+        false => Call::new(rules),
+    };
     let (mut driver, mut now) = (Seen::default(), 0);
     let mut steps = vec![json!([0, "begin", actions(&mut call)])];
     for error in 1..=24 {
@@ -151,7 +156,9 @@ fn case(seed: u64, seen: &mut Vec<String>) -> Value {
         let name = name(&mut numbers, &call, &driver);
         driver.sent |= name == "sent";
         driver.leaves &= !["left", "stays", "broken", "not begun"].contains(&name);
-        let (name, event) = event(name, place, error);
+        // Mostly a place at the only server.
+        let next = place + if bound && numbers.below(6) != 0 { 2 } else { 1 };
+        let (name, event) = event(name, (place, next), error);
         call.handle(now, event);
         let done = actions(&mut call);
         driver.leaves |= done.iter().any(|action| action == "leave");
@@ -165,7 +172,7 @@ fn case(seed: u64, seen: &mut Vec<String>) -> Value {
     }
     let tried: Vec<u32> = call.tried().iter().map(|(place, _)| *place).collect();
     json!({
-        "idempotent": idempotent, "retry_time": retry_time, "steps": steps, "tried": tried,
+        "bound": bound, "idempotent": idempotent, "retry_time": retry_time, "steps": steps, "tried": tried,
         "may_have_run": call.may_have_run(), "wants_metaserver": call.wants_metaserver(),
     })
 }
@@ -187,6 +194,7 @@ fn the_vectors_are_what_the_code_gives() {
         "end failed",
         "end given up",
         "end unknown",
+        "end elsewhere",
         "end retry time",
     ] {
         assert!(seen.iter().any(|seen| seen.starts_with(action)), "no case shows `{action}`");

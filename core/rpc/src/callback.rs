@@ -1,7 +1,9 @@
 //! Frame bodies of callbacks: a routine calls a function of its client.
 
-use crate::codec::{Cursor, DecodeError, printable, shortened};
-use crate::message::{Failure, Value, put_values, take_values};
+use crate::codec::{
+    Cursor, DecodeError, Put, Take, bodies, printable, records, shortened, text, whole,
+};
+use crate::message::{Failure, Value, put_values};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -23,67 +25,40 @@ pub enum CallbackReturn {
     Failed(String),
 }
 
-impl CallbackHead {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.parameter.to_le_bytes());
-        put_values(out, &self.values);
-    }
+records! { CallbackHead { parameter, values } }
+bodies! { CallbackHead CallbackReturn }
 
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<CallbackHead, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let parameter = cursor.u16()?;
-        let values = take_values(&mut cursor)?;
-        cursor.end()?;
-        Ok(CallbackHead { parameter, values })
-    }
-}
-
-impl CallbackReturn {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+impl Put for CallbackReturn {
+    fn put(&self, out: &mut Vec<u8>) {
         match self {
-            CallbackReturn::Done(values) => {
-                out.push(0);
-                put_values(out, values);
-            }
+            CallbackReturn::Done(values) => (0_u8, values).put(out),
             CallbackReturn::Failed(text) => {
-                out.push(1);
-                out.extend_from_slice(shortened(text, Failure::MOST_TEXT).as_bytes());
+                (1_u8, shortened(text, Failure::MOST_TEXT).as_bytes()).put(out);
             }
         }
     }
+}
 
-    /// Decodes `bytes`, all of them. A sentence that is too long is cut; its control characters are escaped.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<CallbackReturn, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        match cursor.u8()? {
-            0 => {
-                let values = take_values(&mut cursor)?;
-                cursor.end()?;
-                Ok(CallbackReturn::Done(values))
-            }
+impl Take for CallbackReturn {
+    /// A sentence that is too long is cut; its control characters are escaped.
+    fn take(cursor: &mut Cursor<'_>) -> Result<CallbackReturn, DecodeError> {
+        match cursor.get()? {
+            0_u8 => Ok(CallbackReturn::Done(cursor.get()?)),
             1 => {
-                let text = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
-                let text = printable(shortened(text, Failure::MOST_TEXT));
-                Ok(CallbackReturn::Failed(text))
+                let text = shortened(text(cursor.rest())?, Failure::MOST_TEXT);
+                Ok(CallbackReturn::Failed(printable(text)))
             }
             _ => Err(DecodeError::Tag),
         }
     }
+}
 
+impl CallbackReturn {
     /// The values alone, as [`CallbackReturn::Done`] has them.
     #[must_use]
     pub fn values(values: &[(u16, Value)]) -> Vec<u8> {
         let mut out = Vec::new();
-        put_values(&mut out, values);
+        put_values(values, &mut out);
         out
     }
 
@@ -92,9 +67,6 @@ impl CallbackReturn {
     /// # Errors
     /// The bytes are malformed.
     pub fn values_of(bytes: &[u8]) -> Result<Vec<(u16, Value)>, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let values = take_values(&mut cursor)?;
-        cursor.end()?;
-        Ok(values)
+        whole(bytes)
     }
 }

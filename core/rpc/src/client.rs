@@ -7,6 +7,7 @@ mod metadata;
 pub use metadata::CallMetadata;
 
 use crate::callback::{CallbackHead, CallbackReturn};
+use crate::codec::Put;
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
 use crate::held_array::{FetchRequest, HeldArrayName, HoldRequest};
@@ -14,7 +15,7 @@ use crate::hello::{ServerHello, VERSIONS};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::log_request::LogRequest;
 use crate::message::{self, CallHead, Failure, ResultHead};
-use crate::placement::{self, AttemptReport, Placement, PlacementRequest, Ticket};
+use crate::placement::{AttemptReport, Placement, PlacementRequest, Reason, Ticket};
 use crate::shared_memory::{MemoryGrant, SharedDirections};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::collections::BTreeMap;
@@ -144,12 +145,26 @@ pub struct Client {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestTooLong(pub usize);
 
-/// Appends the metaserver's ticket for the request that follows on the stream.
-fn show(placed: &Placement, stream: u32, out: &mut Vec<u8>) {
-    frame::put(out, FrameKind::Ticket, stream, |out| {
-        placed.ticket.encode(out);
-        out.extend_from_slice(placed.pass.as_bytes());
-    });
+/// Inserts the metaserver's ticket for the request on the stream, which `out` has from byte `at` on.
+fn show(placed: Option<&Placement>, stream: u32, at: usize, out: &mut Vec<u8>) {
+    if let Some(Placement { ticket, pass, .. }) = placed {
+        frame::insert(out, at, FrameKind::Ticket, stream, (ticket, pass.as_bytes()));
+    }
+}
+
+/// Takes back the frame from byte `before` on if it is longer than servers accept.
+fn bounded(before: usize, out: &mut Vec<u8>) -> Result<(), RequestTooLong> {
+    let length = out.len() - before - HEADER;
+    if length > MOST_REQUEST {
+        out.truncate(before);
+        return Err(RequestTooLong(length));
+    }
+    Ok(())
+}
+
+/// Checks that something can have this name.
+fn named(name: &str) -> Result<&[u8], RequestTooLong> {
+    message::name(name.as_bytes()).map(str::as_bytes).map_err(|_| RequestTooLong(name.len()))
 }
 
 /// Most pings that wait for an answer.
@@ -172,18 +187,26 @@ impl Client {
         }
     }
 
+    /// Appends a request, and returns its stream.
+    fn request(
+        &mut self,
+        kind: FrameKind,
+        body: impl Put,
+        state: Stream,
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, kind, stream, body);
+        self.streams.insert(stream, (state, true));
+        stream
+    }
+
     /// Appends a request for a description, and returns its stream.
     ///
     /// # Errors
     /// No routine can have this name. Nothing is appended.
     pub fn interface(&mut self, routine: &str, out: &mut Vec<u8>) -> Result<u32, RequestTooLong> {
-        message::name(routine.as_bytes()).map_err(|_| RequestTooLong(routine.len()))?;
-        let stream = self.fresh();
-        frame::put(out, FrameKind::Interface, stream, |out| {
-            out.extend_from_slice(routine.as_bytes());
-        });
-        self.streams.insert(stream, (Stream::Interface, true));
-        Ok(stream)
+        Ok(self.request(FrameKind::Interface, named(routine)?, Stream::Interface, out))
     }
 
     /// Appends a request for names that contain `part`, and returns its stream.
@@ -194,10 +217,7 @@ impl Client {
         if part.len() > MOST_REQUEST {
             return Err(RequestTooLong(part.len()));
         }
-        let stream = self.fresh();
-        frame::put(out, FrameKind::List, stream, |out| out.extend_from_slice(part.as_bytes()));
-        self.streams.insert(stream, (Stream::List, true));
-        Ok(stream)
+        Ok(self.request(FrameKind::List, part.as_bytes(), Stream::List, out))
     }
 
     /// Appends the head of a call, and returns its stream. Arrays of `results` sizes will come back.
@@ -210,21 +230,14 @@ impl Client {
         results: &[ArraySize],
         out: &mut Vec<u8>,
     ) -> Result<u32, RequestTooLong> {
-        message::name(head.routine.as_bytes()).map_err(|_| RequestTooLong(head.routine.len()))?;
+        named(&head.routine)?;
         let before = out.len();
         let stream = self.fresh();
-        let kind = if head.object == 0 { FrameKind::Call } else { FrameKind::Invoke };
-        frame::put(out, kind, stream, |out| {
-            if head.object != 0 {
-                out.extend_from_slice(&head.object.to_le_bytes());
-            }
-            head.encode(out);
-        });
-        let length = out.len() - before - HEADER;
-        if length > MOST_REQUEST {
-            out.truncate(before);
-            return Err(RequestTooLong(length));
+        match head.object {
+            0 => frame::put(out, FrameKind::Call, stream, head),
+            object => frame::put(out, FrameKind::Invoke, stream, (object, head)),
         }
+        bounded(before, out)?;
         let call = self.new_call(head, results);
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
@@ -241,11 +254,9 @@ impl Client {
         results: &[ArraySize],
         out: &mut Vec<u8>,
     ) -> Result<u32, RequestTooLong> {
-        let Some(placed) = placed else { return self.call(head, results, out) };
-        let mut call = Vec::new();
-        let stream = self.call(head, results, &mut call)?;
-        show(placed, stream, out);
-        out.extend_from_slice(&call);
+        let at = out.len();
+        let stream = self.call(head, results, out)?;
+        show(placed, stream, at, out);
         Ok(stream)
     }
 
@@ -259,12 +270,9 @@ impl Client {
         class: &str,
         out: &mut Vec<u8>,
     ) -> Result<u32, RequestTooLong> {
-        let mut create = Vec::new();
-        let stream = self.create(class, &mut create)?;
-        if let Some(placed) = placed {
-            show(placed, stream, out);
-        }
-        out.extend_from_slice(&create);
+        let at = out.len();
+        let stream = self.create(class, out)?;
+        show(placed, stream, at, out);
         Ok(stream)
     }
 
@@ -274,11 +282,7 @@ impl Client {
     /// # Errors
     /// No class can have this name. Nothing is appended.
     pub fn create(&mut self, class: &str, out: &mut Vec<u8>) -> Result<u32, RequestTooLong> {
-        message::name(class.as_bytes()).map_err(|_| RequestTooLong(class.len()))?;
-        let stream = self.fresh();
-        frame::put(out, FrameKind::Create, stream, |out| out.extend_from_slice(class.as_bytes()));
-        self.streams.insert(stream, (Stream::Object(false), true));
-        Ok(stream)
+        Ok(self.request(FrameKind::Create, named(class)?, Stream::Object(false), out))
     }
 
     /// Appends a request to place a call, and returns its stream.
@@ -290,61 +294,45 @@ impl Client {
         place: &PlacementRequest,
         out: &mut Vec<u8>,
     ) -> Result<u32, RequestTooLong> {
-        message::name(place.routine.as_bytes()).map_err(|_| RequestTooLong(place.routine.len()))?;
-        let stream = self.fresh();
-        frame::put(out, FrameKind::Place, stream, |out| place.encode(out));
-        self.streams.insert(stream, (Stream::Place, true));
-        Ok(stream)
+        named(&place.routine)?;
+        Ok(self.request(FrameKind::Place, place, Stream::Place, out))
     }
 
     /// Appends the report on an attempt, on the stream of its call, or on stream 0 if another connection placed the call.
     pub fn report_attempt(&mut self, stream: u32, over: &AttemptReport, out: &mut Vec<u8>) {
-        frame::put(out, FrameKind::AttemptReport, stream, |out| over.encode(out));
+        frame::put(out, FrameKind::AttemptReport, stream, over);
     }
 
     /// Appends why an attempt failed, on the stream of its call, before the report. Older metaservers skip it.
     pub fn attempt_reason(&mut self, stream: u32, ticket: Ticket, text: &str, out: &mut Vec<u8>) {
         if !text.is_empty() {
-            let put = |out: &mut Vec<u8>| placement::put_reason(ticket, text, out);
-            frame::put(out, FrameKind::AttemptReason, stream, put);
+            frame::put(out, FrameKind::AttemptReason, stream, Reason(ticket, text));
         }
     }
 
     /// Appends a request for the metaserver's state, and returns its stream.
     pub fn status(&mut self, out: &mut Vec<u8>) -> u32 {
-        let stream = self.fresh();
-        frame::put(out, FrameKind::Status, stream, |_| {});
-        self.streams.insert(stream, (Stream::Status, true));
-        stream
+        self.request(FrameKind::Status, (), Stream::Status, out)
     }
 
     /// Appends a request for logs of calls, and returns its stream. The answer is a state. Only servers and metaservers whose
     /// hello mentions logs know this request.
     pub fn logs(&mut self, request: &LogRequest, out: &mut Vec<u8>) -> u32 {
-        let stream = self.fresh();
-        frame::put(out, FrameKind::Logs, stream, |out| request.encode(out));
-        self.streams.insert(stream, (Stream::Status, true));
-        stream
+        self.request(FrameKind::Logs, request, Stream::Status, out)
     }
 
     /// Appends a request for bytes of a held array, and returns its stream. They arrive as a result with one array, of
     /// parameter 0.
     pub fn fetch(&mut self, head: &FetchRequest, out: &mut Vec<u8>) -> u32 {
-        let stream = self.fresh();
-        frame::put(out, FrameKind::Fetch, stream, |out| head.encode(out));
         let parts = IncomingArrays::new(&[ArraySize { argument: 0, bytes: head.length }]);
         let call = Call { parts, ..Call::default() };
-        self.streams.insert(stream, (Stream::Call(call), true));
-        stream
+        self.request(FrameKind::Fetch, head, Stream::Call(call), out)
     }
 
     /// Appends a request to hold an array, and returns its stream. The array's bytes have to follow as chunks of parameter 0.
     /// The answer is a result without values. Only a server whose hello mentions it knows this request.
     pub fn hold(&mut self, head: &HoldRequest, out: &mut Vec<u8>) -> u32 {
-        let stream = self.fresh();
-        frame::put(out, FrameKind::Hold, stream, |out| head.encode(out));
-        self.streams.insert(stream, (Stream::Call(Call::default()), true));
-        stream
+        self.request(FrameKind::Hold, head, Stream::Call(Call::default()), out)
     }
 
     /// Appends a request for a voucher for a held array, valid for this many milliseconds, and returns its stream. Only a server
@@ -355,40 +343,32 @@ impl Client {
         lifetime_ms: u32,
         out: &mut Vec<u8>,
     ) -> u32 {
-        let stream = self.fresh();
-        frame::put(out, FrameKind::Vouch, stream, |out| {
-            name.encode(out);
-            out.extend_from_slice(&lifetime_ms.to_le_bytes());
-        });
-        self.streams.insert(stream, (Stream::Vouch, true));
-        stream
+        self.request(FrameKind::Vouch, (name, lifetime_ms), Stream::Vouch, out)
     }
 
     /// Appends the release of held arrays, which has no answer.
     pub fn drop_held(&mut self, names: &[HeldArrayName], out: &mut Vec<u8>) {
         for names in names.chunks(MOST_REQUEST / HeldArrayName::LENGTH) {
-            frame::put(out, FrameKind::Drop, 0, |out| {
-                names.iter().for_each(|name| name.encode(out));
-            });
+            frame::put(out, FrameKind::Drop, 0, names);
         }
     }
 
     /// Appends the cancellation of a request. Its answer still arrives.
     pub fn cancel(&mut self, stream: u32, out: &mut Vec<u8>) {
         if self.streams.contains_key(&stream) {
-            frame::put(out, FrameKind::Cancel, stream, |_| {});
+            frame::put(out, FrameKind::Cancel, stream, ());
         }
     }
 
     /// Appends a ping.
     pub fn ping(&mut self, out: &mut Vec<u8>) {
-        frame::put(out, FrameKind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
+        frame::put(out, FrameKind::Ping, 0, [0; 8]);
     }
 
     /// Appends answers to the server's pings.
     pub fn answer_pings(&mut self, out: &mut Vec<u8>) {
         for ping in self.pings.drain(..) {
-            frame::put(out, FrameKind::Pong, 0, |out| out.extend_from_slice(&ping));
+            frame::put(out, FrameKind::Pong, 0, ping);
         }
     }
 
@@ -441,12 +421,8 @@ impl Client {
             _ => return Ok(false),
         }
         let before = out.len();
-        frame::put(out, FrameKind::CallbackReturn, stream, |out| back.encode(out));
-        let length = out.len() - before - HEADER;
-        if length > MOST_REQUEST {
-            out.truncate(before);
-            return Err(RequestTooLong(length));
-        }
+        frame::put(out, FrameKind::CallbackReturn, stream, back);
+        bounded(before, out)?;
         if matches!(call.back, CallbackState::Runs) {
             call.back = CallbackState::None;
         }
@@ -486,9 +462,10 @@ impl Client {
                 self.coming.begin(place, wanted, header.length);
                 Ok(Step::Event(HEADER, None))
             }
-            RawFrame::Frame(header, body) => {
-                let event = self.take(header, body)?;
-                Ok(Step::Event(HEADER + header.length, event))
+            RawFrame::Frame(kind, stream, body) => {
+                let event =
+                    self.take(kind, stream, body).map_err(|error| error.of(kind, stream))?;
+                Ok(Step::Event(HEADER + body.len(), event))
             }
         }
     }

@@ -1,6 +1,7 @@
-//! Decoding of frame bodies.
+//! Encoding and decoding of frame bodies.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use thiserror::Error;
 
 /// Why bytes cannot be decoded.
@@ -29,6 +30,202 @@ pub enum DecodeError {
     Nothing,
 }
 
+/// What has a form on the wire.
+pub trait Put {
+    /// Appends it.
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Appends several, one after the other.
+    fn put_all(all: &[Self], out: &mut Vec<u8>)
+    where
+        Self: Sized,
+    {
+        all.iter().for_each(|one| one.put(out));
+    }
+}
+
+/// What can be decoded without knowing its length before.
+pub trait Take: Sized {
+    /// Takes it from the front.
+    fn take(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError>;
+}
+
+impl<P: Put + ?Sized> Put for &P {
+    fn put(&self, out: &mut Vec<u8>) {
+        P::put(self, out);
+    }
+}
+
+impl Put for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+
+    fn put_all(all: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(all);
+    }
+}
+
+impl Take for u8 {
+    fn take(cursor: &mut Cursor<'_>) -> Result<u8, DecodeError> {
+        cursor.get::<[u8; 1]>().map(|[byte]| byte)
+    }
+}
+
+impl Put for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+}
+
+impl Take for bool {
+    fn take(cursor: &mut Cursor<'_>) -> Result<bool, DecodeError> {
+        match cursor.get()? {
+            0_u8 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError::Tag),
+        }
+    }
+}
+
+/// Numbers of several bytes are little-endian.
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Put for $number {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+
+        impl Take for $number {
+            fn take(cursor: &mut Cursor<'_>) -> Result<$number, DecodeError> {
+                cursor.get().map(<$number>::from_le_bytes)
+            }
+        }
+    )*};
+}
+
+numbers! { u16 u32 u64 i64 f64 }
+
+/// Without a count.
+impl<P: Put> Put for [P] {
+    fn put(&self, out: &mut Vec<u8>) {
+        P::put_all(self, out);
+    }
+}
+
+impl<const LENGTH: usize> Put for [u8; LENGTH] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+}
+
+impl<const LENGTH: usize> Take for [u8; LENGTH] {
+    fn take(cursor: &mut Cursor<'_>) -> Result<[u8; LENGTH], DecodeError> {
+        let (taken, rest) = cursor.0.split_first_chunk().ok_or(DecodeError::Short)?;
+        cursor.0 = rest;
+        Ok(*taken)
+    }
+}
+
+/// Several values are one after the other.
+macro_rules! tuples {
+    ($($name:ident)*) => {
+        #[allow(non_snake_case)]
+        impl<$($name: Put),*> Put for ($($name,)*) {
+            fn put(&self, _out: &mut Vec<u8>) {
+                let ($($name,)*) = self;
+                $($name.put(_out);)*
+            }
+        }
+
+        impl<$($name: Take),*> Take for ($($name,)*) {
+            fn take(_cursor: &mut Cursor<'_>) -> Result<($($name,)*), DecodeError> {
+                Ok(($($name::take(_cursor)?,)*))
+            }
+        }
+    };
+}
+
+tuples! {}
+tuples! { A B }
+tuples! { A B C }
+tuples! { A B C D }
+
+/// Records are their fields one after the other, in this order.
+macro_rules! records {
+    ($($record:ident { $($field:ident),* })*) => {$(
+        impl $crate::codec::Put for $record {
+            fn put(&self, out: &mut alloc::vec::Vec<u8>) {
+                $(self.$field.put(out);)*
+            }
+        }
+
+        impl $crate::codec::Take for $record {
+            fn take(
+                cursor: &mut $crate::codec::Cursor<'_>,
+            ) -> Result<$record, $crate::codec::DecodeError> {
+                Ok($record { $($field: cursor.get()?),* })
+            }
+        }
+    )*};
+}
+pub(crate) use records;
+
+/// Bodies that also drivers encode and decode.
+macro_rules! bodies {
+    ($($body:ident)*) => {$(
+        impl $body {
+            /// Appends the encoded bytes.
+            pub fn encode(&self, out: &mut alloc::vec::Vec<u8>) {
+                $crate::codec::Put::put(self, out);
+            }
+
+            /// Decodes `bytes`, all of them.
+            ///
+            /// # Errors
+            /// The bytes are malformed.
+            pub fn decode(bytes: &[u8]) -> Result<$body, $crate::codec::DecodeError> {
+                $crate::codec::whole(bytes)
+            }
+        }
+    )*};
+}
+pub(crate) use bodies;
+
+/// Decodes `bytes`, all of them.
+pub fn whole<T: Take>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
+    let taken = cursor.get()?;
+    if cursor.is_empty() { Ok(taken) } else { Err(DecodeError::Long) }
+}
+
+/// Decodes what `bytes` are, one after the other.
+pub fn list<T: Take>(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
+    let mut all = Vec::new();
+    while !cursor.is_empty() {
+        all.push(cursor.get()?);
+    }
+    Ok(all)
+}
+
+/// Decodes text that fills `bytes`.
+pub fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+    core::str::from_utf8(bytes).map_err(|_| DecodeError::Text)
+}
+
+/// Appends the length of a text, which is at most 65,535 bytes long, and the text.
+pub fn put_text(text: &str, out: &mut Vec<u8>) {
+    u16::try_from(text.len()).unwrap_or(u16::MAX).put(out);
+    text.as_bytes().put(out);
+}
+
+/// The count of what follows. What has more is over every limit of a body anyway.
+pub fn count<T>(all: &[T]) -> u16 {
+    u16::try_from(all.len()).unwrap_or(u16::MAX)
+}
+
 /// A reader of bytes from first to last.
 pub struct Cursor<'a>(&'a [u8]);
 
@@ -37,49 +234,27 @@ impl<'a> Cursor<'a> {
         Cursor(bytes)
     }
 
-    pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+    /// The next value.
+    pub fn get<T: Take>(&mut self) -> Result<T, DecodeError> {
+        T::take(self)
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or(DecodeError::Short)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::Short)?;
-        self.0 = rest;
-        Ok(*taken)
+    /// The bytes whose number is before them.
+    pub fn counted(&mut self) -> Result<&'a [u8], DecodeError> {
+        let count: u16 = self.get()?;
+        self.bytes(usize::from(count))
     }
 
     /// The next byte, without taking it.
     pub fn peek(&self) -> Option<u8> {
         self.0.first().copied()
-    }
-
-    pub fn u8(&mut self) -> Result<u8, DecodeError> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    pub fn u16(&mut self) -> Result<u16, DecodeError> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    pub fn i64(&mut self) -> Result<i64, DecodeError> {
-        self.array().map(i64::from_le_bytes)
-    }
-
-    pub fn f64(&mut self) -> Result<f64, DecodeError> {
-        self.array().map(f64::from_le_bytes)
-    }
-
-    pub fn text(&mut self, length: usize) -> Result<&'a str, DecodeError> {
-        core::str::from_utf8(self.take(length)?).map_err(|_| DecodeError::Text)
     }
 
     /// All remaining bytes.
@@ -89,10 +264,6 @@ impl<'a> Cursor<'a> {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    pub fn end(self) -> Result<(), DecodeError> {
-        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Long) }
     }
 }
 

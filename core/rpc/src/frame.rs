@@ -1,20 +1,68 @@
 //! Frame headers: kinds of frames and their limits.
 
-use crate::codec::DecodeError;
+use crate::codec::{DecodeError, Put};
 use crate::incoming_arrays::ArraySize;
 use crate::resources::RESOURCES;
 use crate::trace_context::TRACE_PARENT;
 use crate::{CHUNK, MOST_ANSWER, MOST_CHUNK, MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use thiserror::Error;
 
 /// Bytes of a frame's header.
 pub const HEADER: usize = 12;
 
-/// The kind of a frame. The numbers are those on the wire.
+/// What a frame is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum FrameKind {
+enum Subject {
+    /// Its stream, which is not 0.
+    Stream,
+    /// The connection itself: stream 0.
+    Connection,
+    /// One of both.
+    Either,
+}
+
+/// Kinds with their numbers; with what they are about, if that is not their stream; and with the length of their bodies, if all
+/// have the same.
+macro_rules! kinds {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $number:literal $(on $subject:ident)? $(of $length:expr)?,
+    )*) => {
+        /// The kind of a frame. The numbers are those on the wire.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum FrameKind {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl FrameKind {
+            fn of(byte: u8) -> Option<FrameKind> {
+                match byte {
+                    $($number => Some(FrameKind::$name),)*
+                    _ => None,
+                }
+            }
+
+            fn subject(self) -> Subject {
+                match self {
+                    $($(FrameKind::$name => Subject::$subject,)?)*
+                    _ => Subject::Stream,
+                }
+            }
+
+            fn exact_length(self) -> Option<usize> {
+                match self {
+                    $($(FrameKind::$name => Some($length),)?)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// Asks for a description.
     Interface = 1,
     /// Asks for names.
@@ -24,11 +72,11 @@ pub enum FrameKind {
     /// Bytes of an array.
     Chunk = 4,
     /// Ends a call.
-    Cancel = 5,
+    Cancel = 5 of 0,
     /// Asks for a PONG.
-    Ping = 6,
+    Ping = 6 on Connection of 8,
     /// Answers a PING.
-    Pong = 7,
+    Pong = 7 on Connection of 8,
     /// A description.
     Description = 8,
     /// Names of routines.
@@ -36,7 +84,7 @@ pub enum FrameKind {
     /// The head of a result.
     Result = 10,
     /// A failure.
-    Error = 11,
+    Error = 11 on Either,
     /// The routine calls a function of the client.
     Callback = 12,
     /// The function has returned, or failed.
@@ -46,25 +94,25 @@ pub enum FrameKind {
     /// The server that the metaserver has chosen.
     Placed = 33,
     /// A client's report on an attempt.
-    AttemptReport = 34,
+    AttemptReport = 34 on Either,
     /// Closes the stream of a placed call.
     Closed = 35,
     /// Registers a server at a metaserver.
-    Register = 36,
+    Register = 36 on Connection,
     /// A routine of a server.
-    Offer = 37,
+    Offer = 37 on Connection,
     /// The tickets of calls that run at a server.
-    RunningTickets = 38,
+    RunningTickets = 38 on Connection,
     /// Confirms the registration of a server.
-    Registered = 39,
+    Registered = 39 on Connection,
     /// A server's load.
-    Report = 40,
+    Report = 40 on Connection,
     /// A server's answer about a ticket.
-    TicketState = 41,
+    TicketState = 41 on Connection,
     /// Has a server stop an attempt.
-    Stop = 42,
+    Stop = 42 on Connection,
     /// A server accepts no new calls.
-    Leave = 43,
+    Leave = 43 on Connection,
     /// Asks a metaserver for its state.
     Status = 44,
     /// The state.
@@ -72,116 +120,46 @@ pub enum FrameKind {
     /// The ticket of the call that follows.
     Ticket = 46,
     /// Asks a server about a ticket.
-    Ask = 47,
+    Ask = 47 on Connection,
     /// Asks for bytes of a held array.
     Fetch = 14,
     /// Releases held arrays.
-    Drop = 15,
+    Drop = 15 on Connection,
     /// Asks for a new object of a class.
     Create = 16,
     /// The object exists.
-    Created = 17,
+    Created = 17 of 0,
     /// The head of a call on an object.
     Invoke = 18,
     /// Grants a call shared memory.
     Grant = 20,
     /// The client has written its arrays to the shared memory.
-    Filled = 21,
+    Filled = 21 of 0,
     /// The client no longer uses a shared memory.
-    Release = 23,
+    Release = 23 on Connection of 4,
     /// Asks for a voucher for a held array.
     Vouch = 24,
     /// The voucher.
     Voucher = 25,
     /// A server asks its metaserver whether there is a server at an address. From 128 on, so that older metaservers
     /// skip it.
-    AskAddress = 128,
+    AskAddress = 128 on Connection,
     /// The metaserver's answer.
-    AddressState = 129,
+    AddressState = 129 on Connection,
     /// A client's words about an attempt that failed, before its report.
     AttemptReason = 130,
     /// A client wants what the routine of the call that follows prints.
-    Listen = 131,
+    Listen = 131 of 0,
     /// What the routine has printed.
     Output = 132,
     /// The place in a trace of the call, or of the request for its place, that follows.
-    Trace = 133,
+    Trace = 133 of TRACE_PARENT,
     /// The threads and the memory for the call, or for the one whose place is requested, that follows.
-    Resources = 134,
+    Resources = 134 of RESOURCES,
     /// An array of the client is to be held. Its bytes follow as chunks.
     Hold = 215,
     /// Asks a server for its log of calls, or a metaserver for the servers that have such logs.
     Logs = 216,
-}
-
-impl FrameKind {
-    fn of(byte: u8) -> Option<FrameKind> {
-        const ALL: [FrameKind; 48] = [
-            FrameKind::Interface,
-            FrameKind::List,
-            FrameKind::Call,
-            FrameKind::Chunk,
-            FrameKind::Cancel,
-            FrameKind::Ping,
-            FrameKind::Pong,
-            FrameKind::Description,
-            FrameKind::Names,
-            FrameKind::Result,
-            FrameKind::Error,
-            FrameKind::Callback,
-            FrameKind::CallbackReturn,
-            FrameKind::Place,
-            FrameKind::Placed,
-            FrameKind::AttemptReport,
-            FrameKind::Closed,
-            FrameKind::Register,
-            FrameKind::Offer,
-            FrameKind::RunningTickets,
-            FrameKind::Registered,
-            FrameKind::Report,
-            FrameKind::TicketState,
-            FrameKind::Stop,
-            FrameKind::Leave,
-            FrameKind::Status,
-            FrameKind::State,
-            FrameKind::Ticket,
-            FrameKind::Ask,
-            FrameKind::Fetch,
-            FrameKind::Drop,
-            FrameKind::Create,
-            FrameKind::Created,
-            FrameKind::Invoke,
-            FrameKind::Grant,
-            FrameKind::Filled,
-            FrameKind::Release,
-            FrameKind::Vouch,
-            FrameKind::Voucher,
-            FrameKind::AskAddress,
-            FrameKind::AddressState,
-            FrameKind::AttemptReason,
-            FrameKind::Listen,
-            FrameKind::Output,
-            FrameKind::Trace,
-            FrameKind::Resources,
-            FrameKind::Hold,
-            FrameKind::Logs,
-        ];
-        ALL.into_iter().find(|kind| *kind as u8 == byte)
-    }
-
-    /// The length of its body, if all bodies of it have the same.
-    fn exact_length(self) -> Option<usize> {
-        match self {
-            FrameKind::Cancel | FrameKind::Filled | FrameKind::Created | FrameKind::Listen => {
-                Some(0)
-            }
-            FrameKind::Trace => Some(TRACE_PARENT),
-            FrameKind::Resources => Some(RESOURCES),
-            FrameKind::Release => Some(4),
-            FrameKind::Ping | FrameKind::Pong => Some(8),
-            _ => None,
-        }
-    }
 }
 
 /// The end of a connection that reads a frame.
@@ -189,6 +167,36 @@ impl FrameKind {
 pub enum ReadingEnd {
     Client,
     Server,
+}
+
+/// What is wrong with a frame.
+#[derive(Debug, Error)]
+pub(crate) enum FrameError {
+    /// Its body.
+    #[error(transparent)]
+    Body(#[from] DecodeError),
+    /// Its kind is not allowed here.
+    #[error("it is not allowed here")]
+    Kind,
+    /// It answers nothing.
+    #[error("it answers nothing")]
+    Unasked,
+    /// Something else.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+}
+
+impl FrameError {
+    /// The violation by a frame of this kind on this stream.
+    pub fn of(self, kind: FrameKind, stream: u32) -> ProtocolError {
+        let kind = kind as u8;
+        match self {
+            FrameError::Body(why) => ProtocolError::Body { kind, why },
+            FrameError::Kind => ProtocolError::Kind(kind),
+            FrameError::Unasked => ProtocolError::Unasked { kind, stream },
+            FrameError::Protocol(error) => error,
+        }
+    }
 }
 
 /// A frame's header.
@@ -230,50 +238,33 @@ impl Header {
             Ordering::Greater => return Err(ProtocolError::Body { kind, why: DecodeError::Long }),
             Ordering::Equal => {}
         }
-        let of_connection = match known {
-            Some(
-                FrameKind::Ping
-                | FrameKind::Pong
-                | FrameKind::Drop
-                | FrameKind::Release
-                | FrameKind::Register
-                | FrameKind::Offer
-                | FrameKind::RunningTickets
-                | FrameKind::Registered
-                | FrameKind::Report
-                | FrameKind::TicketState
-                | FrameKind::Stop
-                | FrameKind::Ask
-                | FrameKind::AskAddress
-                | FrameKind::AddressState
-                | FrameKind::Leave,
-            ) => stream == 0,
-            Some(FrameKind::Error | FrameKind::AttemptReport) | None => true,
-            Some(_) => stream != 0,
+        let is_about_it = match known.map_or(Subject::Either, FrameKind::subject) {
+            Subject::Stream => stream != 0,
+            Subject::Connection => stream == 0,
+            Subject::Either => true,
         };
         let argument_fits = argument == 0 || matches!(known, Some(FrameKind::Chunk) | None);
         let flags_fit = flags == 0 || known.is_none();
-        if !(of_connection && argument_fits && flags_fit) {
+        if !(is_about_it && argument_fits && flags_fit) {
             return Err(ProtocolError::Header { kind, stream });
         }
         Ok(Header { length, stream, kind: known, argument })
     }
 }
 
-/// Appends a frame whose body `write` appends. Bodies are far shorter than 4 GiB.
-pub(crate) fn put(
-    out: &mut Vec<u8>,
-    kind: FrameKind,
-    stream: u32,
-    write: impl FnOnce(&mut Vec<u8>),
-) {
+/// Appends a frame. Bodies are far shorter than 4 GiB.
+pub(crate) fn put(out: &mut Vec<u8>, kind: FrameKind, stream: u32, body: impl Put) {
     let at = out.len();
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&stream.to_le_bytes());
-    out.extend_from_slice(&[kind as u8, 0, 0, 0]);
-    write(out);
+    (0_u32, stream, [kind as u8, 0, 0, 0], body).put(out);
     let length = u32::try_from(out.len() - at - HEADER).unwrap_or(u32::MAX);
     out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Inserts a frame before what `out` has from byte `at` on.
+pub(crate) fn insert(out: &mut Vec<u8>, at: usize, kind: FrameKind, stream: u32, body: impl Put) {
+    let mut frame = Vec::new();
+    put(&mut frame, kind, stream, body);
+    out.splice(at..at, frame);
 }
 
 /// The header of a chunk of `length` bytes (at most [`MOST_CHUNK`]) of `argument`.

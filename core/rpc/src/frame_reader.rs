@@ -38,8 +38,8 @@ struct Chunk {
 /// The beginning of the input.
 pub enum RawFrame<'a> {
     More(usize),
-    /// A whole frame other than a chunk.
-    Frame(Header, &'a [u8]),
+    /// A whole frame other than a chunk: its kind, its stream and its body.
+    Frame(FrameKind, u32, &'a [u8]),
     /// The header of a chunk, or of an extension whose body is skipped.
     Chunk(Header),
 }
@@ -50,11 +50,11 @@ pub fn raw(input: &[u8], end: ReadingEnd) -> Result<RawFrame<'_>, ProtocolError>
         return Ok(RawFrame::More(HEADER));
     };
     let header = Header::decode(head, end)?;
-    if matches!(header.kind, None | Some(FrameKind::Chunk)) {
+    let Some(kind) = header.kind.filter(|kind| *kind != FrameKind::Chunk) else {
         return Ok(RawFrame::Chunk(header));
-    }
+    };
     Ok(match rest.get(..header.length) {
-        Some(body) => RawFrame::Frame(header, body),
+        Some(body) => RawFrame::Frame(kind, header.stream, body),
         None => RawFrame::More(HEADER + header.length),
     })
 }

@@ -1,10 +1,8 @@
 //! Held arrays: results that stay at servers, as inputs and outputs of calls.
 
 use crate::MOST_NAME;
-use crate::codec::{Cursor, DecodeError, shortened};
-use crate::frame::FrameKind;
-use crate::message::{self, Value};
-use crate::server::ServerEvent;
+use crate::codec::{self, Cursor, DecodeError, Put, Take, bodies, records, shortened};
+use crate::message::Value;
 use crate::shared_memory::{SHARED, SharedDirections};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -42,6 +40,15 @@ pub struct HeldArrayPart {
     /// The voucher of that server, if it requires one for access by other servers; or empty. Only servers whose hello mentions
     /// vouchers read it.
     pub voucher: String,
+}
+
+impl HeldArrayPart {
+    /// A held array of so many bytes that is all of an argument. `server`: its address; empty: the called server.
+    #[must_use]
+    pub fn whole(name: HeldArrayName, length: u64, server: &str) -> HeldArrayPart {
+        let server = String::from(server);
+        HeldArrayPart { offset: 0, length, name, from: 0, server, voucher: String::new() }
+    }
 }
 
 impl core::fmt::Debug for HeldArrayPart {
@@ -118,52 +125,42 @@ impl HeldArrayName {
 
     /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.secret);
-        out.extend_from_slice(&self.index.to_le_bytes());
+        self.put(out);
     }
 
     /// Decodes a name.
     #[must_use]
     pub fn of(bytes: &[u8; HeldArrayName::LENGTH]) -> Option<HeldArrayName> {
-        let mut cursor = Cursor::new(bytes);
-        HeldArrayName::decode(&mut cursor).ok()
-    }
-
-    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldArrayName, DecodeError> {
-        Ok(HeldArrayName { secret: cursor.array()?, index: cursor.u32()? })
+        codec::whole(bytes).ok()
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    let text = shortened(text, MOST_NAME + 1);
-    out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-    out.extend_from_slice(text.as_bytes());
+records! {
+    HeldArrayName { secret, index }
+    FetchRequest { name, offset, length }
+    HoldRequest { name, lifetime_ms, bytes }
 }
+bodies! { FetchRequest HoldRequest }
 
 fn take_text(cursor: &mut Cursor<'_>) -> Result<String, DecodeError> {
-    let bytes = usize::from(cursor.u16()?);
-    if bytes > MOST_NAME {
+    let bytes = cursor.counted()?;
+    if bytes.len() > MOST_NAME {
         return Err(DecodeError::Name);
     }
-    cursor.text(bytes).map(ToOwned::to_owned)
+    codec::text(bytes).map(ToOwned::to_owned)
 }
 
 impl HeldArrayPart {
     fn encode(&self, vouched: bool, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.offset.to_le_bytes());
-        out.extend_from_slice(&self.length.to_le_bytes());
-        self.name.encode(out);
-        out.extend_from_slice(&self.from.to_le_bytes());
-        put_text(out, &self.server);
-        if vouched {
-            put_text(out, &self.voucher);
+        (self.offset, self.length, self.name, self.from).put(out);
+        let voucher = vouched.then_some(&self.voucher);
+        for text in [Some(&self.server), voucher].into_iter().flatten() {
+            codec::put_text(shortened(text, MOST_NAME + 1), out);
         }
     }
 
     fn decode(cursor: &mut Cursor<'_>, vouched: bool) -> Result<HeldArrayPart, DecodeError> {
-        let (offset, length) = (cursor.u64()?, cursor.u64()?);
-        let name = HeldArrayName::decode(cursor)?;
-        let from = cursor.u64()?;
+        let (offset, length, name, from): (u64, u64, _, u64) = cursor.get()?;
         let server = take_text(cursor)?;
         let voucher = if vouched { take_text(cursor)? } else { String::new() };
         let ends = offset.checked_add(length).is_some() && from.checked_add(length).is_some();
@@ -176,19 +173,16 @@ impl HeldArrayPart {
 
 fn put_parts(out: &mut Vec<u8>, parts: &[HeldArrayPart]) {
     let vouched = parts.iter().any(|part| !part.voucher.is_empty());
-    out.push(if vouched { VOUCHED } else { FROM });
-    // A body with more is over every limit anyway.
-    out.extend_from_slice(&u16::try_from(parts.len()).unwrap_or(u16::MAX).to_le_bytes());
+    (if vouched { VOUCHED } else { FROM }, codec::count(parts)).put(out);
     parts.iter().for_each(|part| part.encode(vouched, out));
 }
 
 /// Decodes parts, which must be in ascending order and must not overlap.
 fn take_parts(cursor: &mut Cursor<'_>) -> Result<Vec<HeldArrayPart>, DecodeError> {
-    let vouched = cursor.u8()? == VOUCHED;
-    let count = cursor.u16()?;
+    let (tag, count): (u8, u16) = cursor.get()?;
     let mut parts: Vec<HeldArrayPart> = Vec::new();
     for _ in 0..count {
-        let part = HeldArrayPart::decode(cursor, vouched)?;
+        let part = HeldArrayPart::decode(cursor, tag == VOUCHED)?;
         if parts.last().is_some_and(|last| last.offset + last.length > part.offset) {
             return Err(DecodeError::Order);
         }
@@ -203,19 +197,18 @@ impl HeldResult {
     pub fn is_declined(&self) -> bool {
         self.lifetime_ms == 0 && !self.sent && !self.survives
     }
+}
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(KEEP);
-        self.name.encode(out);
-        out.extend_from_slice(&self.lifetime_ms.to_le_bytes());
-        let survives = if self.survives { SURVIVES } else { 0 };
-        out.push(survives | if self.sent { SENT } else { 0 });
+impl Put for HeldResult {
+    fn put(&self, out: &mut Vec<u8>) {
+        let flags = (u8::from(self.sent) * SENT) | (u8::from(self.survives) * SURVIVES);
+        (KEEP, self.name, self.lifetime_ms, flags).put(out);
     }
+}
 
-    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldResult, DecodeError> {
-        let name = HeldArrayName::decode(cursor)?;
-        let lifetime_ms = cursor.u32()?;
-        let flags = cursor.u8()?;
+impl Take for HeldResult {
+    fn take(cursor: &mut Cursor<'_>) -> Result<HeldResult, DecodeError> {
+        let (_, name, lifetime_ms, flags): (u8, _, _, u8) = cursor.get()?;
         if flags & !(SENT | SURVIVES) != 0 {
             return Err(DecodeError::Tag);
         }
@@ -267,12 +260,12 @@ impl HeldArrays {
             values.chain(from).chain(keep).chain(share).collect();
         entries.sort_by_key(|(parameter, kind, _)| (*parameter, *kind));
         for (parameter, _, entry) in entries {
-            out.extend_from_slice(&parameter.to_le_bytes());
+            parameter.put(out);
             match entry {
-                Entry::Value(value) => value.encode(out),
+                Entry::Value(value) => value.put(out),
                 Entry::From(parts) => put_parts(out, parts),
-                Entry::Keep(keep) => keep.encode(out),
-                Entry::Share(share) => share.encode(out),
+                Entry::Keep(keep) => keep.put(out),
+                Entry::Share(share) => (SHARED, share).put(out),
             }
         }
     }
@@ -284,7 +277,7 @@ impl HeldArrays {
         let mut shared = Vec::new();
         let mut last = None;
         for _ in 0..count {
-            let parameter = cursor.u16()?;
+            let parameter = cursor.get()?;
             let tag = cursor.peek().ok_or(DecodeError::Short)?;
             // Entries of one parameter are in the order of their tags. A value allows no other entry.
             let place = if tag == VOUCHED { FROM } else { tag };
@@ -297,98 +290,14 @@ impl HeldArrays {
             last = Some(key);
             match tag {
                 FROM | VOUCHED => held.from.push((parameter, take_parts(cursor)?)),
-                KEEP => {
-                    cursor.u8()?;
-                    held.keep.push((parameter, HeldResult::decode(cursor)?));
-                }
+                KEEP => held.keep.push((parameter, cursor.get()?)),
                 SHARED => {
-                    cursor.u8()?;
-                    shared.push((parameter, SharedDirections::decode(cursor)?));
+                    let (_, share): (u8, _) = cursor.get()?;
+                    shared.push((parameter, share));
                 }
-                _ => values.push((parameter, Value::decode(cursor)?)),
+                _ => values.push((parameter, cursor.get()?)),
             }
         }
         Ok((values, held, shared))
     }
-}
-
-impl FetchRequest {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.name.encode(out);
-        out.extend_from_slice(&self.offset.to_le_bytes());
-        out.extend_from_slice(&self.length.to_le_bytes());
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<FetchRequest, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let name = HeldArrayName::decode(&mut cursor)?;
-        let (offset, length) = (cursor.u64()?, cursor.u64()?);
-        cursor.end()?;
-        Ok(FetchRequest { name, offset, length })
-    }
-}
-
-impl HoldRequest {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.name.encode(out);
-        out.extend_from_slice(&self.lifetime_ms.to_le_bytes());
-        out.extend_from_slice(&self.bytes.to_le_bytes());
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<HoldRequest, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let name = HeldArrayName::decode(&mut cursor)?;
-        let (lifetime_ms, bytes) = (cursor.u32()?, cursor.u64()?);
-        cursor.end()?;
-        Ok(HoldRequest { name, lifetime_ms, bytes })
-    }
-}
-
-/// Decodes a request for a voucher: the array, and the lifetime in milliseconds.
-fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeError> {
-    let mut cursor = Cursor::new(bytes);
-    let wish = (HeldArrayName::decode(&mut cursor)?, cursor.u32()?);
-    cursor.end()?;
-    Ok(wish)
-}
-
-/// Decodes a request about a held array, FETCH, HOLD or VOUCH.
-pub(crate) fn request(
-    kind: FrameKind,
-    stream: u32,
-    body: &[u8],
-) -> Result<ServerEvent, DecodeError> {
-    Ok(match kind {
-        FrameKind::Fetch => ServerEvent::Fetch(stream, FetchRequest::decode(body)?),
-        FrameKind::Hold => ServerEvent::Hold(stream, HoldRequest::decode(body)?),
-        _ => {
-            let (name, lifetime_ms) = take_wish(body)?;
-            ServerEvent::Vouch(stream, name, lifetime_ms)
-        }
-    })
-}
-
-/// Decodes a voucher.
-pub(crate) fn take_voucher(bytes: &[u8]) -> Result<String, DecodeError> {
-    message::name(bytes).map(ToOwned::to_owned)
-}
-
-/// Decodes a list of names.
-pub(crate) fn take_names(bytes: &[u8]) -> Result<Vec<HeldArrayName>, DecodeError> {
-    let mut cursor = Cursor::new(bytes);
-    let mut names = Vec::with_capacity(bytes.len() / HeldArrayName::LENGTH);
-    while !cursor.is_empty() {
-        names.push(HeldArrayName::decode(&mut cursor)?);
-    }
-    Ok(names)
 }

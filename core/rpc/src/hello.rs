@@ -1,6 +1,6 @@
 //! Hellos: the first bytes that each side sends.
 
-use crate::codec::{Cursor, DecodeError, printable, shortened};
+use crate::codec::{self, Cursor, DecodeError, Put, printable, shortened};
 use crate::message::Failure;
 use crate::{MOST_NAME, ProtocolError};
 use alloc::borrow::ToOwned;
@@ -135,21 +135,25 @@ pub struct LocalEndpoint {
     pub port: u16,
 }
 
-fn field(out: &mut Vec<u8>, tag: u16, content: &[u8]) {
-    if let Ok(length) = u16::try_from(content.len()) {
-        out.extend_from_slice(&tag.to_le_bytes());
-        out.extend_from_slice(&length.to_le_bytes());
-        out.extend_from_slice(content);
+fn field(out: &mut Vec<u8>, tag: u16, content: impl Put) {
+    let mut body = Vec::new();
+    content.put(&mut body);
+    if let Ok(length) = u16::try_from(body.len()) {
+        (tag, length, &body[..]).put(out);
+    }
+}
+
+/// A field that says that something is so.
+fn flag(out: &mut Vec<u8>, tag: u16, is_so: bool) {
+    if is_so {
+        field(out, tag, true);
     }
 }
 
 fn head(magic: [u8; 8], first: u16, second: u16, fields: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HELLO + fields.len());
-    out.extend_from_slice(&magic);
-    out.extend_from_slice(&first.to_le_bytes());
-    out.extend_from_slice(&second.to_le_bytes());
-    out.extend_from_slice(&u32::try_from(fields.len()).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend_from_slice(fields);
+    let length = u32::try_from(fields.len()).unwrap_or(u32::MAX);
+    (magic, (first, second), length, fields).put(&mut out);
     out
 }
 
@@ -162,15 +166,14 @@ fn parse(magic: [u8; 8], input: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
         return Err(ProtocolError::Magic);
     }
     let mut cursor = Cursor::new(&input[magic.len().min(input.len())..]);
-    let Ok((first, second)) = cursor.u16().and_then(|first| Ok((first, cursor.u16()?))) else {
+    let Ok((first, second, length)) = cursor.get::<(u16, u16, u32)>() else {
         return Ok(Err(HELLO));
     };
-    let Ok(length) = cursor.u32() else { return Ok(Err(HELLO)) };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > MOST_FIELDS {
         return Err(ProtocolError::Hello(DecodeError::Long));
     }
-    match cursor.take(length) {
+    match cursor.bytes(length) {
         Ok(fields) => Ok(Ok((first, second, fields))),
         Err(_) => Ok(Err(HELLO + length)),
     }
@@ -182,10 +185,7 @@ fn each_field(
 ) -> Result<(), ProtocolError> {
     let mut cursor = Cursor::new(fields);
     while !cursor.is_empty() {
-        let one = cursor.u16().and_then(|tag| {
-            let length = cursor.u16()?;
-            take(tag, cursor.take(usize::from(length))?)
-        });
+        let one = cursor.get().and_then(|tag| take(tag, cursor.counted()?));
         one.map_err(ProtocolError::Hello)?;
     }
     Ok(())
@@ -193,15 +193,15 @@ fn each_field(
 
 /// A local endpoint; `None`: the length is that of a newer kind.
 fn local(content: &[u8]) -> Option<LocalEndpoint> {
-    let (secret, port) = content.split_first_chunk()?;
-    Some(LocalEndpoint { secret: *secret, port: u16::from_le_bytes(port.try_into().ok()?) })
+    let (secret, port) = codec::whole(content).ok()?;
+    Some(LocalEndpoint { secret, port })
 }
 
 fn text(bytes: &[u8], most: usize) -> Result<String, DecodeError> {
     if bytes.len() > most {
         return Err(DecodeError::Long);
     }
-    core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Text)
+    codec::text(bytes).map(str::to_owned)
 }
 
 impl ClientHello {
@@ -216,9 +216,7 @@ impl ClientHello {
         if !self.site.is_empty() {
             field(&mut fields, tag::SITE, shortened(&self.site, MOST_SITE).as_bytes());
         }
-        if self.maps_memory {
-            field(&mut fields, tag::MEMORY, &[1]);
-        }
+        flag(&mut fields, tag::MEMORY, self.maps_memory);
         head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
     }
 
@@ -232,19 +230,17 @@ impl ClientHello {
             Ok(parsed) => parsed,
             Err(needed) => return Ok(Err(needed)),
         };
-        let (mut token, mut program, mut site) = (String::new(), String::new(), String::new());
-        let mut maps_memory = false;
+        let mut hello = ClientHello { versions: lowest..=highest, ..ClientHello::default() };
         each_field(fields, |tag, content| {
             match tag {
-                tag::TOKEN => token = text(content, MOST_TOKEN)?,
-                tag::PROGRAM => program = printable(&text(content, MOST_NAME)?),
-                tag::SITE => site = printable(&text(content, MOST_SITE)?),
-                tag::MEMORY => maps_memory = content == [1],
+                tag::TOKEN => hello.token = text(content, MOST_TOKEN)?,
+                tag::PROGRAM => hello.program = printable(&text(content, MOST_NAME)?),
+                tag::SITE => hello.site = printable(&text(content, MOST_SITE)?),
+                tag::MEMORY => hello.maps_memory = content == [1],
                 _ => {}
             }
             Ok(())
         })?;
-        let hello = ClientHello { versions: lowest..=highest, token, program, site, maps_memory };
         Ok(Ok((hello, HELLO + fields.len())))
     }
 
@@ -289,47 +285,26 @@ impl ServerHello {
     pub fn encode(&self) -> Vec<u8> {
         let mut fields = Vec::new();
         field(&mut fields, tag::SERVER, shortened(&self.name, MOST_NAME).as_bytes());
-        field(&mut fields, tag::STREAMS, &self.streams.to_le_bytes());
-        field(&mut fields, tag::BYTES, &self.bytes.to_le_bytes());
-        if self.role == Role::Metaserver {
-            field(&mut fields, tag::ROLE, &[1]);
-        }
-        if self.shares_memory {
-            field(&mut fields, tag::MEMORY, &[1]);
-        }
+        field(&mut fields, tag::STREAMS, self.streams);
+        field(&mut fields, tag::BYTES, self.bytes);
+        flag(&mut fields, tag::ROLE, self.role == Role::Metaserver);
+        flag(&mut fields, tag::MEMORY, self.shares_memory);
         if let Some(local) = &self.local {
-            field(
-                &mut fields,
-                tag::LOCAL,
-                &[&local.secret[..], &local.port.to_le_bytes()].concat(),
-            );
+            field(&mut fields, tag::LOCAL, (local.secret, local.port));
         }
-        if self.shows_logs {
-            field(&mut fields, tag::LOGS, &[1]);
-        }
-        if self.gives_resources {
-            field(&mut fields, tag::RESOURCES, &[1]);
-        }
-        if self.binds_calls {
-            field(&mut fields, tag::BINDS, &[1]);
-        }
-        if self.holds_arrays {
-            field(&mut fields, tag::HOLDS, &[1]);
-        }
+        flag(&mut fields, tag::LOGS, self.shows_logs);
+        flag(&mut fields, tag::RESOURCES, self.gives_resources);
+        flag(&mut fields, tag::BINDS, self.binds_calls);
+        flag(&mut fields, tag::HOLDS, self.holds_arrays);
         match self.vouchers {
             VoucherSupport::Unknown => {}
-            VoucherSupport::Known => field(&mut fields, tag::VOUCHERS, &[1]),
-            VoucherSupport::Wanted => field(&mut fields, tag::VOUCHERS, &[2]),
+            VoucherSupport::Known => field(&mut fields, tag::VOUCHERS, 1_u8),
+            VoucherSupport::Wanted => field(&mut fields, tag::VOUCHERS, 2_u8),
         }
-        let version = match &self.version {
-            Ok(version) => *version,
-            Err(failure) => {
-                let mut content = Vec::new();
-                failure.encode(&mut content);
-                field(&mut fields, tag::FAILURE, &content);
-                0
-            }
-        };
+        let version = self.version.as_ref().copied().unwrap_or_else(|failure| {
+            field(&mut fields, tag::FAILURE, failure);
+            0
+        });
         head(*SERVER, version, self.highest, &fields)
     }
 
@@ -347,8 +322,8 @@ impl ServerHello {
         each_field(fields, |tag, content| {
             match tag {
                 tag::SERVER => hello.name = printable(&text(content, MOST_NAME)?),
-                tag::STREAMS => hello.streams = Cursor::new(content).u32()?,
-                tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
+                tag::STREAMS => hello.streams = Cursor::new(content).get()?,
+                tag::BYTES => hello.bytes = Cursor::new(content).get()?,
                 tag::ROLE if content == [1] => hello.role = Role::Metaserver,
                 tag::MEMORY => hello.shares_memory = content == [1],
                 tag::LOCAL => hello.local = local(content),

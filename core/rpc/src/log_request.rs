@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::codec::{Cursor, DecodeError};
+use crate::codec::{Cursor, DecodeError, Put, Take};
 use crate::trace_context::TraceId;
 
 /// Which calls of its user a client wants to know of.
@@ -30,50 +30,31 @@ mod tag {
     pub const TRACE: u8 = 4;
 }
 
-impl LogRequest {
-    /// Appends the body of a frame.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+impl Put for LogRequest {
+    fn put(&self, out: &mut Vec<u8>) {
         match self {
-            LogRequest::Latest(most) => {
-                out.push(tag::LATEST);
-                out.extend_from_slice(&most.to_le_bytes());
-            }
-            LogRequest::Call { call, from } => {
-                out.push(tag::CALL);
-                out.extend_from_slice(&call.to_le_bytes());
-                out.extend_from_slice(&from.to_le_bytes());
-            }
-            LogRequest::Placed(call) => {
-                out.push(tag::PLACED);
-                out.extend_from_slice(&call.to_le_bytes());
-            }
-            LogRequest::Trace(trace) => {
-                out.push(tag::TRACE);
-                out.extend_from_slice(trace.bytes());
-            }
+            LogRequest::Latest(most) => (tag::LATEST, *most).put(out),
+            LogRequest::Call { call, from } => (tag::CALL, *call, *from).put(out),
+            LogRequest::Placed(call) => (tag::PLACED, *call).put(out),
+            LogRequest::Trace(trace) => (tag::TRACE, *trace.bytes()).put(out),
         }
     }
+}
 
-    /// Decodes the body of a frame.
-    ///
-    /// # Errors
-    /// The bytes are malformed, or ask for nothing.
-    pub(crate) fn decode(body: &[u8]) -> Result<LogRequest, DecodeError> {
-        let mut cursor = Cursor::new(body);
-        let request = match cursor.u8()? {
-            tag::LATEST => match cursor.u32()? {
+impl Take for LogRequest {
+    fn take(cursor: &mut Cursor<'_>) -> Result<LogRequest, DecodeError> {
+        Ok(match cursor.get()? {
+            tag::LATEST => match cursor.get()? {
                 0 => return Err(DecodeError::Nothing),
                 most => LogRequest::Latest(most),
             },
-            tag::CALL => LogRequest::Call { call: cursor.u64()?, from: cursor.u64()? },
-            tag::PLACED => LogRequest::Placed(cursor.u64()?),
+            tag::CALL => LogRequest::Call { call: cursor.get()?, from: cursor.get()? },
+            tag::PLACED => LogRequest::Placed(cursor.get()?),
             tag::TRACE => {
-                let trace = TraceId::new(cursor.array()?).map_err(|_| DecodeError::Nothing)?;
+                let trace = TraceId::new(cursor.get()?).map_err(|_| DecodeError::Nothing)?;
                 LogRequest::Trace(trace)
             }
             _ => return Err(DecodeError::Tag),
-        };
-        cursor.end()?;
-        Ok(request)
+        })
     }
 }

@@ -1,10 +1,11 @@
 //! Frame bodies of calls: heads of calls and results, values, and failures.
 
-use crate::codec::{Cursor, DecodeError, printable, shortened};
+use crate::codec::{self, Cursor, DecodeError, Put, Take, bodies, printable, records, shortened};
 use crate::held_array::HeldArrays;
 use crate::shared_memory::SharedDirections;
 use crate::{MOST_ANSWER, MOST_NAME};
 use alloc::borrow::ToOwned;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -66,188 +67,159 @@ pub struct Failure {
     pub text: String,
 }
 
-/// Kinds of failures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+        /// Kinds of failures.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+            /// A code of a newer version.
+            Other(u16),
+        }
+
+        impl Code {
+            /// Its number on the wire.
+            #[must_use]
+            pub fn number(self) -> u16 {
+                match self {
+                    $(Code::$name => $number,)*
+                    Code::Other(number) => number,
+                }
+            }
+
+            /// The code of a number.
+            #[must_use]
+            pub fn of(number: u16) -> Code {
+                match number {
+                    $($number => Code::$name,)*
+                    other => Code::Other(other),
+                }
+            }
+        }
+    };
+}
+
+codes! {
     /// The server has no such routine.
-    NoSuchRoutine,
+    NoSuchRoutine = 1,
     /// The client's description is out of date.
-    InterfaceChanged,
+    InterfaceChanged = 2,
     /// The values do not fit the description.
-    BadArguments,
+    BadArguments = 3,
     /// The call needs more memory than is allowed.
-    TooLarge,
+    TooLarge = 4,
     /// The queue of waiting calls is full.
-    Busy,
+    Busy = 5,
     /// The routine crashed or ended its process.
-    Crashed,
+    Crashed = 6,
     /// The call exceeded its time limit.
-    TimedOut,
+    TimedOut = 7,
     /// The client cancelled the call.
-    Cancelled,
+    Cancelled = 8,
     /// The library or the symbol is missing.
-    NotRunnable,
+    NotRunnable = 9,
     /// The token does not permit this.
-    NotPermitted,
+    NotPermitted = 10,
     /// The client broke the protocol.
-    Protocol,
+    Protocol = 11,
     /// The server is shutting down.
-    Ending,
+    Ending = 12,
     /// Client and server have no common version.
-    Version,
+    Version = 13,
     /// A callback failed at the client.
-    Callback,
+    Callback = 14,
     /// The server holds no array of this name.
-    NotHeld,
+    NotHeld = 15,
     /// The call that creates the array is still running.
-    NotYet,
+    NotYet = 16,
     /// An array could not be fetched from the server that holds it.
-    NoSource,
+    NoSource = 17,
     /// The server has no memory left for held arrays.
-    HeldFull,
+    HeldFull = 18,
     /// The server cannot store a file of the call, or the routine left no file that can be sent.
-    Storage,
+    Storage = 30,
     /// The token has expired.
-    Expired,
+    Expired = 25,
     /// The server requires TLS.
-    TlsWanted,
+    TlsWanted = 26,
     /// The metaserver has given up the attempt.
-    NoTicket,
+    NoTicket = 20,
     /// No remaining server can run the call.
-    NoServer,
+    NoServer = 21,
     /// The server of the last attempt was lost; the call may have run.
-    ServerLost,
+    ServerLost = 22,
     /// Another metaserver is the leader.
-    NotLeading,
+    NotLeading = 23,
     /// The routine raised an exception.
-    Raised,
+    Raised = 31,
     /// The object has ended, or belongs to another connection.
-    ObjectLost,
+    ObjectLost = 32,
     /// The server does not give the call the threads or the memory that its client asks for.
-    NoResources,
-    /// A code of a newer version.
-    Other(u16),
+    NoResources = 33,
 }
 
-const CODES: [(u16, Code); 28] = [
-    (1, Code::NoSuchRoutine),
-    (2, Code::InterfaceChanged),
-    (3, Code::BadArguments),
-    (4, Code::TooLarge),
-    (5, Code::Busy),
-    (6, Code::Crashed),
-    (7, Code::TimedOut),
-    (8, Code::Cancelled),
-    (9, Code::NotRunnable),
-    (10, Code::NotPermitted),
-    (11, Code::Protocol),
-    (12, Code::Ending),
-    (13, Code::Version),
-    (14, Code::Callback),
-    (15, Code::NotHeld),
-    (16, Code::NotYet),
-    (17, Code::NoSource),
-    (18, Code::HeldFull),
-    (20, Code::NoTicket),
-    (21, Code::NoServer),
-    (22, Code::ServerLost),
-    (23, Code::NotLeading),
-    (25, Code::Expired),
-    (26, Code::TlsWanted),
-    (30, Code::Storage),
-    (31, Code::Raised),
-    (32, Code::ObjectLost),
-    (33, Code::NoResources),
-];
+records! { ResultHead { waited_ns, ran_ns, values } }
+bodies! { CallHead ResultHead Failure }
 
-impl Code {
-    /// Its number on the wire.
-    #[must_use]
-    pub fn number(self) -> u16 {
+impl Put for Value {
+    fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Code::Other(number) => number,
-            known => CODES.iter().find(|(_, code)| *code == known).map_or(0, |(number, _)| *number),
-        }
-    }
-
-    /// The code of a number.
-    #[must_use]
-    pub fn of(number: u16) -> Code {
-        let known = CODES.iter().find(|(other, _)| *other == number);
-        known.map_or(Code::Other(number), |(_, code)| *code)
-    }
-}
-
-impl Value {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Value::I64(value) => {
-                out.push(1);
-                out.extend_from_slice(&value.to_le_bytes());
-            }
-            Value::U64(value) => {
-                out.push(2);
-                out.extend_from_slice(&value.to_le_bytes());
-            }
-            Value::F64(value) => {
-                out.push(3);
-                out.extend_from_slice(&value.to_le_bytes());
-            }
-            Value::Complex(real, imaginary) => {
-                out.push(4);
-                out.extend_from_slice(&real.to_le_bytes());
-                out.extend_from_slice(&imaginary.to_le_bytes());
-            }
+            Value::I64(value) => (1_u8, *value).put(out),
+            Value::U64(value) => (2_u8, *value).put(out),
+            Value::F64(value) => (3_u8, *value).put(out),
+            Value::Complex(real, imaginary) => (4_u8, *real, *imaginary).put(out),
             Value::Text(text) => {
-                out.push(5);
                 // A longer text exceeds every limit of a body anyway.
-                out.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
-                out.extend_from_slice(text.as_bytes());
+                let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+                (5_u8, length, text.as_bytes()).put(out);
             }
-            Value::FileLength(bytes) => {
-                out.push(6);
-                out.extend_from_slice(&bytes.to_le_bytes());
-            }
+            Value::FileLength(bytes) => (6_u8, *bytes).put(out),
         }
     }
+}
 
-    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Value, DecodeError> {
-        Ok(match cursor.u8()? {
-            1 => Value::I64(cursor.i64()?),
-            2 => Value::U64(cursor.u64()?),
-            3 => Value::F64(cursor.f64()?),
-            4 => Value::Complex(cursor.f64()?, cursor.f64()?),
+impl Take for Value {
+    fn take(cursor: &mut Cursor<'_>) -> Result<Value, DecodeError> {
+        Ok(match cursor.get()? {
+            1_u8 => Value::I64(cursor.get()?),
+            2 => Value::U64(cursor.get()?),
+            3 => Value::F64(cursor.get()?),
+            4 => Value::Complex(cursor.get()?, cursor.get()?),
             5 => {
-                let length = cursor.u32()?;
+                let length: u32 = cursor.get()?;
                 let length = usize::try_from(length).map_err(|_| DecodeError::Short)?;
-                Value::Text(cursor.text(length)?.to_owned())
+                Value::Text(codec::text(cursor.bytes(length)?)?.to_owned())
             }
-            6 => Value::FileLength(cursor.u64()?),
+            6 => Value::FileLength(cursor.get()?),
             _ => return Err(DecodeError::Tag),
         })
     }
 }
 
-pub(crate) fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
-    // Parameters are numbered in 16 bits, so there are no more values.
-    out.extend_from_slice(&u16::try_from(values.len()).unwrap_or(u16::MAX).to_le_bytes());
-    for (parameter, value) in values {
-        out.extend_from_slice(&parameter.to_le_bytes());
-        value.encode(out);
+/// Values by parameter, in ascending order.
+pub(crate) fn put_values(values: &[(u16, Value)], out: &mut Vec<u8>) {
+    (codec::count(values), values).put(out);
+}
+
+impl Put for Vec<(u16, Value)> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_values(self, out);
     }
 }
 
-pub(crate) fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, DecodeError> {
-    let count = cursor.u16()?;
-    let mut values: Vec<(u16, Value)> = Vec::new();
-    for _ in 0..count {
-        let parameter = cursor.u16()?;
-        if values.last().is_some_and(|(last, _)| *last >= parameter) {
-            return Err(DecodeError::Order);
+impl Take for Vec<(u16, Value)> {
+    fn take(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, DecodeError> {
+        let count: u16 = cursor.get()?;
+        let mut values: Vec<(u16, Value)> = Vec::new();
+        for _ in 0..count {
+            let parameter = cursor.get()?;
+            if values.last().is_some_and(|(last, _)| *last >= parameter) {
+                return Err(DecodeError::Order);
+            }
+            values.push((parameter, cursor.get()?));
         }
-        values.push((parameter, Value::decode(cursor)?));
+        Ok(values)
     }
-    Ok(values)
 }
 
 /// Most bytes of one frame of output.
@@ -255,98 +227,69 @@ pub(crate) const MOST_OUTPUT: usize = 64 << 10;
 
 /// Decodes output: whether something is missing behind it, and its bytes.
 pub(crate) fn output(bytes: &[u8]) -> Result<(bool, &[u8]), DecodeError> {
-    match bytes.split_first().ok_or(DecodeError::Short)? {
-        (_, text) if text.len() > MOST_OUTPUT => Err(DecodeError::Long),
-        (0, text) => Ok((false, text)),
-        (1, text) => Ok((true, text)),
-        _ => Err(DecodeError::Tag),
-    }
+    let mut cursor = Cursor::new(bytes);
+    let (is_cut, text) = (cursor.get()?, cursor.rest());
+    if text.len() > MOST_OUTPUT { Err(DecodeError::Long) } else { Ok((is_cut, text)) }
 }
 
-/// Decodes a name of a routine that fills `bytes`.
+/// Decodes a text for lists and logs that fills `bytes`: the name of a routine, an address, a reason.
 pub fn name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if bytes.is_empty() || bytes.len() > MOST_NAME {
         return Err(DecodeError::Name);
     }
-    let name = core::str::from_utf8(bytes).map_err(|_| DecodeError::Text)?;
+    let name = codec::text(bytes)?;
     if name.chars().any(char::is_control) { Err(DecodeError::Name) } else { Ok(name) }
 }
 
-/// Appends as many names as fit into an answer.
-pub fn put_names<'a>(out: &mut Vec<u8>, names: impl IntoIterator<Item = &'a str>) {
-    let mut room = MOST_ANSWER;
+/// The name of a routine, with its length before it.
+pub struct CountedName(pub String);
+
+impl Take for CountedName {
+    fn take(cursor: &mut Cursor<'_>) -> Result<CountedName, DecodeError> {
+        name(cursor.counted()?).map(|name| CountedName(name.to_owned()))
+    }
+}
+
+/// As many names as fit into an answer.
+pub fn fitting<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+    let (mut out, mut room) = (Vec::new(), MOST_ANSWER);
     for name in names {
         let Some(left) = room.checked_sub(name.len() + 2) else { break };
         room = left;
-        let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
-        out.extend_from_slice(&length.to_le_bytes());
-        out.extend_from_slice(name.as_bytes());
+        codec::put_text(name, &mut out);
+    }
+    out
+}
+
+impl Put for CallHead {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.hash, self.timeout_ms).put(out);
+        codec::put_text(shortened(&self.routine, MOST_NAME + 1), out);
+        let entries = self.values.len() + self.held.entries() + self.shared.len();
+        // Parameters are numbered in 16 bits; more entries exceed every limit of a body anyway.
+        u16::try_from(entries).unwrap_or(u16::MAX).put(out);
+        self.held.encode(out, &self.values, &self.shared);
+    }
+}
+
+impl Take for CallHead {
+    fn take(cursor: &mut Cursor<'_>) -> Result<CallHead, DecodeError> {
+        let (hash, timeout_ms, CountedName(routine), count) = cursor.get()?;
+        let (values, held, shared) = HeldArrays::decode(cursor, count)?;
+        Ok(CallHead { hash, timeout_ms, routine, values, held, shared, object: 0 })
     }
 }
 
 impl CallHead {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.hash.to_le_bytes());
-        out.extend_from_slice(&self.timeout_ms.to_le_bytes());
-        let name = shortened(&self.routine, MOST_NAME + 1);
-        out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
-        out.extend_from_slice(name.as_bytes());
-        let entries = self.values.len() + self.held.entries() + self.shared.len();
-        // Parameters are numbered in 16 bits; more entries exceed every limit of a body anyway.
-        out.extend_from_slice(&u16::try_from(entries).unwrap_or(u16::MAX).to_le_bytes());
-        self.held.encode(out, &self.values, &self.shared);
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<CallHead, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let hash = cursor.u64()?;
-        let timeout_ms = cursor.u32()?;
-        let length = cursor.u16()?;
-        let routine = name(cursor.take(usize::from(length))?)?.to_owned();
-        let count = cursor.u16()?;
-        let (values, held, shared) = HeldArrays::decode(&mut cursor, count)?;
-        cursor.end()?;
-        Ok(CallHead { hash, timeout_ms, routine, values, held, shared, object: 0 })
-    }
-
     /// Decodes the object and the head of a method call, which fill `bytes`.
     ///
     /// # Errors
     /// The bytes are malformed.
     pub(crate) fn decode_on_object(bytes: &[u8]) -> Result<CallHead, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let object = cursor.u32()?;
-        if object == 0 {
-            return Err(DecodeError::Order);
+        match codec::whole(bytes)? {
+            (0, _) => Err(DecodeError::Order),
+            (object, head) => Ok(CallHead { object, ..head }),
         }
-        Ok(CallHead { object, ..CallHead::decode(cursor.rest())? })
-    }
-}
-
-impl ResultHead {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.waited_ns.to_le_bytes());
-        out.extend_from_slice(&self.ran_ns.to_le_bytes());
-        put_values(out, &self.values);
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<ResultHead, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let waited_ns = cursor.u64()?;
-        let ran_ns = cursor.u64()?;
-        let values = take_values(&mut cursor)?;
-        cursor.end()?;
-        Ok(ResultHead { waited_ns, ran_ns, values })
     }
 }
 
@@ -360,29 +303,32 @@ impl Failure {
         Failure { code, detail, text: text.into() }
     }
 
+    /// The failure of a request beyond the most that a connection may have open.
+    pub(crate) fn too_many(most: usize) -> Failure {
+        let text = format!("too many calls at once on this connection: {most} may be open");
+        Failure::new(Code::Busy, i64::try_from(most).unwrap_or(i64::MAX), text)
+    }
+
     /// The failure that client and server have no common version.
     #[must_use]
     pub fn version(highest: u16) -> Failure {
         let text = "client and server have no version of the protocol in common; update the older";
         Failure::new(Code::Version, i64::from(highest), text)
     }
+}
 
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.code.number().to_le_bytes());
-        out.extend_from_slice(&self.detail.to_le_bytes());
-        out.extend_from_slice(shortened(&self.text, Failure::MOST_TEXT).as_bytes());
+impl Put for Failure {
+    fn put(&self, out: &mut Vec<u8>) {
+        let text = shortened(&self.text, Failure::MOST_TEXT);
+        (self.code.number(), self.detail, text.as_bytes()).put(out);
     }
+}
 
-    /// Decodes a failure that fills `bytes`. A long message is cut, and its control characters are escaped.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Failure, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let code = Code::of(cursor.u16()?);
-        let detail = cursor.i64()?;
-        let text = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
-        Ok(Failure { code, detail, text: printable(shortened(text, Failure::MOST_TEXT)) })
+impl Take for Failure {
+    /// A long message is cut, and its control characters are escaped.
+    fn take(cursor: &mut Cursor<'_>) -> Result<Failure, DecodeError> {
+        let (code, detail) = cursor.get()?;
+        let text = shortened(codec::text(cursor.rest())?, Failure::MOST_TEXT);
+        Ok(Failure { code: Code::of(code), detail, text: printable(text) })
     }
 }

@@ -1,9 +1,9 @@
 //! State machine of the metaserver end of a connection, from a client or from a server.
 
-use crate::codec::DecodeError;
-use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
+use crate::codec::{self, Put, whole};
+use crate::frame::{self, FrameError, FrameKind, HEADER, ReadingEnd};
 use crate::frame_reader::{RawFrame, raw};
-use crate::hello::{ClientHello, Role, ServerHello, VERSIONS, VoucherSupport};
+use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
 use crate::log_request::LogRequest;
 use crate::message::{self, Code, Failure};
 use crate::placement::{
@@ -12,11 +12,10 @@ use crate::placement::{
 };
 use crate::registered_server::EXPIRE;
 use crate::resources::Resources;
-use crate::trace_context::{self, TraceContext};
+use crate::trace_context::TraceContext;
 use crate::{MOST_ANSWER, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -71,7 +70,7 @@ pub enum FrameStep<E> {
 }
 
 /// A whole frame, or the next step without one.
-type FrameOrStep<'a, E> = Result<(Header, FrameKind, &'a [u8]), FrameStep<E>>;
+type FrameOrStep<'a, E> = Result<(FrameKind, u32, &'a [u8]), FrameStep<E>>;
 
 /// Splits the input into frames, and skips extensions.
 #[derive(Debug, Default)]
@@ -104,16 +103,13 @@ impl FrameCutter {
                 self.skip = header.length;
                 Err(FrameStep::Event(HEADER, None))
             }
-            RawFrame::Frame(header, body) => match header.kind {
-                Some(kind) => Ok((header, kind, body)),
-                None => Err(FrameStep::Event(HEADER + header.length, None)),
-            },
+            RawFrame::Frame(kind, stream, body) => Ok((kind, stream, body)),
         })
     }
 }
 
 /// The metaserver end of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Metaserver {
     greeted: bool,
     most_streams: usize,
@@ -122,30 +118,30 @@ pub struct Metaserver {
     out: Vec<u8>,
 }
 
-/// Decodes a frame of a server.
-fn of_server(kind: FrameKind, body: &[u8]) -> Result<MetaserverEvent, ProtocolError> {
-    let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+/// Decodes a frame that opens no stream and needs no answer.
+fn within(kind: FrameKind, stream: u32, body: &[u8]) -> Result<MetaserverEvent, FrameError> {
     Ok(match kind {
-        FrameKind::Register => {
-            MetaserverEvent::Register(ServerRegistration::decode(body).map_err(malformed)?)
+        FrameKind::Trace => MetaserverEvent::Trace(stream, whole(body)?),
+        FrameKind::AttemptReport => MetaserverEvent::AttemptReport(stream, whole(body)?),
+        FrameKind::AttemptReason => {
+            let (ticket, text) = placement::reason(body)?;
+            MetaserverEvent::AttemptReason(ticket, text.to_owned())
         }
+        FrameKind::Pong => MetaserverEvent::Pong,
+        FrameKind::Register => MetaserverEvent::Register(whole(body)?),
         FrameKind::Offer => {
-            let (hash, json) = placement::offer(body).map_err(malformed)?;
+            let (hash, json) = placement::description(body)?;
             MetaserverEvent::Offer(hash, json)
         }
-        FrameKind::RunningTickets => {
-            MetaserverEvent::RunningTickets(Ticket::decode_all(body).map_err(malformed)?)
-        }
-        FrameKind::Report => MetaserverEvent::Report(LoadReport::decode(body).map_err(malformed)?),
+        FrameKind::RunningTickets => MetaserverEvent::RunningTickets(codec::list(body)?),
+        FrameKind::Report => MetaserverEvent::Report(whole(body)?),
         FrameKind::TicketState => {
-            let (ticket, fate) = placement::told(body).map_err(malformed)?;
+            let (ticket, fate) = whole(body)?;
             MetaserverEvent::TicketState(ticket, fate)
         }
-        FrameKind::AskAddress => {
-            MetaserverEvent::AskAddress(placement::address(body).map_err(malformed)?.to_owned())
-        }
+        FrameKind::AskAddress => MetaserverEvent::AskAddress(message::name(body)?.to_owned()),
         FrameKind::Leave => MetaserverEvent::Leave,
-        _ => return Err(ProtocolError::Kind(kind as u8)),
+        _ => return Err(FrameError::Kind),
     })
 }
 
@@ -153,13 +149,7 @@ impl Metaserver {
     /// A connection on which nothing has arrived, with a limit of open streams.
     #[must_use]
     pub fn new(most_streams: usize) -> Metaserver {
-        Metaserver {
-            greeted: false,
-            most_streams,
-            streams: BTreeSet::new(),
-            cutter: FrameCutter::default(),
-            out: Vec::new(),
-        }
+        Metaserver { most_streams, ..Metaserver::default() }
     }
 
     /// The output; the driver removes what it has written.
@@ -189,8 +179,9 @@ impl Metaserver {
         }
         match self.cutter.cut(input, ReadingEnd::Server)? {
             Err(look) => Ok(look),
-            Ok((header, kind, body)) => {
-                let event = self.take(header.stream, kind, body)?;
+            Ok((kind, stream, body)) => {
+                let event =
+                    self.take(kind, stream, body).map_err(|error| error.of(kind, stream))?;
                 Ok(FrameStep::Event(HEADER + body.len(), event))
             }
         }
@@ -198,63 +189,35 @@ impl Metaserver {
 
     fn take(
         &mut self,
-        stream: u32,
         kind: FrameKind,
+        stream: u32,
         body: &[u8],
-    ) -> Result<Option<MetaserverEvent>, ProtocolError> {
-        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+    ) -> Result<Option<MetaserverEvent>, FrameError> {
         let event = match kind {
-            FrameKind::Interface => MetaserverEvent::Interface(
-                stream,
-                message::name(body).map_err(malformed)?.to_owned(),
-            ),
-            FrameKind::List => {
-                let part = core::str::from_utf8(body).map_err(|_| malformed(DecodeError::Text))?;
-                MetaserverEvent::List(stream, part.to_owned())
+            FrameKind::Interface => {
+                MetaserverEvent::Interface(stream, message::name(body)?.to_owned())
             }
-            FrameKind::Place => {
-                MetaserverEvent::Place(stream, PlacementRequest::decode(body).map_err(malformed)?)
-            }
-            FrameKind::Trace => {
-                MetaserverEvent::Trace(stream, trace_context::decode(body).map_err(malformed)?)
+            FrameKind::List => MetaserverEvent::List(stream, codec::text(body)?.to_owned()),
+            FrameKind::Place => MetaserverEvent::Place(stream, whole(body)?),
+            FrameKind::Status => MetaserverEvent::Status(stream),
+            FrameKind::Logs => MetaserverEvent::Logs(stream, whole(body)?),
+            FrameKind::Cancel => {
+                // The stream may have ended meanwhile.
+                let is_open = self.streams.contains(&stream);
+                return Ok(is_open.then_some(MetaserverEvent::Cancel(stream)));
             }
             // Places are given as without it: a server that does not give it refuses the call, which goes to another.
             FrameKind::Resources => {
-                return Resources::decode(body).map(|_| None).map_err(malformed);
-            }
-            FrameKind::Status => MetaserverEvent::Status(stream),
-            FrameKind::Logs => {
-                MetaserverEvent::Logs(stream, LogRequest::decode(body).map_err(malformed)?)
-            }
-            // The stream has ended meanwhile.
-            FrameKind::Cancel if !self.streams.contains(&stream) => return Ok(None),
-            FrameKind::Cancel => MetaserverEvent::Cancel(stream),
-            FrameKind::AttemptReport => MetaserverEvent::AttemptReport(
-                stream,
-                AttemptReport::decode(body).map_err(malformed)?,
-            ),
-            FrameKind::AttemptReason => {
-                let (ticket, text) = placement::reason(body).map_err(malformed)?;
-                MetaserverEvent::AttemptReason(ticket, text.to_owned())
-            }
-            FrameKind::Ping => {
-                self.put(FrameKind::Pong, 0, |out| out.extend_from_slice(body));
+                let _asked: Resources = whole(body)?;
                 return Ok(None);
             }
-            FrameKind::Pong => MetaserverEvent::Pong,
-            _ => of_server(kind, body)?,
+            FrameKind::Ping => {
+                self.put(FrameKind::Pong, 0, body);
+                return Ok(None);
+            }
+            _ => return within(kind, stream, body).map(Some),
         };
-        if matches!(
-            kind,
-            FrameKind::Interface
-                | FrameKind::List
-                | FrameKind::Place
-                | FrameKind::Status
-                | FrameKind::Logs
-        ) {
-            return Ok(self.begin(stream)?.then_some(event));
-        }
-        Ok(Some(event))
+        Ok(self.begin(stream)?.then_some(event))
     }
 
     /// Opens a stream. False: too many are open, and the other side gets a failure.
@@ -265,10 +228,7 @@ impl Metaserver {
         if self.streams.len() <= self.most_streams {
             return Ok(true);
         }
-        let most = self.most_streams;
-        let text = format!("too many calls at once on this connection: {most} may be open");
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.fail(stream, &Failure::new(Code::Busy, most, text));
+        self.fail(stream, &Failure::too_many(self.most_streams));
         Ok(false)
     }
 
@@ -289,23 +249,15 @@ impl Metaserver {
     }
 
     fn greet(&mut self, version: Result<u16, Failure>, name: &str, streams: u32) {
-        let (highest, name) = (*VERSIONS.end(), name.to_owned());
-        // Arguments do not come here: the server of the call limits their bytes.
-        let (bytes, role) = (i64::MAX.unsigned_abs(), Role::Metaserver);
         let hello = ServerHello {
-            version,
-            highest,
-            name,
+            name: name.to_owned(),
             streams,
-            bytes,
-            role,
-            shares_memory: false,
-            local: None,
-            vouchers: VoucherSupport::Unknown,
-            gives_resources: false,
+            // Arguments do not come here: the server of the call limits their bytes.
+            bytes: i64::MAX.unsigned_abs(),
+            role: Role::Metaserver,
             binds_calls: true,
-            holds_arrays: false,
             shows_logs: true,
+            ..ServerHello::new(version, *VERSIONS.end())
         };
         self.out.extend_from_slice(&hello.encode());
     }
@@ -313,47 +265,44 @@ impl Metaserver {
     /// Closes the connection with a failure.
     pub fn end(&mut self, failure: Failure) {
         if self.greeted {
-            self.put(FrameKind::Error, 0, |out| failure.encode(out));
+            self.put(FrameKind::Error, 0, failure);
         } else {
             self.refuse(failure);
         }
     }
 
-    fn put(&mut self, kind: FrameKind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
-        frame::put(&mut self.out, kind, stream, write);
+    fn put(&mut self, kind: FrameKind, stream: u32, body: impl Put) {
+        frame::put(&mut self.out, kind, stream, body);
     }
 
     /// Answers with a description.
     pub fn describe(&mut self, stream: u32, hash: u64, json: &str) {
         self.streams.remove(&stream);
-        self.put(FrameKind::Description, stream, |out| {
-            out.extend_from_slice(&hash.to_le_bytes());
-            out.extend_from_slice(json.as_bytes());
-        });
+        self.put(FrameKind::Description, stream, (hash, json.as_bytes()));
     }
 
     /// Answers with as many names as fit.
     pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
         self.streams.remove(&stream);
-        self.put(FrameKind::Names, stream, |out| message::put_names(out, names));
+        self.put(FrameKind::Names, stream, &message::fitting(names)[..]);
     }
 
     /// Answers with a placement.
     pub fn placed(&mut self, stream: u32, placed: &Placement) {
-        self.put(FrameKind::Placed, stream, |out| placed.encode(out));
+        self.put(FrameKind::Placed, stream, placed);
     }
 
     /// Ends a stream with a failure.
     pub fn fail(&mut self, stream: u32, failure: &Failure) {
         if self.streams.remove(&stream) {
-            self.put(FrameKind::Error, stream, |out| failure.encode(out));
+            self.put(FrameKind::Error, stream, failure);
         }
     }
 
     /// Closes the stream of a call.
     pub fn close(&mut self, stream: u32) {
         if self.streams.remove(&stream) {
-            self.put(FrameKind::Closed, stream, |_| {});
+            self.put(FrameKind::Closed, stream, ());
         }
     }
 
@@ -365,41 +314,36 @@ impl Metaserver {
             return self.fail(stream, &failure);
         }
         self.streams.remove(&stream);
-        self.put(FrameKind::State, stream, |out| out.extend_from_slice(json.as_bytes()));
+        self.put(FrameKind::State, stream, json.as_bytes());
     }
 
     /// Confirms a registration, and sets the server's interval of reports.
     pub fn registered(&mut self, report_ms: u32) {
-        self.put(FrameKind::Registered, 0, |out| out.extend_from_slice(&report_ms.to_le_bytes()));
+        self.put(FrameKind::Registered, 0, report_ms);
     }
 
     /// Has a server stop an attempt.
     pub fn stop(&mut self, ticket: Ticket) {
-        self.put(FrameKind::Stop, 0, |out| ticket.encode(out));
+        self.put(FrameKind::Stop, 0, ticket);
     }
 
     /// Asks a server about a ticket. It answers with TICKET_STATE.
     pub fn ask(&mut self, ticket: Ticket) {
-        self.put(FrameKind::Ask, 0, |out| ticket.encode(out));
+        self.put(FrameKind::Ask, 0, ticket);
     }
 
     /// Has a server refuse the call of a ticket if that has not arrived yet. Then it answers with TICKET_STATE.
     pub fn expire(&mut self, ticket: Ticket) {
-        self.put(FrameKind::Ask, 0, |out| {
-            ticket.encode(out);
-            out.push(EXPIRE);
-        });
+        self.put(FrameKind::Ask, 0, (ticket, EXPIRE));
     }
 
     /// Answers whether a server is registered that clients reach at this address.
     pub fn address_state(&mut self, address: &str, is_known: bool) {
-        self.put(FrameKind::AddressState, 0, |out| {
-            placement::put_address_state(out, address, is_known);
-        });
+        self.put(FrameKind::AddressState, 0, (is_known, address.as_bytes()));
     }
 
     /// Sends a ping.
     pub fn ping(&mut self) {
-        self.put(FrameKind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
+        self.put(FrameKind::Ping, 0, [0; 8]);
     }
 }

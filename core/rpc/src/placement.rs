@@ -1,8 +1,8 @@
 //! Frame bodies of placement: what metaservers exchange with clients and servers.
 
 use crate::MOST_NAME;
-use crate::codec::{Cursor, DecodeError, shortened};
-use crate::message;
+use crate::codec::{self, Cursor, DecodeError, Put, Take, bodies, records, shortened};
+use crate::message::{self, CountedName};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -90,18 +90,26 @@ pub enum AttemptState {
     Crashed,
 }
 
-impl AttemptState {
-    /// Appends the encoded bytes.
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+impl Put for AttemptState {
+    fn put(&self, out: &mut Vec<u8>) {
         match self {
             AttemptState::Accepted => out.push(1),
             AttemptState::Unknown => out.push(2),
-            AttemptState::Completed(ns) => {
-                out.push(3);
-                out.extend_from_slice(&ns.to_le_bytes());
-            }
+            AttemptState::Completed(ns) => (3_u8, *ns).put(out),
             AttemptState::Crashed => out.push(4),
         }
+    }
+}
+
+impl Take for AttemptState {
+    fn take(cursor: &mut Cursor<'_>) -> Result<AttemptState, DecodeError> {
+        Ok(match cursor.get()? {
+            1_u8 => AttemptState::Accepted,
+            2 => AttemptState::Unknown,
+            3 => AttemptState::Completed(cursor.get()?),
+            4 => AttemptState::Crashed,
+            _ => return Err(DecodeError::Tag),
+        })
     }
 }
 
@@ -117,6 +125,24 @@ pub enum AttemptOutcome {
     Broken = 2,
     /// The call failed, and would also fail elsewhere.
     Failed = 3,
+}
+
+impl Put for AttemptOutcome {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+}
+
+impl Take for AttemptOutcome {
+    fn take(cursor: &mut Cursor<'_>) -> Result<AttemptOutcome, DecodeError> {
+        Ok(match cursor.get()? {
+            0_u8 => AttemptOutcome::Done,
+            1 => AttemptOutcome::NotBegun,
+            2 => AttemptOutcome::Broken,
+            3 => AttemptOutcome::Failed,
+            _ => return Err(DecodeError::Tag),
+        })
+    }
 }
 
 /// A transfer of arguments or results.
@@ -191,105 +217,69 @@ pub struct LoadReport {
     pub elsewhere: u32,
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    let text = shortened(text, MOST_TEXT);
-    out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-    out.extend_from_slice(text.as_bytes());
+/// An address, or the name of a server or site. These texts appear in output and logs.
+impl Put for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        codec::put_text(shortened(self, MOST_TEXT), out);
+    }
 }
 
-fn take_text(cursor: &mut Cursor<'_>) -> Result<String, DecodeError> {
-    let length = usize::from(cursor.u16()?);
-    if length > MOST_TEXT {
-        return Err(DecodeError::Name);
+impl Take for String {
+    fn take(cursor: &mut Cursor<'_>) -> Result<String, DecodeError> {
+        let bytes = cursor.counted()?;
+        if bytes.len() > MOST_TEXT {
+            return Err(DecodeError::Name);
+        }
+        let text = codec::text(bytes)?;
+        if text.chars().any(char::is_control) {
+            Err(DecodeError::Name)
+        } else {
+            Ok(text.to_owned())
+        }
     }
-    // These texts appear in output and logs.
-    let text = cursor.text(length)?;
-    if text.chars().any(char::is_control) { Err(DecodeError::Name) } else { Ok(text.to_owned()) }
 }
+
+records! {
+    Ticket { call, attempt }
+    InputLocation { bytes, server, address }
+    Transfer { bytes, ns }
+    AttemptReport { ticket, ended, out, back, ran_ns, waited_ns }
+    LoadReport { load, running, waiting, elsewhere }
+}
+bodies! { Ticket PlacementRequest Placement AttemptReport ServerRegistration LoadReport }
 
 impl Ticket {
     /// Encoded length in bytes.
     pub const LENGTH: usize = 12;
+}
 
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.call.to_le_bytes());
-        out.extend_from_slice(&self.attempt.to_le_bytes());
-    }
-
-    fn take(cursor: &mut Cursor<'_>) -> Result<Ticket, DecodeError> {
-        Ok(Ticket { call: cursor.u64()?, attempt: cursor.u32()? })
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Ticket, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let ticket = Ticket::take(&mut cursor)?;
-        cursor.end()?;
-        Ok(ticket)
-    }
-
-    /// Decodes all tickets in `bytes`.
-    pub(crate) fn decode_all(bytes: &[u8]) -> Result<Vec<Ticket>, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let mut all = Vec::with_capacity(bytes.len() / Ticket::LENGTH);
-        while !cursor.is_empty() {
-            all.push(Ticket::take(&mut cursor)?);
+impl Put for PlacementRequest {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.key, self.hash, self.bytes_out, self.bytes_back).put(out);
+        (self.operations, self.time_ms, self.attempts, self.priority).put(out);
+        out.push((u8::from(self.idempotent) * IDEMPOTENT) | (u8::from(self.bound) * BOUND));
+        codec::put_text(shortened(&self.routine, MOST_NAME), out);
+        let told = &self.input_locations[..self.input_locations.len().min(MOST_LYING)];
+        if !told.is_empty() {
+            (u8::try_from(told.len()).unwrap_or(u8::MAX), told).put(out);
         }
-        Ok(all)
     }
 }
 
-impl PlacementRequest {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        for word in [self.key.0, self.key.1, self.hash, self.bytes_out, self.bytes_back] {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
-        out.extend_from_slice(&self.operations.to_le_bytes());
-        out.extend_from_slice(&self.time_ms.to_le_bytes());
-        out.extend_from_slice(&self.attempts.to_le_bytes());
-        let flags = (u8::from(self.idempotent) * IDEMPOTENT) | (u8::from(self.bound) * BOUND);
-        out.extend_from_slice(&[self.priority, flags]);
-        let name = shortened(&self.routine, MOST_NAME);
-        out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
-        out.extend_from_slice(name.as_bytes());
-        let told = &self.input_locations[..self.input_locations.len().min(MOST_LYING)];
-        if !told.is_empty() {
-            out.push(u8::try_from(told.len()).unwrap_or(u8::MAX));
-        }
-        for lying in told {
-            out.extend_from_slice(&lying.bytes.to_le_bytes());
-            put_text(out, &lying.server);
-            put_text(out, &lying.address);
-        }
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<PlacementRequest, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let key = (cursor.u64()?, cursor.u64()?);
-        let (hash, bytes_out, bytes_back) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
-        let (operations, time_ms, attempts) = (cursor.f64()?, cursor.u32()?, cursor.u32()?);
-        let (priority, flags) = (cursor.u8()?, cursor.u8()?);
+impl Take for PlacementRequest {
+    fn take(cursor: &mut Cursor<'_>) -> Result<PlacementRequest, DecodeError> {
+        let (key, hash, bytes_out, bytes_back) = cursor.get()?;
+        let (operations, time_ms, attempts, priority) = cursor.get()?;
+        let flags: u8 = cursor.get()?;
         if flags & !(IDEMPOTENT | BOUND) != 0 {
             return Err(DecodeError::Tag);
         }
-        let bound = flags & BOUND != 0;
-        let length = cursor.u16()?;
-        let routine = message::name(cursor.take(usize::from(length))?)?.to_owned();
-        let input_locations = InputLocation::take_all(&mut cursor)?;
-        cursor.end()?;
+        let (idempotent, bound) = (flags & IDEMPOTENT != 0, flags & BOUND != 0);
+        let CountedName(routine) = cursor.get()?;
+        let input_locations = InputLocation::take_all(cursor)?;
         if bound && input_locations.is_empty() {
             return Err(DecodeError::Tag);
         }
-        let idempotent = flags & IDEMPOTENT != 0;
         Ok(PlacementRequest {
             key,
             hash,
@@ -313,103 +303,44 @@ impl InputLocation {
         if cursor.is_empty() {
             return Ok(Vec::new());
         }
-        let count = usize::from(cursor.u8()?);
-        if count == 0 || count > MOST_LYING {
+        let count: u8 = cursor.get()?;
+        if count == 0 || usize::from(count) > MOST_LYING {
             return Err(DecodeError::Long);
         }
-        let mut all = Vec::new();
-        for _ in 0..count {
-            let bytes = cursor.u64()?;
-            let (server, address) = (take_text(cursor)?, take_text(cursor)?);
-            all.push(InputLocation { server, address, bytes });
-        }
-        Ok(all)
+        (0..count).map(|_| cursor.get()).collect()
     }
 }
 
-impl Placement {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.ticket.encode(out);
-        put_text(out, &self.address);
-        put_text(out, &self.server);
+impl Put for Placement {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.ticket, &self.address, &self.server).put(out);
         if !self.pass.is_empty() {
-            put_text(out, &self.pass);
+            self.pass.put(out);
         }
     }
+}
 
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Placement, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let ticket = Ticket::take(&mut cursor)?;
-        let (address, server) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
-        let pass = if cursor.is_empty() { String::new() } else { take_text(&mut cursor)? };
-        cursor.end()?;
+impl Take for Placement {
+    fn take(cursor: &mut Cursor<'_>) -> Result<Placement, DecodeError> {
+        let (ticket, address, server) = cursor.get()?;
+        let pass = if cursor.is_empty() { String::new() } else { cursor.get()? };
         Ok(Placement { ticket, address, server, pass })
     }
 }
 
-impl AttemptReport {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.ticket.encode(out);
-        out.push(self.ended as u8);
-        let (to, from) = (self.out, self.back);
-        for word in [to.bytes, to.ns, from.bytes, from.ns, self.ran_ns, self.waited_ns] {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<AttemptReport, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let ticket = Ticket::take(&mut cursor)?;
-        let ended = match cursor.u8()? {
-            0 => AttemptOutcome::Done,
-            1 => AttemptOutcome::NotBegun,
-            2 => AttemptOutcome::Broken,
-            3 => AttemptOutcome::Failed,
-            _ => return Err(DecodeError::Tag),
-        };
-        let out = Transfer { bytes: cursor.u64()?, ns: cursor.u64()? };
-        let back = Transfer { bytes: cursor.u64()?, ns: cursor.u64()? };
-        let (ran_ns, waited_ns) = (cursor.u64()?, cursor.u64()?);
-        cursor.end()?;
-        Ok(AttemptReport { ticket, ended, out, back, ran_ns, waited_ns })
+impl Put for ServerRegistration {
+    fn put(&self, out: &mut Vec<u8>) {
+        (&self.name, &self.address, &self.site, &self.version).put(out);
+        (self.slots, self.processors, self.speed, self.offers).put(out);
+        out.extend_from_slice(self.key.as_ref().map_or(&[], |key| &key.0));
     }
 }
 
-impl ServerRegistration {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        for text in [&self.name, &self.address, &self.site, &self.version] {
-            put_text(out, text);
-        }
-        out.extend_from_slice(&self.slots.to_le_bytes());
-        out.extend_from_slice(&self.processors.to_le_bytes());
-        out.extend_from_slice(&self.speed.to_le_bytes());
-        out.extend_from_slice(&self.offers.to_le_bytes());
-        out.extend_from_slice(self.key.as_ref().map_or(&[], |key| &key.0));
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<ServerRegistration, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let (name, address) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
-        let (site, version) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
-        let (slots, processors, speed) = (cursor.u32()?, cursor.u32()?, cursor.f64()?);
-        let offers = cursor.u16()?;
-        let key = if cursor.is_empty() { None } else { Some(SigningKey(cursor.array()?)) };
-        cursor.end()?;
+impl Take for ServerRegistration {
+    fn take(cursor: &mut Cursor<'_>) -> Result<ServerRegistration, DecodeError> {
+        let (name, address, site, version): (String, String, _, _) = cursor.get()?;
+        let (slots, processors, speed, offers) = cursor.get()?;
+        let key = if cursor.is_empty() { None } else { Some(SigningKey(cursor.get()?)) };
         if name.is_empty() || address.is_empty() {
             return Err(DecodeError::Name);
         }
@@ -427,100 +358,41 @@ impl ServerRegistration {
     }
 }
 
-impl LoadReport {
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.load.to_le_bytes());
-        for count in [self.running, self.waiting, self.elsewhere] {
-            out.extend_from_slice(&count.to_le_bytes());
-        }
-    }
-
-    /// Decodes `bytes`, all of them.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<LoadReport, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let load = cursor.f64()?;
-        let (running, waiting, elsewhere) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
-        cursor.end()?;
-        Ok(LoadReport { load, running, waiting, elsewhere })
-    }
-}
-
-/// Decodes an address.
-pub(crate) fn address(bytes: &[u8]) -> Result<&str, DecodeError> {
-    if bytes.is_empty() || bytes.len() > MOST_TEXT {
-        return Err(DecodeError::Name);
-    }
-    let text = core::str::from_utf8(bytes).map_err(|_| DecodeError::Text)?;
-    if text.chars().any(char::is_control) { Err(DecodeError::Name) } else { Ok(text) }
-}
-
-/// Appends an address and whether a server is registered there.
-pub(crate) fn put_address_state(out: &mut Vec<u8>, address: &str, is_known: bool) {
-    out.push(u8::from(is_known));
-    out.extend_from_slice(address.as_bytes());
-}
-
-/// Decodes what [`put_address_state`] has written.
+/// Decodes an address and whether a server is registered there.
 pub(crate) fn address_state(bytes: &[u8]) -> Result<(&str, bool), DecodeError> {
-    let (state, text) = bytes.split_first().ok_or(DecodeError::Short)?;
-    let is_known = match state {
-        0 => false,
-        1 => true,
-        _ => return Err(DecodeError::Tag),
-    };
-    Ok((address(text)?, is_known))
-}
-
-/// Decodes a ticket and its state.
-pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, AttemptState), DecodeError> {
     let mut cursor = Cursor::new(bytes);
-    let ticket = Ticket::take(&mut cursor)?;
-    let fate = match cursor.u8()? {
-        1 => AttemptState::Accepted,
-        2 => AttemptState::Unknown,
-        3 => AttemptState::Completed(cursor.u64()?),
-        4 => AttemptState::Crashed,
-        _ => return Err(DecodeError::Tag),
-    };
-    cursor.end()?;
-    Ok((ticket, fate))
+    let is_known = cursor.get()?;
+    Ok((message::name(cursor.rest())?, is_known))
 }
 
-/// Appends a ticket and why its attempt failed. The text is cut to what a metaserver takes, and has no control characters.
-pub(crate) fn put_reason(ticket: Ticket, text: &str, out: &mut Vec<u8>) {
-    ticket.encode(out);
-    let mut left = MOST_TEXT;
-    for letter in text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }) {
-        let Some(rest) = left.checked_sub(letter.len_utf8()) else { break };
-        left = rest;
-        out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+/// A ticket, and why its attempt failed. The text is cut to what a metaserver takes, and loses its control characters.
+pub(crate) struct Reason<'a>(pub Ticket, pub &'a str);
+
+impl Put for Reason<'_> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        let clean = |letter: char| if letter.is_control() { ' ' } else { letter };
+        let text: String = self.1.chars().map(clean).collect();
+        shortened(&text, MOST_TEXT).as_bytes().put(out);
     }
 }
 
 /// Decodes a ticket and why its attempt failed.
 pub(crate) fn reason(bytes: &[u8]) -> Result<(Ticket, &str), DecodeError> {
     let mut cursor = Cursor::new(bytes);
-    let ticket = Ticket::take(&mut cursor)?;
     // As an address, it is a text that is shown.
-    Ok((ticket, address(cursor.rest())?))
+    Ok((cursor.get()?, message::name(cursor.rest())?))
 }
 
 /// Decodes a ticket and its pass.
 pub(crate) fn shown(bytes: &[u8]) -> Result<(Ticket, String), DecodeError> {
     let mut cursor = Cursor::new(bytes);
-    let ticket = Ticket::take(&mut cursor)?;
-    let pass = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
+    let (ticket, pass) = (cursor.get()?, codec::text(cursor.rest())?);
     if pass.len() > MOST_TEXT { Err(DecodeError::Long) } else { Ok((ticket, pass.to_owned())) }
 }
 
-/// Decodes the hash and the description of an offered routine.
-pub(crate) fn offer(bytes: &[u8]) -> Result<(u64, String), DecodeError> {
+/// Decodes the hash and the text of a description.
+pub(crate) fn description(bytes: &[u8]) -> Result<(u64, String), DecodeError> {
     let mut cursor = Cursor::new(bytes);
-    let hash = cursor.u64()?;
-    let json = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
-    Ok((hash, json.to_owned()))
+    Ok((cursor.get()?, codec::text(cursor.rest())?.to_owned()))
 }

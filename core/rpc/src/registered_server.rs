@@ -1,7 +1,7 @@
 //! State machine of the server end of a connection to a metaserver.
 
-use crate::codec::{Cursor, DecodeError};
-use crate::frame::{self, FrameKind, HEADER, ReadingEnd};
+use crate::codec::{Put, whole};
+use crate::frame::{self, FrameError, FrameKind, HEADER, ReadingEnd};
 use crate::hello::ServerHello;
 use crate::message::Failure;
 use crate::metaserver::{FrameCutter, FrameStep};
@@ -53,13 +53,13 @@ impl RegisteredServer {
         &mut self.out
     }
 
-    fn put(&mut self, kind: FrameKind, write: impl FnOnce(&mut Vec<u8>)) {
-        frame::put(&mut self.out, kind, 0, write);
+    fn put(&mut self, kind: FrameKind, body: impl Put) {
+        frame::put(&mut self.out, kind, 0, body);
     }
 
     /// Registers this server; its routines have to follow.
     pub fn register(&mut self, register: &ServerRegistration) {
-        self.put(FrameKind::Register, |out| register.encode(out));
+        self.put(FrameKind::Register, register);
     }
 
     /// Whether a description fits into an OFFER frame.
@@ -70,45 +70,37 @@ impl RegisteredServer {
 
     /// Offers a routine whose description [`RegisteredServer::fits`].
     pub fn offer(&mut self, hash: u64, json: &str) {
-        self.put(FrameKind::Offer, |out| {
-            out.extend_from_slice(&hash.to_le_bytes());
-            out.extend_from_slice(json.as_bytes());
-        });
+        self.put(FrameKind::Offer, (hash, json.as_bytes()));
     }
 
     /// Reports the tickets of all calls that run or wait here.
     pub fn report_running(&mut self, tickets: &[Ticket]) {
         for some in tickets.chunks(MOST_REQUEST / Ticket::LENGTH) {
-            self.put(FrameKind::RunningTickets, |out| {
-                some.iter().for_each(|ticket| ticket.encode(out));
-            });
+            self.put(FrameKind::RunningTickets, some);
         }
     }
 
     /// Reports the load.
     pub fn report(&mut self, report: &LoadReport) {
-        self.put(FrameKind::Report, |out| report.encode(out));
+        self.put(FrameKind::Report, report);
     }
 
     /// Reports the state of a ticket.
     pub fn report_attempt(&mut self, ticket: Ticket, fate: AttemptState) {
-        self.put(FrameKind::TicketState, |out| {
-            ticket.encode(out);
-            fate.encode(out);
-        });
+        self.put(FrameKind::TicketState, (ticket, fate));
     }
 
     /// Asks whether a server is registered that clients reach at this address. Older metaservers do not answer, and
     /// nobody answers for an address that is too long.
     pub fn ask_address(&mut self, address: &str) {
         if address.len() <= placement::MOST_TEXT {
-            self.put(FrameKind::AskAddress, |out| out.extend_from_slice(address.as_bytes()));
+            self.put(FrameKind::AskAddress, address.as_bytes());
         }
     }
 
     /// Announces that this server accepts no new calls.
     pub fn leave(&mut self) {
-        self.put(FrameKind::Leave, |_| {});
+        self.put(FrameKind::Leave, ());
     }
 
     /// Processes the unread input.
@@ -128,46 +120,38 @@ impl RegisteredServer {
                 Err(needed) => FrameStep::More(needed),
             });
         }
-        let (kind, body) = match self.cutter.cut(input, ReadingEnd::Client)? {
-            Err(look) => return Ok(look),
-            Ok((_, kind, body)) => (kind, body),
-        };
-        let event = self.take(kind, body).map_err(|why| match why {
-            Some(why) => ProtocolError::Body { kind: kind as u8, why },
-            None => ProtocolError::Kind(kind as u8),
-        })?;
-        Ok(FrameStep::Event(HEADER + body.len(), event))
+        match self.cutter.cut(input, ReadingEnd::Client)? {
+            Err(look) => Ok(look),
+            Ok((kind, stream, body)) => {
+                let event = self.take(kind, body).map_err(|error| error.of(kind, stream))?;
+                Ok(FrameStep::Event(HEADER + body.len(), event))
+            }
+        }
     }
 
-    /// Decodes a frame. `Err(None)`: its kind is not allowed here.
     fn take(
         &mut self,
         kind: FrameKind,
         body: &[u8],
-    ) -> Result<Option<RegisteredServerEvent>, Option<DecodeError>> {
+    ) -> Result<Option<RegisteredServerEvent>, FrameError> {
         Ok(Some(match kind {
-            FrameKind::Registered => {
-                let mut cursor = Cursor::new(body);
-                let ms = cursor.u32()?;
-                cursor.end()?;
-                RegisteredServerEvent::Registered(ms)
-            }
-            FrameKind::Stop => RegisteredServerEvent::Stop(Ticket::decode(body)?),
+            FrameKind::Registered => RegisteredServerEvent::Registered(whole(body)?),
+            FrameKind::Stop => RegisteredServerEvent::Stop(whole(body)?),
             FrameKind::Ask => match body.split_at_checked(Ticket::LENGTH) {
-                Some((ticket, [EXPIRE])) => RegisteredServerEvent::Expire(Ticket::decode(ticket)?),
-                _ => RegisteredServerEvent::Ask(Ticket::decode(body)?),
+                Some((ticket, [EXPIRE])) => RegisteredServerEvent::Expire(whole(ticket)?),
+                _ => RegisteredServerEvent::Ask(whole(body)?),
             },
             FrameKind::AddressState => {
                 let (address, is_known) = placement::address_state(body)?;
                 RegisteredServerEvent::AddressState(address.to_owned(), is_known)
             }
-            FrameKind::Error => RegisteredServerEvent::Ended(Failure::decode(body)?),
+            FrameKind::Error => RegisteredServerEvent::Ended(whole(body)?),
             FrameKind::Ping => {
-                self.put(FrameKind::Pong, |out| out.extend_from_slice(body));
+                self.put(FrameKind::Pong, body);
                 return Ok(None);
             }
             FrameKind::Pong => return Ok(None),
-            _ => return Err(None),
+            _ => return Err(FrameError::Kind),
         }))
     }
 }

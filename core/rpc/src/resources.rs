@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
 
-use crate::codec::{Cursor, DecodeError};
+use crate::codec::{Cursor, DecodeError, Put, Take};
 
 /// Bytes of a request for resources.
 pub(crate) const RESOURCES: usize = 12;
@@ -34,23 +34,18 @@ impl Resources {
     pub fn memory(&self) -> Option<NonZeroU64> {
         self.memory
     }
+}
 
-    /// Appends the body of a frame.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.threads.map_or(0, NonZeroU32::get).to_le_bytes());
-        out.extend_from_slice(&self.memory.map_or(0, NonZeroU64::get).to_le_bytes());
+impl Put for Resources {
+    fn put(&self, out: &mut Vec<u8>) {
+        let threads = self.threads.map_or(0, NonZeroU32::get);
+        (threads, self.memory.map_or(0, NonZeroU64::get)).put(out);
     }
+}
 
-    /// Decodes the body of a frame.
-    ///
-    /// # Errors
-    /// It has another length, or asks for nothing.
-    pub(crate) fn decode(body: &[u8]) -> Result<Resources, DecodeError> {
-        let mut cursor = Cursor::new(body);
-        let (threads, memory) = (cursor.u32()?, cursor.u64()?);
-        if !cursor.is_empty() {
-            return Err(DecodeError::Long);
-        }
+impl Take for Resources {
+    fn take(cursor: &mut Cursor<'_>) -> Result<Resources, DecodeError> {
+        let (threads, memory) = cursor.get()?;
         Resources::new(threads, memory).ok_or(DecodeError::Nothing)
     }
 }

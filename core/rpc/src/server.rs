@@ -3,10 +3,10 @@
 mod answers;
 
 use crate::callback::{CallbackHead, CallbackReturn};
-use crate::codec::{Cursor, DecodeError};
-use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
+use crate::codec::{self, DecodeError, Put, whole};
+use crate::frame::{self, FrameError, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
-use crate::held_array::{self, FetchRequest, HeldArrayName, HoldRequest};
+use crate::held_array::{FetchRequest, HeldArrayName, HoldRequest};
 use crate::hello::{ClientHello, LocalEndpoint, ServerHello, VERSIONS, VoucherSupport};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::log_request::LogRequest;
@@ -15,11 +15,10 @@ use crate::placement::{self, Ticket};
 use crate::resources::Resources;
 use crate::send_queue::SendQueue;
 use crate::shared_memory::MemoryGrant;
-use crate::trace_context::{self, TraceContext};
+use crate::trace_context::TraceContext;
 use crate::{MOST_ANSWER, MOST_UNREAD, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -92,7 +91,7 @@ enum Stream {
 
 /// The server end of a connection. After an error the driver reads nothing more; [`Server::send_queue`] still has the failure to
 /// send.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Server {
     greeted: bool,
     most_streams: usize,
@@ -110,40 +109,11 @@ pub struct Server {
     lent: BTreeSet<u32>,
 }
 
-/// The error of a malformed body.
-fn in_body(header: Header, why: DecodeError) -> ProtocolError {
-    ProtocolError::Body { kind: header.kind.map_or(0, |kind| kind as u8), why }
-}
-
-/// A frame that goes before a call.
-fn before_call(kind: FrameKind, stream: u32, body: &[u8]) -> Result<ServerEvent, DecodeError> {
-    Ok(match kind {
-        FrameKind::Trace => ServerEvent::Trace(stream, trace_context::decode(body)?),
-        FrameKind::Resources => ServerEvent::Resources(stream, Resources::decode(body)?),
-        FrameKind::Ticket => {
-            let (ticket, pass) = placement::shown(body)?;
-            ServerEvent::Ticket(stream, ticket, pass)
-        }
-        _ => ServerEvent::Listen(stream),
-    })
-}
-
 impl Server {
     /// A connection on which nothing has arrived, with a limit of open streams.
     #[must_use]
     pub fn new(most_streams: usize) -> Server {
-        Server {
-            greeted: false,
-            most_streams,
-            streams: BTreeMap::new(),
-            coming: IncomingChunk::default(),
-            ready: VecDeque::new(),
-            send_queue: SendQueue::default(),
-            shares_memory: false,
-            local: None,
-            wants_vouchers: false,
-            lent: BTreeSet::new(),
-        }
+        Server { most_streams, ..Server::default() }
     }
 
     /// Before [`Server::welcome`]: sets whether the hello offers shared memory, and the local socket.
@@ -170,7 +140,7 @@ impl Server {
         if let Err(error) = &step {
             let failure = Failure::new(Code::Protocol, 0, error.to_string());
             if self.greeted {
-                self.put(FrameKind::Error, 0, |out| failure.encode(out));
+                self.put(FrameKind::Error, 0, failure);
             } else {
                 self.refuse(failure);
             }
@@ -195,9 +165,10 @@ impl Server {
                 self.coming.begin(place, place.is_some(), header.length);
                 Ok(Step::Event(HEADER, None))
             }
-            RawFrame::Frame(header, body) => {
-                let event = self.take(header, body)?;
-                Ok(Step::Event(HEADER + header.length, event))
+            RawFrame::Frame(kind, stream, body) => {
+                let event =
+                    self.take(kind, stream, body).map_err(|error| error.of(kind, stream))?;
+                Ok(Step::Event(HEADER + body.len(), event))
             }
         }
     }
@@ -244,8 +215,14 @@ impl Server {
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
     }
 
-    fn put(&mut self, kind: FrameKind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
-        self.send_queue.append(|out| frame::put(out, kind, stream, write));
+    fn put(&mut self, kind: FrameKind, stream: u32, body: impl Put) {
+        self.send_queue.append(|out| frame::put(out, kind, stream, body));
+    }
+
+    /// All that a call or a callback waited for is there.
+    fn goes_on(&mut self, stream: u32, event: ServerEvent) {
+        self.streams.insert(stream, Stream::Running);
+        self.ready.push_back(event);
     }
 
     /// The position of a chunk's bytes.
@@ -277,94 +254,86 @@ impl Server {
         };
         parts.add(place.argument, count as u64);
         if parts.is_complete() && filled {
-            self.streams.insert(place.stream, Stream::Running);
-            self.ready.push_back(event);
+            self.goes_on(place.stream, event);
         }
     }
 
-    fn take(&mut self, header: Header, body: &[u8]) -> Result<Option<ServerEvent>, ProtocolError> {
-        let Header { stream, kind, .. } = header;
-        let kind = kind.unwrap_or(FrameKind::Error);
-        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
-        Ok(match kind {
-            FrameKind::Interface => {
-                let name = message::name(body).map_err(malformed)?.to_owned();
-                self.begin(stream)?.then_some(ServerEvent::Interface(stream, name))
-            }
-            FrameKind::List => {
-                let part = core::str::from_utf8(body);
-                let part = part.map_err(|_| malformed(DecodeError::Text))?.to_owned();
-                self.begin(stream)?.then_some(ServerEvent::List(stream, part))
-            }
-            FrameKind::Call => self.call(header, CallHead::decode(body))?,
-            FrameKind::Invoke => self.call(header, CallHead::decode_on_object(body))?,
-            FrameKind::Create => self.create(header, message::name(body))?,
-            FrameKind::Fetch | FrameKind::Hold | FrameKind::Vouch => {
-                let event = held_array::request(kind, stream, body).map_err(malformed)?;
-                self.begin(stream)?.then_some(event)
-            }
-            FrameKind::Logs => {
-                let request = LogRequest::decode(body).map_err(malformed)?;
-                self.begin(stream)?.then_some(ServerEvent::Logs(stream, request))
-            }
-            FrameKind::Drop => {
-                Some(ServerEvent::Drop(held_array::take_names(body).map_err(malformed)?))
-            }
-            FrameKind::Filled => self.filled(stream).map(|()| None)?,
-            FrameKind::Release => {
-                let number = Cursor::new(body).u32().map_err(malformed)?;
-                if !self.lent.remove(&number) {
-                    return Err(ProtocolError::Unasked { kind: kind as u8, stream });
-                }
-                Some(ServerEvent::Release(number))
-            }
-            // The stream has ended meanwhile.
-            FrameKind::Cancel => match self.streams.get(&stream) {
-                None | Some(Stream::Asked | Stream::Answered) => None,
-                Some(_) => Some(ServerEvent::Cancel(stream)),
-            },
-            FrameKind::CallbackReturn => {
-                let back = CallbackReturn::decode(body).map_err(malformed)?;
-                self.returned(stream, back)?
-            }
-            FrameKind::Ping => {
-                self.is_read()?;
-                self.put(FrameKind::Pong, 0, |out| out.extend_from_slice(body));
-                None
-            }
-            FrameKind::Pong => None,
-            FrameKind::Listen | FrameKind::Trace | FrameKind::Resources | FrameKind::Ticket => {
-                Some(before_call(kind, stream, body).map_err(malformed)?)
-            }
-            _ => return Err(ProtocolError::Kind(kind as u8)),
-        })
-    }
-
-    /// Begins a call.
-    fn call(
+    fn take(
         &mut self,
-        header: Header,
-        head: Result<CallHead, DecodeError>,
-    ) -> Result<Option<ServerEvent>, ProtocolError> {
-        let head = head.map_err(|why| in_body(header, why))?;
-        if !(self.shares_memory || head.shared.is_empty()) {
-            return Err(in_body(header, DecodeError::Tag));
-        }
-        Ok(self.begin(header.stream)?.then_some(ServerEvent::Call(header.stream, head)))
-    }
-
-    /// Begins an object.
-    fn create(
-        &mut self,
-        header: Header,
-        class: Result<&str, DecodeError>,
-    ) -> Result<Option<ServerEvent>, ProtocolError> {
-        let class = class.map_err(|why| in_body(header, why))?.to_owned();
-        if !self.begin(header.stream)? {
+        kind: FrameKind,
+        stream: u32,
+        body: &[u8],
+    ) -> Result<Option<ServerEvent>, FrameError> {
+        let event = match kind {
+            FrameKind::Interface => ServerEvent::Interface(stream, message::name(body)?.to_owned()),
+            FrameKind::List => ServerEvent::List(stream, codec::text(body)?.to_owned()),
+            FrameKind::Call => ServerEvent::Call(stream, self.granting(whole(body)?)?),
+            FrameKind::Invoke => {
+                ServerEvent::Call(stream, self.granting(CallHead::decode_on_object(body)?)?)
+            }
+            FrameKind::Create => ServerEvent::Create(stream, message::name(body)?.to_owned()),
+            FrameKind::Fetch => ServerEvent::Fetch(stream, whole(body)?),
+            FrameKind::Hold => ServerEvent::Hold(stream, whole(body)?),
+            FrameKind::Vouch => {
+                let (name, lifetime_ms) = whole(body)?;
+                ServerEvent::Vouch(stream, name, lifetime_ms)
+            }
+            FrameKind::Logs => ServerEvent::Logs(stream, whole(body)?),
+            _ => return self.take_within(kind, stream, body),
+        };
+        if !self.begin(stream)? {
             return Ok(None);
         }
-        self.streams.insert(header.stream, Stream::Object);
-        Ok(Some(ServerEvent::Create(header.stream, class)))
+        if kind == FrameKind::Create {
+            self.streams.insert(stream, Stream::Object);
+        }
+        Ok(Some(event))
+    }
+
+    /// The head of a call, unless it asks for shared memory that this client does not get.
+    fn granting(&self, head: CallHead) -> Result<CallHead, DecodeError> {
+        let may = self.shares_memory || head.shared.is_empty();
+        if may { Ok(head) } else { Err(DecodeError::Tag) }
+    }
+
+    /// Handles a frame that opens no stream.
+    fn take_within(
+        &mut self,
+        kind: FrameKind,
+        stream: u32,
+        body: &[u8],
+    ) -> Result<Option<ServerEvent>, FrameError> {
+        Ok(Some(match kind {
+            FrameKind::Drop => ServerEvent::Drop(codec::list(body)?),
+            FrameKind::Filled => return self.filled(stream).map(|()| None),
+            FrameKind::Release => {
+                let number = whole(body)?;
+                if !self.lent.remove(&number) {
+                    return Err(FrameError::Unasked);
+                }
+                ServerEvent::Release(number)
+            }
+            FrameKind::Cancel => match self.streams.get(&stream) {
+                // The stream has ended meanwhile.
+                None | Some(Stream::Asked | Stream::Answered) => return Ok(None),
+                Some(_) => ServerEvent::Cancel(stream),
+            },
+            FrameKind::CallbackReturn => return self.returned(stream, whole(body)?),
+            FrameKind::Ping => {
+                self.is_read()?;
+                self.put(FrameKind::Pong, 0, body);
+                return Ok(None);
+            }
+            FrameKind::Pong => return Ok(None),
+            FrameKind::Listen => ServerEvent::Listen(stream),
+            FrameKind::Trace => ServerEvent::Trace(stream, whole(body)?),
+            FrameKind::Resources => ServerEvent::Resources(stream, whole(body)?),
+            FrameKind::Ticket => {
+                let (ticket, pass) = placement::shown(body)?;
+                ServerEvent::Ticket(stream, ticket, pass)
+            }
+            _ => return Err(FrameError::Kind),
+        }))
     }
 
     /// Handles the end of a callback.
@@ -372,8 +341,7 @@ impl Server {
         &mut self,
         stream: u32,
         back: CallbackReturn,
-    ) -> Result<Option<ServerEvent>, ProtocolError> {
-        let unasked = ProtocolError::Unasked { kind: FrameKind::CallbackReturn as u8, stream };
+    ) -> Result<Option<ServerEvent>, FrameError> {
         Ok(match (self.streams.get(&stream), &back) {
             // A call that has ended early.
             (None | Some(Stream::Ending | Stream::Answered), _) => None,
@@ -384,7 +352,7 @@ impl Server {
             (Some(Stream::CallingBack { written: true }), _) => {
                 Some(ServerEvent::Returned(stream, back))
             }
-            _ => return Err(unasked),
+            _ => return Err(FrameError::Unasked),
         })
     }
 
@@ -401,10 +369,7 @@ impl Server {
             return Err(ProtocolError::Reused(stream));
         }
         if self.streams.len() >= self.most_streams {
-            let most = self.most_streams;
-            let text = format!("too many calls at once on this connection: {most} may be open");
-            let most = i64::try_from(most).unwrap_or(i64::MAX);
-            self.fail(stream, &Failure::new(Code::Busy, most, text));
+            self.fail(stream, &Failure::too_many(self.most_streams));
             return Ok(false);
         }
         self.streams.insert(stream, Stream::Asked);
@@ -415,8 +380,7 @@ impl Server {
     pub fn accept(&mut self, stream: u32, sizes: &[ArraySize]) {
         let parts = IncomingArrays::new(sizes);
         if parts.is_complete() {
-            self.streams.insert(stream, Stream::Running);
-            self.ready.push_back(ServerEvent::Ready(stream));
+            self.goes_on(stream, ServerEvent::Ready(stream));
         } else {
             self.streams.insert(stream, Stream::Receiving { parts, filled: true });
         }
@@ -425,9 +389,7 @@ impl Server {
     /// Accepts a call as [`Server::accept`] does, and grants it shared memory. The call is ready when the client has written
     /// its inputs there too. The client may use the memory until [`ServerEvent::Release`].
     pub fn accept_with(&mut self, stream: u32, sizes: &[ArraySize], grant: &MemoryGrant) {
-        let write = |out: &mut Vec<u8>| {
-            frame::put(out, FrameKind::Grant, stream, |out| grant.encode(out));
-        };
+        let write = |out: &mut Vec<u8>| frame::put(out, FrameKind::Grant, stream, grant);
         match grant.fresh {
             true => self.send_queue.append_with(grant.memory, write),
             false => self.send_queue.append(write),
@@ -444,20 +406,17 @@ impl Server {
     }
 
     /// Handles FILLED: the client has written its inputs to the shared memory.
-    fn filled(&mut self, stream: u32) -> Result<(), ProtocolError> {
+    fn filled(&mut self, stream: u32) -> Result<(), FrameError> {
         match self.streams.get_mut(&stream) {
             // A call that has ended early.
             None | Some(Stream::Asked | Stream::Ending | Stream::Answered) => {}
             Some(Stream::Receiving { parts, filled }) if !*filled => {
                 *filled = true;
                 if parts.is_complete() {
-                    self.streams.insert(stream, Stream::Running);
-                    self.ready.push_back(ServerEvent::Ready(stream));
+                    self.goes_on(stream, ServerEvent::Ready(stream));
                 }
             }
-            Some(_) => {
-                return Err(ProtocolError::Unasked { kind: FrameKind::Filled as u8, stream });
-            }
+            Some(_) => return Err(FrameError::Unasked),
         }
         Ok(())
     }
@@ -474,7 +433,7 @@ impl Server {
         self.coming.forget(stream);
         let of_stream = |event: &ServerEvent| matches!(event, ServerEvent::Ready(other) | ServerEvent::ReturnReady(other) if *other == stream);
         self.ready.retain(|event| !of_stream(event));
-        self.put(FrameKind::Error, stream, |out| failure.encode(out));
+        self.put(FrameKind::Error, stream, failure);
     }
 
     /// Answers with a result and arrays of these sizes, or with a failure if the head is too long for a frame.
@@ -489,7 +448,7 @@ impl Server {
             self.send_queue.send(stream, &[]);
             return;
         }
-        self.put(FrameKind::Result, stream, |out| out.extend_from_slice(&body));
+        self.put(FrameKind::Result, stream, &body[..]);
         self.streams.insert(stream, Stream::Answered);
         self.send_queue.send(stream, sizes);
     }
@@ -515,7 +474,7 @@ impl Server {
         if body.len() > MOST_ANSWER || !matches!(self.streams.get(&stream), Some(Stream::Running)) {
             return false;
         }
-        self.put(FrameKind::Callback, stream, |out| out.extend_from_slice(&body));
+        self.put(FrameKind::Callback, stream, &body[..]);
         self.streams.insert(stream, Stream::CallingBack { written: false });
         self.send_queue.send(stream, sizes);
         true
@@ -525,8 +484,7 @@ impl Server {
     pub fn accept_return(&mut self, stream: u32, sizes: &[ArraySize]) {
         let parts = IncomingArrays::new(sizes);
         if parts.is_complete() {
-            self.streams.insert(stream, Stream::Running);
-            self.ready.push_back(ServerEvent::ReturnReady(stream));
+            self.goes_on(stream, ServerEvent::ReturnReady(stream));
         } else {
             self.streams.insert(stream, Stream::Returning(parts));
         }
@@ -541,6 +499,6 @@ impl Server {
 
     /// Closes the connection with a failure, because the server is shutting down.
     pub fn end(&mut self, failure: &Failure) {
-        self.put(FrameKind::Error, 0, |out| failure.encode(out));
+        self.put(FrameKind::Error, 0, failure);
     }
 }

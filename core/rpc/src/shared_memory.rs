@@ -1,6 +1,6 @@
 //! Shared memory of a call: a server grants it to a client on its machine, and arrays go through it instead of chunks.
 
-use crate::codec::{Cursor, DecodeError};
+use crate::codec::{Cursor, DecodeError, Put, Take, bodies, count, records};
 use alloc::vec::Vec;
 
 /// Tag of an array that the client wants to pass through shared memory.
@@ -50,30 +50,30 @@ pub struct MemoryGrant {
     pub gone: Vec<u32>,
 }
 
-impl SharedDirections {
-    fn bits(self) -> u8 {
-        (if self.sent { SENT } else { 0 }) | (if self.returned { RETURNED } else { 0 })
+impl Put for SharedDirections {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push((u8::from(self.sent) * SENT) | (u8::from(self.returned) * RETURNED));
     }
+}
 
-    fn of(bits: u8) -> Result<SharedDirections, DecodeError> {
+impl Take for SharedDirections {
+    fn take(cursor: &mut Cursor<'_>) -> Result<SharedDirections, DecodeError> {
+        let bits: u8 = cursor.get()?;
         if bits == 0 || bits & !(SENT | RETURNED) != 0 {
             return Err(DecodeError::Tag);
         }
         Ok(SharedDirections { sent: bits & SENT != 0, returned: bits & RETURNED != 0 })
     }
+}
 
+records! { GrantedArray { argument, share, offset, length } }
+bodies! { MemoryGrant }
+
+impl SharedDirections {
     /// Whether `other` has all of these directions.
     #[must_use]
     pub fn is_part_of(self, other: SharedDirections) -> bool {
         (other.sent || !self.sent) && (other.returned || !self.returned)
-    }
-
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[SHARED, self.bits()]);
-    }
-
-    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<SharedDirections, DecodeError> {
-        SharedDirections::of(cursor.u8()?)
     }
 }
 
@@ -86,65 +86,42 @@ impl MemoryGrant {
     pub fn fills(&self) -> bool {
         self.parts.iter().any(|part| part.share.sent)
     }
+}
 
-    /// Appends the encoded bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+impl Put for MemoryGrant {
+    fn put(&self, out: &mut Vec<u8>) {
         out.reserve(HEAD + PART * self.parts.len() + 4 * self.gone.len());
-        out.extend_from_slice(&self.memory.to_le_bytes());
-        out.extend_from_slice(&self.length.to_le_bytes());
-        out.push(u8::from(self.fresh));
-        // Parameters are numbered in 16 bits.
-        out.extend_from_slice(&u16::try_from(self.parts.len()).unwrap_or(u16::MAX).to_le_bytes());
-        for part in &self.parts {
-            out.extend_from_slice(&part.argument.to_le_bytes());
-            out.push(part.share.bits());
-            out.extend_from_slice(&part.offset.to_le_bytes());
-            out.extend_from_slice(&part.length.to_le_bytes());
-        }
+        (self.memory, self.length, self.fresh).put(out);
+        (count(&self.parts), &self.parts[..]).put(out);
         // The next grant reports the rest.
         let gone = &self.gone[..self.gone.len().min(MemoryGrant::MOST_GONE)];
-        out.extend_from_slice(&(gone.len() as u16).to_le_bytes());
-        gone.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        (count(gone), gone).put(out);
     }
+}
 
-    /// Decodes a grant that fills `bytes`. All its parts lie inside the memory.
-    ///
-    /// # Errors
-    /// The bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<MemoryGrant, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let (memory, length) = (cursor.u32()?, cursor.u64()?);
-        let fresh = match cursor.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(DecodeError::Tag),
-        };
-        let count = cursor.u16()?;
+impl Take for MemoryGrant {
+    /// All its parts lie inside the memory.
+    fn take(cursor: &mut Cursor<'_>) -> Result<MemoryGrant, DecodeError> {
+        let (memory, length, fresh, count): (u32, u64, bool, u16) = cursor.get()?;
         let mut parts: Vec<GrantedArray> = Vec::new();
         for _ in 0..count {
-            let argument = cursor.u16()?;
-            let share = SharedDirections::decode(&mut cursor)?;
-            let (offset, bytes) = (cursor.u64()?, cursor.u64()?);
-            let follows = parts.last().is_none_or(|last| last.argument < argument);
-            let inside = offset.checked_add(bytes).is_some_and(|end| end <= length);
-            if !(follows && inside) {
+            let part: GrantedArray = cursor.get()?;
+            let follows = parts.last().is_none_or(|last| last.argument < part.argument);
+            let end = part.offset.checked_add(part.length);
+            if !(follows && end.is_some_and(|end| end <= length)) {
                 return Err(DecodeError::Order);
             }
-            parts.push(GrantedArray { argument, share, offset, length: bytes });
+            parts.push(part);
         }
         // A grant without memory has no arrays, and one with memory has some.
         if parts.is_empty() != (memory == 0) || memory == 0 && (fresh || length > 0) {
             return Err(DecodeError::Order);
         }
-        let count = usize::from(cursor.u16()?);
-        if count > MemoryGrant::MOST_GONE {
+        let count: u16 = cursor.get()?;
+        if usize::from(count) > MemoryGrant::MOST_GONE {
             return Err(DecodeError::Long);
         }
-        let mut gone = Vec::new();
-        for _ in 0..count {
-            gone.push(cursor.u32()?);
-        }
-        cursor.end()?;
+        let gone = (0..count).map(|_| cursor.get()).collect::<Result<_, _>>()?;
         Ok(MemoryGrant { memory, length, fresh, parts, gone })
     }
 }

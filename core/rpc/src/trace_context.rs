@@ -4,7 +4,7 @@ use core::fmt;
 
 use thiserror::Error;
 
-use crate::codec::DecodeError;
+use crate::codec::{Cursor, DecodeError, Take};
 
 /// Bytes of a `traceparent` as this code writes it.
 pub const TRACE_PARENT: usize = 55;
@@ -155,7 +155,8 @@ impl fmt::Display for HexDigits<'_> {
     }
 }
 
-/// Decodes the body of a frame.
-pub(crate) fn decode(body: &[u8]) -> Result<TraceContext, DecodeError> {
-    TraceContext::parse(body).map_err(|_| DecodeError::Text)
+impl Take for TraceContext {
+    fn take(cursor: &mut Cursor<'_>) -> Result<TraceContext, DecodeError> {
+        TraceContext::parse(cursor.rest()).map_err(|_| DecodeError::Text)
+    }
 }

@@ -1,13 +1,14 @@
 //! Bytes as `bindings/testvectors/frames.json` has them, by which implementations in other languages are held to this one.
 //! `KUMI_WRITE_VECTORS=1 cargo test -p kumi-rpc frames` writes the file anew.
 
+mod places;
+
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    ArraySize, AttemptOutcome, AttemptReport, CallHead, CallMetadata, CallbackHead, CallbackReturn,
-    Client, ClientEvent, ClientHello, Code, Failure, HeldArrayName, HoldRequest, Placement,
-    PlacementRequest, Resources, ResultHead, ServerHello, Step, Ticket, TraceContext, Transfer,
-    Value as Sent, chunk_header,
+    ArraySize, CallHead, CallMetadata, CallbackHead, CallbackReturn, Client, ClientEvent,
+    ClientHello, Code, Failure, HeldArrayName, HoldRequest, Resources, ResultHead, ServerHello,
+    Step, TraceContext, Value as Sent, chunk_header,
 };
 use serde_json::{Value, json};
 
@@ -147,7 +148,7 @@ fn welcomes() -> Vec<Value> {
     let with = |tags: &[(u16, &[u8])]| {
         let bytes = by_hand(b"KUMICALL", &[&[(3, &b"s"[..])], tags].concat());
         let (hello, _) = ServerHello::decode(&bytes).expect("a hello").expect("whole");
-        json!({ "resources": hello.gives_resources, "holds": hello.holds_arrays, "hex": hex(&bytes) })
+        json!({ "resources": hello.gives_resources, "holds": hello.holds_arrays, "binds": hello.binds_calls, "hex": hex(&bytes) })
     };
     vec![
         with(&[]),
@@ -157,63 +158,11 @@ fn welcomes() -> Vec<Value> {
         with(&[(13, &[0]), (215, &[2])]),
         with(&[(13, &[1, 1]), (215, &[1, 0])]),
         with(&[(13, &[1]), (13, &[2]), (215, &[0]), (215, &[1])]),
+        with(&[(14, &[1])]),
+        with(&[(14, &[2])]),
+        with(&[(14, &[1, 0])]),
+        with(&[(14, &[1]), (14, &[0])]),
     ]
-}
-
-/// What clients and metaservers tell each other of calls: the bodies of PLACE, PLACED, TICKET, ATTEMPT_REPORT and ATTEMPT_REASON.
-fn places() -> Vec<Value> {
-    let ticket = Ticket { call: u64::MAX - 1, attempt: 3 };
-    let number = |bits: u64| format!("{bits:016x}");
-    let mut all = Vec::new();
-    for (operations, idempotent) in [(f64::NAN, false), (2.0e9, true)] {
-        let placing = PlacementRequest {
-            key: (u64::MAX, 7),
-            hash: 0xfedc_ba98_7654_3210,
-            bytes_out: 1 << 40,
-            bytes_back: 24,
-            time_ms: 60_000,
-            attempts: 2,
-            priority: 9,
-            routine: "größer".to_owned(),
-            operations,
-            idempotent,
-            ..crate::samples::placing()
-        };
-        let mut out = Vec::new();
-        placing.encode(&mut out);
-        let (key, hash) = (placing.key, number(placing.hash));
-        all.push(json!({ "place": [number(key.0), number(key.1), hash, placing.bytes_out, placing.bytes_back,
-            bits(operations), placing.time_ms, placing.attempts, placing.priority, idempotent, "größer"],
-            "hex": hex(&out) }));
-    }
-    for pass in ["", "pass_01ab"] {
-        let (address, server) = ("tls://host:7070".to_owned(), "größer".to_owned());
-        let placed = Placement { ticket, address, server, pass: pass.to_owned() };
-        let (mut out, mut shown) = (Vec::new(), Vec::new());
-        placed.encode(&mut out);
-        ticket.encode(&mut shown);
-        shown.extend_from_slice(pass.as_bytes());
-        all.push(json!({ "placed": [number(ticket.call), ticket.attempt, placed.address, placed.server, pass],
-            "shown": hex(&shown), "hex": hex(&out) }));
-    }
-    for ended in [
-        AttemptOutcome::Done,
-        AttemptOutcome::NotBegun,
-        AttemptOutcome::Broken,
-        AttemptOutcome::Failed,
-    ] {
-        let (out, back) = (Transfer { bytes: 1, ns: 2 }, Transfer { bytes: 3, ns: 4 });
-        let over = AttemptReport { ticket, ended, out, back, ran_ns: 5, waited_ns: 6 };
-        let mut bytes = Vec::new();
-        over.encode(&mut bytes);
-        all.push(json!({ "over": [number(ticket.call), ticket.attempt, ended as u8, 1, 2, 3, 4, 5, 6], "hex": hex(&bytes) }));
-    }
-    for why in ["it ended", "größer\u{1b}[2J\n", &"ä".repeat(300)] {
-        let mut bytes = Vec::new();
-        Client::new().attempt_reason(1, ticket, why, &mut bytes);
-        all.push(json!({ "reason": [number(ticket.call), ticket.attempt, why], "hex": hex(&bytes[12..]) }));
-    }
-    all
 }
 
 fn failure(failure: &Failure) -> Value {
@@ -549,7 +498,7 @@ fn the_vectors_are_what_the_code_gives() {
         ("hellos", greetings()),
         ("heads", heads()),
         ("backs", backs()),
-        ("places", places()),
+        ("places", places::all()),
         ("said", said()),
         ("welcomes", welcomes()),
         ("cases", cases()),

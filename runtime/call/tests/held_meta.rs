@@ -7,15 +7,16 @@ mod grid;
 #[path = "common/scripted_server.rs"]
 mod scripted_server;
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Gate, TestServer, eventually, interfaces, param, routine, served, served_by};
 use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::server::Registry;
-use kumi_call::{Arg, CallError, Grid, HeldArray, Options, RemoteArray, Resources};
+use kumi_call::{Arg, Array, CallError, Grid, HeldArray, Options, RemoteArray, Resources};
 use kumi_idl::{Element, Expr, Interface, Mode, Param, Type};
-use kumi_rpc::Role;
-use scripted_server::ScriptedServer;
+use kumi_rpc::{Placement, Role, Ticket};
+use scripted_server::{CALL, RESULT, ScriptedServer};
 
 const COUNT: i32 = 4;
 
@@ -323,4 +324,57 @@ fn a_metaserver_of_an_earlier_version_gets_no_such_call() {
     drop((grid, x));
     let place = 32;
     assert!(!heard.join().expect("no panic").contains(&place), "it would end the connection");
+}
+
+#[test]
+fn a_call_that_waits_without_a_thread_notices_by_itself_that_its_server_is_gone() {
+    const PLACE: u8 = 32;
+    const PLACED: u8 = 33;
+    let size = param("n", Mode::In, Element::I32, &[]);
+    let double =
+        routine("double", vec![size, param("x", Mode::InOut, Element::F64, &[Expr::Param(0)])]);
+    let (go, gone) = mpsc::channel();
+    let (address, server) = ScriptedServer::attends(&double, 1 << 20, move |server| {
+        while let Some((stream, kind, _)) = server.next() {
+            if kind == CALL {
+                server.say(stream, RESULT, 0, &[0; 18]);
+                break;
+            }
+        }
+        // Nothing is sent over it any more: the connection goes when this returns.
+        gone.recv().expect("a word");
+    });
+    let (heard, asked) = mpsc::channel();
+    let (meta, _says_nothing) = ScriptedServer::binds(&double, move |meta| {
+        let mut places = 0;
+        while let Some((stream, kind, _)) = meta.next() {
+            if kind != PLACE {
+                continue;
+            }
+            places += 1;
+            if places == 2 {
+                // Of this one it says nothing.
+                heard.send(()).expect("who waits for it");
+                continue;
+            }
+            let ticket = Ticket { call: 1, attempt: 1 };
+            let (address, server) = (address.clone(), "one".to_owned());
+            let mut placed = Vec::new();
+            Placement { ticket, address, server, pass: String::new() }.encode(&mut placed);
+            meta.say(stream, PLACED, 0, &placed);
+        }
+    });
+    let grid = Grid::connect(&meta, &Options::default()).expect("a connection");
+    let (x, y) = (HeldArray::new(), HeldArray::new());
+    let one = RemoteArray { from: Some(Array::flat(&[1.0; 4])), ..RemoteArray::default() };
+    let args = vec![COUNT.into(), Arg::Remote(Box::new(one.staying_as(&x)))];
+    grid.call("double", args).expect("it runs");
+    let read = Arg::Remote(Box::new(RemoteArray::default().held_as(&x).staying_as(&y)));
+    let mut waits = grid.call_async("double", vec![COUNT.into(), read], None).expect("it begins");
+    asked.recv_timeout(Duration::from_secs(60)).expect("a request for a place");
+    go.send(()).expect("it waits");
+    server.join().expect("no panic");
+    let lost = waits.wait(&|| false).expect_err("its array is gone");
+    assert!(matches!(lost, CallError::HeldLost { has_not_run: true, .. }), "{lost:?}");
+    assert!(lost.to_string().contains("the connection to the server was lost"), "{lost}");
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kumi_control::compat::OLDEST_VERSION;
 use kumi_control::join::{
@@ -26,6 +26,11 @@ use crate::tls::{self, JoiningKey, TlsError};
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long the head may take for the certificate: its disk may be slow.
 const ANSWER: Duration = Duration::from_secs(60);
+
+/// How long a machine goes on if the token names several places: another head may be about to lead.
+const TAKEOVER: Duration = Duration::from_secs(20);
+/// Pause before it tries again.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// A connection to the head.
 type HeadStream = tokio_rustls::client::TlsStream<TcpStream>;
@@ -87,13 +92,27 @@ impl From<TlsError> for JoinError {
 }
 
 impl JoinError {
+    /// Whether the next head, or the same one a little later, may answer.
+    fn is_passing(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Broken(_) | Self::Refused(JoinRefusal::NotNow))
+    }
+
     /// Whether the head may have used the token for this machine's key, which then has to stay.
     #[must_use]
     pub fn may_have_joined(&self) -> bool {
-        !matches!(
-            self,
-            Self::Token(_) | Self::Unreachable(_) | Self::OtherHead { .. } | Self::Refused(_)
-        )
+        match self {
+            Self::Token(_) | Self::Unreachable(_) | Self::OtherHead { .. } => false,
+            // These are about the token. Others may come after a use that the head of before has recorded.
+            Self::Refused(refusal) => !matches!(
+                refusal,
+                JoinRefusal::Unknown
+                    | JoinRefusal::Expired
+                    | JoinRefusal::Used
+                    | JoinRefusal::NoProof
+                    | JoinRefusal::SeveralHeads
+            ),
+            _ => true,
+        }
     }
 }
 
@@ -122,18 +141,35 @@ impl From<JoinError> for Failure {
 }
 
 /// Joins the cluster of a token: asks its head, and writes the files of the node into `dir`. cluster.toml comes last: it says
-/// that all is there.
+/// that all is there. If the token names several places and none answers, it goes on for a while, and `waiting` hears why.
 ///
 /// # Errors
 /// The head cannot be reached or refuses, or files cannot be written. Then the same may be tried again.
-pub async fn join(dir: &Path, token: &JoinToken) -> Result<(NodeId, ClusterConfig), JoinError> {
+pub async fn join(
+    dir: &Path,
+    token: &JoinToken,
+    mut waiting: impl FnMut(&JoinError),
+) -> Result<(NodeId, ClusterConfig), JoinError> {
     let key = JoiningKey::of(dir)?;
-    let joined = match show(token, CONTROL_VERSION, &key).await {
-        // A head of the version before takes no other.
-        Err(JoinError::Refused(JoinRefusal::Version { head: OLDEST_VERSION })) => {
-            show(token, OLDEST_VERSION, &key).await?
+    let end = Instant::now() + TAKEOVER;
+    let (mut told, mut may_have_joined) = (false, false);
+    let joined = loop {
+        let error = match ask_head(token, &key).await {
+            Ok(joined) => break joined,
+            Err(error) => error,
+        };
+        may_have_joined |= error.may_have_joined();
+        if token.head.len() == 1 || !error.is_passing() || Instant::now() >= end {
+            // A key that a head may have certified has to stay, also if nobody answers now.
+            return Err(match error {
+                JoinError::Unreachable(tried) if may_have_joined => JoinError::Broken(tried),
+                error => error,
+            });
         }
-        answered => answered?,
+        if !std::mem::replace(&mut told, true) {
+            waiting(&error);
+        }
+        tokio::time::sleep(AGAIN).await;
     };
     let config = check(dir, token, &joined)?;
     key.install(dir, joined.node, (&joined.certificate, &joined.authority))?;
@@ -142,6 +178,17 @@ pub async fn join(dir: &Path, token: &JoinToken) -> Result<(NodeId, ClusterConfi
         .map_err(|source| JoinError::File { path, source })?;
     key.finish(dir)?;
     Ok((joined.node, config))
+}
+
+/// Asks the head once, as a machine of its version.
+async fn ask_head(token: &JoinToken, key: &JoiningKey) -> Result<Joined, JoinError> {
+    match show(token, CONTROL_VERSION, key).await {
+        // A head of the version before takes no other.
+        Err(JoinError::Refused(JoinRefusal::Version { head: OLDEST_VERSION })) => {
+            show(token, OLDEST_VERSION, key).await
+        }
+        answered => answered,
+    }
 }
 
 /// Connects to the head, shows it the token, and gets the answer in time.
@@ -262,6 +309,8 @@ mod tests {
     fn a_key_that_may_be_certified_stays() {
         assert!(JoinError::Broken(String::new()).may_have_joined());
         assert!(!JoinError::from(JoinRefusal::Used).may_have_joined());
+        // Perhaps the head has recorded the use, and its disk or etcd took too long.
+        assert!(JoinError::from(JoinRefusal::NotNow).may_have_joined());
         assert!(!JoinError::Unreachable(String::new()).may_have_joined());
     }
 }

@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/etcd.rs"]
 mod etcd;
+#[path = "heads/joining.rs"]
+mod joining;
 #[path = "heads/nodes.rs"]
 mod nodes;
 #[path = "heads/output.rs"]

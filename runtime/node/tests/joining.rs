@@ -13,9 +13,10 @@ use kumi_control::join::{
     JOIN_VERSION, JoinAnswer, JoinHello, JoinRefusal, JoinSecret, JoinToken, KEY_BYTES,
 };
 use kumi_control::message::{CONTROL_VERSION, ClientReply, ClientRequest, Outcome};
+use kumi_node::config::ClusterConfig;
 use kumi_node::exit::Failure;
 use kumi_node::frame::{self, LINK_LIMIT};
-use kumi_node::join::{JoinError, join};
+use kumi_node::join::{self, JoinError};
 use kumi_node::{paths, tls};
 use kumi_sched::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,6 +42,10 @@ async fn token(cluster: &Cluster) -> JoinToken {
     let answer = client.ask(&ClientRequest::JoinToken { node: LATE, valid_ms: DAY }).await.unwrap();
     let ClientReply::JoinToken { token, .. } = answer else { panic!("{answer:?}") };
     JoinToken::parse(&token).unwrap()
+}
+
+async fn join(dir: &Path, token: &JoinToken) -> Result<(NodeId, ClusterConfig), JoinError> {
+    join::join(dir, token, |_| {}).await
 }
 
 fn code(error: JoinError) -> u8 {

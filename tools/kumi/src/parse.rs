@@ -18,7 +18,9 @@ pub const LONGEST_SLICE: Duration = Duration::from_micros(MAX_SLICE_US);
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// The text is not a number with a unit.
-    #[error("'{0}' is not a time; write a number with a unit, for example 250us, 10ms or 1s")]
+    #[error(
+        "'{0}' is not a time; write a number with one of the units us, ms and s, for example 250us, 10ms or 1s"
+    )]
     Duration(String),
     /// A slice outside of the permitted range.
     #[error(

@@ -46,7 +46,7 @@ async fn outcome(context: &Context, client: &mut Client, job: JobId) -> Result<O
         ClientReply::Ended { outcome, not_kept, .. } => {
             if not_kept > 0 {
                 output::note(&format!(
-                    "{not_kept} bytes of the output of job {job} are not kept; `kumi logs {job}` lacks them"
+                    "{not_kept} bytes of the output of job {job} are not on the disk of the head; `kumi logs {job}` has them only while this head runs, or lacks them"
                 ));
             }
             Some(Ok(outcome))

@@ -59,7 +59,8 @@ class raised_error : public error {
 class object_lost : public error {
     using error::error;
 };
-// The server does not have a held array any more; the call has not run.
+// The server does not have a held array any more. The call has not run, unless a metaserver chose that server, and it went while the
+// call may have run.
 class held_lost : public error {
     using error::error;
 };

@@ -37,14 +37,15 @@ Thing *created()
 //     dmmul.call(n, ab, c, d);
 //     std::vector<double> here = ab.fetch<double>();
 //
-// All calls that use it must be handles of one server. The server drops the array at the end of this object.
+// All calls that use it must be by handles of one server, or of one metaserver: calls that read it then run at its server, or throw
+// held_lost. The server drops the array at the end of this object.
 class held_array {
 public:
     // Holds nothing.
     held_array() : array_(detail::created<grpc_held_array_t_np, grpc_held_array_create_np>()) {}
 
     // Sends an array, anything with data() and size(), to the server of a handle, which then holds it in this order. Later calls
-    // compare its length only.
+    // compare its length only. Not by handles of a metaserver.
     template <class Handle, class Array>
     void put(const Handle &at, const Array &array)
     {

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use kumi_pmi::frame::FrameError;
-use kumi_pmi::message::{Exchange, FromServer, ServedJob, ToServer};
+use kumi_pmi::message::{Exchange, FromServer, ServedJob, ToServer, Told};
 use kumi_pmi::peer::Question;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -38,27 +38,18 @@ const ALL_BY_PMIX: u64 = 1;
 /// What a rank hears that wants more ranks.
 const NO_SPAWN: &str = "MPI_Comm_spawn is refused: a job keeps the ranks that it began with; start all of them with `kumi run -n`";
 
-/// Serves until the daemon closes its end.
+/// Serves until no daemon can come through the door any more.
 ///
 /// # Errors
 /// The daemon cannot be understood any more.
-pub fn run(control: OwnedFd) -> Result<(), ServerError> {
-    let mut daemon = Daemon::new(control);
-    let job = loop {
-        if !daemon.read()? {
-            return Ok(());
-        }
-        match daemon.take()? {
-            Some(ToServer::Job(job)) => break job,
-            Some(_) => return Err(ServerError::NoJob),
-            None => {}
-        }
-    };
+pub fn run(door: OwnedFd) -> Result<(), ServerError> {
+    let mut daemon = Daemon::new(door);
+    let Some(job) = first_message(&mut daemon)? else { return Ok(()) };
     let Started { pmix, env, without_pmix } = match start(&job) {
         Ok(started) => started,
         Err(failure) => return daemon.send(&FromServer::Failed(failure)),
     };
-    daemon.send(&FromServer::Ready { env, without_pmix })?;
+    daemon.send(&FromServer::Ready { env, without_pmix: without_pmix.clone() })?;
     let server = Server {
         ranks: PmiRanks::new(&job),
         peers: Peers::new(job.place),
@@ -66,10 +57,31 @@ pub fn run(control: OwnedFd) -> Result<(), ServerError> {
         daemon,
         job,
         pmix,
+        without_pmix,
         counts: HashMap::new(),
         fences: HashMap::new(),
     };
     server.run()
+}
+
+/// The job, from the daemon that started this server; none if that ends before it has said so. A later one ends a job that was
+/// not started.
+fn first_message(daemon: &mut Daemon) -> Result<Option<ServedJob>, ServerError> {
+    if !daemon.let_in()? {
+        return Ok(None);
+    }
+    while daemon.stream().is_some() {
+        daemon.read()?;
+        match daemon.take()? {
+            Some(ToServer::Job(job)) => {
+                daemon.greet();
+                return Ok(Some(job));
+            }
+            Some(_) => return Err(ServerError::NoJob),
+            None => {}
+        }
+    }
+    Ok(None)
 }
 
 /// What a server begins with.
@@ -100,6 +112,8 @@ struct Server {
     ranks: PmiRanks,
     peers: Peers,
     pmix: Option<pmix::Server>,
+    /// Why there is none, if ranks want it.
+    without_pmix: Option<String>,
     began: Instant,
     /// Exchanges by PMIx of each group so far.
     counts: HashMap<u64, u32>,
@@ -109,19 +123,22 @@ struct Server {
 impl Server {
     fn run(mut self) -> Result<(), ServerError> {
         loop {
-            let Waiting { daemon, ranks } = self.wait()?;
+            let Waiting { door, daemon, ranks } = self.wait()?;
             if daemon {
-                if !self.daemon.read()? {
-                    return Ok(());
-                }
+                self.daemon.read()?;
                 while let Some(message) = self.daemon.take()? {
                     self.daemon_says(message)?;
                 }
             }
+            if door && !self.daemon.let_in()? {
+                return Ok(());
+            }
             for local in ranks {
                 self.rank_says(local)?;
             }
-            self.serve_pmix()?;
+            if !self.daemon.is_behind() {
+                self.serve_pmix()?;
+            }
             for (to, message) in self.peers.due(self.now_ms()) {
                 self.daemon.relay(to, &message)?;
             }
@@ -132,13 +149,19 @@ impl Server {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Waits until somebody wants something.
+    /// Waits until somebody wants something. Ranks wait while a daemon has much to hear.
     fn wait(&self) -> io::Result<Waiting> {
         let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let mut fds = vec![readable(self.daemon.as_fd())];
-        let open: Vec<_> = self.ranks.open().collect();
+        let stream = self.daemon.stream();
+        let mut fds = vec![readable(self.daemon.door())];
+        fds.extend(stream.map(readable));
+        let first_rank = fds.len();
+        let open: Vec<_> = match self.daemon.is_behind() {
+            true => Vec::new(),
+            false => self.ranks.open().collect(),
+        };
         fds.extend(open.iter().map(|&(_, fd)| readable(fd)));
-        fds.extend(pmix::wake().map(readable));
+        fds.extend(pmix::wake().filter(|_| !self.daemon.is_behind()).map(readable));
         let timeout = self.peers.next_ms().map_or(PollTimeout::NONE, |at| {
             let wait = at.saturating_sub(self.now_ms()).saturating_add(1);
             PollTimeout::try_from(wait.min(60_000)).unwrap_or(PollTimeout::MAX)
@@ -148,9 +171,10 @@ impl Server {
             Err(error) => return Err(error.into()),
         }
         let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
-        let ranks = open.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
+        let ranks = open.iter().zip(&fds[first_rank..]).filter(|(_, fd)| is_ready(fd));
         Ok(Waiting {
-            daemon: is_ready(&fds[0]),
+            door: is_ready(&fds[0]),
+            daemon: stream.is_some() && is_ready(&fds[1]),
             ranks: ranks.map(|(&(local, _), _)| local).collect(),
         })
     }
@@ -158,6 +182,12 @@ impl Server {
     fn daemon_says(&mut self, message: ToServer) -> Result<(), ServerError> {
         match message {
             ToServer::Job(_) => Err(ServerError::NoJob),
+            ToServer::Resume { heard } => self.daemon.resume(heard, self.without_pmix.clone()),
+            ToServer::Heard { number } => {
+                self.daemon.heard(number);
+                Ok(())
+            }
+            ToServer::Exchanged { exchange, .. } if !self.daemon.exchanged(exchange) => Ok(()),
             ToServer::Exchanged { exchange, data } if exchange.group == ALL_BY_PMI => {
                 self.ranks.exchanged(&data);
                 self.serve_ranks()
@@ -200,16 +230,16 @@ impl Server {
     fn pmix_event(&mut self, event: Event) -> Result<(), ServerError> {
         match event {
             Event::Connected(rank, reply) => {
-                self.daemon.send(&FromServer::Joined { rank })?;
+                self.daemon.tell(Told::Joined { rank })?;
                 reply.answer(ffi::SUCCESS);
             }
             Event::Finalized(rank, reply) => {
-                // Before the rank goes on, so that the daemon has heard of it when the rank ends.
-                self.daemon.send(&FromServer::Finalized { rank })?;
+                // Before the rank goes on, so that the daemon hears of it before the rank's end.
+                self.daemon.tell(Told::Finalized { rank })?;
                 reply.answer(ffi::SUCCESS);
             }
             Event::Aborted { rank, code, message, reply } => {
-                self.daemon.send(&FromServer::Aborted { rank, code, message })?;
+                self.daemon.tell(Told::Aborted { rank, code, message })?;
                 reply.answer(ffi::SUCCESS);
             }
             Event::Fence { ranks, data, reply } => self.fence(&ranks, data, reply)?,
@@ -233,7 +263,7 @@ impl Server {
     }
 
     fn refuse_spawn(&mut self, rank: u32) -> Result<(), ServerError> {
-        self.daemon.send(&FromServer::Note { rank, text: NO_SPAWN.to_owned() })
+        self.daemon.tell(Told::Note { rank, text: NO_SPAWN.to_owned() })
     }
 
     fn fence(
@@ -253,12 +283,13 @@ impl Server {
         let exchange = Exchange { group, number: *number };
         *number += 1;
         self.fences.insert(exchange, reply);
-        self.daemon.send(&FromServer::Exchange { exchange, places, data })
+        self.daemon.contribute(exchange, places, data)
     }
 }
 
 /// Who wants something.
 struct Waiting {
+    door: bool,
     daemon: bool,
     ranks: Vec<usize>,
 }

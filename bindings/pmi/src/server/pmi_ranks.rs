@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use kumi_pmi::message::{Exchange, FromServer, ServedJob};
+use kumi_pmi::message::{Exchange, ServedJob, Told};
 use kumi_pmi::peer::Question;
 use kumi_pmi::pmi::{Action, Ranks};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -120,19 +120,19 @@ impl Server {
             Action::Exchange(number, data) => {
                 let places = (0..).take(self.job.nodes.len()).collect();
                 let exchange = Exchange { group: ALL_BY_PMI, number };
-                self.daemon.send(&FromServer::Exchange { exchange, places, data })?;
+                self.daemon.contribute(exchange, places, data)?;
             }
             Action::Joined(local) => {
                 let rank = self.rank(local);
-                self.daemon.send(&FromServer::Joined { rank })?;
+                self.daemon.tell(Told::Joined { rank })?;
             }
             Action::Finalized(local) => {
                 let rank = self.rank(local);
-                self.daemon.send(&FromServer::Finalized { rank })?;
+                self.daemon.tell(Told::Finalized { rank })?;
             }
             Action::Aborted(local, code, message) => {
                 let rank = self.rank(local);
-                self.daemon.send(&FromServer::Aborted { rank, code, message })?;
+                self.daemon.tell(Told::Aborted { rank, code, message })?;
             }
             Action::SpawnRefused(local) => self.refuse_spawn(self.rank(local))?,
             Action::Publish(local, name, value) => {
@@ -149,10 +149,10 @@ impl Server {
             }
             Action::Close(local, error) => {
                 let text = format!("its PMI connection is closed: {error}");
-                self.daemon.send(&FromServer::Note { rank: self.rank(local), text })?;
+                self.daemon.tell(Told::Note { rank: self.rank(local), text })?;
                 self.ranks.close(local);
             }
-            Action::Broken(reason) => self.daemon.send(&FromServer::Broken(reason))?,
+            Action::Broken(reason) => self.daemon.tell(Told::Broken(reason))?,
         }
         Ok(())
     }

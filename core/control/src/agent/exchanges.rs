@@ -230,6 +230,40 @@ impl Agent {
         self.send_exchange_if_complete(id);
     }
 
+    /// This node contributed under a former daemon, whose agent may have sent it. Who keeps an order of exchanges says those
+    /// again that it keeps, in that order.
+    pub(super) fn contribute_again(
+        &mut self,
+        id: ExchangeId,
+        members: NodeSet,
+        data: Vec<u8>,
+        awaited: bool,
+    ) {
+        if !self.jobs.has_ranks(id.job) || !self.exchanges.begin(id) {
+            return;
+        }
+        let node = self.node();
+        let parts = Vec::from([Contribution { node, data }]);
+        if self.exchanges.keep(id, members, parts).is_err() {
+            return self.answer(id.job, Err(too_much(id.job)));
+        }
+        if let Some(kept) = self.exchanges.get_mut(id) {
+            kept.awaited = awaited;
+        }
+        self.send_repeated(id, &BTreeSet::from([node]));
+    }
+
+    /// These contributions go up at once, and those that waited for them.
+    fn send_repeated(&mut self, id: ExchangeId, nodes: &BTreeSet<NodeId>) {
+        if self.parent_up {
+            let again: Option<Report> = self.exchanges.take_repeated(id, nodes);
+            if let Some(report) = again {
+                self.report(report);
+            }
+        }
+        self.send_exchange_if_complete(id);
+    }
+
     fn send_exchange_if_complete(&mut self, id: ExchangeId) {
         if !self.parent_up {
             return;
@@ -254,13 +288,10 @@ impl Agent {
             Err(NotKept::OutOfOrder) => return,
             Err(NotKept::TooMuch) => return self.end_below(id.job, first),
         }
-        if repeated && self.parent_up {
-            let again: Option<Report> = self.exchanges.take_repeated(id, &nodes);
-            if let Some(report) = again {
-                self.report(report);
-            }
+        if repeated {
+            // Others may have waited for these, too, if their first message was lost.
+            return self.send_repeated(id, &nodes);
         }
-        // Others may have waited for these, also for repeated ones whose first message was lost.
         self.send_exchange_if_complete(id);
     }
 

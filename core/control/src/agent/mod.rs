@@ -150,6 +150,17 @@ pub enum AgentEvent {
         /// What it contributes.
         data: Vec<u8>,
     },
+    /// The same of a job that a former daemon started, which may have said it already.
+    ExchangeAgain {
+        /// Which.
+        id: ExchangeId,
+        /// All nodes that take part.
+        members: NodeSet,
+        /// What this node contributes.
+        data: Vec<u8>,
+        /// Whether it still waits for the whole. Others may.
+        awaited: bool,
+    },
     /// This node's part of a job has a message for another node of the job.
     Relay {
         /// The job.
@@ -388,6 +399,9 @@ impl Agent {
             AgentEvent::Idle { job, idle } => self.idle(job, idle),
             AgentEvent::Standing { job, standing } => self.standing(job, standing),
             AgentEvent::Exchange { id, members, data } => self.contribute(id, members, data),
+            AgentEvent::ExchangeAgain { id, members, data, awaited } => {
+                self.contribute_again(id, members, data, awaited);
+            }
             AgentEvent::Relay { job, to, data } => self.relay(job, to, data),
             AgentEvent::Used { job, used } => self.used(job, used),
             AgentEvent::Condition(condition) => self.condition(condition),

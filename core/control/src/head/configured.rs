@@ -73,7 +73,8 @@ impl Head {
     /// Has the driver make a token with which a machine becomes a node, and answer the client.
     ///
     /// # Errors
-    /// The user may not, there is no such node, it is up, the time cannot be, or the cluster goes down.
+    /// The user may not, there is no such node, it is up, the time cannot be, the cluster goes down, or the node was revoked by a
+    /// clock that is ahead of this one.
     pub(super) fn join_token(
         &mut self,
         client: ClientId,
@@ -89,6 +90,15 @@ impl Head {
             let name = self.name_of_node(node);
             let message = format!(
                 "{name} is up, so its machine has joined; before another machine becomes {name}, stop the daemon there"
+            );
+            return Err(refusal(RefusalKind::NotNow, message));
+        }
+        let now_ms = self.time.wall_ms();
+        // Neither the token nor a certificate would count.
+        if let Some(left_ms) = self.revoked_for(node, now_ms) {
+            let (name, seconds) = (self.name_of_node(node), left_ms.div_ceil(1_000));
+            let message = format!(
+                "{name} was revoked at a time that this head's clock reaches in {seconds} s: repeat the command then, and set the clocks of the heads' machines right"
             );
             return Err(refusal(RefusalKind::NotNow, message));
         }

@@ -300,8 +300,13 @@ pub enum HeadAction {
     /// The ended job is not known any more: its record and its spool are to be removed. If that is missed, the next head says
     /// it again.
     Discard(JobId),
-    /// These certificates are revoked: durable before any later action, and their links are to be cut.
-    Revoke(Vec<Revocation>),
+    /// Certificates are revoked: durable before any later action, and their links are to be cut.
+    Revoke {
+        /// Whose certificates and tokens count no more, as of now.
+        node: NodeId,
+        /// All revocations that there are, this one with them.
+        list: Vec<Revocation>,
+    },
     /// All nodes that are drained, in place of those of before: durable before any later action. Then answer the client with
     /// `Done`, or with a refusal if the list cannot be kept. It is in force either way, until the head ends.
     KeepDrains {

@@ -33,6 +33,13 @@ impl Head {
         self.revocations.0.get(&node).is_some_and(|&until| issued_us <= until)
     }
 
+    /// For how many milliseconds what the node is given is revoked at once, if that is so.
+    pub(super) fn revoked_for(&self, node: NodeId, now_ms: u64) -> Option<u64> {
+        let now_us = now_ms.saturating_mul(1_000);
+        let until = *self.revocations.0.get(&node)?;
+        (now_us <= until).then(|| (until - now_us) / 1_000 + 1)
+    }
+
     /// Revokes all certificates of a node that exist now.
     ///
     /// # Errors
@@ -61,7 +68,7 @@ impl Head {
         let revoked = self.revocations.0.entry(node).or_default();
         *revoked = until.max(*revoked);
         let list = self.revocations.list();
-        self.actions.push(HeadAction::Revoke(list.clone()));
+        self.actions.push(HeadAction::Revoke { node, list: list.clone() });
         self.send(&self.membership.attached(), &Command::Revoked(list));
     }
 

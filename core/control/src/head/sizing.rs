@@ -182,10 +182,13 @@ fn limit(needs: &RankNeeds, capacity: &Capacity<'_>) -> alloc::string::String {
         capacity.groups.iter().map(|group| places(needs, group)).max().unwrap_or(0)
     };
     match needs.strict || needs.amounts != Amounts::NONE {
-        true => format!(
-            "a node has processors, memory and devices for at most {} of them",
-            most(if needs.strict { RankNeeds::places } else { RankNeeds::shared_places })
-        ),
+        true => match most(if needs.strict { RankNeeds::places } else { RankNeeds::shared_places })
+        {
+            0 => "no node has the processors, memory and devices that one rank asks for".into(),
+            places => {
+                format!("a node has processors, memory and devices for at most {places} of them")
+            }
+        },
         false => format!("a node takes at most {}", most(RankNeeds::shared_places)),
     }
 }
@@ -201,11 +204,14 @@ fn check_ever(needs: &RankNeeds, capacity: &Capacity<'_>) -> Result<(), Refusal>
     if needs.ranks <= known.saturating_add(unknown.saturating_mul(largest.max(1))) {
         return Ok(());
     }
-    too_large(format!(
-        "{} ranks do not fit on the cluster, which has room for {known} of them: {}; ask for fewer ranks",
-        needs.ranks,
-        limit(needs, capacity)
-    ))
+    let limit = limit(needs, capacity);
+    too_large(match largest {
+        0 => format!("{limit}; ask for less for each rank"),
+        _ => format!(
+            "{} ranks do not fit on the cluster, which has room for {known} of them: {limit}; ask for fewer ranks",
+            needs.ranks
+        ),
+    })
 }
 
 /// The demand of a job that leaves its nodes open.

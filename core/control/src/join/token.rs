@@ -1,7 +1,7 @@
 //! The text of a token: what an administrator copies from the head's machine to the new one.
 //!
 //! `kumi-join-` and then, in letters and digits (base 32): version, fingerprint of the authority, secret, name of the cluster,
-//! addresses of the head, checksum. It can be typed in either case.
+//! addresses of the heads, checksum. It can be typed in either case.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,12 +12,16 @@ use super::JoinSecret;
 const PREFIX: &str = "kumi-join-";
 /// Version of the layout.
 const VERSION: u8 = 1;
+/// The same with more than [`ADDRESSES_OF_VERSION_1`], of which earlier versions take none.
+const VERSION_OF_MANY: u8 = 2;
+/// Most addresses that earlier versions take.
+const ADDRESSES_OF_VERSION_1: usize = 8;
 /// Bytes of the checksum. It finds what was copied wrongly; nobody is kept from making one.
 const CHECKSUM: usize = 4;
 /// Five bits each (RFC 4648, in small letters).
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-/// Most addresses of the head in a token.
-pub const MOST_ADDRESSES: usize = 8;
+/// Most addresses of heads in a token.
+pub const MOST_ADDRESSES: usize = 24;
 /// The longest token, in bytes.
 pub const LONGEST_TOKEN: usize = 4096;
 
@@ -30,7 +34,7 @@ pub struct JoinToken {
     pub secret: JoinSecret,
     /// Name of the cluster.
     pub cluster: String,
-    /// Where the head listens, `HOST:PORT` each; at least one, and at most [`MOST_ADDRESSES`].
+    /// Where the head listens that leads, `HOST:PORT` each; at least one, and at most [`MOST_ADDRESSES`].
     pub head: Vec<String>,
 }
 
@@ -52,7 +56,8 @@ impl JoinToken {
     /// The text; `None` if a part is too long for it.
     #[must_use]
     pub fn encode(&self) -> Option<String> {
-        let mut bytes = Vec::from([VERSION]);
+        let is_many = self.head.len() > ADDRESSES_OF_VERSION_1;
+        let mut bytes = Vec::from([if is_many { VERSION_OF_MANY } else { VERSION }]);
         bytes.extend_from_slice(&self.authority);
         bytes.extend_from_slice(&self.secret.0);
         put(&mut bytes, &self.cluster)?;
@@ -87,7 +92,7 @@ impl JoinToken {
             return Err(TokenError::Damaged);
         }
         match content.split_first() {
-            Some((&VERSION, rest)) => read(rest).ok_or(TokenError::Damaged),
+            Some((&(VERSION | VERSION_OF_MANY), rest)) => read(rest).ok_or(TokenError::Damaged),
             _ => Err(TokenError::Version),
         }
     }
@@ -195,7 +200,7 @@ mod tests {
             assert_eq!(JoinToken::parse(cut), Err(TokenError::Damaged), "{missing} are missing");
         }
         // Of a later version, in itself whole.
-        let mut bytes = Vec::from([2; 60]);
+        let mut bytes = Vec::from([3; 60]);
         let sum = checksum(&bytes);
         bytes.extend_from_slice(&sum);
         let later: String = PREFIX.chars().chain(letters(&bytes)).collect();
@@ -204,6 +209,20 @@ mod tests {
         assert_eq!(nowhere.encode(), None);
         let odd = JoinToken { head: Vec::from(["a b:1".to_string()]), ..token() };
         assert_eq!(JoinToken::parse(&odd.encode().unwrap()), Err(TokenError::Damaged));
+    }
+
+    /// Up to eight addresses are in the layout that earlier versions read; they tell one of more from a damaged one.
+    #[test]
+    fn a_token_has_the_addresses_of_many_heads() {
+        for (count, version) in [(1, VERSION), (8, VERSION), (9, 2), (16, 2), (MOST_ADDRESSES, 2)] {
+            let head = (0..count).map(|head| alloc::format!("192.0.2.{head}:7700")).collect();
+            let many = JoinToken { head, ..token() };
+            let text = many.encode().unwrap();
+            assert_eq!(JoinToken::parse(&text), Ok(many));
+            assert_eq!(bytes(&text.as_bytes()[PREFIX.len()..]).unwrap()[0], version, "{count}");
+        }
+        let head = Vec::from_iter((0..=MOST_ADDRESSES).map(|_| "192.0.2.1:7700".to_string()));
+        assert_eq!(JoinToken { head, ..token() }.encode(), None);
     }
 
     proptest! {

@@ -54,6 +54,9 @@ pub struct GoodToken {
     pub issued_us: u64,
 }
 
+/// What has changed of tokens: the new one of a node, or that it has none any more.
+pub type TokenChanges = BTreeMap<NodeId, Option<IssuedToken>>;
+
 /// The tokens, one for each node at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinTokens(BTreeMap<NodeId, IssuedToken>);
@@ -68,6 +71,26 @@ impl JoinTokens {
     /// All of them, by node.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &IssuedToken)> + '_ {
         self.0.iter().map(|(&node, token)| (node, token))
+    }
+
+    /// The token of a node.
+    #[must_use]
+    pub fn get(&self, node: NodeId) -> Option<&IssuedToken> {
+        self.0.get(&node)
+    }
+
+    /// What has changed since the tokens were these.
+    #[must_use]
+    pub fn changes_since(&self, before: &Self) -> TokenChanges {
+        let gone = before.0.keys().filter(|node| !self.0.contains_key(node));
+        let gone = gone.map(|&node| (node, None));
+        let other = self.0.iter().filter(|&(node, token)| before.0.get(node) != Some(token));
+        gone.chain(other.map(|(&node, token)| (node, Some(token.clone())))).collect()
+    }
+
+    /// The node has no token any more.
+    pub fn remove(&mut self, node: NodeId) {
+        self.0.remove(&node);
     }
 
     /// Notes a new token of a node, instead of an older one. Returns its end.

@@ -94,6 +94,46 @@ fn a_new_parent_hears_all_contributions_that_somebody_may_miss() {
     assert!(!actions.iter().any(|a| matches!(a, AgentAction::ToParent(Report::Exchange(_)))));
 }
 
+/// A former daemon of the node may have sent it, or the answer may have come to that one.
+#[test]
+fn contributions_of_an_adopted_job_are_said_again_and_answered() {
+    let again = |number: u32, awaited| AgentEvent::ExchangeAgain {
+        id: ExchangeId { number, ..EXCHANGE },
+        members: set(0..4),
+        data: vec![0],
+        awaited,
+    };
+    let whole = |number: u32| Command::Exchanged {
+        id: ExchangeId { number, ..EXCHANGE },
+        parts: (0..4).map(part).collect(),
+    };
+    let is_answer = |action: &AgentAction| matches!(action, AgentAction::Exchanged { id, .. } if id.number == 0);
+    // There is a parent: at once, and it is told that it may know it.
+    let mut test = Test::running();
+    assert_eq!(test.event(again(0, true)), [up(parts([0], true))]);
+    assert!(test.command(set(0..4), whole(0)).iter().any(is_answer));
+    // There is none yet.
+    let mut test = Test::running();
+    test.event(AgentEvent::ParentDown);
+    assert_eq!(test.event(again(0, false)), []);
+    let actions = test.event(AgentEvent::ParentUp);
+    assert!(actions.contains(&up(parts([0], true))), "{actions:?}");
+    // It has the whole, and others do not: a restarted head hears of it.
+    assert!(!test.command(set(0..4), whole(0)).iter().any(is_answer), "not awaited");
+    assert_eq!(refusal(&test.event(again(1, true))), None, "the next one is open");
+    // Others that waited for it do so no more.
+    let mut test = Test::running();
+    assert_eq!(test.child(LEFT, parts([1, 3], false)), []);
+    assert_eq!(test.child(RIGHT, parts([2], false)), []);
+    let actions = test.event(again(0, true));
+    assert_eq!(actions, [up(parts([0], true)), up(parts([1, 2, 3], false))]);
+    // Said once more it is nothing new, and of a job that is not here it is nothing at all.
+    assert_eq!(test.event(again(0, true)), []);
+    let id = ExchangeId { job: JobId(99), ..EXCHANGE };
+    let other = AgentEvent::ExchangeAgain { id, members: set(0..4), data: vec![0], awaited: true };
+    assert_eq!(test.event(other), []);
+}
+
 #[test]
 fn an_exchange_of_one_node_needs_nobody() {
     let mut test = Test::running();

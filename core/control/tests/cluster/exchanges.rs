@@ -1,4 +1,5 @@
 //! Exchanges of the nodes of each job: each node contributes to some in order, and its ranks do not exit before it has them.
+//! Where a job outlives its daemon, what it has contributed and got outlives that, too.
 
 use kumi_control::agent::AgentEvent;
 use kumi_control::message::{Contribution, ExchangeId, NodeSet};
@@ -17,6 +18,13 @@ fn data(id: ExchangeId, node: NodeId) -> Vec<u8> {
     format!("{} {} {node}", id.job, id.number).into_bytes()
 }
 
+/// What a node contributes to the exchange of this number.
+fn contribution(local: &Local, number: u32, exchange: u32) -> (ExchangeId, NodeSet, Vec<u8>) {
+    let id = ExchangeId { job: local.spec.job, group: GROUP, number: exchange };
+    let members = NodeSet::from_nodes(local.spec.layout.iter().map(|part| part.node));
+    (id, members, data(id, NodeId(number)))
+}
+
 impl World {
     fn local(&mut self, number: u32, job: JobId) -> Option<&mut Local> {
         self.nodes[number as usize].jobs.get_mut(&job)
@@ -24,18 +32,30 @@ impl World {
 
     /// A node contributes to the exchange that it has not got yet.
     pub fn contribute(&mut self, number: u32, job: JobId) {
-        if self.is_kept(job) {
-            return;
-        }
         let Some(local) = self.local(number, job) else { return };
-        let id = ExchangeId { job, group: GROUP, number: local.exchanged };
-        let members = NodeSet::from_nodes(local.spec.layout.iter().map(|part| part.node));
-        let data = data(id, NodeId(number));
+        let (id, members, data) = contribution(local, number, local.exchanged);
         self.later(number, 0, 20 * MS, AgentEvent::Exchange { id, members, data });
+    }
+
+    /// A new daemon hears of the exchange that the node waits for, and of the last one that it has.
+    pub fn contribute_again(&mut self, number: u32, job: JobId) {
+        let delay = self.random.within(0, 20) * MS;
+        let Some(local) = self.local(number, job) else { return };
+        let next = local.exchanged;
+        let kept = [next.checked_sub(1), (next < EXCHANGES).then_some(next)].into_iter().flatten();
+        let kept: Vec<_> = kept.map(|at| (contribution(local, number, at), at == next)).collect();
+        for (at, ((id, members, data), awaited)) in (delay..).zip(kept) {
+            let event = AgentEvent::ExchangeAgain { id, members, data, awaited };
+            self.later(number, at, at, event);
+        }
     }
 
     /// A node gets an exchange: the one that it waits for, whole, and once.
     pub fn exchanged(&mut self, number: u32, id: ExchangeId, parts: &[Contribution]) {
+        // The daemon gets it, and dies before its job does.
+        if self.is_kept(id.job) && !self.calm && self.random.chance(15) {
+            return self.at(0, Event::NodeRestarts(number));
+        }
         let Some(local) = self.local(number, id.job) else { return };
         assert_eq!(
             (id.group, id.number),
@@ -54,9 +74,7 @@ impl World {
 
     /// Puts the exit of a rank off whose node lacks an exchange. Returns whether it did.
     pub fn exchanges_first(&mut self, number: u32, job: JobId, exit: Event) -> bool {
-        let kept = self.is_kept(job);
-        let waits =
-            !kept && self.local(number, job).is_some_and(|local| local.exchanged < EXCHANGES);
+        let waits = self.local(number, job).is_some_and(|local| local.exchanged < EXCHANGES);
         if waits {
             self.soon(5 * MS, 20 * MS, exit);
         }
@@ -68,7 +86,7 @@ impl World {
         for (number, node) in self.nodes.iter().enumerate() {
             for (job, local) in &node.jobs {
                 let since = local.started_at.filter(|&at| at + SETTLED < self.now);
-                let done = local.exchanged == EXCHANGES || self.is_kept(*job);
+                let done = local.exchanged == EXCHANGES;
                 assert!(since.is_none() || done, "job {job} hangs in an exchange on node {number}");
             }
         }

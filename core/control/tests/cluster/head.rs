@@ -297,7 +297,7 @@ impl World {
                 self.head.spools.remove(&job);
             }
             // Nobody revokes or removes anything here, and no machine joins.
-            HeadAction::Revoke(_)
+            HeadAction::Revoke { .. }
             | HeadAction::RemoveNode { .. }
             | HeadAction::IssueToken { .. } => {}
             HeadAction::AddNode { .. } => self.node_is_added(),

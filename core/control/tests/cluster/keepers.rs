@@ -30,13 +30,13 @@ fn address(node: u32) -> RankAddress {
     RankAddress { ip: [10, 0, 0, node as u8].into(), port: 1 }
 }
 
-/// MPI programs have none.
+/// Those with AF_XDP have none.
 fn has_keeper(job: JobId) -> bool {
     job.number().0 % 2 == 1
 }
 
 impl World {
-    /// Whether the job runs on without its daemons, and has no exchanges.
+    /// Whether the job runs on without its daemons.
     pub fn is_kept(&self, job: JobId) -> bool {
         self.scenario.faults.restarts && has_keeper(job)
     }
@@ -156,5 +156,6 @@ impl World {
             self.later(number, 0, MS, AgentEvent::Idle { job, idle });
         }
         self.stirs_later(number, job);
+        self.contribute_again(number, job);
     }
 }

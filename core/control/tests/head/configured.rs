@@ -21,7 +21,7 @@ fn to_remove(actions: &[HeadAction]) -> Option<NodeId> {
 
 fn revoked(actions: &[HeadAction]) -> Vec<u32> {
     let lists = actions.iter().filter_map(|action| match action {
-        HeadAction::Revoke(list) => Some(list),
+        HeadAction::Revoke { list, .. } => Some(list),
         _ => None,
     });
     lists.flatten().map(|Revocation { node, .. }| node.0).collect()
@@ -78,7 +78,7 @@ fn a_node_with_jobs_is_removed_by_force_only() {
         &actions,
         |action| matches!(command_of(action), Some((nodes, Command::Kill { .. })) if nodes.contains(NodeId(1))),
     );
-    let revokes = position(&actions, |action| matches!(action, HeadAction::Revoke(_)));
+    let revokes = position(&actions, |action| matches!(action, HeadAction::Revoke { .. }));
     assert!(killed < revokes, "the node can still be told");
     assert_eq!(revoked(&actions), [1]);
     test.report(Report::Freed { job, nodes: set([0]) });
@@ -151,6 +151,20 @@ fn a_token_is_made_for_a_node_that_is_not_up() {
     // Its machine has joined.
     test.report(Report::Attached(vec![description(2)]));
     assert_eq!(refusal(&test.ask(&OWNER, token(2, 60_000))), Some(RefusalKind::NotNow));
+}
+
+/// A revocation counts up to the end of its millisecond, or longer if the clock of another head was ahead.
+#[test]
+fn a_token_that_would_be_revoked_at_once_is_not_made() {
+    let mut test = Test::new(1);
+    test.configured(2, &[]);
+    test.ask(&OWNER, ClientRequest::Revoke { node: NodeId(1) });
+    let refused = refused(test.ask(&OWNER, token(1, 60_000)));
+    assert_eq!(refused.kind, RefusalKind::NotNow);
+    assert!(refused.message.contains("reaches in 1 s"), "{}", refused.message);
+    test.advance(MS);
+    let issues = |action: &HeadAction| matches!(action, HeadAction::IssueToken { .. });
+    assert!(test.ask(&OWNER, token(1, 60_000)).iter().any(issues));
 }
 
 #[test]

@@ -95,6 +95,9 @@ fn ranks_have_processors_of_one_node() {
     let too_large = test.refused(wish(4, 3, 6));
     assert_eq!(too_large.kind, RefusalKind::TooLarge);
     assert!(too_large.message.contains("room for 1 of them"), "{}", too_large.message);
+    // Where not even one fits, fewer would not help.
+    let none = test.refused(wish(6, 1, 100)).message;
+    assert!(none.contains("no node has") && none.contains("ask for less for each rank"), "{none}");
     let wide = test.refused(JobRequest { nodes: Some(2), ..wish(5, 2, 5) });
     assert_eq!(wide.kind, RefusalKind::TooLarge);
 }

@@ -20,10 +20,10 @@ fn the_owner_revokes_and_all_nodes_hear_of_it_now_and_later() {
     assert_eq!(refusal(&test.ask(&ALICE, revoke(1))), Some(RefusalKind::NotPermitted));
     assert_eq!(refusal(&test.ask(&OWNER, revoke(2))), Some(RefusalKind::BadRequest));
     let actions = test.ask(&OWNER, revoke(1));
-    let kept = position(&actions, |action| matches!(action, HeadAction::Revoke(_)));
+    let kept = position(&actions, |action| matches!(action, HeadAction::Revoke { .. }));
     let told = position(&actions, |action| command_of(action).is_some());
     assert!(kept < told && replied(&actions, &ClientReply::Done));
-    let HeadAction::Revoke(list) = actions[kept].clone() else { panic!() };
+    let HeadAction::Revoke { node: NodeId(1), list } = actions[kept].clone() else { panic!() };
     assert!(
         list.len() == 1 && list[0].node == NodeId(1) && list[0].until_us > 1_700_000_000_000_000
     );

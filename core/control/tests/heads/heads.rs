@@ -300,7 +300,7 @@ impl World {
             | HeadAction::EndSpool { .. }
             | HeadAction::MarkRestart { .. } => {}
             HeadAction::Discard(_)
-            | HeadAction::Revoke(_)
+            | HeadAction::Revoke { .. }
             | HeadAction::KeepDrains { .. }
             | HeadAction::AddNode { .. }
             | HeadAction::RemoveNode { .. }

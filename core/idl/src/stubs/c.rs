@@ -8,112 +8,22 @@ use super::{Names, StubFile, Stubs, documentation, is_value, made, parts, passed
 use crate::model::{Class, Interface, Mode, Module, Param, Type};
 
 /// Words of C and C++, which has the header too, and macros that headers of C define.
-const WORDS: &[&str] = &[
-    "alignas",
-    "alignof",
-    "and",
-    "and_eq",
-    "asm",
-    "auto",
-    "bitand",
-    "bitor",
-    "bool",
-    "break",
-    "case",
-    "catch",
-    "char",
-    "char16_t",
-    "char32_t",
-    "char8_t",
-    "class",
-    "co_await",
-    "co_return",
-    "co_yield",
-    "compl",
-    "concept",
-    "const",
-    "const_cast",
-    "consteval",
-    "constexpr",
-    "constinit",
-    "continue",
-    "decltype",
-    "default",
-    "delete",
-    "do",
-    "double",
-    "dynamic_cast",
-    "else",
-    "enum",
-    "explicit",
-    "export",
-    "extern",
-    "false",
-    "float",
-    "for",
-    "friend",
-    "goto",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "mutable",
-    "namespace",
-    "new",
-    "noexcept",
-    "not",
-    "not_eq",
-    "nullptr",
-    "operator",
-    "or",
-    "or_eq",
-    "private",
-    "protected",
-    "public",
-    "register",
-    "reinterpret_cast",
-    "requires",
-    "restrict",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "static_assert",
-    "static_cast",
-    "struct",
-    "switch",
-    "template",
-    "this",
-    "thread_local",
-    "throw",
-    "true",
-    "try",
-    "typedef",
-    "typeid",
-    "typename",
-    "typeof",
-    "typeof_unqual",
-    "union",
-    "unsigned",
-    "using",
-    "virtual",
-    "void",
-    "volatile",
-    "wchar_t",
-    "while",
-    "xor",
-    "xor_eq",
-    "complex",
-    "I",
-];
+const WORDS: &str = "\
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t \
+    char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr \
+    constinit continue decltype default delete do double dynamic_cast else enum explicit export \
+    extern false float for friend goto if inline int long mutable namespace new noexcept not \
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires \
+    restrict return short signed sizeof static static_assert static_cast struct switch template \
+    this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned \
+    using virtual void volatile wchar_t while xor xor_eq complex I";
 
 pub fn stubs(module: &Module, unit: &str) -> Stubs {
     let guard = format!("KUMI_{}_H", unit.to_ascii_uppercase());
     let mut text = format!("/* {} */\n#ifndef {guard}\n#define {guard}\n\n", made(unit));
     text +=
         "#include <grpc.h>\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n";
-    let mut names = Names::new(&[]);
+    let mut names = Names::new("");
     let (routines, classes) = parts(module);
     for interface in routines {
         let name = names.take(&format!("call_{}", interface.name));

@@ -13,30 +13,11 @@ const MOST_NAME: usize = 63;
 const MOST_RANK: usize = 4;
 
 /// What the subroutines use of other modules, in small letters.
-const WORDS: &[&str] = &[
-    "c_char",
-    "c_double",
-    "c_double_complex",
-    "c_float",
-    "c_float_complex",
-    "c_funloc",
-    "c_int",
-    "c_int8_t",
-    "c_int16_t",
-    "c_int32_t",
-    "c_int64_t",
-    "c_ptr",
-    "grpc_arguments",
-    "grpc_call",
-    "grpc_function_handle",
-    "grpc_function_handle_default",
-    "grpc_invoke",
-    "grpc_object_handle",
-    "grpc_object_handle_default",
-    "grpc_push",
-    "grpc_push_function",
-    "grpc_push_in",
-];
+const WORDS: &str = "\
+    c_char c_double c_double_complex c_float c_float_complex c_funloc c_int c_int8_t c_int16_t \
+    c_int32_t c_int64_t c_ptr grpc_arguments grpc_call grpc_function_handle \
+    grpc_function_handle_default grpc_invoke grpc_object_handle grpc_object_handle_default \
+    grpc_push grpc_push_function grpc_push_in";
 
 pub fn stubs(module: &Module, unit: &str) -> Stubs {
     let mut made_of = Source::new();
@@ -129,6 +110,7 @@ impl Source {
 }
 
 /// A subroutine that calls.
+#[derive(Default)]
 struct Call {
     name: String,
     /// Dummy arguments, without the handle and the last two.
@@ -151,15 +133,7 @@ impl Call {
         let list = own.take("arguments");
         // A procedure does not have its own name as an argument's.
         own.take(&name);
-        let mut call = Call {
-            name,
-            arguments: Vec::new(),
-            declarations: Vec::new(),
-            pushes: Vec::new(),
-            functions: String::new(),
-            interfaces: Vec::new(),
-            list,
-        };
+        let mut call = Call { name, list, ..Call::default() };
         for param in passed(interface) {
             let dummy = checked(own.take(&param.name))?;
             call.argument(param, &dummy, names)?;

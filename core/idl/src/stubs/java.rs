@@ -7,101 +7,23 @@ use alloc::vec::Vec;
 use super::{Names, StubFile, Stubs, documentation, made, parts};
 use crate::model::{Class, Element, Interface, Module, Param, Type};
 
-/// Words of Java.
-const WORDS: &[&str] = &[
-    "abstract",
-    "assert",
-    "boolean",
-    "break",
-    "byte",
-    "case",
-    "catch",
-    "char",
-    "class",
-    "const",
-    "continue",
-    "default",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "extends",
-    "false",
-    "final",
-    "finally",
-    "float",
-    "for",
-    "goto",
-    "if",
-    "implements",
-    "import",
-    "instanceof",
-    "int",
-    "interface",
-    "long",
-    "native",
-    "new",
-    "null",
-    "package",
-    "private",
-    "protected",
-    "public",
-    "record",
-    "return",
-    "short",
-    "static",
-    "strictfp",
-    "super",
-    "switch",
-    "synchronized",
-    "this",
-    "throw",
-    "throws",
-    "transient",
-    "true",
-    "try",
-    "var",
-    "void",
-    "volatile",
-    "while",
-    "yield",
-    // Methods of all objects.
-    "clone",
-    "equals",
-    "finalize",
-    "getClass",
-    "hashCode",
-    "notify",
-    "notifyAll",
-    "toString",
-    "wait",
-];
+/// Words of Java, and methods of all objects.
+const WORDS: &str = "\
+    abstract assert boolean break byte case catch char class const continue default do double else \
+    enum extends false final finally float for goto if implements import instanceof int interface \
+    long native new null package private protected public record return short static strictfp \
+    super switch synchronized this throw throws transient true try var void volatile while yield \
+    clone equals finalize getClass hashCode notify notifyAll toString wait";
 
 /// Names of types that the class uses.
-const TYPES: [&str; 17] = [
-    "Byte",
-    "Call",
-    "Callback",
-    "Double",
-    "Float",
-    "Integer",
-    "KumiClient",
-    "Long",
-    "Object",
-    "Override",
-    "Path",
-    "RemoteObject",
-    "Result",
-    "Scalar",
-    "Short",
-    "String",
-    "AutoCloseable",
-];
+const TYPES: &str = "\
+    Byte Call Callback Double Float Integer KumiClient Long Object Override Path RemoteObject \
+    Result Scalar Short String AutoCloseable";
 
 pub fn stubs(module: &Module, unit: &str) -> Stubs {
     let name = camel(unit);
     let mut types = Names::new(WORDS);
-    for taken in TYPES.into_iter().chain([name.as_str()]) {
+    for taken in TYPES.split(' ').chain([name.as_str()]) {
         types.take(taken);
     }
     let mut text = format!("// {}\n\n", made(unit));

@@ -104,12 +104,7 @@ fn comment(text: &str) -> Vec<String> {
 fn documentation(interface: &Interface) -> Vec<String> {
     let mut lines = comment(&interface.doc);
     for param in interface.params.iter().filter(|param| param.mode != Mode::Work) {
-        let mode = match param.mode {
-            Mode::In => "in",
-            Mode::Out => "out",
-            Mode::InOut => "inout",
-            Mode::Work => "work",
-        };
+        let mode = param.mode.name().trim_start_matches("mode_");
         let mut line = format!("  {mode} {} {}", kind(&param.ty), param.name);
         for dimension in &param.dims {
             line += &format!("[{}]", interface.shown(&dimension.size));

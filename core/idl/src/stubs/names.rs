@@ -6,20 +6,21 @@ use alloc::vec::Vec;
 /// The names of one scope.
 #[derive(Debug, Clone)]
 pub struct Names {
-    words: &'static [&'static str],
+    /// Words of the language, with a blank between two.
+    words: &'static str,
     /// Capital and small letters are the same.
     folds: bool,
     taken: Vec<String>,
 }
 
 impl Names {
-    /// A scope in which no name is taken, and which has these words of its language.
-    pub fn new(words: &'static [&'static str]) -> Names {
+    /// A scope in which no name is taken, and which has these words of its language, with a blank between two.
+    pub fn new(words: &'static str) -> Names {
         Names { words, folds: false, taken: Vec::new() }
     }
 
     /// The same for a language that does not distinguish capital letters.
-    pub fn folding(words: &'static [&'static str]) -> Names {
+    pub fn folding(words: &'static str) -> Names {
         Names { folds: true, ..Names::new(words) }
     }
 
@@ -32,7 +33,7 @@ impl Names {
         let mut name = identifier(wanted);
         loop {
             let key = self.key(&name);
-            if !self.words.contains(&key.as_str()) && !self.taken.contains(&key) {
+            if !self.words.split(' ').any(|word| word == key) && !self.taken.contains(&key) {
                 self.taken.push(key);
                 return name;
             }

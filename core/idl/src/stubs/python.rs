@@ -8,12 +8,10 @@ use super::{Names, StubFile, Stubs, documentation, made, parts};
 use crate::model::{Class, Element, Interface, Module, Param, Type};
 
 /// Words of Python, types that annotations name, and soft words.
-const WORDS: &[&str] = &[
-    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "case", "class",
-    "continue", "def", "del", "elif", "else", "except", "finally", "for", "from", "global", "if",
-    "import", "in", "is", "lambda", "match", "nonlocal", "not", "or", "pass", "raise", "return",
-    "try", "type", "while", "with", "yield", "bytes", "complex", "float", "int", "str", "tuple",
-];
+const WORDS: &str = "\
+    False None True and as assert async await break case class continue def del elif else except \
+    finally for from global if import in is lambda match nonlocal not or pass raise return try \
+    type while with yield bytes complex float int str tuple";
 
 /// Parameters of `Connection.call` itself; arguments of these names get an underscore there.
 const OPTIONS: &[&str] = &["timeout", "out", "priority", "output", "threads", "memory"];

@@ -37,7 +37,7 @@ fn code(place: Place, fault: &ProblemKind) -> Code {
 
 /// Where in the text a place of the description is.
 fn place(routine: &Routine, place: Place) -> Span {
-    let param = |index: usize| routine.params.get(index);
+    let param = |index: usize| routine.spans.params.get(index);
     let dimension = |index: usize, dimension: usize, part: usize| {
         param(index).and_then(|param| param.dims.get(dimension)).map(|parts| parts[part])
     };
@@ -52,16 +52,16 @@ fn place(routine: &Routine, place: Place) -> Span {
         Place::Inner(index, inner) => {
             param(index).and_then(|param| param.inner.get(inner)).copied()
         }
-        Place::CalcOrder => Some(routine.calc_order),
-        Place::Split => Some(routine.split),
-        Place::Status => Some(routine.status),
-        Place::Parallel => Some(routine.parallel),
-        Place::Symbol => Some(routine.symbol),
-        Place::Argument(index) => routine.arguments.get(index).copied(),
-        Place::Result => Some(routine.result),
-        Place::Required(index) => routine.required.get(index).copied(),
+        Place::CalcOrder => Some(routine.spans.calc_order),
+        Place::Split => Some(routine.spans.split),
+        Place::Status => Some(routine.spans.status),
+        Place::Parallel => Some(routine.spans.parallel),
+        Place::Symbol => Some(routine.spans.symbol),
+        Place::Argument(index) => routine.spans.arguments.get(index).copied(),
+        Place::Result => Some(routine.spans.result),
+        Place::Required(index) => routine.spans.required.get(index).copied(),
     };
-    found.unwrap_or(routine.name)
+    found.unwrap_or(routine.spans.name)
 }
 
 /// Warns of parameters that nothing uses.
@@ -82,7 +82,7 @@ fn unused(routine: &Routine, report: &mut Report<'_>) {
     calc_order.iter().for_each(|expr| expr.each_param(&mut add));
     parallel.iter().for_each(|parallel| parallel.ranks.each_param(&mut add));
     sized.extend(*split);
-    for ((index, param), places) in (0..).zip(params).zip(&routine.params) {
+    for ((index, param), places) in (0..).zip(params).zip(&routine.spans.params) {
         let name = &param.name;
         if used.contains(&index) || body.contains(name.as_str()) || sized.contains(&index) {
             continue;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::diagnostic::{Code, Report, Span};
 use super::lexer::Token;
 use super::parser::{ParseFailed, Parser};
-use crate::expr_display::precedence;
+use crate::expr_display::OPERATIONS;
 use crate::model::{Binary, Expr, Function, Param, Unary};
 use crate::similar_names::suggestion;
 
@@ -81,11 +81,7 @@ impl<'a> Parser<'a> {
     fn binary(&mut self, least: u8) -> Result<Part, ParseFailed> {
         let start = self.span;
         let mut left = self.unary()?;
-        while let Some(operation) = self.operation() {
-            let binds = precedence(operation);
-            if binds < least {
-                break;
-            }
+        while let Some((operation, binds)) = self.operation().filter(|(_, binds)| *binds >= least) {
             self.advance();
             let right = self.binary(binds + 1)?;
             left = self.pair(start, operation, left, right);
@@ -99,25 +95,13 @@ impl<'a> Parser<'a> {
         self.join(start, depth, expr)
     }
 
-    /// The operation of two operands that comes next; powers are not among them.
-    fn operation(&self) -> Option<Binary> {
+    /// The operation of two operands that comes next, and how tightly it binds; powers are not among them.
+    fn operation(&self) -> Option<(Binary, u8)> {
         let Token::Sign(sign) = self.token else { return None };
-        Some(match sign {
-            "+" => Binary::Add,
-            "-" => Binary::Sub,
-            "*" => Binary::Mul,
-            "/" => Binary::Div,
-            "%" => Binary::Rem,
-            "<" => Binary::Lt,
-            "<=" => Binary::Le,
-            ">" => Binary::Gt,
-            ">=" => Binary::Ge,
-            "==" => Binary::Eq,
-            "!=" => Binary::Ne,
-            "&&" => Binary::And,
-            "||" => Binary::Or,
-            _ => return None,
-        })
+        let found = OPERATIONS
+            .iter()
+            .find(|(operation, other, _)| *other == sign && *operation != Binary::Pow);
+        found.map(|(operation, _, binds)| (*operation, *binds))
     }
 
     fn unary(&mut self) -> Result<Part, ParseFailed> {

@@ -222,7 +222,7 @@ impl Reader<'_> {
         }
         let prefix = self.prefix(class);
         let routine = self.parser.routine(&prefix)?;
-        self.define_name(&routine.interface.name, routine.name);
+        self.define_name(&routine.interface.name, routine.spans.name);
         self.routines.push((routine, class));
         Ok(())
     }
@@ -332,8 +332,8 @@ impl Reader<'_> {
                 target.format = self.module.fortran_format.clone();
             }
             check(&routine, &mut self.parser.report);
-            if routine.code > 0 {
-                let line = self.parser.report.line(routine.code);
+            if routine.spans.code > 0 {
+                let line = self.parser.report.line(routine.spans.code);
                 self.lines.bodies.insert(routine.interface.name.clone(), line);
             }
             match class {

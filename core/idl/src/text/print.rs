@@ -5,32 +5,7 @@ use alloc::string::{String, ToString};
 use core::fmt::{self, Write};
 
 use crate::expr_display::{ExprDisplay, write_text};
-use crate::model::{Class, Expr, Interface, Language, Mode, Module, Order, Param, Type};
-
-impl Language {
-    /// How descriptions spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Language::C => "C",
-            Language::Fortran => "Fortran",
-            Language::Python => "Python",
-        }
-    }
-}
-
-impl Mode {
-    /// How descriptions spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::In => "mode_in",
-            Mode::Out => "mode_out",
-            Mode::InOut => "mode_inout",
-            Mode::Work => "mode_work",
-        }
-    }
-}
+use crate::model::{Class, Expr, Interface, Module, Order, Param, Type};
 
 impl fmt::Display for Module {
     /// The module as a text that says the same.

@@ -16,6 +16,12 @@ use crate::similar_names::suggestion;
 #[derive(Debug)]
 pub(super) struct Routine {
     pub interface: Interface,
+    pub spans: RoutineSpans,
+}
+
+/// The places of a routine's parts.
+#[derive(Debug, Default)]
+pub(super) struct RoutineSpans {
     pub name: Span,
     pub params: Vec<ParamSpans>,
     pub calc_order: Span,
@@ -30,27 +36,14 @@ pub(super) struct Routine {
     pub code: usize,
 }
 
-/// The options of a routine.
+/// Options of a routine that are no fields of its description.
 #[derive(Default)]
 struct Options {
     required: Vec<(String, Span)>,
-    calc_order: Option<(Expr, Span)>,
     language: Option<Language>,
-    idempotent: bool,
-    split: Option<(u32, Span)>,
-    status: Option<(u32, Span)>,
     ranks: Option<(Expr, Span)>,
     broadcast: Vec<(u32, Span)>,
     columns: bool,
-}
-
-/// The target of a routine, from `Calls` or a body.
-struct TargetSource {
-    target: Target,
-    symbol: Span,
-    arguments: Vec<Span>,
-    result: Span,
-    code: usize,
 }
 
 /// The attributes of routines.
@@ -61,57 +54,34 @@ impl<'a> Parser<'a> {
     pub(super) fn routine(&mut self, prefix: &str) -> Result<Routine, ParseFailed> {
         self.names.clear();
         let (name, place) = self.long_name("the routine's name")?;
-        let (params, places) = self.params(false)?;
-        let doc = self.texts().0;
+        let (params, params_spans) = self.params(false)?;
+        let interface = Interface::new(format!("{prefix}{name}"), params, Target::default());
+        let spans = RoutineSpans { name: place, params: params_spans, ..RoutineSpans::default() };
+        let mut routine = Routine { interface, spans };
+        routine.interface.doc = self.texts().0;
         let mut options = Options::default();
         while !self.is_sign("{") && self.word() != "Calls" {
-            if !self.option(&mut options, &params)? {
+            if !self.option(&mut options, &mut routine)? {
                 return Err(self.unexpected("an option, `Calls` or a body in `{ }`"));
             }
         }
-        let mut body = if self.is_sign("{") {
-            self.own_body(&name, place, params.len(), &options)?
+        routine.interface.target.language = options.language.unwrap_or_default();
+        if self.is_sign("{") {
+            self.own_body(&name, &mut routine)?;
         } else {
-            self.calls(&params, &options)?
-        };
+            self.calls(&mut routine)?;
+        }
         self.take_sign(";");
-        let (parallel, parallel_place) = self.parallel(&mut options);
-        let (required, required_places) = options.required.into_iter().unzip();
-        body.target.required = required;
-        let order = if options.columns { Order::Column } else { Order::Row };
-        let mut interface = Interface {
-            version: Interface::VERSION,
-            name: format!("{prefix}{name}"),
-            class: String::new(),
-            doc,
-            params,
-            calc_order: options.calc_order.as_ref().map(|(expr, _)| expr.clone()),
-            idempotent: options.idempotent,
-            split: options.split.map(|(index, _)| index),
-            status: options.status.map(|(index, _)| index),
-            parallel,
-            target: body.target,
-        };
-        self.name_params(&mut interface);
-        if order == Order::Column {
+        let Routine { interface, spans } = &mut routine;
+        (interface.parallel, spans.parallel) = self.parallel(&mut options);
+        (interface.target.required, spans.required) = options.required.into_iter().unzip();
+        self.name_params(interface);
+        if options.columns {
             for param in interface.params.iter_mut().filter(|param| param.dims.len() > 1) {
-                param.order = order;
+                param.order = Order::Column;
             }
         }
-        Ok(Routine {
-            interface,
-            name: place,
-            params: places,
-            calc_order: options.calc_order.map(|(_, place)| place).unwrap_or_default(),
-            split: options.split.map(|(_, place)| place).unwrap_or_default(),
-            status: options.status.map(|(_, place)| place).unwrap_or_default(),
-            parallel: parallel_place,
-            symbol: body.symbol,
-            arguments: body.arguments,
-            result: body.result,
-            required: required_places,
-            code: body.code,
-        })
+        Ok(routine)
     }
 
     /// Names in the routine's expressions become parameters.
@@ -148,15 +118,20 @@ impl<'a> Parser<'a> {
     }
 
     /// One option; false when there is none.
-    fn option(&mut self, options: &mut Options, params: &[Param]) -> Result<bool, ParseFailed> {
+    fn option(
+        &mut self,
+        options: &mut Options,
+        routine: &mut Routine,
+    ) -> Result<bool, ParseFailed> {
         let place = self.span;
         let word = self.word();
         match word {
             "Required" => self.required(&mut options.required)?,
             "CalcOrder" => {
                 self.advance();
-                let found = self.expression()?;
-                self.once(&mut options.calc_order, found, place, word);
+                let (order, at) = self.expression()?;
+                self.once(&mut routine.interface.calc_order, order, place, word);
+                routine.spans.calc_order = at;
             }
             "Language" => {
                 self.advance();
@@ -170,7 +145,7 @@ impl<'a> Parser<'a> {
                 self.once(&mut options.ranks, found, place, word);
             }
             "Backend" | "Shrink" => self.foreign_option()?,
-            "" if self.take_sign("@") => self.attribute(options, params)?,
+            "" if self.take_sign("@") => self.attribute(options, routine)?,
             "" => return Ok(false),
             _ if self.is_declaration() => return Ok(false),
             _ => {
@@ -237,12 +212,15 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn attribute(&mut self, options: &mut Options, params: &[Param]) -> Result<(), ParseFailed> {
+    fn attribute(
+        &mut self,
+        options: &mut Options,
+        routine: &mut Routine,
+    ) -> Result<(), ParseFailed> {
         let (name, place) = self.name("an attribute, as `@idempotent`")?;
         match name {
             "idempotent" => {
-                let second = core::mem::replace(&mut options.idempotent, true);
-                if second {
+                if core::mem::replace(&mut routine.interface.idempotent, true) {
                     self.report.add(Code::Twice, place, "this is a second `@idempotent`".into());
                 }
             }
@@ -251,17 +229,18 @@ impl<'a> Parser<'a> {
                 self.expect_sign("(", "and the parameter's name")?;
                 let (param, at) = self.name("a parameter's name")?;
                 self.expect_sign(")", "to close the attribute")?;
-                if let Some(index) = self.index(params, param, at) {
-                    if name == "broadcast" {
+                let Routine { interface, spans } = routine;
+                let Some(index) = self.index(&interface.params, param, at) else { return Ok(()) };
+                let (slot, span) = match name {
+                    "split" => (&mut interface.split, &mut spans.split),
+                    "status" => (&mut interface.status, &mut spans.status),
+                    _ => {
                         options.broadcast.push((index, at));
                         return Ok(());
                     }
-                    let slot =
-                        if name == "split" { &mut options.split } else { &mut options.status };
-                    if slot.replace((index, at)).is_some() {
-                        self.report.add(Code::Twice, place, format!("this is a second `@{name}`"));
-                    }
-                }
+                };
+                self.once(slot, index, place, &format!("@{name}"));
+                *span = at;
             }
             _ => {
                 let near = suggestion(name, ATTRIBUTES);
@@ -300,62 +279,46 @@ impl<'a> Parser<'a> {
     }
 
     /// `{ C code }`: a function of the routine's name with its parameters.
-    fn own_body(
-        &mut self,
-        name: &str,
-        symbol: Span,
-        params: usize,
-        options: &Options,
-    ) -> Result<TargetSource, ParseFailed> {
+    fn own_body(&mut self, name: &str, routine: &mut Routine) -> Result<(), ParseFailed> {
         let open = self.span;
-        let (code, begin) = (self.braces()?, open.end);
-        let blank = code.trim().is_empty();
-        if blank {
+        let code = self.braces()?;
+        if code.trim().is_empty() {
             self.report.add(Code::Target, open, "this body does nothing".into());
         }
-        let target = Target {
-            language: options.language.unwrap_or(Language::C),
-            symbol: String::from(name.rsplit(['/', '.']).next().unwrap_or(name)),
-            arguments: (0..params)
-                .filter_map(|index| u32::try_from(index).ok())
-                .map(Expr::Param)
-                .collect(),
-            result: None,
-            required: Vec::new(),
-            body: String::from(code),
-            format: String::new(),
-        };
-        let arguments = alloc::vec![symbol; params];
-        Ok(TargetSource { target, symbol, arguments, result: symbol, code: begin })
+        let Routine { interface: Interface { params, target, .. }, spans } = routine;
+        target.symbol = String::from(name.rsplit(['/', '.']).next().unwrap_or(name));
+        target.arguments = (0..).zip(params).map(|(index, _)| Expr::Param(index)).collect();
+        target.body = String::from(code);
+        spans.arguments = alloc::vec![spans.name; target.arguments.len()];
+        (spans.symbol, spans.result, spans.code) = (spans.name, spans.name, open.end);
+        Ok(())
     }
 
     /// `Calls "language" result = symbol(arguments);`
-    fn calls(&mut self, params: &[Param], options: &Options) -> Result<TargetSource, ParseFailed> {
+    fn calls(&mut self, routine: &mut Routine) -> Result<(), ParseFailed> {
+        let Routine { interface: Interface { params, target, .. }, spans } = routine;
         self.advance();
-        let mut language = options.language.unwrap_or(Language::C);
         if !self.is_end() && self.word().is_empty() {
             let (text, place) = self.text("a language in quotes or the symbol")?;
-            language = self.language(&text, place);
+            target.language = self.language(&text, place);
         }
         let (mut symbol, mut place) = self.name("the symbol to call")?;
-        let (mut result, mut result_place) = (None, place);
+        spans.result = place;
         if self.take_sign("=") {
-            result = self.index(params, symbol, place);
-            result_place = place;
+            target.result = self.index(params, symbol, place);
             (symbol, place) = self.name("the symbol to call")?;
         }
-        let mut path = String::from(symbol);
+        target.symbol.push_str(symbol);
         while self.take_sign(".") {
-            path.push('.');
-            path.push_str(self.name("the rest of the symbol")?.0);
+            target.symbol.push('.');
+            target.symbol.push_str(self.name("the rest of the symbol")?.0);
         }
-        let place = place.to(self.last);
+        spans.symbol = place.to(self.last);
         self.expect_sign("(", "and the arguments")?;
-        let (mut arguments, mut places) = (Vec::new(), Vec::new());
         while !self.is_sign(")") {
             let (argument, place) = self.expression()?;
-            arguments.push(argument);
-            places.push(place);
+            target.arguments.push(argument);
+            spans.arguments.push(place);
             if !self.take_sign(",") {
                 break;
             }
@@ -364,15 +327,6 @@ impl<'a> Parser<'a> {
         if !self.is_sign(";") {
             self.unexpected("`;` behind `Calls …(…)`");
         }
-        let target = Target {
-            language,
-            symbol: path,
-            arguments,
-            result,
-            required: Vec::new(),
-            body: String::new(),
-            format: String::new(),
-        };
-        Ok(TargetSource { target, symbol: place, arguments: places, result: result_place, code: 0 })
+        Ok(())
     }
 }

@@ -1,90 +1,81 @@
 //! Decoding of answers, and the check that each is expected.
 
 use super::{Call, CallbackState, Client, ClientEvent, MOST_PINGS, Stream};
-use crate::ProtocolError;
 use crate::callback::CallbackHead;
-use crate::codec::{Cursor, DecodeError};
-use crate::frame::{FrameKind, Header};
-use crate::held_array;
-use crate::message::{self, Failure, ResultHead, Value};
-use crate::placement::Placement;
-use crate::shared_memory::MemoryGrant;
+use crate::codec::{list, text, whole};
+use crate::frame::{FrameError, FrameKind};
+use crate::message::{self, CountedName, ResultHead, Value};
+use crate::placement;
 use alloc::borrow::ToOwned;
-use alloc::string::String;
-use alloc::vec::Vec;
 
 impl Client {
     /// Handles a frame other than a chunk.
     pub(super) fn take(
         &mut self,
-        header: Header,
+        kind: FrameKind,
+        stream: u32,
         body: &[u8],
-    ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let Header { stream, kind, .. } = header;
-        let kind = kind.unwrap_or(FrameKind::Call);
-        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
-        let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
-        Ok(match kind {
-            FrameKind::Description => {
-                if !matches!(self.streams.get(&stream), Some((Stream::Interface, _))) {
-                    return Err(unasked);
-                }
-                let (hash, json) = description(body).map_err(malformed)?;
+    ) -> Result<Option<ClientEvent>, FrameError> {
+        Ok(match (kind, self.streams.get(&stream)) {
+            (FrameKind::Description, Some((Stream::Interface, _))) => {
+                let (hash, json) = placement::description(body)?;
                 self.end(stream).then_some(ClientEvent::Description(stream, hash, json))
             }
-            FrameKind::Names => {
-                if !matches!(self.streams.get(&stream), Some((Stream::List, _))) {
-                    return Err(unasked);
-                }
-                let names = names(body).map_err(malformed)?;
+            (FrameKind::Names, Some((Stream::List, _))) => {
+                let names = list(body)?.into_iter().map(|CountedName(name)| name).collect();
                 self.end(stream).then_some(ClientEvent::Names(stream, names))
             }
-            FrameKind::Result => {
-                let head = ResultHead::decode(body).map_err(malformed)?;
-                self.result(stream, head)?
-            }
-            FrameKind::Error => {
-                let failure = Failure::decode(body).map_err(malformed)?;
-                if stream == 0 {
-                    return Ok(Some(ClientEvent::Ended(failure)));
-                }
-                if !self.streams.contains_key(&stream) {
-                    return Err(unasked);
-                }
+            (FrameKind::Result, _) => self.result(stream, whole(body)?)?,
+            (FrameKind::Error, _) if stream == 0 => Some(ClientEvent::Ended(whole(body)?)),
+            (FrameKind::Error, Some(_)) => {
+                let failure = whole(body)?;
                 self.end(stream).then_some(ClientEvent::Failed(stream, failure))
             }
-            FrameKind::Ping => {
+            (FrameKind::Ping, _) => {
                 self.pinged(body);
                 None
             }
-            FrameKind::Pong => Some(ClientEvent::Pong),
-            FrameKind::Grant => {
-                Some(self.granted(stream, MemoryGrant::decode(body).map_err(malformed)?)?)
+            (FrameKind::Pong, _) => Some(ClientEvent::Pong),
+            (FrameKind::Grant, _) => Some(self.granted(stream, whole(body)?)?),
+            (FrameKind::Callback, _) => self.callback(stream, whole(body)?)?,
+            (FrameKind::Created, _) => self.created(stream)?,
+            (FrameKind::Output, _) => self.output(stream, body)?,
+            (FrameKind::Voucher, Some((Stream::Vouch, _))) => {
+                let voucher = message::name(body)?.to_owned();
+                self.end(stream).then_some(ClientEvent::Voucher(stream, voucher))
             }
-            FrameKind::Callback => {
-                let head = CallbackHead::decode(body).map_err(malformed)?;
-                self.callback(stream, head)?
+            (FrameKind::Placed, Some((Stream::Place, wanted))) => {
+                wanted.then_some(ClientEvent::Placed(stream, whole(body)?))
             }
-            FrameKind::Created => self.created(stream)?,
-            FrameKind::Output => self.output(stream, body)?,
-            FrameKind::Voucher => self.voucher(stream, body)?,
-            FrameKind::Placed | FrameKind::Closed | FrameKind::State => {
-                return self.take_of_metaserver(stream, kind, body);
+            (FrameKind::Closed, Some((Stream::Place, _))) => {
+                self.end(stream).then_some(ClientEvent::Closed(stream))
             }
-            _ => return Err(ProtocolError::Kind(kind as u8)),
+            (FrameKind::State, Some((Stream::Status, _))) => {
+                let json = text(body)?.to_owned();
+                self.end(stream).then_some(ClientEvent::State(stream, json))
+            }
+            (
+                FrameKind::Description
+                | FrameKind::Names
+                | FrameKind::Error
+                | FrameKind::Voucher
+                | FrameKind::Placed
+                | FrameKind::Closed
+                | FrameKind::State,
+                _,
+            ) => return Err(FrameError::Unasked),
+            _ => return Err(FrameError::Kind),
         })
     }
 
     /// Handles what a routine has printed.
-    fn output(&self, stream: u32, body: &[u8]) -> Result<Option<ClientEvent>, ProtocolError> {
-        let kind = FrameKind::Output as u8;
+    fn output(&self, stream: u32, body: &[u8]) -> Result<Option<ClientEvent>, FrameError> {
         let Some((Stream::Call(Call { listens: true, begun: false, .. }), wanted)) =
             self.streams.get(&stream)
         else {
-            return Err(ProtocolError::Unasked { kind, stream });
+            return Err(FrameError::Unasked);
         };
-        let (is_cut, bytes) =
-            message::output(body).map_err(|why| ProtocolError::Body { kind, why })?;
+        let (is_cut, bytes) = message::output(body)?;
         Ok(wanted.then(|| ClientEvent::Output(stream, bytes.to_vec(), is_cut)))
     }
 
@@ -96,65 +87,18 @@ impl Client {
     }
 
     /// Handles the confirmation that an object exists, which comes once.
-    fn created(&mut self, stream: u32) -> Result<Option<ClientEvent>, ProtocolError> {
+    fn created(&mut self, stream: u32) -> Result<Option<ClientEvent>, FrameError> {
         match self.streams.get_mut(&stream) {
             Some((Stream::Object(there @ false), wanted)) => {
                 *there = true;
                 Ok(wanted.then_some(ClientEvent::Created(stream)))
             }
-            _ => Err(ProtocolError::Unasked { kind: FrameKind::Created as u8, stream }),
+            _ => Err(FrameError::Unasked),
         }
-    }
-
-    fn voucher(&mut self, stream: u32, body: &[u8]) -> Result<Option<ClientEvent>, ProtocolError> {
-        let kind = FrameKind::Voucher as u8;
-        if !matches!(self.streams.get(&stream), Some((Stream::Vouch, _))) {
-            return Err(ProtocolError::Unasked { kind, stream });
-        }
-        let voucher =
-            held_array::take_voucher(body).map_err(|why| ProtocolError::Body { kind, why })?;
-        Ok(self.end(stream).then_some(ClientEvent::Voucher(stream, voucher)))
-    }
-
-    /// Handles a frame of a metaserver.
-    fn take_of_metaserver(
-        &mut self,
-        stream: u32,
-        kind: FrameKind,
-        body: &[u8],
-    ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
-        let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
-        Ok(match kind {
-            FrameKind::Placed => match self.streams.get(&stream) {
-                Some((Stream::Place, wanted)) => {
-                    let placed = Placement::decode(body).map_err(malformed)?;
-                    wanted.then_some(ClientEvent::Placed(stream, placed))
-                }
-                _ => return Err(unasked),
-            },
-            FrameKind::Closed => match self.streams.get(&stream) {
-                Some((Stream::Place, _)) => self.end(stream).then_some(ClientEvent::Closed(stream)),
-                _ => return Err(unasked),
-            },
-            FrameKind::State => match self.streams.get(&stream) {
-                Some((Stream::Status, _)) => {
-                    let json =
-                        core::str::from_utf8(body).map_err(|_| malformed(DecodeError::Text))?;
-                    self.end(stream).then(|| ClientEvent::State(stream, json.to_owned()))
-                }
-                _ => return Err(unasked),
-            },
-            _ => return Err(ProtocolError::Kind(kind as u8)),
-        })
     }
 
     /// The running call of a stream, outside of a callback, and whether somebody waits for it.
-    fn running(
-        &mut self,
-        stream: u32,
-        kind: FrameKind,
-    ) -> Result<(&mut Call, bool), ProtocolError> {
+    fn running(&mut self, stream: u32) -> Result<(&mut Call, bool), FrameError> {
         match self.streams.get_mut(&stream) {
             Some((
                 Stream::Call(
@@ -162,16 +106,12 @@ impl Client {
                 ),
                 wanted,
             )) => Ok((call, *wanted)),
-            _ => Err(ProtocolError::Unasked { kind: kind as u8, stream }),
+            _ => Err(FrameError::Unasked),
         }
     }
 
-    fn result(
-        &mut self,
-        stream: u32,
-        head: ResultHead,
-    ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let (call, wanted) = self.running(stream, FrameKind::Result)?;
+    fn result(&mut self, stream: u32, head: ResultHead) -> Result<Option<ClientEvent>, FrameError> {
+        let (call, wanted) = self.running(stream)?;
         call.begun = true;
         for (argument, value) in &head.values {
             if let Value::FileLength(bytes) = value {
@@ -188,29 +128,12 @@ impl Client {
         &mut self,
         stream: u32,
         head: CallbackHead,
-    ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let (call, wanted) = self.running(stream, FrameKind::Callback)?;
+    ) -> Result<Option<ClientEvent>, FrameError> {
+        let (call, wanted) = self.running(stream)?;
         if !call.runs {
-            return Err(ProtocolError::Unasked { kind: FrameKind::Callback as u8, stream });
+            return Err(FrameError::Unasked);
         }
         call.back = if wanted { CallbackState::Asked } else { CallbackState::Refused };
         Ok(wanted.then_some(ClientEvent::Callback(stream, head)))
     }
-}
-
-fn description(body: &[u8]) -> Result<(u64, String), DecodeError> {
-    let mut cursor = Cursor::new(body);
-    let hash = cursor.u64()?;
-    let json = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
-    Ok((hash, json.to_owned()))
-}
-
-fn names(body: &[u8]) -> Result<Vec<String>, DecodeError> {
-    let mut cursor = Cursor::new(body);
-    let mut names = Vec::new();
-    while !cursor.is_empty() {
-        let length = cursor.u16()?;
-        names.push(message::name(cursor.take(usize::from(length))?)?.to_owned());
-    }
-    Ok(names)
 }

@@ -2,7 +2,7 @@
 
 use super::{Call, Client, ClientEvent, Stream};
 use crate::ProtocolError;
-use crate::frame::{self, FrameKind};
+use crate::frame::{self, FrameError, FrameKind};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::CallHead;
 use crate::shared_memory::MemoryGrant;
@@ -33,26 +33,26 @@ impl Client {
         &mut self,
         stream: u32,
         grant: MemoryGrant,
-    ) -> Result<ClientEvent, ProtocolError> {
-        let unasked = ProtocolError::Unasked { kind: FrameKind::Grant as u8, stream };
+    ) -> Result<ClientEvent, FrameError> {
         let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) else {
-            return Err(unasked);
+            return Err(FrameError::Unasked);
         };
-        let asked = call.asked.take().ok_or(unasked)?;
+        let asked = call.asked.take().ok_or(FrameError::Unasked)?;
         self.pending_grants -= 1;
         for part in &grant.parts {
             let fits = |(argument, share): &(u16, _)| {
                 *argument == part.argument && part.share.is_part_of(*share)
             };
             if !asked.iter().any(fits) {
-                return Err(unasked);
+                return Err(FrameError::Unasked);
             }
         }
         for size in core::mem::take(&mut call.shared) {
             let part = grant.parts.iter().find(|part| part.argument == size.argument);
             match part.filter(|part| part.share.returned) {
                 Some(part) if part.length != size.bytes => {
-                    return Err(ProtocolError::Excess { stream, argument: size.argument });
+                    let argument = size.argument;
+                    return Err(ProtocolError::Excess { stream, argument }.into());
                 }
                 Some(_) => {}
                 None => call.parts.push(size),
@@ -64,12 +64,12 @@ impl Client {
     /// Appends FILLED: all inputs are in the call's shared memory.
     pub fn filled(&mut self, stream: u32, out: &mut Vec<u8>) {
         if self.streams.contains_key(&stream) {
-            frame::put(out, FrameKind::Filled, stream, |_| {});
+            frame::put(out, FrameKind::Filled, stream, ());
         }
     }
 
     /// Appends RELEASE: the client no longer uses a memory, until its next grant.
     pub fn release(&mut self, memory: u32, out: &mut Vec<u8>) {
-        frame::put(out, FrameKind::Release, 0, |out| out.extend_from_slice(&memory.to_le_bytes()));
+        frame::put(out, FrameKind::Release, 0, memory);
     }
 }

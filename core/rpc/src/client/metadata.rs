@@ -24,29 +24,20 @@ impl Client {
     pub fn listen(&mut self, stream: u32, out: &mut Vec<u8>) {
         if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
             call.listens = true;
-            let mut request = Vec::new();
-            frame::put(&mut request, FrameKind::Listen, stream, |_| {});
-            out.splice(0..0, request);
+            frame::insert(out, 0, FrameKind::Listen, stream, ());
         }
     }
 
     /// Says in which trace a call is, or a request for its place. `out` has that from byte `at` on, and this goes before it.
     /// Older servers skip it.
     pub fn trace(stream: u32, context: &TraceContext, at: usize, out: &mut Vec<u8>) {
-        let mut said = Vec::new();
-        let text = context.to_string();
-        frame::put(&mut said, FrameKind::Trace, stream, |out| {
-            out.extend_from_slice(text.as_bytes());
-        });
-        out.splice(at..at, said);
+        frame::insert(out, at, FrameKind::Trace, stream, context.to_string().as_bytes());
     }
 
     /// Asks for threads and memory for a call. `out` has the call, and this goes before it. It is for servers whose hello
     /// mentions resources: older ones would skip it.
     pub fn ask_resources(stream: u32, resources: &Resources, out: &mut Vec<u8>) {
-        let mut asked = Vec::new();
-        frame::put(&mut asked, FrameKind::Resources, stream, |out| resources.encode(out));
-        out.splice(0..0, asked);
+        frame::insert(out, 0, FrameKind::Resources, stream, resources);
     }
 
     /// Says all that there is to say of a call. `out` has the call.

@@ -2,6 +2,7 @@
 
 use super::{Server, Stream};
 use crate::MOST_ANSWER;
+use crate::codec::Put;
 use crate::frame::FrameKind;
 use crate::message::{self, Code, Failure};
 
@@ -14,54 +15,52 @@ impl Server {
         let pieces = bytes.chunks(message::MOST_OUTPUT);
         let last = pieces.len().saturating_sub(1);
         for (number, piece) in pieces.enumerate() {
-            let is_cut = u8::from(is_cut && number == last);
-            self.put(FrameKind::Output, stream, |out| {
-                out.push(is_cut);
-                out.extend_from_slice(piece);
-            });
+            self.put(FrameKind::Output, stream, (is_cut && number == last, piece));
         }
     }
 
     /// Confirms that an object exists, unless it has ended meanwhile.
     pub fn created(&mut self, stream: u32) {
         if matches!(self.streams.get(&stream), Some(Stream::Object)) {
-            self.put(FrameKind::Created, stream, |_| {});
+            self.put(FrameKind::Created, stream, ());
         }
+    }
+
+    /// Ends a stream with an answer.
+    fn answer(&mut self, stream: u32, kind: FrameKind, body: impl Put) {
+        self.streams.remove(&stream);
+        self.put(kind, stream, body);
+    }
+
+    /// Ends a stream whose answer has so many bytes that no frame takes it.
+    fn too_long(&mut self, stream: u32, bytes: usize, text: &str) {
+        self.fail(stream, &Failure::new(Code::TooLarge, bytes as i64, text));
     }
 
     /// Answers with a description, or with a failure if it is too long for a frame.
     pub fn describe(&mut self, stream: u32, hash: u64, json: &str) {
         if json.len() + 8 > MOST_ANSWER {
-            let text = "the description is too long to be sent";
-            self.fail(stream, &Failure::new(Code::TooLarge, json.len() as i64, text));
-            return;
+            return self.too_long(stream, json.len(), "the description is too long to be sent");
         }
-        self.streams.remove(&stream);
-        self.put(FrameKind::Description, stream, |out| {
-            out.extend_from_slice(&hash.to_le_bytes());
-            out.extend_from_slice(json.as_bytes());
-        });
+        self.answer(stream, FrameKind::Description, (hash, json.as_bytes()));
     }
 
     /// Answers with as many names as fit.
     pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
-        self.streams.remove(&stream);
-        self.put(FrameKind::Names, stream, |out| message::put_names(out, names));
+        self.answer(stream, FrameKind::Names, &message::fitting(names)[..]);
     }
 
     /// Answers with a voucher.
     pub fn send_voucher(&mut self, stream: u32, voucher: &str) {
-        self.streams.remove(&stream);
-        self.put(FrameKind::Voucher, stream, |out| out.extend_from_slice(voucher.as_bytes()));
+        self.answer(stream, FrameKind::Voucher, voucher.as_bytes());
     }
 
     /// Answers with logs of calls as JSON, or with a failure if they are too long for a frame.
     pub fn logs(&mut self, stream: u32, json: &str) {
         if json.len() > MOST_ANSWER {
             let text = "the logs are too long to be sent; ask for fewer calls";
-            return self.fail(stream, &Failure::new(Code::TooLarge, json.len() as i64, text));
+            return self.too_long(stream, json.len(), text);
         }
-        self.streams.remove(&stream);
-        self.put(FrameKind::State, stream, |out| out.extend_from_slice(json.as_bytes()));
+        self.answer(stream, FrameKind::State, json.as_bytes());
     }
 }

@@ -445,7 +445,7 @@ impl CheckedCall {
                     (_, order) => {
                         let mut packed = vec![0; argument.returned as usize];
                         let target = LentBytesMut::slice(&mut packed);
-                        let order = order.unwrap_or(own_order(argument));
+                        let order = order.unwrap_or(argument.order());
                         self.unpacks.push(PackedResult {
                             parameter: index,
                             packed,
@@ -521,7 +521,7 @@ fn travels(
         (Some(run), None) => lent.part(run.offset as usize, run.length as usize),
         (_, order) => {
             let mut bytes = vec![0; argument.sent as usize];
-            let order = order.unwrap_or(own_order(argument));
+            let order = order.unwrap_or(argument.order());
             argument.gather(lent.bytes(), order, &mut bytes).map_err(|e| e.to_string())?;
             let lent = LentBytes::slice(&bytes);
             packed.push(bytes);
@@ -540,13 +540,6 @@ fn fits_mode(array: &RemoteArray<'_>, mode: Mode) -> bool {
         // The plan says whether there is anything to send.
         Mode::InOut => back,
         Mode::Work => false,
-    }
-}
-
-fn own_order(argument: &Argument) -> Order {
-    match argument.form {
-        ArgumentForm::Array(_, order) => order,
-        _ => Order::Row,
     }
 }
 

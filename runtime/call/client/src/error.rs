@@ -5,7 +5,7 @@ use std::io;
 use kumi_rpc::{Code, Failure};
 use thiserror::Error;
 
-use super::Outcome;
+use super::{Answer, Outcome};
 
 /// Why a call or a connection failed.
 #[derive(Debug, Error)]
@@ -117,7 +117,7 @@ pub enum CallError {
         /// True if the routine has certainly not begun to run.
         has_not_run: bool,
     },
-    /// The arrays that a call was given are at several servers. Nothing was sent.
+    /// The arrays that a call was given are at several servers, or are reached over several connections. Nothing was sent.
     #[error("{0}")]
     HeldElsewhere(String),
     /// The server could not fetch an array from the server that holds it.
@@ -212,6 +212,14 @@ fn not_leading(leader: &str) -> String {
 }
 
 impl CallError {
+    /// The error for an answer that was not hoped for.
+    pub(crate) fn unlike(answer: Result<Answer, Failure>, routine: &str) -> CallError {
+        match answer {
+            Ok(_) => CallError::Server("the server sent an unexpected answer".to_owned()),
+            Err(failure) => CallError::of(failure, routine),
+        }
+    }
+
     /// The error for a server's answer.
     pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
         let Failure { code, detail, text } = failure;
@@ -256,33 +264,28 @@ impl CallError {
         {
             return *has_not_run;
         }
-        use CallError::{
-            Address, Argument, Busy, Connect, Environment, Expired, HeldElsewhere, HeldFull,
-            NoPriority, NoResources, NoSource, NotHeld, NotLeading, NotMetaserver, NotPermitted,
-            NotRunnable, ObjectLost, RoutineNotFound, Tls, TooLarge,
-        };
         matches!(
             self,
-            Connect { .. }
-                | Environment { .. }
-                | Address(_)
-                | NotMetaserver(_)
-                | RoutineNotFound(_)
-                | Argument { .. }
-                | NoPriority(_)
-                | TooLarge(_)
-                | Busy(_)
-                | ObjectLost(_)
-                | NotRunnable(_)
-                | NotPermitted(_)
-                | NotHeld { .. }
-                | NotLeading { .. }
-                | NoResources(_)
-                | NoSource(_)
-                | HeldElsewhere(_)
-                | HeldFull(_)
-                | Expired(_)
-                | Tls { .. }
+            CallError::Connect { .. }
+                | CallError::Environment { .. }
+                | CallError::Address(_)
+                | CallError::NotMetaserver(_)
+                | CallError::RoutineNotFound(_)
+                | CallError::Argument { .. }
+                | CallError::NoPriority(_)
+                | CallError::TooLarge(_)
+                | CallError::Busy(_)
+                | CallError::ObjectLost(_)
+                | CallError::NotRunnable(_)
+                | CallError::NotPermitted(_)
+                | CallError::NotHeld { .. }
+                | CallError::NotLeading { .. }
+                | CallError::NoResources(_)
+                | CallError::NoSource(_)
+                | CallError::HeldElsewhere(_)
+                | CallError::HeldFull(_)
+                | CallError::Expired(_)
+                | CallError::Tls { .. }
         )
     }
 }

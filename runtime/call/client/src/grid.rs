@@ -12,17 +12,13 @@
 pub(crate) mod held;
 mod logs;
 mod objects;
-#[cfg(feature = "transactions")]
-pub(super) mod placed;
-#[cfg(feature = "transactions")]
-pub(crate) mod placement;
 mod placement_queue;
 pub(super) mod routed_call;
 mod servers;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{AttemptReport, Placement};
@@ -30,8 +26,12 @@ use kumi_rpc::{AttemptReport, Placement};
 use super::arguments::{self, Arg};
 use super::queries::ASK;
 use super::routed_call::{Control, RoutedCall};
-use super::{CallError, CallOutput, Client, KnownRoutine, Options, Outcome, Resources, context};
+use super::{
+    CallError, CallOutput, Client, KnownRoutine, Options, Outcome, Resources, context, locked,
+};
 pub use logs::LogSources;
+#[cfg(feature = "transactions")]
+pub(crate) use placement_queue::QueuedCall;
 pub use placement_queue::{GridCall, GridCanceller};
 
 /// How long a call waits for a metaserver that does not answer.
@@ -46,7 +46,7 @@ const MOST_REPORTS: usize = 10_000;
 /// the same time.
 #[derive(Debug, Clone)]
 pub struct Grid {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     priority: u8,
     /// Where the output of routines goes.
     output: Option<CallOutput>,
@@ -61,6 +61,8 @@ pub struct Inner {
     options: Options,
     /// The connection, and the index of the address to try next.
     meta: Mutex<(Option<Client>, usize)>,
+    /// Held by the thread that connects.
+    connecting: Mutex<()>,
     servers: Mutex<HashMap<String, Client>>,
     /// Random identity of this client.
     key: u64,
@@ -72,15 +74,16 @@ pub struct Inner {
     looking: AtomicBool,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A random number that nobody can guess: who knows it could claim this client's calls.
 fn random_key() -> Result<u64, CallError> {
     let bytes = crate::random::bytes()
         .map_err(|error| CallError::Server(format!("the system has no random bytes: {error}")))?;
     Ok(u64::from_le_bytes(bytes))
+}
+
+/// The addresses of a list that commas separate.
+pub(super) fn each(addresses: &str) -> impl Iterator<Item = &str> {
+    addresses.split(',').map(str::trim).filter(|address| !address.is_empty())
 }
 
 /// Connects to a metaserver, or to the leader that it names.
@@ -103,16 +106,11 @@ impl Grid {
     /// # Errors
     /// [`CallError`]: no address can be reached, none accepts this client, or it is not a metaserver.
     pub fn connect(addresses: &str, options: &Options) -> Result<Grid, CallError> {
-        let addresses: Vec<String> = addresses
-            .split(',')
-            .map(str::trim)
-            .filter(|address| !address.is_empty())
-            .map(str::to_owned)
-            .collect();
         let inner = Inner {
-            addresses,
+            addresses: each(addresses).map(str::to_owned).collect(),
             options: options.clone(),
-            meta: Mutex::new((None, 0)),
+            meta: Mutex::default(),
+            connecting: Mutex::default(),
             servers: Mutex::default(),
             key: random_key()?,
             calls: AtomicU64::new(0),
@@ -230,13 +228,11 @@ impl Grid {
         let files =
             checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
         let bytes = (checked.plan.sent.saturating_add(files), checked.plan.returned);
-        let placing = self.placing(&known, bytes, checked.plan.operations.unwrap_or(f64::NAN));
-        let mut routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
+        let mut routed_call = self.route(&known, bytes, checked.plan.operations);
         routed_call.checked = Some(checked);
         routed_call.functions = functions;
         routed_call.hold(bound, kept);
         routed_call.output.clone_from(&self.output);
-        routed_call.resources = self.resources;
         routed_call.deadline = time.and_then(|time| Instant::now().checked_add(time));
         Ok(routed_call)
     }
@@ -267,23 +263,23 @@ impl Inner {
     }
 
     fn connect_once(&self) -> Result<Client, CallError> {
-        let mut meta = locked(&self.meta);
-        if let Some(client) = &meta.0 {
-            return Ok(client.clone());
+        let turn = locked(&self.connecting);
+        let (client, first) = locked(&self.meta).clone();
+        if let Some(client) = client {
+            return Ok(client);
         }
         let mut options = self.options.clone();
         if self.addresses.len() > 1 {
             options.connect_time = options.connect_time.min(CONNECT);
         }
         let mut last = CallError::Address(self.addresses.join(","));
-        for turn in 0..self.addresses.len() {
-            let at = (meta.1 + turn) % self.addresses.len();
+        for next in 0..self.addresses.len() {
+            let at = (first + next) % self.addresses.len();
             let address = &self.addresses[at];
             match leading(address, &options) {
                 Ok(client) if client.is_metaserver() => {
-                    meta.1 = at;
-                    meta.0 = Some(client.clone());
-                    drop(meta);
+                    *locked(&self.meta) = (Some(client.clone()), at);
+                    drop(turn);
                     self.catch_up(&client);
                     return Ok(client);
                 }
@@ -324,8 +320,7 @@ impl Inner {
 
     /// The connection to the metaserver if there is one. Otherwise a thread begins to look for one.
     pub fn at_hand(inner: &Arc<Inner>) -> Option<Client> {
-        // The thread that holds the lock is connecting.
-        let meta = inner.meta.try_lock().ok()?.0.clone();
+        let meta = locked(&inner.meta).0.clone();
         if meta.is_none() && !inner.looking.swap(true, Ordering::AcqRel) {
             let inner = Arc::clone(inner);
             std::thread::spawn(move || {
@@ -382,13 +377,23 @@ impl Inner {
         Ok(servers.entry(address.to_owned()).or_insert(client).clone())
     }
 
+    /// Whether there is a connection to this server.
+    #[cfg(feature = "transactions")]
+    pub fn is_connected(&self, address: &str) -> bool {
+        locked(&self.servers).contains_key(address)
+    }
+
     /// Drops a connection to a server if this error says that it is broken.
     pub fn forget_server(&self, address: &str, client: &Client, error: &CallError) {
         // A connection that was opened with an expired pass is opened again with the next pass.
         let of_no_use = matches!(error, CallError::Lost(_) | CallError::NoServer { .. });
-        if !of_no_use && !client.link.is_broken() {
-            return;
+        if of_no_use || client.link.is_broken() {
+            self.remove_server(address, client);
         }
+    }
+
+    /// Drops a connection to a server, for the calls that follow.
+    pub fn remove_server(&self, address: &str, client: &Client) {
         let mut servers = locked(&self.servers);
         if servers.get(address).is_some_and(|now| Arc::ptr_eq(&now.link, &client.link)) {
             servers.remove(address);

@@ -35,12 +35,12 @@ use wait::{answer_handle, any, completion, wake_event};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_idl::{ArgumentForm, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, CallMetadata, ClientHello, Failure, Placement, ResultHead, Role, ServerHello,
+    CallHead, CallMetadata, ClientHello, Code, Failure, Placement, ResultHead, Role, ServerHello,
     VERSIONS, VoucherSupport,
 };
 
@@ -75,9 +75,7 @@ use answer_handle::AnswerHandle;
 use arguments::CheckedCall;
 #[cfg(feature = "transactions")]
 pub(crate) use arguments::check;
-#[cfg(feature = "transactions")]
-pub(crate) use grid::placement::{PlacementAnswer, PlacementEvent, PlacementHandle};
-use link::{Answer, CallParts, FileParts, Functions, Link};
+use link::{Answer, CallParts, Functions, Link};
 use wire::Wire;
 
 /// How a client connects.
@@ -196,10 +194,16 @@ struct CallRoute<'a> {
 }
 
 impl CallRoute<'_> {
-    /// A route of a call that this thread begins, with this time limit.
-    fn within(time: Option<Duration>) -> Self {
-        CallRoute { time, trace: trace_context(), ..CallRoute::default() }
+    /// A route of a call that this thread begins, with this time limit or that of the call around it.
+    fn within(time: Option<Duration>, routine: &str) -> Result<Self, CallError> {
+        let time = context::limit(time, routine)?;
+        Ok(CallRoute { time, trace: trace_context(), ..CallRoute::default() })
     }
+}
+
+/// Locks what is complete whenever no thread has the lock, also after a panic.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The client waits this much longer than the call's time limit for the answer.
@@ -292,7 +296,7 @@ impl Client {
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
         let known = self.interface(routine)?;
-        let mut call = self.start(&known, args, time, &|| false)?;
+        let mut call = self.start(&known, args, time, None, &|| false)?;
         call.wait(&|| false)
     }
 
@@ -323,25 +327,26 @@ impl Client {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'static>, CallError> {
-        self.start(&self.interface(routine)?, args, time, interrupted)
+        self.start(&self.interface(routine)?, args, time, None, interrupted)
     }
 
+    /// Begins a call. `placed`: the metaserver's placement, if one chose this server.
     fn start<'a>(
         &self,
         known: &Arc<KnownRoutine>,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
+        placed: Option<&Placement>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let time = context::limit(time, &known.name)?;
-        let route = CallRoute::within(time);
+        let route = CallRoute { placed, ..CallRoute::within(time, &known.name)? };
         self.send(known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 
     /// Whether the server's version knows what a call needs.
     fn check_support(&self, checked: &CheckedCall) -> Result<(), CallError> {
-        if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
+        if checked.held.is_vouched() && self.server.vouchers == VoucherSupport::Unknown {
             let text =
                 format!("`{}` is of a version that shows no vouchers to others", self.server());
             return Err(CallError::NoSource(text));
@@ -360,9 +365,11 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, CheckedCall)> {
         let CallRoute { time, placed, object, trace } = route;
-        if let Err(error) = self.check_support(&checked) {
-            return Err((error, checked));
-        }
+        let incoming = self.check_support(&checked);
+        let incoming = match incoming.and_then(|()| checked.files.incoming(self.file_bytes)) {
+            Ok(incoming) => incoming,
+            Err(error) => return Err((error, checked)),
+        };
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let head = CallHead {
@@ -377,17 +384,14 @@ impl Client {
         let begun = Instant::now();
         // A deadline too far away for the wire counts as none.
         let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
-        let back = match checked.files.targets() {
-            Ok(back) => back,
-            Err(error) => return Err((error, checked)),
-        };
         let parts = CallParts {
             placed,
             head: &head,
             sends: &checked.sends,
             targets: checked.targets(),
             functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
-            files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
+            files: &checked.files.sent,
+            incoming,
             output: self.output.clone(),
             metadata: CallMetadata {
                 listens: self.output.is_some(),
@@ -460,7 +464,7 @@ impl Call<'_> {
                     granted.get(&self.checked.targets());
                     drop(granted);
                     // If this cannot be sent, the connection is lost, and the grant with it.
-                    let _lost = self.ticket.link.give_back();
+                    let _lost = self.ticket.link.flush();
                 }
                 let is_file = |value: &&(u16, Value)| matches!(value.1, Value::FileLength(_));
                 if head.values.iter().filter(is_file).count() != self.checked.files.count() {
@@ -480,12 +484,11 @@ impl Call<'_> {
                 let _lost = self.ticket.link.cancel(self.ticket.stream);
                 Err(CallError::File(why))
             }
-            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
-            Err(failure) => {
-                if failure.code == kumi_rpc::Code::InterfaceChanged {
+            other => {
+                if let Err(Failure { code: Code::InterfaceChanged, .. }) = &other {
                     self.client.forget(routine);
                 }
-                Err(CallError::of(failure, routine))
+                Err(CallError::unlike(other, routine))
             }
         }
     }

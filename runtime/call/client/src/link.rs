@@ -8,30 +8,30 @@ mod callbacks;
 mod events;
 mod files;
 mod heartbeat;
-mod held;
-mod liveness;
 mod meta;
-mod queries;
 pub(super) mod read_buffer;
+mod requests;
 mod shared_memory;
 mod wake_events;
 pub(super) mod wire;
 mod writer;
 
 pub use callbacks::{CallbackInvocation, Functions};
-pub use files::FileParts;
+pub use files::IncomingFiles;
 pub use meta::goes_on;
+pub use requests::no_name;
 pub use shared_memory::GrantedMemory;
 pub use wake_events::Reader;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    ArrayPosition, ArraySize, CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Placement,
-    ResultHead, ServerHello, Step, chunk_header, chunks,
+    ArrayPosition, ArraySize, CHUNK, CallHead, Client, ClientEvent, Failure, Placement, ResultHead,
+    ServerHello, Step, chunk_header, chunks,
 };
 use nix::poll::PollFlags;
 
@@ -39,12 +39,12 @@ use super::answer_handle::AnswerHandle;
 use super::read_buffer::ReadBuffer;
 use super::wake_event::WakeEvents;
 use super::wire::Wire;
-use super::{CallError, CallMetadata, CallOutput};
+use super::{CallError, CallMetadata, CallOutput, locked};
 use crate::lent::{LendMut, LentBytes, LentBytesMut};
 use crate::native::{Source, Target};
 
-/// Most pieces in one write.
-const PIECES: usize = 60;
+/// Most chunks in one write. Each has two pieces.
+const MOST_CHUNKS: usize = 30;
 
 /// An answer to a stream.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ struct PendingStream {
     queued: bool,
     answer: Option<Result<Answer, Failure>>,
     functions: Functions,
-    files: files::IncomingFiles,
+    files: IncomingFiles,
     /// The arguments of a callback while they arrive.
     coming: Option<Box<CallbackInvocation>>,
     called_targets: Vec<(u16, LentBytesMut)>,
@@ -111,7 +111,9 @@ pub struct CallParts<'a> {
     pub sends: &'a [(u16, LentBytes)],
     pub targets: Vec<(u16, LentBytesMut)>,
     pub functions: Functions,
-    pub files: FileParts<'a>,
+    /// Files that are sent: parameter, file, bytes.
+    pub files: &'a [(u16, File, u64)],
+    pub incoming: IncomingFiles,
     pub output: Option<CallOutput>,
     pub metadata: CallMetadata,
 }
@@ -132,7 +134,8 @@ struct State {
     /// A thread reads, without the lock.
     driving: bool,
     waiting: usize,
-    ready: meta::ReadyStreams,
+    /// Streams whose answers [`Link::next_ready`] reports.
+    ready: VecDeque<u32>,
     heartbeat: heartbeat::Heartbeat,
     broken: Option<String>,
     /// Short frames to send as soon as nobody else writes.
@@ -187,7 +190,7 @@ impl Link {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic leaves the state between two complete steps.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Sends the hello and waits for its answer.
@@ -201,10 +204,6 @@ impl Link {
         }
     }
 
-    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, pending: PendingStream) {
-        state.pending.insert(stream, pending);
-    }
-
     /// Begins a call: sends its head and its arrays.
     pub fn call<L: std::ops::Deref<Target = Link>>(
         link: L,
@@ -212,7 +211,8 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<AnswerHandle<L>, CallError> {
-        let CallParts { placed, head, sends, targets, functions, files, output, metadata } = parts;
+        let CallParts { placed, head, sends, targets, functions, files, incoming, .. } = parts;
+        let (output, metadata, expected) = (parts.output, parts.metadata, incoming.parameters());
         let results: Vec<ArraySize> = targets
             .iter()
             .map(|(argument, target)| ArraySize {
@@ -220,26 +220,29 @@ impl Link {
                 bytes: target.length() as u64,
             })
             .collect();
-        let mut out = Vec::with_capacity(256);
-        let mut state = link.lock();
-        let stream = state.rpc.call_with(placed, head, &results, &mut out).map_err(|too_long| {
-            let text =
-                format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
-            CallError::TooLarge(text)
+        let pending = PendingStream {
+            targets,
+            functions,
+            files: incoming,
+            output,
+            ..PendingStream::default()
+        };
+        let (ticket, out) = Link::begin(link, pending, |rpc, out| {
+            let stream = rpc.call_with(placed, head, &results, out).map_err(|too_long| {
+                let bytes = too_long.0;
+                let text =
+                    format!("scalars and texts of {bytes} bytes are more than a call may have");
+                CallError::TooLarge(text)
+            })?;
+            rpc.metadata(stream, &metadata, out);
+            rpc.expect_files(stream, expected);
+            Ok(stream)
         })?;
-        state.rpc.metadata(stream, &metadata, &mut out);
-        state.rpc.expect_files(stream, files.parameters());
-        let coming = files.coming();
-        let pending =
-            PendingStream { targets, functions, files: coming, output, ..PendingStream::default() };
-        link.begin(state, stream, pending);
-        // From here on the handle takes the result buffers back, however this ends.
-        let ticket = AnswerHandle::of(link, stream);
+        let stream = ticket.stream;
         let is_asked = |send: &&(u16, LentBytes)| shared_memory::is_asked(head, send.0);
         let (asked, chunks): (Vec<_>, Vec<_>) = sends.iter().partition(is_asked);
         let sent = ticket.link.send(stream, &out, &chunks, deadline, interrupted);
-        let sent =
-            sent.and_then(|()| ticket.link.send_files(stream, files.sent, deadline, interrupted));
+        let sent = sent.and_then(|()| ticket.link.send_files(stream, files, deadline, interrupted));
         let sent = match head.shared.is_empty() {
             true => sent,
             false => sent.and_then(|()| ticket.link.fill(stream, &asked, deadline, interrupted)),
@@ -261,44 +264,35 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
-        let mut headers: Vec<[u8; HEADER]> = Vec::new();
-        let mut data: Vec<(&LentBytes, usize, usize)> = Vec::new();
-        let mut head = Some(head);
-        let mut bytes = 0;
-        let mut flush = |headers: &mut Vec<[u8; HEADER]>,
-                         data: &mut Vec<(&LentBytes, usize, usize)>| {
-            let chunks =
-                headers.iter().zip(data.iter()).flat_map(|(header, (lent, from, length))| {
-                    [Source::Bytes(header), Source::Lent(lent, *from, *length)]
-                });
-            let pieces: Vec<Source<'_>> =
-                head.take().map(Source::Bytes).into_iter().chain(chunks).collect();
-            let result = self.put(&pieces, deadline, interrupted);
-            headers.clear();
-            data.clear();
-            result
-        };
         // An array may have several pieces.
-        let pieces = sends.iter().flat_map(|(argument, lent)| {
-            let size = ArraySize { argument: *argument, bytes: lent.length() as u64 };
-            let chunks: Vec<(u16, u64, u32)> = chunks(&[size]).collect();
-            chunks.into_iter().map(move |chunk| (lent, chunk))
-        });
-        for (lent, (argument, offset, length)) in pieces {
-            headers.push(chunk_header(stream, argument, length));
-            // The range lies inside an array in memory.
-            data.push((lent, offset as usize, length as usize));
-            bytes += length as usize;
-            if bytes >= CHUNK || 2 * headers.len() + 1 >= PIECES {
-                flush(&mut headers, &mut data)?;
-                bytes = 0;
-                if self.answered(stream) {
-                    return Ok(());
-                }
+        let mut chunks = sends
+            .iter()
+            .flat_map(|(argument, lent)| {
+                let size = ArraySize { argument: *argument, bytes: lent.length() as u64 };
+                let chunks: Vec<(u16, u64, u32)> = chunks(&[size]).collect();
+                chunks.into_iter().map(move |(argument, offset, length)| {
+                    let header = chunk_header(stream, argument, length);
+                    // The range lies inside an array in memory.
+                    (header, lent, offset as usize, length as usize)
+                })
+            })
+            .peekable();
+        let mut head = Some(head);
+        while head.is_some() || chunks.peek().is_some() {
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            while let Some(chunk) = chunks.next_if(|_| bytes < CHUNK && batch.len() < MOST_CHUNKS) {
+                bytes += chunk.3;
+                batch.push(chunk);
             }
-        }
-        if sends.is_empty() || !headers.is_empty() {
-            flush(&mut headers, &mut data)?;
+            let pieces = batch.iter().flat_map(|(header, lent, from, length)| {
+                [Source::Bytes(header), Source::Lent(lent, *from, *length)]
+            });
+            let pieces: Vec<Source<'_>> =
+                head.take().map(Source::Bytes).into_iter().chain(pieces).collect();
+            self.put(&pieces, deadline, interrupted)?;
+            if chunks.peek().is_some() && self.answered(stream) {
+                return Ok(());
+            }
         }
         Ok(())
     }

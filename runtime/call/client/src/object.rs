@@ -7,7 +7,7 @@ use kumi_idl::Limits;
 use kumi_rpc::{CallMetadata, Placement};
 
 use super::answer_handle::AnswerHandle;
-use super::link::{Answer, Link};
+use super::link::{Answer, Link, no_name};
 use super::{
     Arg, Call, CallError, CallOutput, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments,
     context,
@@ -72,17 +72,19 @@ impl Client {
         self.check_resources()?;
         let (trace, resources) = (context::trace_context(), self.resources);
         let metadata = CallMetadata { listens: false, trace, resources };
-        let stream = self.link.create(class, placed, &metadata, deadline, interrupted)?;
-        let mut ticket = AnswerHandle::of(Arc::clone(&self.link), stream);
+        let waits = (deadline, interrupted);
+        let mut ticket = Link::ask(Arc::clone(&self.link), waits, |rpc, out| {
+            let stream = rpc.create_with(placed, class, out).map_err(|_| no_name(class))?;
+            rpc.metadata(stream, &metadata, out);
+            Ok(stream)
+        })?;
         match ticket.wait(deadline, interrupted)? {
-            Ok(Answer::Created) => {}
-            Ok(_) => {
-                return Err(CallError::Server("the server sent an unexpected answer".to_owned()));
+            Ok(Answer::Created) => {
+                let (ticket, client) = (Arc::new(ticket), self.clone());
+                Ok(Object { ticket, client, class: class.to_owned() })
             }
-            Err(failure) => return Err(CallError::of(failure, class)),
+            other => Err(CallError::unlike(other, class)),
         }
-        let (ticket, client) = (Arc::new(ticket), self.clone());
-        Ok(Object { ticket, client, class: class.to_owned() })
     }
 }
 
@@ -200,9 +202,10 @@ impl Object {
             let text = format!("it is no method of `{}`, of which the object is", self.class);
             return Err(CallError::Argument { routine: known.name.clone(), text });
         }
-        let (client, time) = (&self.client, context::limit(time, &known.name)?);
-        let (checked, functions) = arguments::check_any(&known, args, client.server.bytes)?;
-        let route = CallRoute { object: Some(&self.ticket), ..CallRoute::within(time) };
-        client.send(&known, checked, functions, route, interrupted).map_err(|(error, _)| error)
+        let route =
+            CallRoute { object: Some(&self.ticket), ..CallRoute::within(time, &known.name)? };
+        let most = self.client.server.bytes;
+        let (checked, functions) = arguments::check_any(&known, args, most)?;
+        self.client.send(&known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 }

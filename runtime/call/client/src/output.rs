@@ -1,6 +1,8 @@
 //! What routines print, for the client that wants it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use super::locked;
 
 /// Most bytes that are kept until they are taken.
 const MOST: usize = 4 << 20;
@@ -31,11 +33,11 @@ impl CallOutput {
     /// Takes what has come.
     #[must_use]
     pub fn take(&self) -> Printed {
-        std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *locked(&self.printed))
     }
 
     pub(crate) fn add(&self, bytes: &[u8], is_cut: bool) {
-        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut printed = locked(&self.printed);
         let fits = bytes.len().min(MOST - printed.bytes.len());
         printed.bytes.extend_from_slice(&bytes[..fits]);
         printed.is_cut |= is_cut || fits < bytes.len();

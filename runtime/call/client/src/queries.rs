@@ -1,15 +1,13 @@
 //! Questions of a client to a server or a metaserver: names, descriptions, state.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_idl::Interface;
-use kumi_rpc::{Failure, LogRequest};
+use kumi_rpc::{self as rpc, Failure, LogRequest, MOST_REQUEST};
 
-use super::answer_handle::AnswerHandle;
-use super::link::Answer;
-use super::{CallError, Client, KnownRoutine};
+use super::link::{Answer, Link, no_name};
+use super::{CallError, Client, KnownRoutine, locked};
 
 /// How long a metaserver may take to answer. It may hold a question about a routine until the routine's
 /// server is back.
@@ -17,23 +15,19 @@ pub const ASK: Duration = Duration::from_secs(60);
 /// How often the client checks whether a silent metaserver is alive.
 const LOOK: Duration = Duration::from_millis(250);
 
-fn something_else() -> CallError {
-    CallError::Server("the server sent an unexpected answer".to_owned())
-}
-
 impl Client {
     /// Deadline of an answer. A server has none: its answer may come behind arrays of any length.
     fn ask_until(&self) -> Option<Instant> {
         self.is_metaserver().then(|| Instant::now() + ASK)
     }
 
-    /// Waits for an answer. A metaserver that gives no sign of life meanwhile is lost.
+    /// Asks, and waits for the answer. A metaserver that gives no sign of life meanwhile is lost.
     fn answer(
         &self,
-        stream: u32,
         until: Option<Instant>,
+        encode: impl FnOnce(&mut rpc::Client, &mut Vec<u8>) -> Result<u32, CallError>,
     ) -> Result<Result<Answer, Failure>, CallError> {
-        let mut ticket = AnswerHandle::of(&*self.link, stream);
+        let mut ticket = Link::ask(&*self.link, (until, &|| false), encode)?;
         let Some(until) = until else { return ticket.wait(None, &|| false) };
         loop {
             match ticket.wait(Some(until.min(Instant::now() + LOOK)), &|| false) {
@@ -57,11 +51,18 @@ impl Client {
         part: &str,
         until: Option<Instant>,
     ) -> Result<Vec<String>, CallError> {
-        let stream = self.link.list(part, until)?;
-        match self.answer(stream, until)? {
+        let encode = |rpc: &mut rpc::Client, out: &mut Vec<u8>| {
+            rpc.list(part, out).map_err(|too_long| {
+                let text = format!(
+                    "{} bytes of a name are more than the {MOST_REQUEST} that can be looked for",
+                    too_long.0
+                );
+                CallError::TooLarge(text)
+            })
+        };
+        match self.answer(until, encode)? {
             Ok(Answer::Names(names)) => Ok(names),
-            Ok(_) => Err(something_else()),
-            Err(failure) => Err(CallError::of(failure, "")),
+            other => Err(CallError::unlike(other, "")),
         }
     }
 
@@ -78,11 +79,9 @@ impl Client {
         if !self.is_metaserver() {
             return Err(CallError::NotMetaserver(self.server.name.clone()));
         }
-        let stream = self.link.status(until)?;
-        match self.answer(stream, until)? {
+        match self.answer(until, |rpc, out| Ok(rpc.status(out)))? {
             Ok(Answer::State(json)) => Ok(json),
-            Ok(_) => Err(something_else()),
-            Err(failure) => Err(CallError::of(failure, "")),
+            other => Err(CallError::unlike(other, "")),
         }
     }
 
@@ -99,11 +98,11 @@ impl Client {
         until: Option<Instant>,
     ) -> Result<String, CallError> {
         self.check_logs()?;
-        let stream = self.link.logs(request, until)?;
-        match AnswerHandle::of(&*self.link, stream).wait(until, &|| false)? {
+        let waits: (_, &dyn Fn() -> bool) = (until, &|| false);
+        let mut ticket = Link::ask(&*self.link, waits, |rpc, out| Ok(rpc.logs(request, out)))?;
+        match ticket.wait(until, &|| false)? {
             Ok(Answer::State(json)) => Ok(json),
-            Ok(_) => Err(something_else()),
-            Err(failure) => Err(CallError::of(failure, "")),
+            other => Err(CallError::unlike(other, "")),
         }
     }
 
@@ -121,30 +120,34 @@ impl Client {
         name: &str,
         until: Option<Instant>,
     ) -> Result<Arc<KnownRoutine>, CallError> {
-        let cached = |known: &Mutex<HashMap<String, Arc<KnownRoutine>>>| {
-            known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-        };
-        if let Some(known) = cached(&self.known) {
+        let known = locked(&self.known).get(name).cloned();
+        if let Some(known) = known {
             return Ok(known);
         }
-        let stream = self.link.interface(name, until)?;
-        match self.answer(stream, until)? {
+        let encode = |rpc: &mut rpc::Client, out: &mut Vec<u8>| {
+            rpc.interface(name, out).map_err(|_| no_name(name))
+        };
+        match self.answer(until, encode)? {
             Ok(Answer::Description(hash, json)) => {
                 let interface = Interface::from_json(json.as_bytes())
                     .map_err(|error| CallError::Server(error.to_string()))?;
                 let functions = Arc::new(crate::callback::functions(&interface));
                 let known = Arc::new(KnownRoutine { interface, functions, hash });
-                let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                all.insert(name.to_owned(), Arc::clone(&known));
+                locked(&self.known).insert(name.to_owned(), Arc::clone(&known));
                 Ok(known)
             }
-            Ok(_) => Err(something_else()),
-            Err(failure) => Err(CallError::of(failure, name)),
+            other => Err(CallError::unlike(other, name)),
         }
+    }
+
+    /// Whether the connection is lost, so that a call over it would fail with nothing sent. Does not wait.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.link.is_lost()
     }
 
     /// Forgets a description that has changed.
     pub(super) fn forget(&self, name: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        locked(&self.known).remove(name);
     }
 }

@@ -7,11 +7,21 @@ use kumi_idl::Limits;
 
 #[cfg(doc)]
 use super::WakeEvent;
-use super::grid::GridCanceller;
+use super::grid::{GridCanceller, each};
 use super::{
     Arg, Call, CallError, CallOutput, CallWatch, Canceller, Client, Grid, GridCall, KnownRoutine,
     Object, Options, Outcome, Resources,
 };
+
+/// Does the same with a server and with a metaserver.
+macro_rules! either {
+    ($it:ident of $target:expr => $does:expr) => {
+        match $target {
+            Self::Server($it) => $does,
+            Self::Grid($it) => $does,
+        }
+    };
+}
 
 /// The target of calls.
 #[derive(Debug, Clone)]
@@ -48,15 +58,12 @@ impl Remote {
     /// [`CallError`]: no address can be reached, or none accepts this client.
     pub fn connect(addresses: &str, options: &Options) -> Result<Remote, CallError> {
         let mut last = CallError::Address(addresses.to_owned());
-        for address in addresses.split(',').map(str::trim).filter(|address| !address.is_empty()) {
+        for address in each(addresses) {
             match Client::connect(address, options) {
-                Ok(client) if client.is_metaserver() => {
+                Ok(client) if !client.is_metaserver() => return Ok(Remote::Server(client)),
+                Ok(_) | Err(CallError::NotLeading { .. }) => {
                     return Grid::connect(addresses, options).map(Remote::Grid);
                 }
-                Err(CallError::NotLeading { .. }) => {
-                    return Grid::connect(addresses, options).map(Remote::Grid);
-                }
-                Ok(client) => return Ok(Remote::Server(client)),
                 Err(error) => last = error,
             }
         }
@@ -125,10 +132,7 @@ impl Remote {
     /// # Errors
     /// [`CallError`].
     pub fn names(&self, part: &str) -> Result<Vec<String>, CallError> {
-        match self {
-            Remote::Server(client) => client.names(part),
-            Remote::Grid(grid) => grid.names(part),
-        }
+        either!(it of self => it.names(part))
     }
 
     /// [`Client::interface`].
@@ -136,10 +140,7 @@ impl Remote {
     /// # Errors
     /// [`CallError`].
     pub fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
-        match self {
-            Remote::Server(client) => client.interface(name),
-            Remote::Grid(grid) => grid.interface(name),
-        }
+        either!(it of self => it.interface(name))
     }
 
     /// [`Client::object_within`], or [`Grid::object_within`].
@@ -152,10 +153,7 @@ impl Remote {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
-        match self {
-            Remote::Server(client) => client.object_within(class, time, interrupted),
-            Remote::Grid(grid) => grid.object_within(class, time, interrupted),
-        }
+        either!(it of self => it.object_within(class, time, interrupted))
     }
 
     /// Calls a routine and waits, at most for the given time.
@@ -168,10 +166,7 @@ impl Remote {
         args: Vec<Arg<'_>>,
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
-        match self {
-            Remote::Server(client) => client.call_within(routine, args, time),
-            Remote::Grid(grid) => grid.call_within(routine, args, time),
-        }
+        either!(it of self => it.call_within(routine, args, time))
     }
 
     /// [`Client::begin`], or [`Grid::call_async`], which borrows the arguments until the call ends.
@@ -201,10 +196,7 @@ impl RemoteCall {
     /// # Errors
     /// [`CallError`].
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
-        match self {
-            RemoteCall::Server(call) => call.wait(interrupted),
-            RemoteCall::Grid(call) => call.wait(interrupted),
-        }
+        either!(it of self => it.wait(interrupted))
     }
 
     /// Waits at most this long. `None`: the call is not over, and may be waited for again.
@@ -216,28 +208,19 @@ impl RemoteCall {
         time: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Outcome>, CallError> {
-        match self {
-            RemoteCall::Server(call) => call.wait_for(time, interrupted),
-            RemoteCall::Grid(call) => call.wait_for(time, interrupted),
-        }
+        either!(it of self => it.wait_for(time, interrupted))
     }
 
     /// A handle for waits for several calls: [`WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
-        match self {
-            RemoteCall::Server(call) => call.watch(),
-            RemoteCall::Grid(call) => call.watch(),
-        }
+        either!(it of self => it.watch())
     }
 
     /// Whether the call is over. Does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        match self {
-            RemoteCall::Server(call) => call.is_over(),
-            RemoteCall::Grid(call) => call.is_over(),
-        }
+        either!(it of self => it.is_over())
     }
 
     /// Bytes of the arguments, and of the arrays that come back.

@@ -107,14 +107,14 @@ impl Dispatcher {
         });
         match found {
             Ok((hash, json)) => peer.tell(|rpc| rpc.describe(stream, hash, &json)),
-            Err(failure) => peer.tell(|rpc| rpc.fail(stream, &failure)),
+            Err(failure) => peer.fail(stream, &failure),
         }
     }
 
     /// Answers with the names of routines that contain `part`.
     pub fn list(&self, peer: &Peer, stream: u32, part: &str) {
         if let Err(failure) = self.check(peer) {
-            return peer.tell(|rpc| rpc.fail(stream, &failure));
+            return peer.fail(stream, &failure);
         }
         let own = peer.user.borrow();
         let fits =
@@ -184,8 +184,7 @@ impl Dispatcher {
             };
             if let Err(failure) = self.may_offer(peer) {
                 tracing::warn!(server = member.register.name, "a server goes: {}", failure.text);
-                peer.tell(|rpc| rpc.end(failure));
-                peer.close();
+                peer.end(failure);
                 out.push(*id);
             }
         }

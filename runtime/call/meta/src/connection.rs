@@ -177,16 +177,14 @@ impl Connection {
     fn refuse(&mut self, why: &str) {
         tracing::debug!(why, "the protocol was broken");
         self.dispatcher.borrow_mut().counters.hostile += 1;
-        self.peer.tell(|rpc| rpc.end(Failure::new(Code::Protocol, 0, why)));
-        self.peer.close();
+        self.peer.end(Failure::new(Code::Protocol, 0, why));
     }
 
     /// The peer may not do what it asks for.
     fn reject(&mut self, failure: Failure) {
         tracing::warn!(from = ?self.peer.from, "a server was refused: {}", failure.text);
         self.dispatcher.borrow_mut().counters.refused += 1;
-        self.peer.tell(|rpc| rpc.end(failure));
-        self.peer.close();
+        self.peer.end(failure);
     }
 
     fn greet(&mut self, hello: &ClientHello) {
@@ -236,7 +234,7 @@ impl Connection {
                     Ok(span) => dispatcher.place(&peer, stream, placing, span),
                     Err(error) => {
                         let text = format!("there is no number for a span: {error}");
-                        peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::Busy, 0, text)));
+                        peer.fail(stream, &Failure::new(Code::Busy, 0, text));
                     }
                 }
             }
@@ -248,11 +246,11 @@ impl Connection {
                     let json = view::json_for(&dispatcher, peer.user.borrow().as_ref());
                     peer.tell(|rpc| rpc.state(stream, &json));
                 }
-                Err(failure) => peer.tell(|rpc| rpc.fail(stream, &failure)),
+                Err(failure) => peer.fail(stream, &failure),
             },
             MetaserverEvent::Logs(stream, _) => match dispatcher.log_servers(&peer) {
                 Ok(json) => peer.tell(|rpc| rpc.state(stream, &json)),
-                Err(failure) => peer.tell(|rpc| rpc.fail(stream, &failure)),
+                Err(failure) => peer.fail(stream, &failure),
             },
             member => {
                 drop(dispatcher);

@@ -10,6 +10,7 @@ use kumi_broker::{
     Action, Broker, CallId, ClientId, Event, RejectReason, Request, ServerId, SiteId, Time, UserId,
 };
 use kumi_call_wire::context::Span;
+use kumi_call_wire::state::{CallState, CounterState};
 use kumi_rpc::{AttemptReport, AttemptState, Code, Failure, Placement, PlacementRequest, Ticket};
 
 use super::Config;
@@ -49,6 +50,23 @@ pub struct CurrentAttempt {
     pub expires: Option<u64>,
 }
 
+impl CurrentAttempt {
+    /// An attempt at the server with this address and name, of which its client is not told yet.
+    pub fn new(ticket: Ticket, server: ServerId, address: String, name: String) -> CurrentAttempt {
+        CurrentAttempt {
+            ticket,
+            server,
+            address,
+            name,
+            sending: None,
+            sharers: 1.0,
+            granted: false,
+            awaited: None,
+            expires: None,
+        }
+    }
+}
+
 /// A call that is not over.
 #[derive(Debug)]
 pub struct OpenCall {
@@ -83,45 +101,44 @@ pub struct OpenCall {
 }
 
 impl OpenCall {
+    /// A call without a server, that somebody asks for now.
+    pub fn new(
+        key: (u64, u64),
+        routine: String,
+        hash: u64,
+        request: Request,
+        now: Time,
+    ) -> OpenCall {
+        OpenCall {
+            key,
+            peer: None,
+            routine,
+            hash,
+            request,
+            submitted: now,
+            running: None,
+            gone: false,
+            fate: AttemptState::Unknown,
+            client_report: None,
+            orphan: None,
+            attempts: 0,
+            tried: 0,
+            restored: false,
+            placement_untold: false,
+            reasons: Reasons::default(),
+            span: None,
+        }
+    }
+
+    /// Whether this server has its present attempt.
+    pub fn is_at(&self, server: ServerId) -> bool {
+        self.running.as_ref().is_some_and(|running| running.server == server)
+    }
+
     /// Attempts since this metaserver knows of the call.
     pub fn tried(&self) -> u32 {
         self.running.as_ref().map_or(self.tried, |running| running.ticket.attempt)
     }
-}
-
-/// A finished call.
-#[derive(Debug)]
-pub struct RecentCall {
-    pub routine: String,
-    pub user: String,
-    pub server: String,
-    pub address: String,
-    /// Why it failed; empty: it did not.
-    pub reason: String,
-    pub attempts: u32,
-    pub outcome: &'static str,
-    /// Seconds from the request to the end, and of running.
-    pub seconds: f64,
-    pub ran: f64,
-    pub at: Time,
-}
-
-/// Totals.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Counters {
-    pub placed: u64,
-    pub done: u64,
-    pub failed: u64,
-    pub rejected: u64,
-    pub cancelled: u64,
-    /// Frames that broke the protocol, and refused registrations.
-    pub hostile: u64,
-    /// Peers without a valid token, or without the right to offer routines.
-    pub refused: u64,
-    /// Placement decisions, their total time, and the longest.
-    pub decisions: u64,
-    pub deciding: Duration,
-    pub longest: Duration,
 }
 
 /// The whole state.
@@ -144,8 +161,12 @@ pub struct Dispatcher {
     /// Attempts that their servers must end and have not.
     pub stopping: HashMap<Ticket, ServerId>,
     pub paths: Paths,
-    pub recent: VecDeque<RecentCall>,
-    pub counters: Counters,
+    /// The latest finished calls, and when they ended.
+    pub recent: VecDeque<(CallState, Time)>,
+    /// Totals, without those that the broker has or that follow from others.
+    pub counters: CounterState,
+    /// Time of all placement decisions.
+    pub deciding: Duration,
     /// Number of the next call. The high bits belong to this process alone.
     pub next: u64,
     pub connections: usize,
@@ -187,7 +208,8 @@ impl Dispatcher {
             stopping: HashMap::new(),
             paths: Paths::default(),
             recent: VecDeque::new(),
-            counters: Counters::default(),
+            counters: CounterState::default(),
+            deciding: Duration::ZERO,
             next: first,
             connections: 0,
             servers_seen: 0,
@@ -248,18 +270,14 @@ impl Dispatcher {
     ) {
         let user = match self.may_call(peer, &placing.routine) {
             Ok(user) => user,
-            Err(failure) => {
-                self.counters.rejected += 1;
-                return peer.tell(|rpc| rpc.fail(stream, &failure));
-            }
+            Err(failure) => return self.reject(peer, stream, &failure),
         };
         let bound = self.bound_server(&placing).filter(|_| placing.bound);
         if let Some(call) = self.keys.get(&placing.key).copied() {
             return self.reattach(call, peer, stream);
         }
         if let Some(failure) = self.is_stuck() {
-            self.counters.rejected += 1;
-            return peer.tell(|rpc| rpc.fail(stream, &failure));
+            return self.reject(peer, stream, &failure);
         }
         let PlacementRequest { hash, routine, .. } = &placing;
         let is_bound_to_nobody = placing.bound && bound.is_none();
@@ -267,31 +285,24 @@ impl Dispatcher {
             return self.queue_request(peer, stream, StartupRequest::Place(placing, span));
         }
         if let Some(failure) = self.unplaceable(peer, &placing, is_bound_to_nobody) {
-            self.counters.rejected += 1;
-            return peer.tell(|rpc| rpc.fail(stream, &failure));
+            return self.reject(peer, stream, &failure);
         }
         let entry = self.catalogue.exactly(routine, *hash);
         let idempotent = placing.idempotent || entry.is_some_and(|entry| entry.idempotent);
         let request = Request { bound, ..self.request(peer, user, &placing, idempotent) };
+        let PlacementRequest { key, routine, hash, attempts, .. } = placing;
         self.submit(OpenCall {
-            key: placing.key,
             peer: Some((Rc::clone(peer), stream)),
-            routine: placing.routine,
-            hash: placing.hash,
-            request,
-            submitted: self.now(),
-            running: None,
-            gone: false,
-            fate: AttemptState::Unknown,
-            client_report: None,
-            orphan: None,
-            attempts: placing.attempts,
-            tried: 0,
-            restored: false,
-            placement_untold: false,
-            reasons: Reasons::default(),
+            attempts,
             span,
+            ..OpenCall::new(key, routine, hash, request, self.now())
         });
+    }
+
+    /// Refuses a call.
+    fn reject(&mut self, peer: &Peer, stream: u32, failure: &Failure) {
+        self.counters.rejected += 1;
+        peer.fail(stream, failure);
     }
 
     /// Why no server can run a call.
@@ -358,8 +369,9 @@ impl Dispatcher {
         self.tell(Event::Submit(CallId(call), request));
         let took = begin.elapsed();
         self.counters.decisions += 1;
-        self.counters.deciding += took;
-        self.counters.longest = self.counters.longest.max(took);
+        self.deciding += took;
+        let longest = &mut self.counters.decision_longest;
+        *longest = longest.max(took.as_secs_f64());
     }
 
     /// Whether servers of an earlier metaserver may still register.
@@ -377,9 +389,7 @@ impl Dispatcher {
     pub fn queue_request(&mut self, peer: &Rc<Peer>, stream: u32, request: StartupRequest) {
         let user = UserId(self.users.number(&peer.user()));
         if let Err(why) = self.startup_queue.add(peer, stream, user, request) {
-            self.counters.rejected += 1;
-            let failure = Failure::new(Code::Busy, 0, why);
-            peer.tell(|rpc| rpc.fail(stream, &failure));
+            self.reject(peer, stream, &Failure::new(Code::Busy, 0, why));
         }
     }
 
@@ -393,10 +403,13 @@ impl Dispatcher {
                 StartupRequest::Describe(name) => self.describe(&peer, stream, name),
             }
         }
-        let placement_untold = |open: &OpenCall| open.placement_untold;
-        let calls = self.calls.iter().filter(|(_, open)| placement_untold(open));
-        let calls: Vec<u64> = calls.map(|(call, _)| *call).collect();
+        let calls = self.calls_that(|open| open.placement_untold);
         calls.into_iter().for_each(|call| self.tell_place(call));
+    }
+
+    /// The open calls that are so.
+    pub fn calls_that(&self, are: impl Fn(&OpenCall) -> bool) -> Vec<u64> {
+        self.calls.iter().filter(|(_, open)| are(open)).map(|(call, _)| *call).collect()
     }
 
     /// A client asks again for a known call, on another connection.
@@ -404,7 +417,7 @@ impl Dispatcher {
         let Some(open) = self.calls.get_mut(&call) else { return };
         if self.users.name(open.request.user.0) != peer.user() {
             let failure = Failure::new(Code::NotPermitted, 0, "this is another user's call");
-            return peer.tell(|rpc| rpc.fail(stream, &failure));
+            return peer.fail(stream, &failure);
         }
         if let Some((before, old)) = open.peer.replace((Rc::clone(peer), stream)) {
             before.tell(|rpc| rpc.close(old));
@@ -446,17 +459,10 @@ impl Dispatcher {
         let (from, to) = (open.request.site, member.site);
         end_sending(&mut self.paths, open.running.as_mut());
         (open.gone, open.fate, open.client_report) = (false, AttemptState::Unknown, None);
-        let running = CurrentAttempt {
-            ticket,
-            server,
-            address: member.address.clone(),
-            name: member.register.name.clone(),
-            sending: Some((from, to, self.paths.begin(from, to))),
-            sharers: 1.0,
-            granted: false,
-            awaited: None,
-            expires: None,
-        };
+        let (address, name) = (member.address.clone(), member.register.name.clone());
+        let sending = Some((from, to, self.paths.begin(from, to)));
+        let running =
+            CurrentAttempt { sending, ..CurrentAttempt::new(ticket, server, address, name) };
         self.counters.placed += 1;
         open.running = Some(running);
         self.keep_placed(ticket.call);
@@ -498,9 +504,7 @@ impl Dispatcher {
 
     fn stop(&mut self, ticket: Ticket, server: ServerId) {
         self.stopping.insert(ticket, server);
-        if let Some(peer) = self.members.get(&server).and_then(|member| member.peer.as_ref()) {
-            peer.tell(|rpc| rpc.stop(ticket));
-        }
+        self.forbid(ticket, server);
     }
 
     /// Ends a call and tells its client.
@@ -530,18 +534,19 @@ impl Dispatcher {
         if self.recent.len() >= MOST_RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back(RecentCall {
+        let call = CallState {
             reason: told.reason(&open.reasons),
             address: running.map_or_else(String::new, |running| running.address.clone()),
             user: self.users.name(open.request.user.0).to_owned(),
             server: running.map_or_else(String::new, |running| running.name.clone()),
             attempts: open.attempts + open.tried(),
             routine: open.routine,
-            outcome: told.word,
+            outcome: told.word.to_owned(),
             seconds: now.seconds_since(open.submitted),
             ran: std::mem::take(&mut self.ran),
-            at: now,
-        });
+            ago: 0.0,
+        };
+        self.recent.push_back((call, now));
     }
 
     /// A client cancels the call of a stream.
@@ -555,7 +560,7 @@ impl Dispatcher {
                     format!("the question for `{name}` was cancelled")
                 }
             };
-            return peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text)));
+            return peer.fail(stream, &Failure::new(Code::Cancelled, 0, text));
         }
         let Some(call) = self.streams.get(&(peer.id, stream)).copied() else { return };
         // A client that has the results has nothing to give up.

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 
 use kumi_broker::Request;
-use kumi_rpc::Metaserver;
+use kumi_rpc::{Failure, Metaserver};
 use tokio::sync::Notify;
 
 use crate::users::User;
@@ -59,6 +59,17 @@ impl Peer {
     pub fn tell(&self, write: impl FnOnce(&mut Metaserver)) {
         write(&mut self.rpc.borrow_mut());
         self.wake.notify_one();
+    }
+
+    /// Fails a request.
+    pub fn fail(&self, stream: u32, failure: &Failure) {
+        self.tell(|rpc| rpc.fail(stream, failure));
+    }
+
+    /// Tells it why it is closed, and closes it.
+    pub fn end(&self, failure: Failure) {
+        self.tell(|rpc| rpc.end(failure));
+        self.close();
     }
 
     /// Closes it.

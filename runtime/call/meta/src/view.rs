@@ -9,7 +9,7 @@ pub use kumi_call_wire::state::{
     State, UserState,
 };
 
-use super::dispatcher::{Dispatcher, RecentCall};
+use super::dispatcher::Dispatcher;
 use super::etcd::leader_state;
 use super::members::Member;
 
@@ -19,7 +19,8 @@ const MOST_SHOWN: usize = 1000;
 /// The present state.
 pub fn state(dispatcher: &Dispatcher) -> State {
     let now = dispatcher.now();
-    let recent = dispatcher.recent.iter().rev().map(|recent| call(recent, now)).collect();
+    let recent = dispatcher.recent.iter().rev();
+    let recent = recent.map(|(call, at)| CallState { ago: now.seconds_since(*at), ..call.clone() });
     let routines = dispatcher.catalogue.all().take(MOST_SHOWN).map(|(name, entry)| RoutineState {
         name: name.to_owned(),
         about: entry.about.clone(),
@@ -51,7 +52,7 @@ pub fn state(dispatcher: &Dispatcher) -> State {
         running: dispatcher.calls.len() - waiting,
         routines: routines.collect(),
         paths: paths.collect(),
-        recent,
+        recent: recent.collect(),
         counters: counters(dispatcher),
         leader: dispatcher.leadership.as_ref().map(|it| leader_state(it, dispatcher.grants.len())),
     }
@@ -71,21 +72,6 @@ pub fn json_for(dispatcher: &Dispatcher, user: Option<&User>) -> String {
     state.recent.retain(|call| call.user == user.name());
     state.routines.retain(|routine| user.permits(&routine.name));
     serde_json::to_string(&state).unwrap_or_default()
-}
-
-fn call(recent: &RecentCall, now: Time) -> CallState {
-    CallState {
-        routine: recent.routine.clone(),
-        user: recent.user.clone(),
-        server: recent.server.clone(),
-        address: recent.address.clone(),
-        reason: recent.reason.clone(),
-        attempts: recent.attempts,
-        outcome: recent.outcome.to_owned(),
-        seconds: recent.seconds,
-        ran: recent.ran,
-        ago: now.seconds_since(recent.at),
-    }
 }
 
 fn server(member: &Member, site: &str, in_flight: u32) -> ServerState {
@@ -127,19 +113,11 @@ fn users(dispatcher: &Dispatcher) -> Vec<UserState> {
 }
 
 fn counters(dispatcher: &Dispatcher) -> CounterState {
-    let counters = dispatcher.counters;
+    let counters = dispatcher.counters.clone();
     let decisions = counters.decisions.max(1) as f64;
     CounterState {
-        placed: counters.placed,
         retried: dispatcher.broker.counters().retried,
-        done: counters.done,
-        failed: counters.failed,
-        rejected: counters.rejected,
-        cancelled: counters.cancelled,
-        hostile: counters.hostile,
-        refused: counters.refused,
-        decisions: counters.decisions,
-        decision_mean: counters.deciding.as_secs_f64() / decisions,
-        decision_longest: counters.longest.as_secs_f64(),
+        decision_mean: dispatcher.deciding.as_secs_f64() / decisions,
+        ..counters
     }
 }

@@ -14,7 +14,7 @@ mod slots;
 
 use access::{local_peer, owner, tickets};
 use files::{folder_removal, scratch};
-use memory::{arenas, fetch_connection, gather, held_results, peers};
+use memory::{arenas, budget, fetch_connection, gather, held_results, peers};
 use routines::{jobs, loadable, program, registry};
 use slots::{callback_requests, process, slot_channel};
 

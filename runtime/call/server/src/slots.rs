@@ -253,6 +253,14 @@ pub struct SlotPool {
     freed: u64,
 }
 
+/// The memory, if the system has given it.
+fn given<T>(taken: io::Result<Option<T>>, bytes: usize, what: &str) -> Option<T> {
+    taken.unwrap_or_else(|error| {
+        tracing::warn!(%error, bytes, "no memory for {what}");
+        None
+    })
+}
+
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -346,34 +354,29 @@ impl SlotPool {
     }
 
     /// Memory for a call of a connection, and whether it holds another connection's data. `None`: too little
-    /// memory is left.
-    ///
-    /// # Errors
-    /// An error of the system.
+    /// memory is left. `what` it is for is logged then if the system is why.
     pub fn memory(
         &mut self,
         owner: &Rc<Owner>,
         client: u64,
         bytes: usize,
-    ) -> io::Result<Option<(Rc<Block>, bool)>> {
+        what: &str,
+    ) -> Option<(Rc<Block>, bool)> {
         let taken = self.arenas.take(owner, client, bytes);
         self.let_go();
-        taken
+        given(taken, bytes, what)
     }
 
     /// [`SlotPool::memory`] that the connection's client may map.
-    ///
-    /// # Errors
-    /// An error of the system.
     pub fn shared_memory(
         &mut self,
         owner: &Rc<Owner>,
         client: u64,
         bytes: usize,
-    ) -> io::Result<Option<Rc<Block>>> {
+    ) -> Option<Rc<Block>> {
         let taken = self.arenas.take_shared(owner, client, bytes);
         self.let_go();
-        taken
+        given(taken, bytes, "a client to map")
     }
 
     /// A connection has ended: its client maps nothing more.

@@ -185,15 +185,11 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>, room: u64) -> Result<(), St
     let each = room / SCRATCH.len() as u64;
     let open = format!("mode=1777,size={each},nr_inodes={SCRATCH_FILES}");
     for folder in SCRATCH.iter().filter(|folder| Path::new(folder).is_dir()) {
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, Some(open.as_str()))
-            .map_err(|errno| failed(folder, &errno))?;
+        cover(Path::new(folder), &open).map_err(|errno| failed(folder, &errno))?;
     }
     let hidden: Vec<&str> = HIDDEN.into_iter().filter(|folder| is_folder(folder)).collect();
     for folder in &hidden {
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, Some(HIDDEN_ROOM))
-            .map_err(|errno| failed(folder, &errno))?;
+        cover(Path::new(folder), HIDDEN_ROOM).map_err(|errno| failed(folder, &errno))?;
     }
     covered.show().map_err(|error| failed("what is needed below /tmp or /run", &error))?;
     if let Some((folder, opened)) = files {
@@ -206,14 +202,19 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>, room: u64) -> Result<(), St
     std::env::set_current_dir("/").map_err(|error| failed("/", &error))
 }
 
+/// Covers a folder by an empty one with these options.
+fn cover(folder: &Path, options: &str) -> nix::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(options))
+}
+
 /// Mounts the folder with the owner's calls writable at its path, and hides everything beside it.
 fn show_files(folder: &Path, opened: &std::fs::File) -> io::Result<()> {
     let beside = folder.parent().unwrap_or(Path::new("/"));
     // Below /tmp it has gone: the folder's parents are made anew there.
     let covers = beside.is_dir();
     if covers {
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("tmpfs"), beside, Some("tmpfs"), flags, Some(HIDDEN_ROOM))?;
+        cover(beside, HIDDEN_ROOM)?;
     }
     make_open(folder)?;
     bind(opened, folder)?;

@@ -236,23 +236,21 @@ impl Reply {
     pub fn decode(bytes: &[u8]) -> Option<Reply> {
         let (head, text) = bytes.split_first_chunk::<REPLY>()?;
         let number = u64::from_le_bytes(*head[1..].first_chunk()?);
-        match head[0] {
-            0 => Some(Reply::Done(number)),
-            1 => Some(Reply::Failed(String::from_utf8_lossy(text).into_owned())),
-            2 => Some(Reply::Callback {
+        let said = || String::from_utf8_lossy(text).into_owned();
+        Some(match head[0] {
+            0 => Reply::Done(number),
+            1 => Reply::Failed(said()),
+            2 => Reply::Callback {
                 parameter: u16::try_from(number).ok()?,
                 head: u64::from_le_bytes(*text.first_chunk()?),
                 bytes: u64::from_le_bytes(*text.get(8..)?.first_chunk()?),
-            }),
-            3 => Some(Reply::Refused(String::from_utf8_lossy(text).into_owned())),
-            4 => Some(Reply::Raised(String::from_utf8_lossy(text).into_owned())),
-            5 => Some(Reply::Crashed(
-                number.cast_signed(),
-                String::from_utf8_lossy(text).into_owned(),
-            )),
-            6 => Some(Reply::Outdated),
-            _ => None,
-        }
+            },
+            3 => Reply::Refused(said()),
+            4 => Reply::Raised(said()),
+            5 => Reply::Crashed(number.cast_signed(), said()),
+            6 => Reply::Outdated,
+            _ => return None,
+        })
     }
 }
 

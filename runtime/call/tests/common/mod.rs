@@ -91,13 +91,9 @@ pub fn routine(name: &str, params: Vec<Param>) -> Interface {
         status: None,
         parallel: None,
         target: Target {
-            language: Language::C,
             symbol: name.to_owned(),
             arguments: (0..count).map(Expr::Param).collect(),
-            result: None,
-            required: Vec::new(),
-            body: String::new(),
-            format: String::new(),
+            ..Target::default()
         },
     }
 }

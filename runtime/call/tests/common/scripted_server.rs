@@ -22,6 +22,8 @@ pub struct ScriptedServer {
     /// The limit of a call's bytes in its hello.
     bytes: u64,
     role: Role,
+    /// What it says of sending calls to the server of their arrays.
+    binds_calls: bool,
     json: String,
 }
 
@@ -45,13 +47,30 @@ impl ScriptedServer {
         bytes: u64,
         attend: impl FnOnce(&mut ScriptedServer) -> T + Send + 'static,
     ) -> (String, JoinHandle<T>) {
+        ScriptedServer::attends_saying((role, false), interface, bytes, attend)
+    }
+
+    /// A metaserver that sends calls to the server of their arrays.
+    pub fn binds<T: Send + 'static>(
+        interface: &Interface,
+        attend: impl FnOnce(&mut ScriptedServer) -> T + Send + 'static,
+    ) -> (String, JoinHandle<T>) {
+        ScriptedServer::attends_saying((Role::Metaserver, true), interface, 1 << 20, attend)
+    }
+
+    fn attends_saying<T: Send + 'static>(
+        (role, binds_calls): (Role, bool),
+        interface: &Interface,
+        bytes: u64,
+        attend: impl FnOnce(&mut ScriptedServer) -> T + Send + 'static,
+    ) -> (String, JoinHandle<T>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address").to_string();
         let json = interface.to_json().expect("its text");
         let thread = std::thread::spawn(move || {
             let (socket, _) = listener.accept().expect("a client");
             socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
-            let mut scripted_server = ScriptedServer { socket, bytes, role, json };
+            let mut scripted_server = ScriptedServer { socket, bytes, role, binds_calls, json };
             scripted_server.greet();
             attend(&mut scripted_server)
         });
@@ -68,6 +87,7 @@ impl ScriptedServer {
             streams: 16,
             bytes: self.bytes,
             role: self.role,
+            binds_calls: self.binds_calls,
             ..ServerHello::new(Ok(1), 1)
         };
         self.socket.write_all(&hello.encode()).expect("it is sent");

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use kumi_idl::{ArgumentForm, Interface, Language, Plan, Target, Type};
+use kumi_idl::{ArgumentForm, Interface, Plan, Target, Type};
 use kumi_rpc::{ArraySize, Failure, MOST_ANSWER, Value};
 
 use crate::values::{self, GivenValues};
@@ -26,28 +26,8 @@ pub fn functions(interface: &Interface) -> Vec<Function> {
         .zip(&interface.params)
         .filter_map(|(parameter, param)| {
             let Type::Callback(params) = &param.ty else { return None };
-            let target = Target {
-                language: Language::C,
-                symbol: param.name.clone(),
-                arguments: Vec::new(),
-                result: None,
-                required: Vec::new(),
-                body: String::new(),
-                format: String::new(),
-            };
-            let declared = Interface {
-                version: Interface::VERSION,
-                name: param.name.clone(),
-                class: String::new(),
-                doc: String::new(),
-                params: params.clone(),
-                calc_order: None,
-                idempotent: false,
-                split: None,
-                status: None,
-                parallel: None,
-                target,
-            };
+            let target = Target { symbol: param.name.clone(), ..Target::default() };
+            let declared = Interface::new(param.name.clone(), params.clone(), target);
             Some(Function { parameter, declared })
         })
         .collect()

@@ -59,14 +59,7 @@ mod tests {
 
     fn part(offset: u64, length: u64) -> HeldArrayPart {
         let name = HeldArrayName { secret: [0; 16], index: 0 };
-        HeldArrayPart {
-            offset,
-            length,
-            name,
-            from: 0,
-            server: String::new(),
-            voucher: String::new(),
-        }
+        HeldArrayPart { offset, ..HeldArrayPart::whole(name, length, "") }
     }
 
     #[test]

@@ -65,11 +65,8 @@ impl Layout {
                 _ => None,
             };
             if let Some(capacity) = capacity {
+                // It fits a place of a fixed size: the plan was made with it.
                 slot.text = text.as_ref().map_or(0, String::len);
-                if capacity.is_some_and(|capacity| slot.text as u64 >= capacity && text.is_some()) {
-                    let text = format!("a text of {} bytes is too long for its place", slot.text);
-                    return Err(values::bad(slots.len() as i64, text));
-                }
                 if capacity.is_none() {
                     slot = Slot { offset: end, bytes: slot.text + 1, text: slot.text };
                     end = add(end, slot.bytes, most)?;

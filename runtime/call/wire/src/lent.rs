@@ -7,21 +7,14 @@ pub struct LentBytes {
     length: usize,
 }
 
-/// Writable memory that its lender does not touch until the call is over.
+/// Writable memory that its lender does not touch until the call is over. Its address comes from a pointer that may write.
 #[derive(Debug)]
-pub struct LentBytesMut {
-    address: *mut u8,
-    length: usize,
-}
+pub struct LentBytesMut(LentBytes);
 
 // SAFETY: the lender has promised exclusive, valid memory until the call is over.
 unsafe impl Send for LentBytes {}
-// SAFETY: as above; it is only read.
+// SAFETY: as above; it is only read, but for `LentBytesMut`, whose users write to it under one lock.
 unsafe impl Sync for LentBytes {}
-// SAFETY: as above.
-unsafe impl Send for LentBytesMut {}
-// SAFETY: as above; its users write to it under one lock.
-unsafe impl Sync for LentBytesMut {}
 
 impl LentBytes {
     /// Lends `length` bytes.
@@ -58,30 +51,28 @@ impl LentBytesMut {
     /// They can be written, and nobody else reads or writes them, until the last use of the value.
     #[must_use]
     pub unsafe fn new(address: *mut u8, length: usize) -> LentBytesMut {
-        LentBytesMut { address, length }
+        LentBytesMut(LentBytes { address, length })
     }
 
     /// Length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
-        self.length
+        self.0.length
     }
 
     pub(crate) fn at(&self, offset: usize, length: usize) -> *mut u8 {
-        let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.length), "a range outside of the array");
-        self.address.wrapping_add(offset)
+        self.0.at(offset, length).cast_mut()
     }
 
     /// Whether the two overlap.
     pub fn overlaps(&self, other: &LentBytes) -> bool {
-        let (mine, theirs) = (self.address.addr(), other.address.addr());
-        mine < theirs.saturating_add(other.length) && theirs < mine.saturating_add(self.length)
+        let (mine, theirs) = (self.0.address.addr(), other.address.addr());
+        mine < theirs.saturating_add(other.length) && theirs < mine.saturating_add(self.0.length)
     }
 
     /// The same memory, for reading.
     pub fn as_lent(&self) -> LentBytes {
-        LentBytes { address: self.address, length: self.length }
+        self.0
     }
 }
 
@@ -138,11 +129,11 @@ pub trait LendMut {
 
 impl LendMut for LentBytesMut {
     fn slice(bytes: &mut [u8]) -> LentBytesMut {
-        LentBytesMut { address: bytes.as_mut_ptr(), length: bytes.len() }
+        LentBytesMut(LentBytes { address: bytes.as_mut_ptr(), length: bytes.len() })
     }
 
     fn part(&self, offset: usize, length: usize) -> LentBytesMut {
-        LentBytesMut { address: self.at(offset, length), length }
+        LentBytesMut(self.0.part(offset, length))
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8]) {
@@ -152,11 +143,12 @@ impl LendMut for LentBytesMut {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        if self.length == 0 {
+        let length = self.length();
+        if length == 0 {
             return &mut [];
         }
         // SAFETY: the lender has promised that it can be written and that nobody else uses it; it held values before.
-        unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
+        unsafe { std::slice::from_raw_parts_mut(self.at(0, length), length) }
     }
 }
 

@@ -183,15 +183,7 @@ pub enum CallOutcome {
 
 impl fmt::Display for CallOutcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            CallOutcome::Completed => "completed",
-            CallOutcome::Crashed => "crashed",
-            CallOutcome::Raised => "raised",
-            CallOutcome::TimedOut => "timed-out",
-            CallOutcome::Cancelled => "cancelled",
-            CallOutcome::Failed => "failed",
-            CallOutcome::Other => "other",
-        })
+        self.serialize(out)
     }
 }
 

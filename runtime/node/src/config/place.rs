@@ -118,6 +118,15 @@ impl ClusterConfig {
         [self.places_of_head()].into_iter().chain(others).collect()
     }
 
+    /// Where a machine that joins looks for the head that leads: once at each head, and then at further places of the first.
+    pub(crate) fn places_to_join(&self) -> Vec<Place> {
+        let mut further = self.places_of_head().split_off(1);
+        let others = self.heads().into_iter().skip(1).map(Place::from);
+        let mut places: Vec<Place> = [Place::from(self.head)].into_iter().chain(others).collect();
+        places.append(&mut further);
+        places
+    }
+
     /// Where the head that listens at `own` listens, too.
     pub(crate) fn further_of_head(&self, own: SocketAddr) -> BTreeSet<SocketAddr> {
         match self.heads().iter().position(|&head| head == own) {
@@ -212,6 +221,9 @@ mod tests {
         let several = ClusterConfig { heads, head_addresses: vec!["[fd00::7]:9".into()], ..config };
         let [first, second] = &several.places_of_heads()[..] else { panic!() };
         assert_eq!((first, second), (&several.places_of_head(), &vec![Place::from(other)]));
+        let join: Vec<String> = several.places_to_join().iter().map(Place::to_string).collect();
+        let usual = [several.head, other].map(|head| head.to_string());
+        assert_eq!((&join[..2], &*join[2]), (&usual[..], "[fd00::7]:9"));
         assert_eq!(several.further_of_head(several.head), further(first));
         assert_eq!(several.further_of_head(other), BTreeSet::new());
         let many = format!("addresses = {:?}\nport = ", vec!["delta"; MOST_PLACES + 1]);

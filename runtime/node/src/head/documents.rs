@@ -14,7 +14,7 @@ use kumi_sched::NodeId;
 use tokio::sync::mpsc;
 
 use super::HeadDaemon;
-use super::joining::{JoinRequest, Joining, MachineAnswer};
+use super::joining::{JoinRequest, Joining, MachineAnswer, NewToken, SignedMachine};
 use crate::client::refusal;
 use crate::config::ConfigError;
 use crate::exit::{ExitCode, Failure};
@@ -42,10 +42,16 @@ pub(super) enum DocumentWritten {
     OwedRevocations(io::Result<()>),
     /// Certificates are read anew.
     Certificates,
+    /// The list of tokens is not read any more.
+    TokensSetAside,
     /// The list of tokens; this is what the client that wants one reads.
     Token(ClientId, ClientReply),
+    /// A token of a node, for the client that wants one and for so many milliseconds, which is in no list yet.
+    NewToken((ClientId, NodeId, u64), Result<NewToken, Refusal>),
     /// A machine that wants to join is certified or refused, and waits for its answer.
     Machine(MachineAnswer),
+    /// The same, and the state does not have its token as used yet.
+    SignedMachine(SignedMachine),
     /// Nothing any more: its thread has ended.
     Gone,
 }
@@ -291,11 +297,30 @@ impl HeadDaemon {
         }
     }
 
+    /// Has this host's list of tokens be read no more.
+    pub(super) fn set_tokens_aside(&mut self) {
+        let joining = self.shared.joining.clone();
+        let ordered = self.documents.order(move || {
+            joining.set_aside();
+            DocumentWritten::TokensSetAside
+        });
+        // Whoever leads from this host later does it.
+        if ordered.is_err() {
+            tracing::warn!("an old list of tokens is left: the disk does not answer");
+        }
+    }
+
     /// Makes a token with which a machine becomes this node, and then answers the client.
     pub(super) fn issue_token(&mut self, client: ClientId, node: NodeId, valid_ms: u64) {
         let (joining, config) = (self.shared.joining.clone(), self.shared.config.clone());
+        let are_shared = self.tokens.is_some();
         let made = self.documents.order(move || {
-            DocumentWritten::Token(client, joining.issue(&config.get(), node, valid_ms))
+            let config = config.get();
+            if are_shared {
+                DocumentWritten::NewToken((client, node, valid_ms), joining.draw(&config))
+            } else {
+                DocumentWritten::Token(client, joining.issue(&config, node, valid_ms))
+            }
         });
         self.refuse_if(client, made);
     }
@@ -303,9 +328,15 @@ impl HeadDaemon {
     /// Answers a machine that wants to join. If its request cannot even wait, it hears that the head is busy.
     pub(super) fn answer_machine(&mut self, request: JoinRequest) {
         let (joining, config) = (self.shared.joining.clone(), self.shared.config.clone());
-        let answered = self
-            .documents
-            .order(move || DocumentWritten::Machine(joining.answer(&config.get(), request)));
+        let are_shared = self.tokens.is_some();
+        let answered = self.documents.order(move || {
+            let config = config.get();
+            if are_shared {
+                DocumentWritten::SignedMachine(joining.answer_later(&config, request))
+            } else {
+                DocumentWritten::Machine(joining.answer(&config, request))
+            }
+        });
         if answered.is_err() {
             tracing::error!("a machine cannot join: the disk does not answer");
         }
@@ -346,8 +377,11 @@ impl HeadDaemon {
                 let head = self.head.borrow();
                 answer.send(|node, issued_us| head.is_revoked(node, issued_us));
             }
+            DocumentWritten::NewToken(request, made) => self.share_token(request, made),
+            DocumentWritten::SignedMachine(signed) => self.share_use(signed),
             DocumentWritten::Drains(None, _)
             | DocumentWritten::Certificates
+            | DocumentWritten::TokensSetAside
             | DocumentWritten::OwedRevocations(_) => {}
         }
         Vec::new()

@@ -36,7 +36,7 @@ fn bytes_of(action: &HeadAction) -> usize {
         HeadAction::EndSpool { outcome, .. } => length_of(outcome),
         HeadAction::KeepDrains { drains, .. } => length_of(drains),
         HeadAction::AddNode { definition, .. } => definition.len(),
-        HeadAction::Revoke(list) => size_of_val(list.as_slice()),
+        HeadAction::Revoke { list, .. } => size_of_val(list.as_slice()),
         HeadAction::Follow { .. }
         | HeadAction::RemoveNode { .. }
         | HeadAction::Discard(_)

@@ -15,6 +15,7 @@ use kumi_control::join::{
     JoinToken, JoinTokens, Joined,
 };
 use kumi_control::message::{CONTROL_VERSION, ClientReply, Refusal, RefusalKind};
+use kumi_etcd::Certainty;
 use kumi_sched::NodeId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -44,11 +45,26 @@ pub(super) struct JoinRequest {
     answer: oneshot::Sender<JoinAnswer>,
 }
 
-/// A certificate that is signed and kept, and not sent yet.
+/// A certificate that is signed, and not sent yet.
 #[derive(Debug)]
-struct Certified {
-    joined: Joined,
+pub(super) struct Certified {
+    pub(super) joined: Joined,
     token: GoodToken,
+}
+
+/// A certificate that is signed for a machine, and whose token the state does not have as used yet.
+#[derive(Debug)]
+pub(super) struct SignedMachine {
+    pub(super) hello: JoinHello,
+    pub(super) answer: oneshot::Sender<JoinAnswer>,
+    pub(super) certified: Result<Certified, JoinRefusal>,
+}
+
+/// A token that is made, and that no list has yet.
+#[derive(Debug)]
+pub(super) struct NewToken {
+    pub(super) secret: JoinSecret,
+    pub(super) text: String,
 }
 
 /// What a machine with a good token is to hear, unless its node is revoked meanwhile.
@@ -56,6 +72,16 @@ struct Certified {
 pub(super) struct MachineAnswer {
     answer: oneshot::Sender<JoinAnswer>,
     certified: Result<Certified, JoinRefusal>,
+}
+
+/// Tells a machine whether it has joined.
+pub(super) fn tell_machine(answer: oneshot::Sender<JoinAnswer>, joined: JoinAnswer) {
+    match &joined {
+        Ok(joined) => tracing::info!(node = %joined.node, "a machine has joined"),
+        Err(refusal) => tracing::warn!(%refusal, "a machine with a token may not join"),
+    }
+    // If it is gone, it comes again with its key.
+    let _ = answer.send(joined);
 }
 
 impl MachineAnswer {
@@ -68,12 +94,7 @@ impl MachineAnswer {
             }
             Ok(joined)
         });
-        match &certified {
-            Ok(joined) => tracing::info!(node = %joined.node, "a machine has joined"),
-            Err(refusal) => tracing::warn!(%refusal, "a machine with a token may not join"),
-        }
-        // If it is gone, it comes again with its key.
-        let _ = self.answer.send(certified);
+        tell_machine(self.answer, certified);
     }
 }
 
@@ -83,44 +104,83 @@ pub(super) enum Caller {
     Machine(JoinHello, AcceptedStream),
 }
 
-/// The tokens and their file. The [writer of small files](super::documents) changes them, and the thread of the links looks at
-/// them.
+/// The tokens, at which the thread of the links looks. The [writer of small files](super::documents) changes them, and keeps them
+/// in a file. If heads share their state, the main loop changes them instead, and there is no file: see
+/// [`shared_tokens`](super::shared_tokens).
 #[derive(Clone, Debug)]
 pub(super) struct Joining {
     dir: PathBuf,
     tokens: Arc<Mutex<JoinTokens>>,
+    are_shared: bool,
+    /// Whether this head leads.
+    certainty: Certainty,
     /// Which nodes are revoked: the main loop adds to it.
     revocations: Revocations,
     served: Arc<Semaphore>,
 }
 
 impl Joining {
+    /// Those of a head that leads as certainly as it says. `known` are the tokens that it shares with others, if it does.
+    ///
+    /// # Errors
+    /// As [`Joining::in_file`].
+    pub(super) fn open(
+        dir: &Path,
+        (revocations, certainty): (&Revocations, &Certainty),
+        known: Option<&JoinTokens>,
+    ) -> Result<Self, Failure> {
+        let tokens = match known {
+            Some(known) => known.clone(),
+            None => Self::in_file(dir)?,
+        };
+        Ok(Self {
+            dir: dir.to_owned(),
+            tokens: Arc::new(Mutex::new(tokens)),
+            are_shared: known.is_some(),
+            certainty: certainty.clone(),
+            revocations: revocations.clone(),
+            served: Arc::new(Semaphore::new(MOST_AT_ONCE)),
+        })
+    }
+
     /// The tokens of the cluster in `dir`; none if there is no file.
     ///
     /// # Errors
     /// The file cannot be read, or is no such list.
-    pub(super) fn open(dir: &Path, revocations: &Revocations) -> Result<Self, Failure> {
+    pub(super) fn in_file(dir: &Path) -> Result<JoinTokens, Failure> {
         let path = paths::tokens(dir);
         let text = durable::read(&path).map_err(|error| {
             Failure::new(ExitCode::Io, format!("{} cannot be read: {error}", path.display()))
         })?;
-        let tokens = token_file::read(&text).ok_or_else(|| {
+        token_file::read(&text).ok_or_else(|| {
             let message = format!(
                 "{} is no list of tokens; remove it, and make those anew that are needed",
                 path.display()
             );
             Failure::new(ExitCode::BadConfig, message)
-        })?;
-        Ok(Self {
-            revocations: revocations.clone(),
-            dir: dir.to_owned(),
-            tokens: Arc::new(Mutex::new(tokens)),
-            served: Arc::new(Semaphore::new(MOST_AT_ONCE)),
         })
     }
 
     fn tokens(&self) -> MutexGuard<'_, JoinTokens> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of all heads has the tokens: the file is not read any more. It stays, under another name.
+    pub(super) fn set_aside(&self) {
+        let path = paths::tokens(&self.dir);
+        let mut aside = path.clone().into_os_string();
+        aside.push(".old");
+        match fs::rename(&path, &aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %path.display(), "an old list of tokens is left");
+            }
+            _ => {}
+        }
+    }
+
+    /// The tokens have changed that heads share.
+    pub(super) fn publish(&self, tokens: JoinTokens) {
+        *self.tokens() = tokens;
     }
 
     /// Puts a changed list in force, once it is on the disk.
@@ -142,21 +202,7 @@ impl Joining {
         node: NodeId,
         valid_ms: u64,
     ) -> Result<ClientReply, Refusal> {
-        if !tls::can_sign(&self.dir) {
-            let message = format!(
-                "the head cannot sign certificates: tls/ca.key is not in {}; use `kumi node add` without --token where the cluster was made",
-                self.dir.display()
-            );
-            return Err(refusal(RefusalKind::NotFound, message));
-        }
-        let internal = |message: String| refusal(RefusalKind::Internal, message);
-        let authority = tls::authority_fingerprint(&self.dir);
-        let authority = authority.map_err(|error| internal(error.to_string()))?;
-        let secret = random().map_err(|error| internal(error.to_string()))?;
-        let secret = JoinSecret(secret);
-        let head = config.places_of_head().iter().map(Place::to_string).collect();
-        let token = JoinToken { authority, secret, cluster: config.name.clone(), head }.encode();
-        let token = token.ok_or_else(|| internal("the addresses are too long".to_owned()))?;
+        let NewToken { secret, text } = self.draw(config)?;
         let mut changed = self.tokens().clone();
         let until_ms = changed.issue(node, &secret, wall_ms(), valid_ms);
         self.keep(changed).map_err(|error| {
@@ -168,15 +214,49 @@ impl Joining {
             refusal(RefusalKind::NoResources, message)
         })?;
         tracing::info!(%node, until_ms, "a machine may join with a token");
-        Ok(ClientReply::JoinToken { token, until_ms })
+        Ok(ClientReply::JoinToken { token: text, until_ms })
+    }
+
+    /// Makes a token that is in no list.
+    ///
+    /// # Errors
+    /// This head cannot sign, has no random numbers, or so many addresses that no token takes them.
+    pub(super) fn draw(&self, config: &ClusterConfig) -> Result<NewToken, Refusal> {
+        if !tls::can_sign(&self.dir) {
+            return Err(refusal(RefusalKind::NotFound, self.cannot_sign(config)));
+        }
+        let internal = |message: String| refusal(RefusalKind::Internal, message);
+        let authority = tls::authority_fingerprint(&self.dir);
+        let authority = authority.map_err(|error| internal(error.to_string()))?;
+        let secret = random().map_err(|error| internal(error.to_string()))?;
+        let secret = JoinSecret(secret);
+        let head = config.places_to_join().iter().map(Place::to_string).collect();
+        let token = JoinToken { authority, secret, cluster: config.name.clone(), head }.encode();
+        let text = token.ok_or_else(|| internal("the addresses are too long".to_owned()))?;
+        Ok(NewToken { secret, text })
+    }
+
+    fn cannot_sign(&self, config: &ClusterConfig) -> String {
+        let dir = self.dir.display();
+        if config.heads().len() > 1 {
+            return format!(
+                "the head that leads cannot sign certificates: tls/ca.key is not in {dir} of its machine; copy that file to the machine of each head, or use `kumi cluster rotate NODE` where the cluster was made"
+            );
+        }
+        format!(
+            "the head cannot sign certificates: tls/ca.key is not in {dir}; use `kumi node add` without --token where the cluster was made"
+        )
     }
 
     /// Forgets the tokens of nodes that were revoked after they were issued, first in memory: they count no more whatever the
-    /// disk says.
+    /// disk says. Those that heads share have gone with the revocation.
     ///
     /// # Errors
     /// The file cannot be written. Its tokens are not believed either: the list of revocations says so.
     pub(super) fn forget_revoked(&self) -> io::Result<()> {
+        if self.are_shared {
+            return Ok(());
+        }
         let kept = {
             let mut tokens = self.tokens();
             if !tokens.forget_revoked(|node, issued_us| self.is_revoked(node, issued_us)) {
@@ -208,14 +288,29 @@ impl Joining {
         MachineAnswer { answer, certified: self.certify(config, &hello) }
     }
 
+    /// The same with tokens that heads share: the state has to know that the token is used before the machine is answered.
+    pub(super) fn answer_later(
+        &self,
+        config: &ClusterConfig,
+        request: JoinRequest,
+    ) -> SignedMachine {
+        let JoinRequest { hello, answer } = request;
+        let certified = self.sign(config, &hello);
+        SignedMachine { hello, answer, certified }
+    }
+
     /// Makes the certificate of a machine. The token is used once that is on the disk, and the machine hears of it then only.
     fn certify(&self, config: &ClusterConfig, hello: &JoinHello) -> Result<Certified, JoinRefusal> {
-        let key = &hello.public_key;
-        if config.heads().len() > 1 {
-            return Err(JoinRefusal::SeveralHeads);
-        }
+        let certified = self.sign(config, hello)?;
         let mut changed = self.tokens().clone();
-        let token = self.check_token(&changed, hello)?;
+        changed.set_used(certified.token.node, &hello.public_key);
+        self.keep(changed).map_err(|error| JoinRefusal::Failed(error.to_string()))?;
+        Ok(certified)
+    }
+
+    /// Signs the certificate of a machine, which counts when its token is used.
+    fn sign(&self, config: &ClusterConfig, hello: &JoinHello) -> Result<Certified, JoinRefusal> {
+        let token = self.check_token(&self.tokens(), hello)?;
         let node = token.node;
         if config.node(node).is_err() {
             return Err(JoinRefusal::Unknown);
@@ -226,14 +321,20 @@ impl Joining {
         if !tls::can_sign(&self.dir) {
             return Err(JoinRefusal::NoAuthority);
         }
+        // Another head revoked what the node had before, and its clock was ahead: nobody would believe this certificate yet.
+        if self.is_revoked(node, wall_ms().saturating_mul(1_000)) {
+            return Err(JoinRefusal::NotNow);
+        }
         let failed = |error: &dyn std::fmt::Display| JoinRefusal::Failed(error.to_string());
         let read = |path: PathBuf| fs::read_to_string(path).map_err(|error| failed(&error));
         let configuration = read(paths::config(&self.dir))?;
         let authority = read(paths::tls(&self.dir).join("ca.pem"))?;
-        let certificate = tls::certify(&self.dir, &config.name, node, key);
+        let here = ClusterConfig::parse(&configuration, &paths::config(&self.dir));
+        here.and_then(|here| here.node(node).map(drop)).map_err(|error| {
+            failed(&format!("cluster.toml of the head's machine lacks the node ({error})"))
+        })?;
+        let certificate = tls::certify(&self.dir, &config.name, node, &hello.public_key);
         let certificate = certificate.map_err(|error| failed(&error))?;
-        changed.set_used(node, key);
-        self.keep(changed).map_err(|error| failed(&error))?;
         Ok(Certified { joined: Joined { node, configuration, certificate, authority }, token })
     }
 
@@ -249,8 +350,12 @@ impl Joining {
         if !Versions::OURS.include(hello.control) {
             return Err(other.into());
         }
-        self.check_token(&self.tokens(), &hello)?;
-        Ok(hello)
+        match self.check_token(&self.tokens(), &hello) {
+            Ok(_) => Ok(hello),
+            // Another head may know better.
+            Err(_) if !self.certainty.leads() => Err(JoinRefusal::NotNow.into()),
+            Err(refusal) => Err(refusal.into()),
+        }
     }
 
     /// Answers an incoming connection: authenticates a daemon, as [`link::accept`] does, or hears a machine that wants to join.
@@ -321,263 +426,4 @@ async fn tell(stream: &mut AcceptedStream, answer: &JoinAnswer) -> Result<(), Li
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kumi_control::message::Revocation;
-    use kumi_small_disk::{fill, on_a_small_disk};
-
-    const DAY: u64 = 86_400_000;
-
-    fn cluster(dir: &Path) -> ClusterConfig {
-        tls::create(dir, "lab", 1).unwrap();
-        let node = |number: u32| {
-            format!(
-                "[[nodes]]\nname = \"n{number}\"\naddress = \"192.0.2.{number}\"\nport = 7701\n"
-            )
-        };
-        let head = "name = \"lab\"\nkind = \"hosts\"\nhead = \"192.0.2.1:7700\"\n";
-        let text = [head.to_owned(), node(1), node(2)].concat();
-        fs::write(paths::config(dir), text).unwrap();
-        ClusterConfig::load(dir).unwrap()
-    }
-
-    fn revocations(dir: &Path) -> Revocations {
-        Credentials::load(dir, tls::Identity::Head).unwrap().revocations().clone()
-    }
-
-    fn opened(dir: &Path) -> Result<Joining, Failure> {
-        let empty = tempfile::tempdir().unwrap();
-        tls::create(empty.path(), "lab", 1).unwrap();
-        Joining::open(dir, &revocations(empty.path()))
-    }
-
-    fn certify(joining: &Joining, config: &ClusterConfig, hello: &JoinHello) -> JoinAnswer {
-        joining.certify(config, hello).map(|certified| certified.joined)
-    }
-
-    fn issued(joining: &Joining, config: &ClusterConfig) -> JoinToken {
-        match joining.issue(config, NodeId(1), DAY) {
-            ClientReply::JoinToken { token, .. } => JoinToken::parse(&token).unwrap(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn hello(key: &tls::JoiningKey, secret: JoinSecret) -> JoinHello {
-        JoinHello {
-            version: JOIN_VERSION,
-            control: CONTROL_VERSION,
-            secret,
-            public_key: key.public().to_vec(),
-            proof: key.prove(&secret).unwrap(),
-        }
-    }
-
-    #[test]
-    fn a_token_is_used_once_also_by_the_next_head() {
-        let (dir, machine, other) = (
-            tempfile::tempdir().unwrap(),
-            tempfile::tempdir().unwrap(),
-            tempfile::tempdir().unwrap(),
-        );
-        let config = cluster(dir.path());
-        let joining = opened(dir.path()).unwrap();
-        let token = issued(&joining, &config);
-        assert_eq!(
-            (token.cluster.as_str(), &token.head[..]),
-            ("lab", &["192.0.2.1:7700".to_owned()][..])
-        );
-        let kept = fs::read_to_string(paths::tokens(dir.path())).unwrap();
-        assert!(!kept.contains(&paths::hex(&token.secret.0)), "{kept}");
-        let key = tls::JoiningKey::of(machine.path()).unwrap();
-        let forged = JoinHello { proof: vec![1; 70], ..hello(&key, token.secret) };
-        assert_eq!(certify(&joining, &config, &forged), Err(JoinRefusal::NoProof));
-        let joined = certify(&joining, &config, &hello(&key, token.secret)).unwrap();
-        assert_eq!(joined.node, NodeId(1));
-        let next = opened(dir.path()).unwrap();
-        assert!(
-            certify(&next, &config, &hello(&key, token.secret)).is_ok(),
-            "the same machine again"
-        );
-        let stranger = tls::JoiningKey::of(other.path()).unwrap();
-        let again = certify(&next, &config, &hello(&stranger, token.secret));
-        assert_eq!(again, Err(JoinRefusal::Used));
-    }
-
-    /// All that the node had by now is revoked.
-    fn revoke(list: &Revocations) {
-        let until_us = wall_ms() * 1_000 + 999;
-        list.add_unwritten(&[Revocation { node: NodeId(1), until_us }]);
-        while wall_ms() * 1_000 <= until_us {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    #[test]
-    fn a_revoked_node_gets_no_certificate_with_a_token_from_before() {
-        for used in [false, true] {
-            let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-            let config = cluster(dir.path());
-            let list = revocations(dir.path());
-            let joining = Joining::open(dir.path(), &list).unwrap();
-            let token = issued(&joining, &config);
-            let key = tls::JoiningKey::of(machine.path()).unwrap();
-            let hello = hello(&key, token.secret);
-            if used {
-                certify(&joining, &config, &hello).unwrap();
-            }
-            revoke(&list);
-            assert_eq!(certify(&joining, &config, &hello), Err(JoinRefusal::Unknown));
-            let bytes = frame::encode(&hello, HELLO_LIMIT).unwrap();
-            assert!(joining.check(&bytes[4..]).is_err(), "a stranger");
-            let hash = paths::hex(&token.secret.hash());
-            let kept = || fs::read_to_string(paths::tokens(dir.path())).unwrap();
-            assert!(kept().contains(&hash));
-            joining.forget_revoked().unwrap();
-            assert!(!kept().contains(&hash), "{}", kept());
-            // The next head finds neither, and a token that is made then counts.
-            list.keep().unwrap();
-            let next = Joining::open(dir.path(), &revocations(dir.path())).unwrap();
-            assert_eq!(certify(&next, &config, &hello), Err(JoinRefusal::Unknown));
-            let later = issued(&next, &config);
-            let again = JoinHello {
-                proof: key.prove(&later.secret).unwrap(),
-                secret: later.secret,
-                ..hello
-            };
-            assert!(certify(&next, &config, &again).is_ok());
-        }
-    }
-
-    #[test]
-    fn a_token_that_a_full_disk_keeps_is_not_believed() {
-        let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let config = cluster(dir.path());
-        let list = revocations(dir.path());
-        let joining = Joining::open(dir.path(), &list).unwrap();
-        let token = issued(&joining, &config);
-        // As a file of an earlier head, which has no time of issue.
-        let file = paths::tokens(dir.path());
-        let kept = fs::read_to_string(&file).unwrap();
-        let lines = kept.lines().filter(|line| !line.starts_with("issued_ms"));
-        fs::write(&file, lines.collect::<Vec<_>>().join("\n")).unwrap();
-        let key = tls::JoiningKey::of(machine.path()).unwrap();
-        let hello = hello(&key, token.secret);
-        let next = Joining::open(dir.path(), &list).unwrap();
-        assert!(certify(&next, &config, &hello).is_ok());
-        revoke(&list);
-        fs::create_dir(dir.path().join("head.tokens.new")).unwrap();
-        assert!(next.forget_revoked().is_err());
-        for joining in [next, Joining::open(dir.path(), &list).unwrap()] {
-            assert_eq!(certify(&joining, &config, &hello), Err(JoinRefusal::Unknown));
-        }
-    }
-
-    #[test]
-    fn a_revocation_while_the_certificate_is_signed_wins() {
-        let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let config = cluster(dir.path());
-        let joining = opened(dir.path()).unwrap();
-        let token = issued(&joining, &config);
-        let key = tls::JoiningKey::of(machine.path()).unwrap();
-        let ask = |revoked: bool| {
-            let (answer, mut answered) = oneshot::channel();
-            let hello = hello(&key, token.secret);
-            let signed = joining.answer(&config, JoinRequest { hello, answer });
-            assert!(signed.certified.is_ok(), "the writer did not know of it");
-            signed.send(|node, _| revoked && node == NodeId(1));
-            answered.try_recv().unwrap().map(|joined| joined.node)
-        };
-        assert_eq!(ask(false), Ok(NodeId(1)));
-        assert_eq!(ask(true), Err(JoinRefusal::Unknown));
-    }
-
-    #[test]
-    fn what_cannot_be_kept_or_signed_uses_no_token() {
-        let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let config = cluster(dir.path());
-        let joining = opened(dir.path()).unwrap();
-        let token = issued(&joining, &config);
-        let key = tls::JoiningKey::of(machine.path()).unwrap();
-        let hello = hello(&key, token.secret);
-        // A folder where the draft belongs: as a disk that takes nothing.
-        let draft = dir.path().join("head.tokens.new");
-        fs::create_dir(&draft).unwrap();
-        assert!(matches!(certify(&joining, &config, &hello), Err(JoinRefusal::Failed(_))));
-        let ClientReply::Refused(refused) = joining.issue(&config, NodeId(1), DAY) else {
-            panic!()
-        };
-        assert_eq!(refused.kind, RefusalKind::NoResources);
-        fs::remove_dir(&draft).unwrap();
-        let without = ClusterConfig { nodes: config.nodes[..1].to_vec(), ..config.clone() };
-        assert_eq!(
-            certify(&joining, &without, &hello),
-            Err(JoinRefusal::Unknown),
-            "it was removed"
-        );
-        let heads = vec![config.head, ([192, 0, 2, 2], 7700).into()];
-        let several = ClusterConfig { heads, ..config.clone() };
-        assert_eq!(certify(&joining, &several, &hello), Err(JoinRefusal::SeveralHeads));
-        let (authority, aside) = (dir.path().join("tls/ca.key"), dir.path().join("aside"));
-        fs::rename(&authority, &aside).unwrap();
-        assert_eq!(certify(&joining, &config, &hello), Err(JoinRefusal::NoAuthority));
-        let ClientReply::Refused(refused) = joining.issue(&config, NodeId(1), DAY) else {
-            panic!()
-        };
-        assert_eq!(refused.kind, RefusalKind::NotFound);
-        fs::rename(&aside, &authority).unwrap();
-        assert!(certify(&joining, &config, &hello).is_ok());
-    }
-
-    #[test]
-    fn a_full_disk_makes_no_token_and_uses_none() {
-        on_a_small_disk(1 << 20, |disk| {
-            let machine = tempfile::tempdir().unwrap();
-            let config = cluster(disk);
-            let joining = opened(disk).unwrap();
-            let token = issued(&joining, &config);
-            let key = tls::JoiningKey::of(machine.path()).unwrap();
-            let hello = hello(&key, token.secret);
-            let before = fs::read_to_string(paths::tokens(disk)).unwrap();
-            fill(disk);
-            let reply = joining.issue(&config, NodeId(1), DAY);
-            let ClientReply::Refused(refused) = reply else { panic!("{reply:?}") };
-            let says = ["no token is made", "No space left", "make room"];
-            assert!(says.iter().all(|text| refused.message.contains(text)), "{}", refused.message);
-            assert!(matches!(certify(&joining, &config, &hello), Err(JoinRefusal::Failed(_))));
-            assert_eq!(fs::read_to_string(paths::tokens(disk)).unwrap(), before);
-            fs::remove_file(disk.join("others")).unwrap();
-            assert!(certify(&joining, &config, &hello).is_ok(), "it still counts");
-        });
-    }
-
-    #[test]
-    fn another_file_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        for text in ["token = 3", "[[token]]\nnode = 1\nhash = \"ab\"\nuntil_ms = 1", "\u{0}"] {
-            fs::write(paths::tokens(dir.path()), text).unwrap();
-            let error = opened(dir.path()).unwrap_err();
-            assert_eq!(error.code, ExitCode::BadConfig, "{text}");
-        }
-    }
-
-    #[test]
-    fn strangers_say_nothing_that_counts() {
-        let (dir, machine) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let config = cluster(dir.path());
-        let joining = opened(dir.path()).unwrap();
-        let token = issued(&joining, &config);
-        let key = tls::JoiningKey::of(machine.path()).unwrap();
-        let good = hello(&key, token.secret);
-        let check = |hello: &JoinHello| {
-            let bytes = frame::encode(hello, HELLO_LIMIT).unwrap();
-            joining.check(&bytes[4..]).map(drop).map_err(|error| error.to_string())
-        };
-        assert_eq!(check(&good), Ok(()));
-        let wrong = check(&JoinHello { secret: JoinSecret([0; 16]), ..good.clone() });
-        assert!(wrong.unwrap_err().contains("does not know this token"));
-        for other in [JoinHello { version: 2, ..good.clone() }, JoinHello { control: 1, ..good }] {
-            assert!(check(&other).unwrap_err().contains("version"), "{other:?}");
-        }
-        assert!(joining.check(&[]).is_err() && joining.check(&[1, 15, 7]).is_err());
-    }
-}
+mod tests;

@@ -4,24 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind, Revocation};
+use kumi_control::message::{ClientReply, RefusalKind, Revocation};
 use kumi_sched::NodeId;
 
 use super::HeadDaemon;
 use crate::client::refusal;
 use crate::clock::wall_ms;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig};
-
-/// What a user reads who wants a token of a cluster with several heads: only the head that made it would know it.
-const TOKEN_OF_SEVERAL_HEADS: &str = "this cluster has several heads, and only one of them would know the token; make a certificate with `kumi cluster rotate NODE` where the cluster was made instead, and copy the node's files";
-
-/// Why several heads do not take a request that only one of them would know of, if it is one.
-fn known_to_one_head(request: &ClientRequest) -> Option<&'static str> {
-    match request {
-        ClientRequest::JoinToken { .. } => Some(TOKEN_OF_SEVERAL_HEADS),
-        _ => None,
-    }
-}
 
 /// The configuration, which all threads of the head share.
 #[derive(Clone, Debug)]
@@ -38,14 +27,6 @@ impl LiveConfig {
     /// The configuration of now.
     pub(super) fn get(&self) -> Arc<ClusterConfig> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// What a client reads whose request only this one of several heads would know of, if that is so.
-    pub(super) fn refusal_of(&self, event: &HeadEvent) -> Option<(ClientId, Refusal)> {
-        let HeadEvent::Client(client, _, request) = event else { return None };
-        let reason = known_to_one_head(request)?;
-        let several = self.get().heads().len() > 1;
-        several.then(|| (*client, refusal(RefusalKind::BadRequest, reason)))
     }
 
     /// Puts another in force that is durable.
@@ -148,14 +129,6 @@ impl HeadDaemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn several_heads_refuse_tokens_only() {
-        let (node, nodes) = (NodeId(0), vec![NodeId(0)]);
-        assert!(known_to_one_head(&ClientRequest::JoinToken { node, valid_ms: 1 }).is_some());
-        assert!(known_to_one_head(&ClientRequest::RemoveNode { node, force: true }).is_none());
-        assert!(known_to_one_head(&ClientRequest::Resume { nodes }).is_none());
-    }
 
     #[test]
     fn removed_nodes_are_revoked_once() {

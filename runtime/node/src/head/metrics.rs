@@ -37,13 +37,14 @@ struct HeadMetrics {
     counts: Rc<HeadCounters>,
 }
 
-/// Answers Prometheus at this listener.
+/// Answers Prometheus at this listener, if there is one.
 pub(super) fn serve_figures(
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     shared: &Shared,
     head: &Rc<RefCell<Head>>,
     counts: &Rc<HeadCounters>,
 ) {
+    let Some(listener) = listener else { return };
     let (shared, head, counts) = (shared.clone(), Rc::clone(head), Rc::clone(counts));
     let source = HeadMetrics { shared, head, counts };
     let page = Page::metrics(move |page| source.write(page));

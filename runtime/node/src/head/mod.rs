@@ -10,7 +10,7 @@
 //! | `records`, `job_table`, `reserve`, `state` | records of jobs on the disk or in etcd, and those that wait for it; who leads |
 //! | `documents`, `drains` | small files on their way to the disk, such as the list of drained nodes |
 //! | `joining` | tokens of machines that join, and their certificates |
-//! | `token_file` | the file of these tokens |
+//! | `token_file`, `shared_tokens` | the file of these tokens; tokens that heads share |
 //! | `live_config`, `shared_settings` | the configuration, whose nodes change; what of it all heads share |
 //! | `held_actions` | what waits until records are on the disk |
 //! | `spool` | output of jobs, and how much of it is kept |
@@ -36,6 +36,7 @@ mod monitor;
 mod records;
 mod reserve;
 mod shared_settings;
+mod shared_tokens;
 mod spool;
 mod state;
 mod token_file;
@@ -44,6 +45,7 @@ mod web;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -84,6 +86,7 @@ use metrics::HeadCounters;
 use monitor::{MONITOR, MONITOR_USER, Monitor};
 use records::{JobRecords, WriteNumber, Written};
 use shared_settings::{FirstSettings, SettingsOnTheWay};
+use shared_tokens::TokensOnTheWay;
 use spool::Spools;
 use state::{LeaderTerm, OwnAddress, StatePlace};
 use usage::UsageReader;
@@ -162,23 +165,23 @@ impl Ids {
 impl Shared {
     fn new(
         (dir, config): (&Path, &Arc<ClusterConfig>),
-        credentials: &Credentials,
+        (credentials, joining): (&Credentials, Joining),
         events: mpsc::Sender<Event>,
         (refusals, congested): (Refusals, watch::Receiver<bool>),
-    ) -> Result<Self, Failure> {
+    ) -> Self {
         let most = config.quota.connections_per_user;
-        Ok(Self {
+        Self {
             config: LiveConfig::new(dir, config),
             credentials: credentials.clone(),
             events,
             refusals,
             traffic: Traffic::default(),
             names: NameService::default(),
-            joining: Joining::open(dir, credentials.revocations())?,
+            joining,
             connections: UserConnections::new(most, config.owner_uid),
             congested,
             ids: Ids::default(),
-        })
+        }
     }
 
     /// A number for a link or client, never given again.
@@ -203,6 +206,8 @@ struct HeadDaemon {
     credentials: Credentials,
     drains: DrainFile,
     settings: SettingsOnTheWay,
+    /// Of machines that join, if heads share them.
+    tokens: Option<TokensOnTheWay>,
     term: LeaderTerm,
     documents: Documents,
     /// The write with counts of output for which all actions wait.
@@ -232,27 +237,26 @@ impl HeadDaemon {
             open_state(dir, (&config, &credentials), place, &counts).await?;
         let FirstSettings { config, drains, drained, settings } =
             shared_settings::take_over((dir, &config), &mut known, &mut records)?;
-        let mut head = make_head(&config, credentials.revocations().list(), drained, known)?;
+        let revocations = credentials.revocations();
+        let known_now = (known.tokens.take(), &mut records);
+        let (tokens, joining) = shared_tokens::take_over(dir, (revocations, certainty), known_now)?;
+        let mut head = make_head(&config, revocations.list(), drained, known)?;
         spools.restore(&mut head);
         let head = Rc::new(RefCell::new(head));
         let (refusals, leases) = (Refusals::default(), Leases::new(certainty.clone()));
         let (sender, events) = mpsc::channel(256);
         let links = Links::new(refusals.clone(), leases.clone());
         let refusals = (refusals, links.congestion());
-        let shared = Shared::new((dir, &config), &credentials, sender, refusals)?;
+        let shared = Shared::new((dir, &config), (&credentials, joining), sender, refusals);
         let (socket, pid) = (paths::head_socket(dir), paths::head_pid(dir));
         let local = listen_unix(&socket)?;
-        if let Some(scrapes) = scrapes {
-            metrics::serve_figures(scrapes, &shared, &head, &counts);
-        }
+        metrics::serve_figures(scrapes, &shared, &head, &counts);
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
         let link_events = links::start(listener, &shared, leases)?;
         let monitor = Monitor::new(&config, &paths::history(dir));
         let web = WebService::start(dir, (&config, address.ip()), &monitor).await?;
         write_pid(&pid)?;
-        let jobs = head.borrow().records().count();
-        tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
-        service::status(&format!("the head of {} listens on {address}", config.name));
+        tell_ready(&config, address, head.borrow().records().count());
         Ok(Self {
             head,
             records,
@@ -267,6 +271,7 @@ impl HeadDaemon {
             credentials,
             drains,
             settings,
+            tokens,
             term: LeaderTerm::without_end(),
             documents: Documents::start()?,
             counts_until: 0,
@@ -347,17 +352,12 @@ impl HeadDaemon {
             Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
                 self.usage_question(client, &user, query);
             }
-            Event::Head(event) => match self.shared.config.refusal_of(&event) {
-                Some((client, refused)) => {
-                    self.clients.reply(client, ClientReply::Refused(refused));
+            Event::Head(event) => {
+                if let HeadEvent::Client(client, _, ClientRequest::Revoke { .. }) = event {
+                    self.documents.revokes(client);
                 }
-                None => {
-                    if let HeadEvent::Client(client, _, ClientRequest::Revoke { .. }) = event {
-                        self.documents.revokes(client);
-                    }
-                    self.handle(event);
-                }
-            },
+                self.handle(event);
+            }
             Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
             Event::ClientDown(client) => {
                 self.clients.disconnected(client);
@@ -427,9 +427,10 @@ impl HeadDaemon {
                         self.records.add(JobRecord::clone(&record));
                         self.held.push(self.records.needed(), HeadAction::Persist(record));
                     }
-                    HeadAction::Revoke(list) => {
+                    HeadAction::Revoke { node, list } => {
                         self.records.revoke(list.clone());
-                        self.held.push(self.records.needed(), HeadAction::Revoke(list));
+                        self.revoke_token(node);
+                        self.held.push(self.records.needed(), HeadAction::Revoke { node, list });
                     }
                     HeadAction::KeepDrains { client, drains } if self.settings.are_shared() => {
                         self.share_drains(&drains);
@@ -446,6 +447,7 @@ impl HeadDaemon {
             events.extend(self.act_on_settled());
             events.extend(self.settle_shared_nodes());
         }
+        self.settle_tokens();
     }
 
     /// Carries out what need not wait for the disk any more, while this head leads for certain. Returns what comes of it.
@@ -469,6 +471,7 @@ impl HeadDaemon {
         }
         let mut events = self.act_on_settled();
         events.extend(self.settle_shared_nodes());
+        self.settle_tokens();
         events.into_iter().for_each(|event| self.handle(event));
     }
 
@@ -520,7 +523,7 @@ impl HeadDaemon {
                 self.records.discard(job);
                 self.spools.discard(job);
             }
-            HeadAction::Revoke(list) => self.keep_revocations(&list),
+            HeadAction::Revoke { list, .. } => self.keep_revocations(&list),
             HeadAction::KeepDrains { client, drains } => self.keep_drains(client, drains),
             HeadAction::AddNode { client, definition } => self.add_node(client, definition),
             HeadAction::IssueToken { client, node, valid_ms } => {
@@ -542,6 +545,12 @@ impl HeadDaemon {
         self.clients.reply_to_all(&connected, reply);
         events
     }
+}
+
+/// Says that the head leads, and has so many jobs.
+fn tell_ready(config: &ClusterConfig, address: SocketAddr, jobs: usize) {
+    tracing::info!(cluster = config.name, %address, nodes = config.members().count(), jobs, "ready");
+    service::status(&format!("the head of {} listens on {address}", config.name));
 }
 
 /// Waits until then, or for ever.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use kumi_control::join::TokenChanges;
 use kumi_control::message::{JobRecord, JobUsage, Revocation};
 use kumi_sched::JobId;
 use rusqlite::ErrorCode;
@@ -63,7 +64,9 @@ pub(super) struct JobRecords {
     written: BTreeMap<JobId, (WriteNumber, WrittenOutput)>,
     /// Settings that all heads are to know, as far as they have changed, and the write that they are in.
     settings: (WriteNumber, SharedSettings),
-    /// Whether there are such.
+    /// Tokens of machines that join, as far as they have changed, and the write that they are in.
+    tokens: Option<(WriteNumber, TokenChanges)>,
+    /// Whether there are such settings and tokens.
     shares_settings: bool,
     /// What users read when the state does not answer.
     silent: &'static str,
@@ -196,6 +199,7 @@ impl JobRecords {
             revoked: None,
             written: BTreeMap::new(),
             settings: (0, SharedSettings::default()),
+            tokens: None,
             shares_settings,
             silent,
             deposed: false,
@@ -244,6 +248,19 @@ impl JobRecords {
         self.next
     }
 
+    /// The write in which is what changes now.
+    pub(super) fn next_write(&self) -> WriteNumber {
+        self.next
+    }
+
+    /// These changes of tokens are to be made durable, with the next write. Also that there are none is kept.
+    pub(super) fn change_tokens(&mut self, changes: TokenChanges) {
+        self.needed = self.next;
+        let (write, unwritten) = self.tokens.get_or_insert_default();
+        *write = self.next;
+        unwritten.extend(changes);
+    }
+
     /// How much jobs have written is to be known to heads of later terms.
     pub(super) fn note_written(&mut self, jobs: Vec<(JobId, WrittenOutput)>) {
         self.add_written(jobs);
@@ -289,7 +306,7 @@ impl JobRecords {
 
     /// Whether the table has all records.
     pub(super) fn all_written(&self) -> bool {
-        let other = self.revoked.is_none() && self.settings.1.is_empty();
+        let other = self.revoked.is_none() && self.settings.1.is_empty() && self.tokens.is_none();
         self.unwritten.is_empty() && other && self.written.is_empty()
     }
 
@@ -338,7 +355,8 @@ impl JobRecords {
         let revoked = self.revoked.as_ref().map(|(_, list)| list.clone());
         let written = self.written.iter().map(|(&job, &(_, written))| (job, written)).collect();
         let settings = self.settings.1.clone();
-        let batch = Batch { records, revoked, written, settings };
+        let tokens = self.tokens.as_ref().map(|(_, changes)| changes.clone());
+        let batch = Batch { records, revoked, written, settings, tokens };
         match self.orders.try_send(Order::Write(number, batch)) {
             Ok(()) => self.writing_since = Some(Instant::now()),
             Err(_) => self.take(Written::Gone),
@@ -380,6 +398,7 @@ impl JobRecords {
                         if self.settings.0 <= number {
                             self.settings.1 = SharedSettings::default();
                         }
+                        self.tokens.take_if(|(write, _)| *write <= number);
                         self.written.retain(|_, (write, _)| *write > number);
                     }
                     Err(error) => {

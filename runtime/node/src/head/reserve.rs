@@ -178,7 +178,7 @@ impl DiskReserve {
     pub(super) fn release(&self) -> bool {
         let held = self.held.is_held();
         if held {
-            self.held.set_missing("the job table needs it");
+            self.held.set_missing("the disk was full, and the table uses it");
             tracing::warn!(
                 "the disk is full: the job table uses its reserve, and output is not kept"
             );

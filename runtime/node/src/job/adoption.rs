@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use kumi_control::agent::{AdoptedJob, AdoptedOutput};
-use kumi_control::message::{NodeRanks, Stream};
+use kumi_control::message::{JobSpec, NodeRanks, Stream};
 use kumi_net::segment::Segment;
 use kumi_sched::{JobId, NodeId};
 use tokio::net::unix::pipe;
@@ -14,9 +14,11 @@ use tokio::sync::mpsc;
 
 use super::devices::JobDevices;
 use super::hooks::JobHooks;
-use super::kept::segment_spec;
+use super::kept::{OutputSource, segment_spec};
 use super::launch::{RankProcess, RankStreams};
 use super::limits::share_of;
+use super::mpi::MpiParts;
+use super::mpi_task::MpiTask;
 use super::process::Process;
 use super::run::{JobParts, JobTask};
 use super::streams::CHUNK;
@@ -26,7 +28,7 @@ use super::{JobCommand, NodeServices};
 use crate::cgroup::JobGroups;
 use crate::keep::{
     FoundKeeper, Held, InputFile, JobRecord, JobState, KeepSetting, KeeperLink, KeptJob, KeptPhase,
-    OutputFile, Relay, find,
+    MpiHeld, OutputFile, Relay, find,
 };
 use crate::wire::JobWires;
 
@@ -89,7 +91,9 @@ impl Survivor {
             Ok(KeptPhase::Starting) => return Err("nobody knows whether it was started".to_owned()),
             Err(error) => return Err(error.to_string()),
         }
-        if keeper.processes.len() != usize::try_from(part.count).unwrap_or(usize::MAX) {
+        let servers = u32::from(keeper.held.contains_key(&Held::Mpi(MpiHeld::Record)));
+        let count = part.count.saturating_add(servers);
+        if keeper.processes.len() != usize::try_from(count).unwrap_or(usize::MAX) {
             return Err("its keeper has other processes".to_owned());
         }
         Ok(Self { keeper, record, part, state })
@@ -119,7 +123,7 @@ impl Survivor {
         services: &Rc<NodeServices>,
     ) -> Result<(mpsc::UnboundedSender<JobCommand>, AdoptedJob), String> {
         let Self { keeper, record, part, state } = self;
-        let FoundKeeper { job, link, processes, mut held } = keeper;
+        let FoundKeeper { job, link, mut processes, mut held } = keeper;
         let said = |error: &dyn std::fmt::Display| error.to_string();
         let JobRecord { spec, prepared, group, segment, trace, devices } = record;
         let control = control(services, &spec, &part, group.as_deref())?;
@@ -132,6 +136,8 @@ impl Survivor {
             None => Ok(JobTraces::default()),
         };
         let traces = traces.map_err(|error| said(&error))?;
+        let mpi = mpi_parts(services, &spec, &part, &mut held)?;
+        let server = mpi.is_some().then(|| processes.pop()).flatten();
         let status = pipe::Receiver::from_owned_fd(take(&mut held, Held::Status)?);
         let status = status.map_err(|error| said(&error))?;
         let streams = streams(&mut held, &part).map_err(|error| said(&error))?;
@@ -160,12 +166,33 @@ impl Survivor {
         let kept = Some(kept);
         let had = JobParts { control, devices, segment, page, traces, prepared, wires, kept };
         let task = (ranks.collect(), status);
-        let (mut task, _) = JobTask::assemble(services, (&spec, &part), had, task);
+        let (mut task, tell) = JobTask::assemble(services, (&spec, &part), had, task);
+        if let Some(((parts, errors), process)) = mpi.zip(server) {
+            task.pump_kept(part.first, Stream::Err, OutputSource::of(errors), &tell);
+            task.mpi = Some(MpiTask::adopt(parts, &spec, services, Process::Kept(process)));
+        }
         task.resume();
         let (orders, inbox) = mpsc::unbounded_channel();
         tokio::task::spawn_local(task.run(inbox, JobHooks::of_adopted(&spec)));
         Ok((orders, adopted))
     }
+}
+
+/// What an MPI program has, and what its server writes to its standard error.
+fn mpi_parts(
+    services: &NodeServices,
+    spec: &JobSpec,
+    part: &NodeRanks,
+    held: &mut BTreeMap<Held, OwnedFd>,
+) -> Result<Option<(MpiParts, pipe::Receiver)>, String> {
+    if !held.contains_key(&Held::Mpi(MpiHeld::Record)) {
+        return Ok(None);
+    }
+    let mut take = |what| take(held, Held::Mpi(what));
+    let files = [take(MpiHeld::Door)?, take(MpiHeld::Record)?, take(MpiHeld::State)?];
+    let parts = MpiParts::adopt(services, (spec, part), files)?;
+    let errors = pipe::Receiver::from_owned_fd(take(MpiHeld::Errors)?);
+    Ok(Some((parts, errors.map_err(|error| error.to_string())?)))
 }
 
 /// The name of the control groups of a job.
@@ -176,7 +203,7 @@ pub(super) fn group_name(job: JobId) -> String {
 /// The job's control groups, where they were.
 fn control(
     services: &NodeServices,
-    spec: &kumi_control::message::JobSpec,
+    spec: &JobSpec,
     part: &NodeRanks,
     place: Option<&std::path::Path>,
 ) -> Result<Option<JobGroups>, String> {

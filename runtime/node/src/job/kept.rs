@@ -22,6 +22,7 @@ use super::launch::{
     InheritedByShims, JobResources, RankEnds, RankProcess, RankStreams, ShimProcesses, resources,
     terminal_of,
 };
+use super::mpi::{MpiLaunch, ServerStart};
 use super::process::Process;
 use super::run::{JobTask, TaskEvent};
 use super::starting::StartProgress;
@@ -30,7 +31,7 @@ use super::terminal::Terminal;
 use super::{JobEvent, NodeServices};
 use crate::keep::{
     Held, InputFile, JobRecord, JobState, KeepRequest, KeepSetting, KeptCommand, KeptJob,
-    KeptPhase, KeptProcess, OutputFile, Relay,
+    KeptPhase, KeptProcess, MpiHeld, OutputFile, Relay,
 };
 
 /// The group of version 2 for the keepers of a node's jobs.
@@ -77,10 +78,20 @@ fn output_files(part: &NodeRanks) -> io::Result<Vec<((u32, Stream), OutputFile)>
 /// Files that a keeper holds.
 struct KeptFiles {
     record: OwnedFd,
+    /// Of the server of an MPI program.
+    mpi: Option<OwnedFd>,
     state: JobState,
     output: Vec<((u32, Stream), OutputFile)>,
     input: Option<InputFile>,
     relay: Option<Relay>,
+}
+
+/// What a keeper has started, and holds.
+struct KeptProcesses {
+    ranks: Vec<RankProcess>,
+    /// That of an MPI program.
+    server: Option<Process>,
+    job: Rc<KeptJob>,
 }
 
 /// A rank that is to be started, with both ends of its streams.
@@ -97,10 +108,9 @@ impl Planned {
 }
 
 impl JobResources {
-    /// Whether a keeper can keep the job. The server of an MPI program talks with one daemon; and what AF_XDP has of the node ends
-    /// with its daemon.
+    /// Whether a keeper can keep the job. What AF_XDP has of the node ends with its daemon.
     fn can_be_kept(&self) -> bool {
-        self.mpi.is_none() && self.wires.iter().all(Option::is_none)
+        self.wires.iter().all(Option::is_none)
     }
 
     /// How the node keeps this job, if it does.
@@ -116,10 +126,14 @@ impl JobResources {
         job: (&JobSpec, &NodeRanks),
         shared: InheritedByShims<'_>,
         (go, status, progress): (pipe::Sender, pipe::Receiver, StartProgress),
+        server: Option<ServerStart>,
     ) -> Result<ShimProcesses, Refusal> {
-        let kept = self.spawn_by_keeper(services, keep, job, shared, (&status, progress)).await;
-        let (ranks, kept) = kept.map_err(|error| resources("the ranks' processes", &error))?;
-        Ok(ShimProcesses { ranks, go, status, server: None, kept: Some(kept) })
+        let with = (&status, progress, server.as_ref());
+        let kept = self.spawn_by_keeper(services, keep, job, shared, with).await;
+        let KeptProcesses { ranks, server: process, job: kept } =
+            kept.map_err(|error| resources("the ranks' processes", &error))?;
+        let server = server.zip(process).map(|(start, process)| start.with(process));
+        Ok(ShimProcesses { ranks, go, status, server, kept: Some(kept) })
     }
 
     async fn spawn_by_keeper(
@@ -128,37 +142,28 @@ impl JobResources {
         keep: &KeepSetting,
         (spec, part): (&JobSpec, &NodeRanks),
         (shims, null, folder): InheritedByShims<'_>,
-        (status, progress): (&pipe::Receiver, StartProgress),
-    ) -> io::Result<(Vec<RankProcess>, Rc<KeptJob>)> {
-        let mut terminal =
-            terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user)).transpose()?;
-        let has_terminal = terminal.is_some();
-        let (mut ranks, mut commands, mut inherited) = (Vec::new(), Vec::new(), Vec::new());
-        for local in 0..self.rank_count() {
-            let (streams, ends) =
-                RankStreams::make(part.first == 0 && local == 0, terminal.take())?;
-            ranks.push(Planned { streams, ends });
-        }
+        (status, progress, server): (&pipe::Receiver, StartProgress, Option<&ServerStart>),
+    ) -> io::Result<KeptProcesses> {
+        let ranks = self.plan(spec, part)?;
+        let (mut commands, mut inherited) = (Vec::new(), Vec::new());
         for (local, rank) in ranks.iter().enumerate() {
-            let given = rank.streams.given(&rank.ends, null);
-            let files = self.inherited_by(services, local, shims);
-            commands.push(KeptCommand {
-                arguments: Self::shim_arguments(shims, local),
-                streams: given.map(|file| file.as_raw_fd()),
-                inherited: files.iter().map(AsRawFd::as_raw_fd).collect(),
-                session: matches!(rank.streams, RankStreams::Terminal(_)),
-            });
-            inherited.extend(files.into_iter().chain(given));
+            let (command, files) = self.rank_command(services, local, rank, (shims, null));
+            commands.push(command);
+            inherited.extend(files);
         }
-        let (record, state) = (self.record(spec, part)?, JobState::create()?);
-        let output = output_files(part)?;
-        let input = (part.first == 0).then(InputFile::create).transpose()?;
-        let relay = has_terminal.then(Relay::create).transpose()?;
-        let kept = KeptFiles { record, state, output, input, relay };
+        // Behind the ranks: it is the last process, if there is one.
+        let server = self.mpi.as_ref().zip(server);
+        if let Some((mpi, start)) = server {
+            let (command, files) = mpi.server_command(start, (shims[2], null));
+            commands.push(command);
+            inherited.extend(files);
+        }
+        let kept = self.kept_files(spec, part)?;
         let mut held = self.held(&kept, status);
         for (rank, planned) in (part.first..).zip(&ranks) {
             held.extend(planned.streams.held(rank));
         }
+        held.extend(server.into_iter().flat_map(|(mpi, start)| mpi.held(start)));
         let home = home(services).await?;
         let group = self.control.as_ref().map(|groups| groups.main().path().to_owned());
         let request = KeepRequest {
@@ -176,11 +181,57 @@ impl JobResources {
             held,
             inherited,
         };
-        let (link, processes) = request.start().await?;
+        let (link, mut processes) = request.start().await?;
+        let server = processes.split_off(ranks.len()).pop().map(Process::Kept);
         let KeptFiles { state, output, input, relay, .. } = kept;
         let kept = KeptJob { link, state, output: output.into_iter().collect(), input, relay };
         let ranks = processes.into_iter().zip(ranks);
-        Ok((ranks.map(|(process, planned)| planned.with(process)).collect(), Rc::new(kept)))
+        let ranks = ranks.map(|(process, planned)| planned.with(process)).collect();
+        Ok(KeptProcesses { ranks, server, job: Rc::new(kept) })
+    }
+
+    /// The streams of all ranks.
+    fn plan(&self, spec: &JobSpec, part: &NodeRanks) -> io::Result<Vec<Planned>> {
+        let mut terminal =
+            terminal_of(spec, part).map(|size| Terminal::make(size, &spec.user)).transpose()?;
+        let mut one = |local| {
+            let input = part.first == 0 && local == 0;
+            let (streams, ends) = RankStreams::make(input, terminal.take())?;
+            Ok(Planned { streams, ends })
+        };
+        (0..self.rank_count()).map(&mut one).collect()
+    }
+
+    /// How a keeper starts a rank, and the descriptors that it needs for that.
+    fn rank_command<'a>(
+        &'a self,
+        services: &'a NodeServices,
+        local: usize,
+        rank: &'a Planned,
+        (shims, null): (&[BorrowedFd<'a>; 3], BorrowedFd<'a>),
+    ) -> (KeptCommand, Vec<BorrowedFd<'a>>) {
+        let given = rank.streams.given(&rank.ends, null);
+        let mut files = self.inherited_by(services, local, shims);
+        let command = KeptCommand {
+            arguments: Self::shim_arguments(shims, local),
+            streams: given.map(|file| file.as_raw_fd()),
+            inherited: files.iter().map(AsRawFd::as_raw_fd).collect(),
+            session: matches!(rank.streams, RankStreams::Terminal(_)),
+        };
+        files.extend(given);
+        (command, files)
+    }
+
+    fn kept_files(&self, spec: &JobSpec, part: &NodeRanks) -> io::Result<KeptFiles> {
+        let has_terminal = terminal_of(spec, part).is_some();
+        Ok(KeptFiles {
+            record: self.record(spec, part)?,
+            mpi: self.mpi.as_ref().map(MpiLaunch::record).transpose()?,
+            state: JobState::create()?,
+            output: output_files(part)?,
+            input: (part.first == 0).then(InputFile::create).transpose()?,
+            relay: has_terminal.then(Relay::create).transpose()?,
+        })
     }
 
     /// What a keeper holds, beside the streams of the ranks.
@@ -194,6 +245,8 @@ impl JobResources {
             (Held::State, kept.state.as_fd()),
             (Held::Status, status.as_fd()),
         ];
+        let mpi = kept.mpi.iter().map(|file| (Held::Mpi(MpiHeld::Record), file.as_fd()));
+        held.extend(mpi);
         held.extend((0..).map(Held::Segment).zip(self.files.of_daemon()));
         held.extend((0..).zip(self.traces.files()).map(|(at, file)| (Held::Trace(at), file)));
         let files = kept.output.iter().map(|((rank, stream), file)| (*rank, *stream, file.as_fd()));
@@ -247,6 +300,11 @@ pub(super) enum OutputSource {
 }
 
 impl OutputSource {
+    /// A pipe from which the daemon reads.
+    pub(super) fn of(pipe: pipe::Receiver) -> io::Result<Self> {
+        pipe.into_nonblocking_fd().map(Self::Pipe)
+    }
+
     fn register(self) -> io::Result<Rc<AsyncFd<OwnedFd>>> {
         match self {
             Self::Terminal(terminal) => Ok(terminal),
@@ -403,17 +461,15 @@ impl JobTask {
     ) {
         let Some(kept) = self.kept.clone() else { return };
         let (input, outputs) = match streams {
-            RankStreams::Pipes(input, [out, err]) => {
-                let input = input.map(|pipe| pipe.into_nonblocking_fd());
-                let outputs = [out, err].map(|pipe| pipe.into_nonblocking_fd());
-                let named = [Stream::Out, Stream::Err].into_iter().zip(outputs);
-                let named = named.map(|(stream, pipe)| Ok((stream, OutputSource::Pipe(pipe?))));
-                let input = input.transpose().map(|pipe| pipe.map(OutputSource::Pipe));
-                (input, named.collect::<io::Result<Vec<_>>>())
+            RankStreams::Pipes(input, outputs) => {
+                let input = input.map(|pipe| pipe.into_nonblocking_fd()).transpose();
+                let outputs = outputs.map(OutputSource::of);
+                let named = [Stream::Out, Stream::Err].into_iter().zip(outputs).collect::<Vec<_>>();
+                (input.map(|pipe| pipe.map(OutputSource::Pipe)), named)
             }
             RankStreams::Terminal(terminal) => {
                 let master = || OutputSource::Terminal(terminal.shared_master());
-                let both = (Ok(Some(master())), Ok(vec![(Stream::Out, master())]));
+                let both = (Ok(Some(master())), vec![(Stream::Out, Ok(master()))]);
                 self.terminal = Some(terminal);
                 both
             }
@@ -426,22 +482,33 @@ impl JobTask {
             Ok(None) => {}
             Err(error) => tracing::error!(job = %self.job, %error, "a rank gets no input"),
         }
-        let outputs = outputs.unwrap_or_else(|error| {
-            tracing::error!(job = %self.job, rank, %error, "output of a rank could not be read");
-            Vec::new()
-        });
         for (stream, source) in outputs {
-            self.open_pipes += 1;
-            let (services, tell, job) = (Rc::clone(&self.services), tell.clone(), self.job);
-            let kept = Rc::clone(&kept);
-            let reader = tokio::task::spawn_local(async move {
-                if let Err(error) = pump(services, job, (rank, stream), kept, source).await {
-                    tracing::error!(%job, rank, %error, "output of a rank could not be read");
-                }
-                // The job's task outlives its parts.
-                let _ = tell.send(TaskEvent::Closed);
-            });
-            self.readers.push(reader.abort_handle());
+            self.pump_kept(rank, stream, source, tell);
         }
+    }
+
+    /// Starts the task that reads a pipe or a terminal, as output of this rank, by way of its file.
+    pub(super) fn pump_kept(
+        &mut self,
+        rank: u32,
+        stream: Stream,
+        source: io::Result<OutputSource>,
+        tell: &mpsc::UnboundedSender<TaskEvent>,
+    ) {
+        let Some(kept) = self.kept.clone() else { return };
+        self.open_pipes += 1;
+        let (services, tell, job) = (Rc::clone(&self.services), tell.clone(), self.job);
+        let reader = tokio::task::spawn_local(async move {
+            let read = match source {
+                Ok(source) => pump(services, job, (rank, stream), kept, source).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = read {
+                tracing::error!(%job, rank, %error, "output of a rank could not be read");
+            }
+            // The job's task outlives its parts.
+            let _ = tell.send(TaskEvent::Closed);
+        });
+        self.readers.push(reader.abort_handle());
     }
 }

@@ -24,7 +24,7 @@ use super::devices::JobDevices;
 use super::group_changes::elsewhere;
 use super::kept::{segment_sizes, segment_spec};
 use super::mpi::environment::is_foreign;
-use super::mpi::{MpiLaunch, ServerProcess};
+use super::mpi::{MpiLaunch, ServerProcess, ServerStart};
 use super::process::{self, Process};
 use super::processors::RankProcessors;
 use super::shim::ShimSpec;
@@ -281,14 +281,15 @@ impl JobResources {
         let (null, folder) = self.null_and_folder().map_err(failed)?;
         let all = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
         let shared = (&all, null.as_fd(), folder.as_ref());
+        let server = self.mpi.as_ref().map(|mpi| mpi.prepare_server(services, (spec.job, &shim)));
+        let server = server.transpose().map_err(failed)?;
         if let Some(keep) = self.keeping(services) {
             let pipes = (go, status, progress);
-            let kept = self.spawn_kept(services, keep, (spec, part), shared, pipes).await;
+            let kept = self.spawn_kept(services, keep, (spec, part), shared, pipes, server).await;
             return kept.map_err(SpawnFailure::of_all);
         }
         progress.goes_on().map_err(failed)?;
-        let server = self.start_server(services, (spec.job, &shim), shared).await;
-        let server = server.map_err(failed)?;
+        let server = self.start_server(services, server, shared).await.map_err(failed)?;
         progress.step();
         let ranks = self.spawn_ranks(services, (spec, part), shared, &progress);
         match ranks.await {
@@ -341,11 +342,11 @@ impl JobResources {
     async fn start_server(
         &self,
         services: &NodeServices,
-        shim: (kumi_sched::JobId, &ShimSpec),
+        start: Option<ServerStart>,
         (shared, null, group): InheritedByShims<'_>,
     ) -> io::Result<Option<ServerProcess>> {
-        let Some(mpi) = &self.mpi else { return Ok(None) };
-        mpi.start_server(services, shim, (shared[2], null), group).await.map(Some)
+        let Some((mpi, start)) = self.mpi.as_ref().zip(start) else { return Ok(None) };
+        mpi.start_server(services, start, (shared[2], null), group).await.map(Some)
     }
 
     /// Settings of an MPI program.

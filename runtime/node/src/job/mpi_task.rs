@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use kumi_control::agent::AgentEvent;
 use kumi_control::message::{Contribution, ExchangeId, JobSpec, RankStatus, Refusal, RefusalKind};
-use kumi_pmi::message::{Exchange, FromServer, MOST_EXCHANGE, MOST_RELAY, MOST_SENTENCE};
+use kumi_pmi::journal;
+use kumi_pmi::message::{Exchange, FromServer, MOST_EXCHANGE, MOST_RELAY, MOST_SENTENCE, Told};
 use kumi_sched::NodeId;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::sync::mpsc;
 
 use super::NodeServices;
-use super::mpi::{MpiLink, MpiParts, ServerMessage, Standing};
+use super::mpi::{MpiFolder, MpiLink, MpiParts, MpiState, ServerMessage, Standing};
 use super::process::Process;
 use super::run::JobTask;
 use crate::client::refusal;
@@ -25,8 +26,12 @@ pub(super) struct MpiTask {
     messages: mpsc::Receiver<ServerMessage>,
     /// Its process; 0 once it is reaped.
     process: Arc<AtomicI32>,
+    state: MpiState,
+    folder: MpiFolder,
     /// The shims may go: it has said who their ranks are.
     ready: bool,
+    /// A former daemon started it, and it has not said all again that this one has to hear.
+    resuming: bool,
     /// It says nothing any more.
     over: bool,
 }
@@ -39,22 +44,36 @@ impl MpiTask {
         services: &Rc<NodeServices>,
         process: Process,
     ) -> Self {
-        let pid = process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-        let number = Arc::new(AtomicI32::new(pid));
-        let (reaped, watched) = (Arc::clone(&number), Rc::clone(services));
-        watched.watcher.add(pid.cast_unsigned());
-        tokio::task::spawn_local(async move {
-            let status = process.wait().await;
-            let group = reaped.swap(0, Ordering::Relaxed);
-            watched.watcher.remove(group);
-            tracing::debug!(?status, "the server of an MPI program ended");
-        });
-        let started = MpiLink::start(parts, spec, services.node, services.way_up.blocked.clone());
+        let MpiParts { way, folder, state } = parts;
+        let process = await_server(services, process);
+        let started = MpiLink::start(way, spec, services.node, services.way_up.blocked.clone());
         let (link, messages) = match started {
             Ok((link, messages)) => (Ok(link), messages),
             Err(error) => (Err(Some(error.to_string())), mpsc::channel(1).1),
         };
-        Self { link, messages, process: number, ready: false, over: false }
+        let (ready, resuming, over) = (false, false, false);
+        Self { link, messages, process, state, folder, ready, resuming, over }
+    }
+
+    /// The same with a server that a former daemon started, unless that needed it no more.
+    pub(super) fn adopt(
+        parts: MpiParts,
+        spec: &JobSpec,
+        services: &Rc<NodeServices>,
+        process: Process,
+    ) -> Self {
+        if !parts.state.finished() {
+            return Self {
+                ready: true,
+                resuming: true,
+                ..Self::start(parts, spec, services, process)
+            };
+        }
+        let MpiParts { way: _, folder, state } = parts;
+        let process = await_server(services, process);
+        let (link, messages) = (Err(None), mpsc::channel(1).1);
+        let (ready, resuming, over) = (true, false, true);
+        Self { link, messages, process, state, folder, ready, resuming, over }
     }
 
     /// What the server says next; none, and never again, if there is no server.
@@ -69,6 +88,40 @@ impl MpiTask {
     fn link(task: &mut Option<Self>) -> Option<&mut MpiLink> {
         task.as_mut()?.link.as_mut().ok()
     }
+}
+
+/// Waits for the end of a server. Returns its number, which is 0 from then on.
+fn await_server(services: &Rc<NodeServices>, process: Process) -> Arc<AtomicI32> {
+    let pid = process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
+    let number = Arc::new(AtomicI32::new(pid));
+    let (reaped, services, reaper) = (Arc::clone(&number), Rc::clone(services), process.reaper());
+    // Who has a keeper is ended by it.
+    let watched = reaper.is_none();
+    if watched {
+        services.watcher.add(pid.cast_unsigned());
+    }
+    tokio::task::spawn_local(async move {
+        let status = process.wait().await;
+        let group = reaped.swap(0, Ordering::Relaxed);
+        if let Some(reaper) = reaper {
+            reaper.reap();
+        }
+        if watched {
+            services.watcher.remove(group);
+        }
+        tracing::debug!(?status, "the server of an MPI program ended");
+    });
+    number
+}
+
+/// How a contribution to an exchange comes.
+#[derive(Clone, Copy)]
+enum Contributes {
+    First,
+    /// A former daemon may have heard of it. The server has the whole if it is over.
+    Again {
+        over: bool,
+    },
 }
 
 /// A sentence of a rank: printable, on one line, and not longer than it may be.
@@ -86,10 +139,16 @@ fn abort_status(code: i32) -> RankStatus {
 }
 
 impl JobTask {
-    /// Ranks have ended of which the server has not said yet how they stood.
+    /// Ranks have ended of which the server has not said yet how they stood, or it may say of some that they ended the job.
     pub(super) fn awaits_standings(&self) -> bool {
         let link = self.mpi.as_ref().filter(|task| !task.over).map(|task| &task.link);
-        self.goes_on() && matches!(link, Some(Ok(link)) if !link.asked.is_empty())
+        let asked = matches!(link, Some(Ok(link)) if !link.asked.is_empty());
+        self.goes_on() && (asked || self.is_resuming())
+    }
+
+    /// The server of an adopted job has not said all again that this daemon has to hear. How ranks end is told after that.
+    pub(super) fn is_resuming(&self) -> bool {
+        self.mpi.as_ref().is_some_and(|task| task.resuming && !task.over)
     }
 
     pub(super) async fn server_says(&mut self, message: ServerMessage) {
@@ -125,33 +184,91 @@ impl JobTask {
                     self.one_ready().await;
                 }
             }
-            FromServer::Failed(reason) | FromServer::Broken(reason) => {
-                return Err(server_failed(&services, &reason));
-            }
+            FromServer::Failed(reason) => return Err(server_failed(&services, &reason)),
             FromServer::Exchange { exchange, places, data } => {
-                self.exchange(exchange, &places, data).await?;
+                self.exchange(exchange, &places, data, Contributes::First).await?;
             }
+            FromServer::ExchangeAgain { exchange, places, data, over } => {
+                self.check_resuming()?;
+                self.exchange(exchange, &places, data, Contributes::Again { over }).await?;
+            }
+            FromServer::Resumed { without_pmix } => {
+                self.check_resuming()?;
+                self.resumed(without_pmix).await?;
+            }
+            FromServer::Told { number, what } => self.told(number, what).await?,
             FromServer::Relay { to, data } => {
                 let to = link.node(to).filter(|_| data.len() <= MOST_RELAY);
                 if let Some(to) = to {
                     services.tell(AgentEvent::Relay { job: self.job, to, data }).await;
                 }
             }
-            FromServer::Joined { rank } if link.has(rank) => link.joined(rank, &services)?,
-            FromServer::Finalized { rank } if link.has(rank) => link.finalized(rank),
-            FromServer::Aborted { rank, code, message } if link.has(rank) => {
+            FromServer::Ended { rank } => self.standing(rank).await,
+        }
+        Ok(())
+    }
+
+    /// Only a server whose former daemon is gone says something again.
+    fn check_resuming(&self) -> Result<(), Refusal> {
+        let unasked = || server_failed(&self.services, "it repeats what nobody has asked for");
+        if self.is_resuming() { Ok(()) } else { Err(unasked()) }
+    }
+
+    /// It has said all that this daemon has to hear.
+    async fn resumed(&mut self, without_pmix: Option<String>) -> Result<(), Refusal> {
+        let Some(task) = &mut self.mpi else { return Ok(()) };
+        task.resuming = false;
+        if let Ok(link) = &mut task.link {
+            link.is_without_pmix(without_pmix.as_deref().map(sentence))?;
+        }
+        tracing::info!(job = %self.job, "the server of its MPI ranks goes on");
+        self.tell_early_exits().await;
+        Ok(())
+    }
+
+    /// What is told once: the server may say it again until it hears that it was heard.
+    async fn told(&mut self, number: u64, what: Told) -> Result<(), Refusal> {
+        let Some(task) = &self.mpi else { return Ok(()) };
+        let new = journal::is_new(task.state.heard(), number);
+        let new = new.map_err(|error| server_failed(&self.services, &error.to_string()))?;
+        if !new {
+            return Ok(());
+        }
+        // What ends the job is heard again by a later daemon.
+        self.take_in(what).await?;
+        if let Some(task) = &mut self.mpi {
+            task.state.set_heard(number);
+        }
+        if let Some(link) = MpiTask::link(&mut self.mpi) {
+            link.heard(number);
+        }
+        Ok(())
+    }
+
+    async fn take_in(&mut self, what: Told) -> Result<(), Refusal> {
+        let Some(task) = &mut self.mpi else { return Ok(()) };
+        let Ok(link) = &task.link else { return Ok(()) };
+        match what {
+            Told::Joined { rank } if link.has(rank) => {
+                task.state.set_standing(rank, Standing::Joined);
+                link.check_provider(&self.services)?;
+            }
+            Told::Finalized { rank } if link.has(rank) => {
+                task.state.set_standing(rank, Standing::Finalized);
+            }
+            Told::Aborted { rank, code, message } if link.has(rank) => {
                 self.aborted(rank, code, &message).await;
             }
-            FromServer::Note { rank, text } if link.has(rank) => {
+            Told::Note { rank, text } if link.has(rank) => {
                 let text = sentence(&text);
                 self.say_of(rank, format!("kumi: rank {rank}: {text}\n")).await;
             }
-            FromServer::Ended { rank } => self.standing(rank).await,
+            Told::Broken(reason) => return Err(server_failed(&self.services, &reason)),
             // Of ranks that the job does not have here.
-            FromServer::Joined { .. }
-            | FromServer::Finalized { .. }
-            | FromServer::Aborted { .. }
-            | FromServer::Note { .. } => {}
+            Told::Joined { .. }
+            | Told::Finalized { .. }
+            | Told::Aborted { .. }
+            | Told::Note { .. } => {}
         }
         Ok(())
     }
@@ -161,6 +278,7 @@ impl JobTask {
         exchange: Exchange,
         places: &[u32],
         data: Vec<u8>,
+        comes: Contributes,
     ) -> Result<(), Refusal> {
         let Some(link) = MpiTask::link(&mut self.mpi) else { return Ok(()) };
         if data.len() > MOST_EXCHANGE {
@@ -175,14 +293,23 @@ impl JobTask {
         let failed = |error: String| server_failed(&self.services, &error);
         let members = link.members(places).map_err(failed)?;
         let id = link.id(exchange);
-        if members.len() == 1 {
+        let over = matches!(comes, Contributes::Again { over: true });
+        if members.len() == 1 && !over {
             // It is over with that: the answer waits for the server at once, and not on its way elsewhere.
             let node = self.services.node;
             self.exchanged(id, vec![Contribution { node, data }]).await;
             return Ok(());
         }
-        link.contributes(exchange, data.len()).map_err(failed)?;
-        self.services.tell(AgentEvent::Exchange { id, members, data }).await;
+        if !over {
+            link.contributes(exchange, data.len()).map_err(failed)?;
+        }
+        let event = match comes {
+            Contributes::First => AgentEvent::Exchange { id, members, data },
+            Contributes::Again { over } => {
+                AgentEvent::ExchangeAgain { id, members, data, awaited: !over }
+            }
+        };
+        self.services.tell(event).await;
         Ok(())
     }
 
@@ -199,22 +326,34 @@ impl JobTask {
             format!("kumi: rank {rank} called MPI_Abort with code {code}{colon}{said}\n"),
         )
         .await;
+        if let Some(task) = &mut self.mpi {
+            task.state.set_aborted(rank, code);
+        }
         self.tell_end(rank, abort_status(code)).await;
     }
 
-    /// Whether it is not known yet how a rank stood with MPI that has ended: then the server is asked.
-    pub(super) async fn asks_standing(&mut self, rank: u32, status: RankStatus) -> bool {
-        let over = self.mpi.as_ref().is_none_or(|task| task.over);
-        let Some(link) = MpiTask::link(&mut self.mpi) else { return false };
-        if status.success() && !over && link.standing(rank) == Some(Standing::Joined) {
-            link.ask(rank);
-            return true;
+    /// How a rank ended whose process ended so, as far as the server counts there. None if it is asked first.
+    pub(super) async fn mpi_status(&mut self, rank: u32, status: RankStatus) -> Option<RankStatus> {
+        let Some(task) = &mut self.mpi else { return Some(status) };
+        let link = task.link.as_mut().ok().filter(|_| !task.over);
+        if let Some(code) = task.state.aborted(rank) {
+            return Some(abort_status(code));
         }
-        let missing = if status.success() { None } else { link.missing.take() };
+        if status.success() {
+            let joined = task.state.standing(rank) == Some(Standing::Joined);
+            return match link {
+                Some(link) if joined => {
+                    link.ask(rank);
+                    None
+                }
+                _ => Some(if joined { RankStatus::NotFinalized } else { status }),
+            };
+        }
+        let missing = link.and_then(|link| link.missing.take());
         if let Some(missing) = missing {
             self.say_of(rank, format!("kumi: {missing}\n")).await;
         }
-        false
+        Some(status)
     }
 
     /// All that a rank said that ended with code 0 is known.
@@ -223,7 +362,8 @@ impl JobTask {
         if !link.asked.remove(&rank) {
             return;
         }
-        let finished = link.standing(rank) == Some(Standing::Finalized);
+        let standing = self.mpi.as_ref().and_then(|task| task.state.standing(rank));
+        let finished = standing == Some(Standing::Finalized);
         let status = if finished { RankStatus::Exited(0) } else { RankStatus::NotFinalized };
         self.tell_end(rank, status).await;
     }
@@ -260,9 +400,20 @@ impl JobTask {
         }
     }
 
+    /// All ranks have ended, and the server has said how: a later daemon asks no server.
+    pub(super) fn end_server(&mut self) {
+        if self.goes_on()
+            && let Some(task) = &mut self.mpi
+        {
+            task.state.set_finished();
+        }
+    }
+
     /// Nothing of the job runs any more: its folder goes.
     pub(super) fn end_mpi(&mut self) {
-        self.mpi = None;
+        if let Some(task) = self.mpi.take() {
+            task.folder.remove();
+        }
     }
 }
 

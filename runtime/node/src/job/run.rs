@@ -24,6 +24,7 @@ use super::admission::LaunchAborted;
 use super::cleanup::kill_groups;
 use super::devices::JobDevices;
 use super::hooks::JobHooks;
+use super::kept::OutputSource;
 use super::launch::{JobResources, RankProcess, RankStreams, ShimProcesses};
 use super::limits::not_enforced;
 use super::memory_kills::{self, LOOK, MemoryKills};
@@ -210,9 +211,13 @@ impl JobTask {
         tell: &mpsc::UnboundedSender<TaskEvent>,
     ) {
         let Some((launch, ServerProcess { process, output })) = mpi else { return };
-        self.read_output(self.first, Stream::Err, output, tell);
+        match self.kept.is_some() {
+            true => self.pump_kept(self.first, Stream::Err, OutputSource::of(output), tell),
+            false => self.read_output(self.first, Stream::Err, output, tell),
+        }
         self.await_one_more();
-        self.mpi = Some(MpiTask::start(launch.into_parts(spec), spec, &self.services, process));
+        let parts = launch.into_parts(spec, self.kept.is_some());
+        self.mpi = Some(MpiTask::start(parts, spec, &self.services, process));
     }
 
     fn rank(&self, index: usize) -> u32 {
@@ -319,7 +324,17 @@ impl JobTask {
         if self.started && self.failed.is_none() && !self.killed {
             self.services.tell(AgentEvent::Started { job: self.job, result: Ok(()) }).await;
         }
-        if self.prepared {
+        self.tell_early_exits().await;
+    }
+
+    /// Whether what becomes of a rank can be told.
+    fn tells_exits(&self) -> bool {
+        self.launched && self.prepared && !self.is_resuming()
+    }
+
+    /// Tells of the ranks that have ended before that could be told.
+    pub(super) async fn tell_early_exits(&mut self) {
+        if self.tells_exits() {
             for (index, status) in std::mem::take(&mut self.early) {
                 self.tell_exit(index, status).await;
             }
@@ -356,7 +371,7 @@ impl JobTask {
                 let _ = tell.send(TaskEvent::Silent(index, status));
             });
         }
-        if self.launched && self.prepared {
+        if self.tells_exits() {
             self.tell_exit(index, status).await;
         } else {
             self.early.push((index, status));
@@ -365,7 +380,9 @@ impl JobTask {
 
     async fn tell_exit(&mut self, index: usize, status: RankStatus) {
         let rank = self.rank(index);
-        if self.goes_on() && !self.asks_standing(rank, status).await {
+        if self.goes_on()
+            && let Some(status) = self.mpi_status(rank, status).await
+        {
             self.tell_end(rank, status).await;
         }
     }
@@ -529,6 +546,7 @@ impl JobTask {
 
     /// All ranks have ended: kills what they left, takes in their last output and removes the rest.
     async fn finish(&mut self) {
+        self.end_server();
         self.kill_ranks();
         self.wait_for_processes().await;
         self.terminal = None;

@@ -53,6 +53,21 @@ pub(crate) enum Held {
     RelayOut,
     /// Its writing end.
     RelayIn,
+    /// Something of the server of an MPI program.
+    Mpi(MpiHeld),
+}
+
+/// What a keeper holds of the server of an MPI program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum MpiHeld {
+    /// The socket by which a daemon comes to it.
+    Door,
+    /// What it is.
+    Record,
+    /// How its ranks stand.
+    State,
+    /// The pipe from its standard error.
+    Errors,
 }
 
 /// A process to be started.

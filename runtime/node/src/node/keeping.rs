@@ -87,6 +87,11 @@ impl FormerDaemon {
         Some(AwaitedDaemon { patience: keep.patience, life, number })
     }
 
+    /// Jobs that run on.
+    pub(super) fn jobs(&self) -> Vec<JobId> {
+        self.survivors.iter().map(Survivor::job).collect()
+    }
+
     /// Names of the control groups of jobs that run on.
     pub(super) fn groups(&self) -> Vec<String> {
         self.survivors.iter().map(Survivor::group_name).collect()

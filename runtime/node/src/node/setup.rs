@@ -192,7 +192,7 @@ impl Started {
         let ((job_sender, job_events), (tell, tree_events), (backpressure, way_up)) = queues();
         let services = Rc::new(NodeServices {
             node,
-            mpi: MpiHost::new(dir, node, &config),
+            mpi: MpiHost::new(dir, node, &config, &former.jobs()),
             address: on_link(SocketAddr::new(own.address, 0), scope),
             rank_addresses: RankAddresses::new(&config, node, scope),
             xdp: wire::start(config.wire_of(&own), own.address, &mut share.limits)?.map(Rc::new),

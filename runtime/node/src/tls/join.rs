@@ -128,7 +128,7 @@ pub(crate) fn can_sign(dir: &Path) -> bool {
 /// Makes the certificate of a node for a public key that is proven. Returns it, PEM.
 ///
 /// # Errors
-/// The authority's key is not here, or does not sign.
+/// The authority's key is not here, is that of another cluster, or does not sign.
 pub(crate) fn certify(
     dir: &Path,
     cluster: &str,
@@ -136,6 +136,12 @@ pub(crate) fn certify(
     public_key: &[u8],
 ) -> Result<String, TlsError> {
     let issuer = authority(dir, cluster)?;
+    let (tls, key) = (paths::tls(dir), issuer.key().subject_public_key_info());
+    // Somebody may have copied the key here, and a certificate that nobody believes would use up the token.
+    if !certificate(&tls.join("ca.pem"))?.windows(key.len()).any(|part| part == key) {
+        let reason = "it is not the key of ca.pem".to_owned();
+        return Err(TlsError::Content { path: tls.join("ca.key"), reason });
+    }
     let params = daemon_params((Identity::Node(node), 0), DAEMON_DAYS)?;
     Ok(params.signed_by(&NodeKey(public_key), &issuer)?.pem())
 }
@@ -328,6 +334,19 @@ mod tests {
         assert!(matches!(wrong, TlsError::Setup(_)), "{wrong}");
         fs::write(&draft, "no key").unwrap();
         assert!(matches!(JoiningKey::of(machine.path()), Err(TlsError::Content { .. })));
+    }
+
+    #[test]
+    fn the_key_of_another_authority_signs_nothing() {
+        let (head, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let machine = tempfile::tempdir().unwrap();
+        create(head.path(), "lab", 1).unwrap();
+        create(other.path(), "lab", 1).unwrap();
+        let key = |dir: &Path| paths::tls(dir).join("ca.key");
+        fs::copy(key(other.path()), key(head.path())).unwrap();
+        let joining = JoiningKey::of(machine.path()).unwrap();
+        let error = certify(head.path(), "lab", NODE, joining.public()).unwrap_err().to_string();
+        assert!(error.contains("not the key of ca.pem") && error.contains("copy it"), "{error}");
     }
 
     #[test]

@@ -48,10 +48,14 @@ impl<'a> HostInstructions<'a> {
         let mut text = self.made();
         let titles: Vec<String> =
             here(self.config, self.own).iter().map(|daemon| daemon.title(self.config)).collect();
-        text.push_str(&format!(
-            "started on this machine, until it is shut down: {}\n",
-            titles.join(", ")
-        ));
+        text.push_str(&match titles.is_empty() {
+            true => {
+                "this machine is none of the cluster's hosts: nothing was started here\n".to_owned()
+            }
+            false => {
+                format!("started on this machine, until it is shut down: {}\n", titles.join(", "))
+            }
+        });
         let copies = self.copies();
         if !copies.is_empty() {
             text.push_str("\nCopy their files to the other hosts, on which Kumi is installed:\n");
@@ -87,14 +91,9 @@ impl<'a> HostInstructions<'a> {
 
     fn made(&self) -> String {
         let dir = self.context.dir();
-        let authority = if dir.join("tls/ca.key").exists() {
-            format!(
-                "{} stays on this machine: its holder can add nodes\n",
-                dir.join("tls/ca.key").display()
-            )
-        } else {
-            String::new()
-        };
+        let key = dir.join("tls/ca.key");
+        let authority =
+            if key.exists() { about_authority(&key, self.config) } else { String::new() };
         format!(
             "cluster {} of {} hosts is made, in {}\n{authority}",
             self.config.name,
@@ -172,6 +171,17 @@ impl<'a> HostInstructions<'a> {
         };
         format!("{head}kumid node --cluster-dir {there} --node {node}")
     }
+}
+
+/// What is to be known of the authority's key.
+fn about_authority(key: &Path, config: &ClusterConfig) -> String {
+    let mut text = format!("{} stays on this machine: its holder can add nodes\n", key.display());
+    if config.heads().len() > 1 {
+        text.push_str(
+            "A machine joins with a token if the head that leads has this key: copy it to `tls` on each head's host if any head is to let machines join\n",
+        );
+    }
+    text
 }
 
 /// Files for etcd that the head of a host reads, beside those of the cluster.
@@ -309,6 +319,11 @@ Have systemd start the daemons, now and whenever a host starts:
         let text = HostInstructions::new(&context, &config, &own(1)).after_init();
         assert!(text.contains("  beta: copy also what its head needs for etcd: /etc/ca.pem\n"));
         assert!(text.contains("beta: systemctl enable --now kumid-head.service"), "{text}");
+        let key = Path::new("/var/lib/kumi/lab/tls/ca.key");
+        let about = about_authority(key, &config);
+        assert!(about.contains("stays on this machine") && about.contains("each head's host"));
+        config.heads.clear();
+        assert!(!about_authority(key, &config).contains("each head's host"));
     }
 
     #[test]

@@ -133,7 +133,12 @@ pub async fn join(args: &JoinArgs) -> Result<(), Error> {
                     .to_owned(),
         });
     }
-    let (node, config) = join::join(context.dir(), &token).await.map_err(|error| {
+    let waiting = |error: &JoinError| {
+        output::note(&format!(
+            "{error}\nanother head may be about to lead: this goes on for some seconds"
+        ));
+    };
+    let (node, config) = join::join(context.dir(), &token, waiting).await.map_err(|error| {
         if !error.may_have_joined() {
             lock.abandon();
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::CallError;
+use super::super::link::IncomingFiles;
 
 /// A file argument: the file that is sent, and the file that receives the result.
 #[derive(Debug, Clone, Default)]
@@ -105,13 +106,14 @@ impl CallFiles {
         Ok(())
     }
 
-    /// The files that receive results, emptied of what an earlier attempt wrote.
-    pub fn targets(&self) -> Result<Vec<(u16, Arc<File>)>, CallError> {
+    /// The files that receive results of at most so many bytes each, emptied of what an earlier attempt wrote.
+    pub fn incoming(&self, most: u64) -> Result<IncomingFiles, CallError> {
         let target = |back: &ReceivedFile| {
             back.file.set_len(0).map_err(|error| failed(&back.temporary, &error))?;
             Ok((back.parameter, Arc::clone(&back.file)))
         };
-        self.back.iter().map(target).collect()
+        let files: Result<_, CallError> = self.back.iter().map(target).collect();
+        Ok(IncomingFiles::new(files?, most))
     }
 
     /// Number of files that come back.

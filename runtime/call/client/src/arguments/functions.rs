@@ -1,13 +1,16 @@
 //! Functions of the program as arguments of calls.
 
 use std::fmt;
+use std::ops::DerefMut;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_idl::{ArgumentForm, Interface, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
+use super::super::completion::PendingCallback;
 use super::super::link::CallbackInvocation;
-use super::super::{Answer, Call, CallError, GRACE};
+use super::super::{Answer, Call, CallError, GRACE, locked};
 use crate::context::{is_over, within};
 use crate::lent::{Number, numbers_of, numbers_of_mut};
 use crate::values;
@@ -205,39 +208,45 @@ fn run(called: &mut CallbackInvocation, body: &mut Body<'_>) -> Result<Vec<(u16,
     args.results()
 }
 
-/// Result of a callback: its values, or why it failed.
-type CallbackOutcome = Result<Vec<(u16, Value)>, String>;
-
-/// Runs the function that the routine called. `time_over`: when the time of the call is over.
-pub(crate) fn answer(
-    functions: &mut [(u16, Callback<'_>)],
-    called: Result<Box<CallbackInvocation>, String>,
-    time_over: Option<Instant>,
-) -> (Option<Box<CallbackInvocation>>, CallbackOutcome) {
-    let mut called = match called {
-        Ok(called) => called,
-        Err(why) => return (None, Err(why)),
+/// Runs the function that a routine called, and sends its result to the server, unless the time of the call is over.
+pub(crate) fn serve<'a>(
+    mut functions: impl DerefMut<Target = Vec<(u16, Callback<'a>)>>,
+    asked: PendingCallback,
+) -> Result<(), CallError> {
+    let PendingCallback { link, stream, called, deadline, time_over } = asked;
+    let (called, ended) = match called {
+        Ok(mut called) => {
+            let parameter = called.function.parameter;
+            let ended = match functions.iter_mut().find(|(other, _)| *other == parameter) {
+                Some((_, callback)) => within(time_over, || run(&mut called, &mut *callback.0)),
+                None => Err("no such function was given".to_owned()),
+            };
+            (Some(called), ended)
+        }
+        Err(why) => (None, Err(why)),
     };
-    let parameter = called.function.parameter;
-    let function = functions.iter_mut().find(|(other, _)| *other == parameter);
-    let ended = match function {
-        Some((_, callback)) => within(time_over, || run(&mut called, &mut *callback.0)),
-        None => Err("no such function was given".to_owned()),
-    };
-    (Some(called), ended)
+    // Sending needs no lock.
+    drop(functions);
+    if is_over(time_over) { Ok(()) } else { link.return_from(stream, called, ended, deadline) }
 }
 
 impl Call<'_> {
-    /// Runs the function that the routine called, and sends its result to the server.
-    fn serve(&self, called: Result<Box<CallbackInvocation>, String>) -> Result<(), CallError> {
-        let mut functions =
-            self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (called, ended) = answer(&mut functions, called, self.time_over());
-        drop(functions);
-        if is_over(self.time_over()) {
-            return Ok(());
+    /// The function that the routine called, with where its result goes.
+    pub(crate) fn pending(
+        &self,
+        called: Result<Box<CallbackInvocation>, String>,
+    ) -> PendingCallback {
+        PendingCallback {
+            link: Arc::clone(&self.ticket.link),
+            stream: self.ticket.stream,
+            called,
+            deadline: self.deadline,
+            time_over: self.time_over(),
         }
-        self.ticket.link.return_from(self.ticket.stream, called, ended, self.deadline)
+    }
+
+    fn serve(&self, called: Result<Box<CallbackInvocation>, String>) -> Result<(), CallError> {
+        serve(locked(&self.functions), self.pending(called))
     }
 
     /// Waits for the next answer, and runs functions that the routine calls meanwhile.

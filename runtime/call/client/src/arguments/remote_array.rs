@@ -8,7 +8,6 @@ use kumi_rpc::{
 };
 
 use super::super::HeldNames;
-use super::super::answer_handle::AnswerHandle;
 use super::super::link::{Answer, Link};
 use super::super::{Array, ArrayMut, CallError, Client, HeldArray, Number};
 use crate::context;
@@ -36,15 +35,8 @@ impl<'a> RemoteArray<'a> {
     /// An argument that a server holds. An empty `server` means the server that is called.
     #[must_use]
     pub fn held(name: HeldArrayName, bytes: u64, server: &str) -> RemoteArray<'a> {
-        let part = HeldArrayPart {
-            offset: 0,
-            length: bytes,
-            name,
-            from: 0,
-            server: server.to_owned(),
-            voucher: String::new(),
-        };
-        RemoteArray { parts: vec![part], ..RemoteArray::default() }
+        let parts = vec![HeldArrayPart::whole(name, bytes, server)];
+        RemoteArray { parts, ..RemoteArray::default() }
     }
 
     /// A result that stays at the server for this long and does not come back.
@@ -96,11 +88,10 @@ impl Client {
         let time = context::limit(time, "fetch")?;
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let head = FetchRequest { name, offset, length: to.length() as u64 };
-        let mut ticket: AnswerHandle<&Link> = Link::fetch(&*self.link, &head, to, deadline)?;
+        let mut ticket = self.link.fetch(&head, to, deadline)?;
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Done(..)) => Ok(()),
-            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
-            Err(failure) => Err(CallError::of(failure, "")),
+            other => Err(CallError::unlike(other, "")),
         }
     }
 
@@ -141,12 +132,10 @@ impl Client {
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
         let head = HoldRequest { name, lifetime_ms, bytes: from.length() as u64 };
-        let waits = (deadline, interrupted);
-        let mut ticket: AnswerHandle<&Link> = Link::hold(&*self.link, &head, from, waits)?;
+        let mut ticket = self.link.hold(&head, from, (deadline, interrupted))?;
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Done(..)) => Ok(()),
-            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
-            Err(failure) => Err(CallError::of(failure, "")),
+            other => Err(CallError::unlike(other, "")),
         }
     }
 
@@ -162,23 +151,20 @@ impl Client {
         lifetime: Duration,
         time: Option<Duration>,
     ) -> Result<String, CallError> {
-        if self.vouchers() == VoucherSupport::Unknown {
+        if self.server.vouchers == VoucherSupport::Unknown {
             let text = format!("`{}` is of a version that gives no vouchers", self.server());
             return Err(CallError::Server(text));
         }
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
-        let mut ticket = Link::vouch(&*self.link, name, lifetime_ms, deadline)?;
+        let waits: (_, &dyn Fn() -> bool) = (deadline, &|| false);
+        let mut ticket = Link::ask(&*self.link, waits, |rpc, out| {
+            Ok(rpc.request_voucher(name, lifetime_ms, out))
+        })?;
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Voucher(voucher)) => Ok(voucher),
-            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
-            Err(failure) => Err(CallError::of(failure, "")),
+            other => Err(CallError::unlike(other, "")),
         }
-    }
-
-    /// Whether the server gives or needs vouchers.
-    pub(crate) fn vouchers(&self) -> VoucherSupport {
-        self.server.vouchers
     }
 
     /// Ends the connection for everybody who shares it. Their calls fail, and the server ends the calls that

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, InputLocation};
 
-use super::locked;
 use crate::lent::{LendMut, LentBytesMut, bytes_of_mut};
-use crate::{Arg, CallError, Client, KnownRoutine, Number, RemoteArray};
+use crate::{Arg, CallError, Client, KnownRoutine, Number, RemoteArray, locked};
 
 /// How long an array stays unless it is released. The server may have a lower limit.
 const LIFETIME: Duration = Duration::MAX;
@@ -208,14 +207,7 @@ pub(crate) fn resolve(
             if stored.client.is_lost() {
                 return Err(lost(stored.to_string(), CONNECTION_LOST));
             }
-            array.parts = vec![HeldArrayPart {
-                offset: 0,
-                length: stored.bytes,
-                name: stored.name,
-                from: 0,
-                server: String::new(),
-                voucher: String::new(),
-            }];
+            array.parts = vec![HeldArrayPart::whole(stored.name, stored.bytes, "")];
             stored_arrays.push((param.name.clone(), stored));
         }
         if let Some(stays) = array.stays.take() {
@@ -228,6 +220,17 @@ pub(crate) fn resolve(
     Ok((BoundArguments::new(&known.name, stored_arrays)?, kept))
 }
 
+/// Why arrays do not fit into one call.
+fn apart(what: &str, is_one_server: bool) -> String {
+    match is_one_server {
+        // It has made the client connect anew, and has kept the connection.
+        true => format!(
+            "{what}, over another connection to it: a call has arrays of one connection; fetch one of them"
+        ),
+        false => format!("{what}: a call has arrays of one server; fetch one of them"),
+    }
+}
+
 impl BoundArguments {
     fn new(
         routine: &str,
@@ -236,9 +239,8 @@ impl BoundArguments {
         let Some(((name, first), others)) = stored_arrays.split_first() else { return Ok(None) };
         let elsewhere = others.iter().find(|(_, stored)| !stored.is_with(first));
         if let Some((other, stored)) = elsewhere {
-            return Err(CallError::HeldElsewhere(format!(
-                "`{routine}`: `{name}` is {first}, and `{other}` is {stored}: a call has arrays of one server; fetch one of them"
-            )));
+            let what = format!("`{routine}`: `{name}` is {first}, and `{other}` is {stored}");
+            return Err(CallError::HeldElsewhere(apart(&what, first.address == stored.address)));
         }
         Ok(Some(BoundArguments { stored_arrays, is_gone: false }))
     }
@@ -254,6 +256,11 @@ impl BoundArguments {
     pub fn client(&self) -> Result<Client, CallError> {
         let client = &self.stored().client;
         if client.is_lost() { Err(connection_lost()) } else { Ok(client.clone()) }
+    }
+
+    /// The connection to the server of the arrays, lost or not.
+    pub fn connection(&self) -> &Client {
+        &self.stored().client
     }
 
     /// Where the call has to run.
@@ -305,5 +312,18 @@ impl StoredArray {
 pub(crate) fn rename(keep: &mut [(u16, HeldResult)], parameter: u16, name: HeldArrayName) {
     for (_, result) in keep.iter_mut().filter(|(of, _)| *of == parameter) {
         result.name = name;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::apart;
+
+    #[test]
+    fn one_server_over_two_connections_is_told_from_two_servers() {
+        let one = apart("`f`: …", true);
+        assert!(one.starts_with("`f`: …, over another connection to it: "), "{one}");
+        assert!(!one.contains("one server"), "{one}");
+        assert!(apart("`f`: …", false).contains("arrays of one server; fetch one of them"));
     }
 }

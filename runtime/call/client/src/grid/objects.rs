@@ -3,7 +3,6 @@
 //! The making of an object has a place, as a call has. Calls on the finished object go to its server
 //! directly; the metaserver sees them only in the server's load.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_routing::Event;
@@ -41,9 +40,7 @@ impl Grid {
                 "there is no class `{class}`: it is a routine, which is called without an object"
             )));
         }
-        let placing = self.placing(&known, (0, 0), f64::NAN);
-        let mut routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
-        routed_call.resources = self.resources;
+        let routed_call = self.route(&known, (0, 0), None);
         let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
         let late = || deadline.is_some_and(|deadline| deadline <= Instant::now());
         match routed_call.make(class, deadline, &|| late() || interrupted()) {

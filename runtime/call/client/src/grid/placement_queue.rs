@@ -1,17 +1,16 @@
 //! Queue of calls that wait for a place without a thread each, and the handles of such calls.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use kumi_routing::Event;
+use std::{fmt, io};
 
 use super::super::completion::{Completion, Next};
 use super::super::link::Link;
 use super::super::routed_call::{Control, RoutedCall};
 use super::super::{CallError, CallWatch, Client, Outcome};
-use super::{Inner, PATIENCE, locked};
+use super::{Inner, PATIENCE};
+use crate::locked;
 
 /// How long the watching thread waits at a time.
 const WATCH: Duration = Duration::from_millis(250);
@@ -19,11 +18,12 @@ const WATCH: Duration = Duration::from_millis(250);
 /// How often the program is asked whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Calls that wait on one connection, by stream.
+/// Calls that wait and are bound to one server.
 #[derive(Debug)]
-struct AwaitedPlaces {
-    link: Arc<Link>,
-    calls: HashMap<u32, u64>,
+struct BoundCalls {
+    /// The connection to it, with which their arrays go.
+    client: Client,
+    calls: BTreeSet<u64>,
 }
 
 /// Calls without a thread that wait for a place. No operation on one of them scans the others.
@@ -33,14 +33,19 @@ struct AwaitedPlaces {
 pub struct PlacementQueue {
     /// All calls by number, in the order in which they began.
     jobs: BTreeMap<u64, QueuedCall>,
-    /// Waiting calls by the address of their connection, which is stable while it is here.
-    asked: HashMap<usize, AwaitedPlaces>,
+    /// The connection on which calls have asked. Another one follows only when it is lost.
+    link: Option<Arc<Link>>,
+    /// Calls that have asked there, by stream.
+    asked: HashMap<u32, u64>,
     /// Calls whose connection was lost, which must ask again.
     disconnected: BTreeSet<u64>,
+    /// The calls that are bound to servers, by the address of the connection to each.
+    bound: HashMap<usize, BoundCalls>,
     /// A thread watches for places.
     watched: bool,
 }
 
+/// State that the handles of a call and its thread share.
 #[derive(Debug)]
 struct Shared {
     control: Control,
@@ -49,10 +54,19 @@ struct Shared {
     number: u64,
 }
 
-#[derive(Debug)]
-struct QueuedCall {
-    routed_call: RoutedCall<'static>,
-    shared: Arc<Shared>,
+/// What goes on with a call when it has an answer, or ends it for this reason. It does not wait.
+type GoOn = dyn FnOnce(Box<RoutedCall<'static>>, Result<(), CallError>) + Send;
+
+/// A call without a thread that waits for a place.
+pub struct QueuedCall {
+    routed_call: Box<RoutedCall<'static>>,
+    go_on: Box<GoOn>,
+}
+
+impl fmt::Debug for QueuedCall {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("QueuedCall").field(&self.routed_call).finish()
+    }
 }
 
 fn address(link: &Arc<Link>) -> usize {
@@ -84,35 +98,62 @@ impl Inner {
     ) -> Result<GridCall, CallError> {
         let completion = Arc::new(Completion::new(std::mem::take(&mut routed_call.functions)));
         let control = Control::with_completion(Arc::clone(&completion));
-        let shared = Arc::new(Shared { control, completion, number: routed_call.placing.key.1 });
+        let shared = Arc::new(Shared { control, completion, number: routed_call.number() });
         let bytes = (routed_call.placing.bytes_out, routed_call.placing.bytes_back);
-        let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
-        loop {
-            // Without the lock: others need it to ask elsewhere, and to cancel.
-            let meta = self.metaserver(routed_call.left()?)?;
-            let mut waiting = locked(&self.waiting);
-            // The call is in the queue before the request goes out, so that the answer finds it. Sending
-            // needs no lock.
-            if !routed_call.request_place_on(&meta, true)? {
-                drop(waiting);
-                self.lost(&meta);
-                continue;
-            }
-            waiting.insert(QueuedCall { routed_call, shared });
-            if !std::mem::replace(&mut waiting.watched, true) {
-                let inner = Arc::clone(self);
-                std::thread::spawn(move || inner.watch());
-            }
-            drop(waiting);
-            if meta.link.send_soon().is_err() {
-                // The watching thread asks elsewhere.
-                self.lost(&meta);
-            }
-            return Ok(handle);
-        }
+        let canceller = GridCanceller { shared: Arc::clone(&shared), grid: Arc::clone(self) };
+        let handle = GridCall { canceller, bytes };
+        let meta = self.metaserver(routed_call.left()?)?;
+        let go_on = move |mut routed_call: Box<RoutedCall<'static>>,
+                          ready: Result<(), CallError>| {
+            let is_ready = ready.is_ok();
+            let end = move || {
+                let result = ready.and_then(|()| routed_call.run(&shared.control, &|| false));
+                // All memory of the call is released before its end is told.
+                drop(routed_call);
+                shared.completion.end(result);
+            };
+            if is_ready { drop(std::thread::spawn(end)) } else { end() }
+        };
+        self.enqueue(QueuedCall::new(Box::new(routed_call), go_on), Some(&meta))?;
+        Ok(handle)
     }
 
-    /// Watches for places while calls wait; each call that gets a place gets a thread.
+    /// Has a call wait for a place that this metaserver is asked for, or the next one if it is lost or there is none.
+    ///
+    /// # Errors
+    /// The call cannot be asked for. What was to go on with it is dropped.
+    pub fn enqueue(
+        self: &Arc<Inner>,
+        mut job: QueuedCall,
+        meta: Option<&Client>,
+    ) -> Result<(), CallError> {
+        let mut waiting = locked(&self.waiting);
+        // The call is in the queue before the request goes out, so that the answer finds it. Sending needs no lock.
+        let is_asked = match meta {
+            Some(meta) => job.routed_call.request_place_on(meta, true)?,
+            None => false,
+        };
+        waiting.insert(job);
+        if !std::mem::replace(&mut waiting.watched, true) {
+            let inner = Arc::clone(self);
+            std::thread::spawn(move || inner.watch());
+        }
+        drop(waiting);
+        if let Some(meta) = meta
+            && (!is_asked || meta.link.send_soon().is_err())
+        {
+            // The watching thread asks elsewhere.
+            self.lost(meta);
+        }
+        Ok(())
+    }
+
+    /// Takes a call out of the queue, if it waits there. Dropping it gives up its place.
+    pub fn withdraw(&self, number: u64) -> Option<QueuedCall> {
+        locked(&self.waiting).take(number)
+    }
+
+    /// Watches for places while calls wait, and some time longer.
     fn watch(self: Arc<Inner>) {
         // Since when no metaserver is reachable.
         let mut alone = None;
@@ -136,20 +177,20 @@ impl Inner {
             if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
                 begin.extend(waiting.answered(&meta.link, *stream));
             }
+            waiting.take_bound_to_lost(&mut begin);
             match &next {
                 Some(Ok(Some(next))) => waiting.ask_again(next, &mut begin),
                 Some(Ok(None)) => waiting.take_expired(&mut begin),
                 Some(Err(error)) => {
-                    waiting.take_disconnected().for_each(|job| job.end(Err(same(error))));
+                    waiting.take_disconnected().for_each(|job| job.end(same(error)));
                 }
                 None => {}
             }
-            waiting.watched = !waiting.is_empty();
+            // It stays for the calls that follow on others.
+            waiting.watched = !waiting.is_empty() || matches!(ready, Ok(Some(_)));
             let over = !waiting.watched;
             drop(waiting);
-            for job in begin {
-                std::thread::spawn(move || job.run());
-            }
+            begin.into_iter().for_each(QueuedCall::go_on);
             if let Some(Ok(Some(next))) = next
                 && next.link.send_soon().is_err()
             {
@@ -187,42 +228,64 @@ impl PlacementQueue {
 
     /// Adds a call that has asked for a place, or must.
     fn insert(&mut self, job: QueuedCall) {
-        let number = job.shared.number;
+        let number = job.routed_call.number();
         match &job.routed_call.place_request {
             Some((meta, ticket)) => {
-                let here = self.asked.entry(address(&meta.link));
-                let none = || AwaitedPlaces { link: Arc::clone(&meta.link), calls: HashMap::new() };
-                here.or_insert_with(none).calls.insert(ticket.stream, number);
+                if !self.is_on(&meta.link) {
+                    self.disconnect();
+                    self.link = Some(Arc::clone(&meta.link));
+                }
+                self.asked.insert(ticket.stream, number);
             }
             None => drop(self.disconnected.insert(number)),
+        }
+        if let Some(client) = job.routed_call.bound_to() {
+            let none = || BoundCalls { client: client.clone(), calls: BTreeSet::new() };
+            self.bound.entry(address(&client.link)).or_insert_with(none).calls.insert(number);
         }
         self.jobs.insert(number, job);
     }
 
     /// Removes the call that asked on this stream.
     fn answered(&mut self, link: &Arc<Link>, stream: u32) -> Option<QueuedCall> {
-        let number = *self.asked.get(&address(link))?.calls.get(&stream)?;
+        let number = *self.asked.get(&stream).filter(|_| self.is_on(link))?;
         self.take(number)
     }
 
-    /// Moves the calls of lost connections to `disconnected`. Returns whether there are any.
+    /// Whether calls have asked on this connection.
+    fn is_on(&self, link: &Arc<Link>) -> bool {
+        self.link.as_ref().is_some_and(|here| Arc::ptr_eq(here, link))
+    }
+
+    /// Returns whether there are calls that must ask again. Those of a lost connection must.
     fn disconnect_lost(&mut self) -> bool {
-        let lost = self.asked.extract_if(|_, asked| asked.link.is_broken());
-        for number in lost.flat_map(|(_, asked)| asked.calls.into_values()) {
+        if self.link.as_ref().is_some_and(|link| link.is_broken()) {
+            self.disconnect();
+        }
+        !self.disconnected.is_empty()
+    }
+
+    fn disconnect(&mut self) {
+        self.link = None;
+        for (_, number) in self.asked.drain() {
             if let Some(job) = self.jobs.get_mut(&number) {
-                // Without Inner::lost: who connects holds its lock.
-                job.routed_call.place_request = None;
-                job.routed_call.tell(Event::MetaserverLost);
+                job.routed_call.lose_metaserver();
                 self.disconnected.insert(number);
             }
         }
-        !self.disconnected.is_empty()
     }
 
     /// The calls that must ask again, oldest first.
     fn take_disconnected(&mut self) -> impl Iterator<Item = QueuedCall> {
         let disconnected = std::mem::take(&mut self.disconnected);
-        disconnected.into_iter().filter_map(|number| self.jobs.remove(&number))
+        disconnected.into_iter().filter_map(|number| self.remove(number))
+    }
+
+    /// Removes the calls whose arrays are lost with the connection to their server. Their threads tell them so.
+    fn take_bound_to_lost(&mut self, lost: &mut Vec<QueuedCall>) {
+        let at_lost = self.bound.values().filter(|bound| bound.client.is_lost());
+        let numbers: Vec<u64> = at_lost.flat_map(|bound| bound.calls.iter().copied()).collect();
+        lost.extend(numbers.into_iter().filter_map(|number| self.take(number)));
     }
 
     /// Lets the calls ask again on this connection.
@@ -248,14 +311,23 @@ impl PlacementQueue {
 
     /// Removes the call if it waits.
     fn take(&mut self, number: u64) -> Option<QueuedCall> {
-        let job = self.jobs.remove(&number)?;
+        let job = self.remove(number)?;
         self.disconnected.remove(&number);
-        if let Some((meta, ticket)) = &job.routed_call.place_request {
-            let at = address(&meta.link);
-            if let Some(asked) = self.asked.get_mut(&at) {
-                asked.calls.remove(&ticket.stream);
-                if asked.calls.is_empty() {
-                    self.asked.remove(&at);
+        if let Some((_, ticket)) = &job.routed_call.place_request {
+            self.asked.remove(&ticket.stream);
+        }
+        Some(job)
+    }
+
+    /// Removes the call from those that there are, but not from those that have asked or must.
+    fn remove(&mut self, number: u64) -> Option<QueuedCall> {
+        let job = self.jobs.remove(&number)?;
+        if let Some(client) = job.routed_call.bound_to() {
+            let at = address(&client.link);
+            if let Some(bound) = self.bound.get_mut(&at) {
+                bound.calls.remove(&number);
+                if bound.calls.is_empty() {
+                    self.bound.remove(&at);
                 }
             }
         }
@@ -264,24 +336,27 @@ impl PlacementQueue {
 }
 
 impl QueuedCall {
-    /// Reports the result after all memory of the call is released.
-    fn end(self, result: Result<Outcome, CallError>) {
-        let QueuedCall { routed_call, shared } = self;
-        drop(routed_call);
-        shared.completion.end(result);
+    /// A call, and what goes on with it.
+    pub fn new(
+        routed_call: Box<RoutedCall<'static>>,
+        go_on: impl FnOnce(Box<RoutedCall<'static>>, Result<(), CallError>) + Send + 'static,
+    ) -> QueuedCall {
+        QueuedCall { routed_call, go_on: Box::new(go_on) }
     }
 
-    fn run(mut self) {
-        let result = self.routed_call.run(&self.shared.control, &|| false);
-        self.end(result);
+    fn end(self, error: CallError) {
+        (self.go_on)(self.routed_call, Err(error));
+    }
+
+    fn go_on(self) {
+        (self.go_on)(self.routed_call, Ok(()));
     }
 }
 
 /// A call in progress. Dropping it cancels the call.
 #[derive(Debug)]
 pub struct GridCall {
-    shared: Arc<Shared>,
-    grid: Arc<Inner>,
+    canceller: GridCanceller,
     bytes: (u64, u64),
 }
 
@@ -296,14 +371,12 @@ impl GridCanceller {
     /// Asks for the end of the call. The caller still waits for it.
     pub fn cancel(&self) {
         self.shared.control.cancel();
-        let mut waiting = locked(&self.grid.waiting);
-        let Some(job) = waiting.take(self.shared.number) else { return };
-        // Telling the metaserver may block until it reads.
-        drop(waiting);
+        // Without the lock: telling the metaserver may block until it reads.
+        let Some(job) = self.grid.withdraw(self.shared.number) else { return };
         let name = job.routed_call.known.interface.name.clone();
         let text = format!("the call of `{name}` was cancelled");
         // Dropping the stream gives up the place in the queue.
-        job.end(Err(CallError::Cancelled(text)));
+        job.end(CallError::Cancelled(text));
     }
 }
 
@@ -333,13 +406,13 @@ impl GridCall {
         loop {
             let left =
                 until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
-            match self.shared.completion.next(left.min(SLICE)) {
+            match self.canceller.shared.completion.next(left.min(SLICE)) {
                 Next::Over(result) => return result.map(Some),
                 Next::AlreadyReported => {
                     let text = "the end of this call was reported already".to_owned();
                     return Err(CallError::Server(text));
                 }
-                Next::Callback(asked) => self.shared.completion.serve(asked),
+                Next::Callback(asked) => self.canceller.shared.completion.serve(asked),
                 Next::Nothing if left.is_zero() => return Ok(None),
                 Next::Nothing => {}
             }
@@ -353,13 +426,13 @@ impl GridCall {
     /// Whether the call is over. Does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.shared.completion.is_over()
+        self.canceller.shared.completion.is_over()
     }
 
     /// A handle for waits for several calls: [`super::super::WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
-        CallWatch::of_completion(&self.shared.completion)
+        CallWatch::of_completion(&self.canceller.shared.completion)
     }
 
     /// Bytes of the arguments, and of the arrays that come back.
@@ -370,13 +443,13 @@ impl GridCall {
 
     /// Asks for the end of the call. The caller still waits for it.
     pub fn cancel(&self) {
-        self.canceller().cancel();
+        self.canceller.cancel();
     }
 
     /// A handle that cancels the call while another thread waits for it.
     #[must_use]
     pub fn canceller(&self) -> GridCanceller {
-        GridCanceller { shared: Arc::clone(&self.shared), grid: Arc::clone(&self.grid) }
+        self.canceller.clone()
     }
 }
 
@@ -385,9 +458,9 @@ impl Drop for GridCall {
         if self.is_over() {
             return;
         }
-        self.cancel();
+        self.canceller.cancel();
         // After this, no thread reads or writes the caller's memory.
-        drop(locked(&self.shared.control.lent));
-        self.shared.completion.forget_functions();
+        drop(locked(&self.canceller.shared.control.lent));
+        self.canceller.shared.completion.forget_functions();
     }
 }

@@ -6,7 +6,7 @@ mod place;
 mod reports;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kumi_routing::{Action, CallEnd, Event, GiveUpReason, RetryReason};
@@ -19,18 +19,17 @@ use super::super::grid::Inner;
 use super::super::link::Link;
 use super::super::{
     Call, CallError, CallOutput, Callback, Client, KnownRoutine, Outcome, Resources, TraceContext,
-    trace_context,
+    locked, trace_context,
 };
 use super::held::{BoundArguments, StayingResults};
 use held::AttemptKeeps;
 pub(crate) use place::Place;
 #[cfg(feature = "transactions")]
-pub(crate) use reports::{measured, reported};
+pub(crate) use reports::measured;
 pub(crate) use reports::{nanoseconds, over};
 
 /// Why a call got no further attempt: its time for that is over.
-pub(crate) const NO_MORE_TIME: &str =
-    "the time for further attempts is over (KUMI_CALL_RETRY_TIME)";
+const NO_MORE_TIME: &str = "the time for further attempts is over (KUMI_CALL_RETRY_TIME)";
 /// How often a running call checks whether it was cancelled or moved.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -56,8 +55,7 @@ impl Control {
     /// Asks for the end of the call.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((link, stream)) = &*current {
+        if let Some((link, stream)) = &*locked(&self.current) {
             link.give_up(*stream);
         }
     }
@@ -67,7 +65,7 @@ impl Control {
     }
 
     fn runs(&self, current: Option<(Arc<Link>, u32)>) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = current;
+        *locked(&self.current) = current;
     }
 }
 
@@ -108,6 +106,8 @@ pub struct RoutedCall<'a> {
     keeps: Option<AttemptKeeps>,
     /// Bytes of arguments and results that travel between client and server.
     moved: (u64, u64),
+    /// Whether a metaserver had too many calls that wait. `None`: that ends this call; otherwise it wants a metaserver again.
+    pub turned_away: Option<bool>,
 }
 
 /// What the routing wants done with attempts.
@@ -163,11 +163,17 @@ impl<'a> RoutedCall<'a> {
             kept: StayingResults::new(),
             keeps: None,
             moved,
+            turned_away: None,
         }
     }
 }
 
 impl RoutedCall<'_> {
+    /// Its number among the calls of the grid.
+    pub fn number(&self) -> u64 {
+        self.placing.key.1
+    }
+
     /// The time that is left. `None`: no limit.
     pub fn left(&self) -> Result<Option<Duration>, CallError> {
         let Some(deadline) = self.deadline else { return Ok(None) };

@@ -1,30 +1,42 @@
 //! Requests for places of calls, and connections to the servers that a metaserver has chosen.
 
+use std::sync::Arc;
+#[cfg(feature = "transactions")]
+use std::time::Duration;
+
 use kumi_routing::Rules;
 use kumi_rpc::{Placement, PlacementRequest};
 
+#[cfg(feature = "transactions")]
+use super::Instant;
 use super::{Grid, Inner, Options, Ordering};
-use crate::routed_call::nanoseconds;
+#[cfg(feature = "transactions")]
+use crate::locked;
+use crate::routed_call::{RoutedCall, nanoseconds};
 use crate::{CallError, Client, KnownRoutine};
+
+/// How long a metaserver may take to read the last reports of a transaction.
+#[cfg(feature = "transactions")]
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// Why a server without TLS gets nothing.
 const DOWNGRADE: &str = "the metaserver was given as tls://, and the server that it names is not; have the server encrypt \
                          (--tls-cert and --tls-key, or --tls-cluster)";
 
 impl Grid {
-    /// The request for a call of this routine.
-    pub(crate) fn placing(
+    /// A call of this routine that has asked no metaserver yet. `bytes` are those of arguments and results.
+    pub(crate) fn route<'a>(
         &self,
-        known: &KnownRoutine,
+        known: &Arc<KnownRoutine>,
         bytes: (u64, u64),
-        operations: f64,
-    ) -> PlacementRequest {
-        PlacementRequest {
+        operations: Option<f64>,
+    ) -> RoutedCall<'a> {
+        let placing = PlacementRequest {
             key: (self.inner.key, self.inner.calls.fetch_add(1, Ordering::Relaxed)),
             hash: known.hash,
             bytes_out: bytes.0,
             bytes_back: bytes.1,
-            operations,
+            operations: operations.unwrap_or(f64::NAN),
             time_ms: 0,
             attempts: 0,
             priority: self.priority,
@@ -32,6 +44,29 @@ impl Grid {
             bound: false,
             routine: known.interface.name.clone(),
             input_locations: Vec::new(),
+        };
+        let mut routed_call = RoutedCall::new(Arc::clone(&self.inner), Arc::clone(known), placing);
+        routed_call.resources = self.resources;
+        routed_call
+    }
+}
+
+/// What transactions need besides.
+#[cfg(feature = "transactions")]
+impl Grid {
+    /// The same metaserver and priority, over connections of their own.
+    pub(crate) fn separate(&self) -> Result<Grid, CallError> {
+        let own = Grid::connect(&self.inner.addresses.join(","), &self.inner.options)?;
+        Ok(own.with_priority(self.priority))
+    }
+
+    /// Ends the connection to the metaserver when that has read the last reports.
+    pub(crate) fn end(&self) {
+        let meta = locked(&self.inner.meta).0.take();
+        if let Some(meta) = meta {
+            // Any answer to a question behind the reports will do.
+            let _names = meta.names_until(" ", Some(Instant::now() + CLOSING));
+            meta.disconnect();
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kumi_idl::{Argument, ArgumentForm, Order, Plan};
-use kumi_rpc::{ArraySize, CallbackHead, CallbackReturn, Value};
+use kumi_idl::{Argument, ArgumentForm, Plan};
+use kumi_rpc::{CallbackHead, CallbackReturn, Value};
 
 use super::{Answer, AnswerHandle, Link, State};
 use crate::CallError;
@@ -61,13 +61,6 @@ fn whole(argument: &Argument) -> bool {
     argument.section.bytes() == argument.bytes && argument.section.single().is_some()
 }
 
-fn order(argument: &Argument) -> Order {
-    match argument.form {
-        ArgumentForm::Array(_, order) => order,
-        _ => Order::Row,
-    }
-}
-
 impl CallbackInvocation {
     /// Prepares a callback from its head; its arrays are still to come.
     fn new(functions: &Functions, head: &CallbackHead) -> Result<CallbackInvocation, String> {
@@ -84,10 +77,6 @@ impl CallbackInvocation {
         });
         let arrays = arrays.collect();
         Ok(CallbackInvocation { function, plan, given, arrays })
-    }
-
-    fn sizes(&self) -> Vec<ArraySize> {
-        crate::layout::sizes(&self.plan, |argument| argument.sent)
     }
 
     fn targets(&mut self) -> Vec<(u16, LentBytesMut)> {
@@ -109,7 +98,7 @@ impl CallbackInvocation {
             let packed = std::mem::replace(array, Buffer::zeros(argument.bytes));
             if argument.sent > 0 {
                 argument
-                    .scatter(packed.bytes(), array.bytes_mut(), order(argument))
+                    .scatter(packed.bytes(), array.bytes_mut(), argument.order())
                     .map_err(|error| error.to_string())?;
             }
         }
@@ -125,7 +114,7 @@ impl CallbackInvocation {
             {
                 let mut packed = Buffer::zeros(argument.returned);
                 argument
-                    .gather(array.bytes(), order(argument), packed.bytes_mut())
+                    .gather(array.bytes(), argument.order(), packed.bytes_mut())
                     .map_err(|error| error.to_string())?;
                 *array = packed;
             }
@@ -142,7 +131,8 @@ impl State {
         };
         match CallbackInvocation::new(&pending.functions, head) {
             Ok(called) => {
-                self.rpc.accept_callback(stream, &called.sizes());
+                let sizes = crate::layout::sizes(&called.plan, |argument| argument.sent);
+                self.rpc.accept_callback(stream, &sizes);
                 let called = pending.coming.insert(Box::new(called));
                 // Results come after all callbacks, so their buffers wait.
                 pending.called_targets = called.targets();

@@ -58,14 +58,14 @@ impl State {
             ClientEvent::Voucher(stream, voucher) => (stream, Ok(Answer::Voucher(voucher))),
             ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
-            ClientEvent::Pong => return self.heartbeat.note_answer(),
+            ClientEvent::Pong => return self.heartbeat.answered = true,
             // Handled before.
             ClientEvent::Granted(..) => return,
         };
         if let Some(pending) = self.pending.get_mut(&stream) {
             pending.answer = Some(answer);
             if pending.queued {
-                self.ready.streams.push_back(stream);
+                self.ready.push_back(stream);
             }
             pending.give_back();
         }

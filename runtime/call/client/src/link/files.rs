@@ -11,29 +11,6 @@ use super::Link;
 use crate::CallError;
 use crate::native::Source;
 
-/// The files of a call.
-#[derive(Debug)]
-pub struct FileParts<'a> {
-    /// Files that are sent: parameter, file, bytes.
-    pub sent: &'a [(u16, File, u64)],
-    /// Files that come back.
-    pub back: Vec<(u16, Arc<File>)>,
-    /// Most bytes of a file that comes back.
-    pub most: u64,
-}
-
-impl FileParts<'_> {
-    /// Parameters of files that come back.
-    pub fn parameters(&self) -> Vec<u16> {
-        self.back.iter().map(|(parameter, _)| *parameter).collect()
-    }
-
-    /// The receivers of the files that come back.
-    pub fn coming(&self) -> IncomingFiles {
-        IncomingFiles { files: self.back.clone(), most: self.most, failed: None }
-    }
-}
-
 /// Files that come back.
 #[derive(Debug, Default)]
 pub struct IncomingFiles {
@@ -44,6 +21,16 @@ pub struct IncomingFiles {
 }
 
 impl IncomingFiles {
+    /// Files by parameter, with the most bytes of one.
+    pub fn new(files: Vec<(u16, Arc<File>)>, most: u64) -> IncomingFiles {
+        IncomingFiles { files, most, failed: None }
+    }
+
+    /// Their parameters.
+    pub fn parameters(&self) -> Vec<u16> {
+        self.files.iter().map(|(parameter, _)| *parameter).collect()
+    }
+
     /// Takes the lengths of the files from the head of the result. If a file is too long, no file is written,
     /// and this returns the reason.
     pub fn begin(&mut self, values: &[(u16, Value)]) -> Option<String> {

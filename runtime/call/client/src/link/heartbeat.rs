@@ -14,14 +14,7 @@ const SILENCE: Duration = Duration::from_secs(8);
 #[derive(Debug, Default)]
 pub struct Heartbeat {
     asked: Option<Instant>,
-    answered: bool,
-}
-
-impl Heartbeat {
-    /// Notes an answer.
-    pub fn note_answer(&mut self) {
-        self.answered = true;
-    }
+    pub answered: bool,
 }
 
 impl Link {

@@ -1,11 +1,10 @@
 //! Requests to a metaserver.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{AttemptReport, Client, Code, Failure, PlacementRequest, Ticket, TraceContext};
 
-use super::queries::no_name;
+use super::requests::no_name;
 use super::{Answer, Link, PendingStream, State};
 use crate::CallError;
 use crate::native::Source;
@@ -13,51 +12,14 @@ use crate::native::Source;
 /// How long a metaserver may take to read a request.
 const READS: Duration = Duration::from_secs(10);
 
-/// Streams whose answers are reported as soon as they arrive.
-#[derive(Debug, Default)]
-pub struct ReadyStreams {
-    /// The answered ones.
-    pub streams: VecDeque<u32>,
-}
-
-/// Appends a request for a place, and before it in which trace the call is.
-fn ask(
-    rpc: &mut Client,
-    placing: &PlacementRequest,
-    trace: Option<&TraceContext>,
-    out: &mut Vec<u8>,
-) -> Result<u32, CallError> {
-    let before = out.len();
-    let stream = rpc.request_placement(placing, out).map_err(|_| no_name(&placing.routine))?;
-    if let Some(trace) = trace {
-        Client::trace(stream, trace, before, out);
-    }
-    Ok(stream)
-}
-
 impl Link {
-    /// Asks for the place of a call.
+    /// Queues a request for a place, which [`Link::send_soon`] sends. Before it goes in which trace the call is. Does not wait.
+    /// If it `is_queued`, [`Link::next_ready`] reports the answer.
     pub fn request_place(
         &self,
         placing: &PlacementRequest,
         trace: Option<&TraceContext>,
-        deadline: Option<Instant>,
-    ) -> Result<u32, CallError> {
-        let mut out = Vec::new();
-        let mut state = self.lock();
-        let stream = ask(&mut state.rpc, placing, trace, &mut out)?;
-        state.pending.insert(stream, PendingStream::default());
-        drop(state);
-        self.put_short(&out, deadline)?;
-        Ok(stream)
-    }
-
-    /// Queues a request for a place, which [`Link::send_soon`] sends; [`Link::next_ready`] reports the
-    /// answer. Does not wait.
-    pub fn request_place_soon(
-        &self,
-        placing: &PlacementRequest,
-        trace: Option<&TraceContext>,
+        is_queued: bool,
     ) -> Result<u32, CallError> {
         self.check_ours()?;
         let mut state = self.lock();
@@ -65,8 +27,13 @@ impl Link {
             return Err(CallError::Lost(broken.clone()));
         }
         let State { rpc, soon, .. } = &mut *state;
-        let stream = ask(rpc, placing, trace, soon)?;
-        state.pending.insert(stream, PendingStream { queued: true, ..PendingStream::default() });
+        let before = soon.len();
+        let stream = rpc.request_placement(placing, soon).map_err(|_| no_name(&placing.routine))?;
+        if let Some(trace) = trace {
+            Client::trace(stream, trace, before, soon);
+        }
+        let pending = PendingStream { queued: is_queued, ..PendingStream::default() };
+        state.pending.insert(stream, pending);
         Ok(stream)
     }
 
@@ -80,31 +47,19 @@ impl Link {
     pub fn over(&self, stream: u32, over: &AttemptReport) -> Result<(), CallError> {
         let mut out = Vec::new();
         self.lock().rpc.report_attempt(stream, over, &mut out);
-        self.put_short(&out, None)
+        self.put_short(&out)
     }
 
     /// Says why an attempt failed; [`Link::over`] follows.
     pub fn reason(&self, stream: u32, ticket: Ticket, text: &str) -> Result<(), CallError> {
         let mut out = Vec::new();
         self.lock().rpc.attempt_reason(stream, ticket, text, &mut out);
-        self.put_short(&out, None)
-    }
-
-    /// Asks for the state.
-    pub fn status(&self, deadline: Option<Instant>) -> Result<u32, CallError> {
-        let mut out = Vec::new();
-        let mut state = self.lock();
-        let stream = state.rpc.status(&mut out);
-        self.begin(state, stream, PendingStream::default());
-        self.put_short(&out, deadline)?;
-        Ok(stream)
+        self.put_short(&out)
     }
 
     /// Sends a short request. A metaserver that does not read it in time is lost.
-    fn put_short(&self, out: &[u8], deadline: Option<Instant>) -> Result<(), CallError> {
-        let most = Instant::now() + READS;
-        let until = deadline.map_or(most, |deadline| deadline.min(most));
-        is_lost(self.put(&[Source::Bytes(out)], Some(until), &|| false))
+    fn put_short(&self, out: &[u8]) -> Result<(), CallError> {
+        is_lost(self.put(&[Source::Bytes(out)], Some(Instant::now() + READS), &|| false))
     }
 
     /// Waits for an answer to one of the queued requests. `None`: none arrived in time.
@@ -112,14 +67,23 @@ impl Link {
     /// # Errors
     /// The connection is lost.
     pub fn next_ready(&self, deadline: Instant) -> Result<Option<u32>, CallError> {
-        let take = |state: &mut State| state.ready.streams.pop_front();
+        let take = |state: &mut State| state.ready.pop_front();
         match self.wait_until(take, Some(deadline), &|| false) {
             Err(CallError::TimedOut(_)) => Ok(None),
             other => other.map(Some),
         }
     }
 
-    /// Whether the connection is lost.
+    /// Whether the connection is lost. Looks at what has arrived, without waiting.
+    pub fn is_lost(&self) -> bool {
+        let mut state = self.lock();
+        if !state.driving {
+            state.poll_input(&self.wire);
+        }
+        state.broken.is_some()
+    }
+
+    /// Whether the connection is known to be lost.
     pub fn is_broken(&self) -> bool {
         self.lock().broken.is_some()
     }

@@ -2,29 +2,22 @@
 //! lock.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use kumi_rpc::{CallHead, GrantedArray, MemoryGrant};
 
 use super::super::wire::Wire;
 use super::{Link, PendingStream, State};
-use crate::CallError;
 use crate::lent::{LentBytes, LentBytesMut};
 use crate::native::Arena;
+use crate::{CallError, locked};
 
 /// Most memories that this process maps for one connection.
 const MOST: usize = 1024;
 
 /// Memories that are no longer in use, to be reported to the server.
-#[derive(Debug, Default)]
-struct ReturnedMemories(Mutex<Vec<u32>>);
-
-impl ReturnedMemories {
-    fn list(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type ReturnedMemories = Mutex<Vec<u32>>;
 
 /// The mapped memories of a connection.
 #[derive(Debug, Default)]
@@ -46,7 +39,7 @@ pub struct GrantedMemory {
 impl Drop for GrantedMemory {
     fn drop(&mut self) {
         if let Some((number, _)) = &self.memory {
-            self.returned.list().push(*number);
+            locked(&self.returned).push(*number);
         }
     }
 }
@@ -113,7 +106,7 @@ impl State {
 
     /// Queues the report of memories that are no longer in use.
     pub(super) fn give_back(&mut self) {
-        let returned = std::mem::take(&mut *self.memories.returned.list());
+        let returned = std::mem::take(&mut *locked(&self.memories.returned));
         for number in returned {
             self.rpc.release(number, &mut self.soon);
         }
@@ -181,7 +174,7 @@ impl Link {
         if fills {
             state.rpc.filled(stream, &mut out);
         }
-        let returned = std::mem::take(&mut *state.memories.returned.list());
+        let returned = std::mem::take(&mut *locked(&state.memories.returned));
         for number in returned {
             state.rpc.release(number, &mut out);
         }
@@ -190,10 +183,5 @@ impl Link {
             self.send(stream, &out, &left, deadline, interrupted)?;
         }
         Ok(())
-    }
-
-    /// Tells the server which memories are no longer in use.
-    pub(crate) fn give_back(&self) -> Result<(), CallError> {
-        self.flush()
     }
 }

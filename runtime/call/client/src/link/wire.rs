@@ -5,14 +5,14 @@ use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Shutdown, getsockopt, shutdown, sockopt};
 use nix::unistd::geteuid;
 
-use super::super::{CallError, Options};
+use super::super::{CallError, Options, locked};
 use crate::native::{self, Source, Target};
 use crate::tls::{self, TlsSession};
 
@@ -133,27 +133,18 @@ impl Wire {
 
     /// Number of file descriptors that have arrived and were not taken.
     pub fn descriptors(&self) -> usize {
-        self.passed.as_ref().map_or(0, |passed| Wire::queue(passed).len())
+        self.passed.as_ref().map_or(0, |passed| locked(passed).len())
     }
 
     /// The first of them.
     pub fn descriptor(&self) -> Option<OwnedFd> {
-        self.passed.as_ref().and_then(|passed| Wire::queue(passed).pop_front())
-    }
-
-    fn queue(passed: &Mutex<VecDeque<OwnedFd>>) -> MutexGuard<'_, VecDeque<OwnedFd>> {
-        passed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(secured: &Mutex<TlsSession>) -> MutexGuard<'_, TlsSession> {
-        // After a panic the session fails, at worst.
-        secured.lock().unwrap_or_else(PoisonError::into_inner)
+        self.passed.as_ref().and_then(|passed| locked(passed).pop_front())
     }
 
     /// Finishes the TLS handshake. Afterwards the server's identity is proved.
     fn agree(&self, deadline: Option<Instant>) -> io::Result<()> {
         let Some(secured) = &self.secured else { return Ok(()) };
-        let mut secured = Wire::lock(secured);
+        let mut secured = locked(secured);
         loop {
             match secured.agree(self.as_fd()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -174,14 +165,14 @@ impl Wire {
     pub fn write<'a>(&self, pieces: impl Iterator<Item = Source<'a>>) -> io::Result<usize> {
         match &self.secured {
             None => native::write(self.as_fd(), pieces),
-            Some(secured) => Wire::lock(secured).write(self.as_fd(), pieces),
+            Some(secured) => locked(secured).write(self.as_fd(), pieces),
         }
     }
 
     /// Sends buffered bytes. `WouldBlock`: some are left.
     pub fn flush(&self) -> io::Result<()> {
         let Some(secured) = &self.secured else { return Ok(()) };
-        match Wire::lock(secured).flush(self.as_fd())? {
+        match locked(secured).flush(self.as_fd())? {
             true => Ok(()),
             false => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -197,12 +188,12 @@ impl Wire {
             let mut came = Vec::new();
             let read = native::read_with(self.as_fd(), target, rest, wait, Some(&mut came));
             if !came.is_empty() {
-                Wire::queue(passed).extend(came);
+                locked(passed).extend(came);
             }
             return read;
         };
         loop {
-            let mut secured = Wire::lock(secured);
+            let mut secured = locked(secured);
             let read = secured.read(self.as_fd(), target, rest);
             if secured.wants_write() {
                 // TLS acknowledges new keys. What the socket does not take now goes out before the next
@@ -229,13 +220,13 @@ impl Wire {
 
     /// Whether decrypted input is waiting although the socket may have none.
     pub fn has_input(&self) -> bool {
-        self.secured.as_ref().is_some_and(|secured| Wire::lock(secured).has_input())
+        self.secured.as_ref().is_some_and(|secured| locked(secured).has_input())
     }
 
     /// Shuts the connection down, which wakes a thread that reads.
     pub fn shut(&self) {
         if let Some(secured) = &self.secured {
-            Wire::lock(secured).close(self.as_fd());
+            locked(secured).close(self.as_fd());
         }
         // An error means that it is shut already.
         let _shut = shutdown(self.socket.as_raw_fd(), Shutdown::Both);

@@ -1,14 +1,14 @@
 //! Writer of a connection: one thread at a time writes whole frames.
 
 use std::io;
-use std::sync::{PoisonError, TryLockError};
+use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
 use super::{Link, State};
-use crate::CallError;
 use crate::native::{Source, length_of};
+use crate::{CallError, locked};
 
 /// How long to wait for the reading thread to find out why a write failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -25,8 +25,8 @@ impl Link {
         self.flush()
     }
 
-    /// Sends queued short frames. A thread that is writing sends them when it is done.
-    pub(super) fn flush(&self) -> Result<(), CallError> {
+    /// Sends queued short frames, and which memories are no longer in use. A thread that is writing sends them when it is done.
+    pub(crate) fn flush(&self) -> Result<(), CallError> {
         self.flush_within(SHORT_TIME)
     }
 
@@ -57,7 +57,7 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
-        let turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = locked(&self.writing);
         let written = self.write(pieces, deadline, interrupted);
         drop(turn);
         written.and(self.flush())

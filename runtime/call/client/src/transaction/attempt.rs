@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kumi_broker::{CallId, ServerId};
-use kumi_idl::{Argument, ArgumentForm, Order};
-use kumi_rpc::{HeldArrayName, HeldArrayPart, Placement};
+use kumi_idl::Argument;
+use kumi_rpc::{HeldArrayName, HeldArrayPart};
 
 use super::place::buffer;
 use crate::context::InheritedContext;
 use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut};
+use crate::routed_call::{RoutedCall, RoutedStep};
 use crate::{Arg, CallError, Client, KnownRoutine, Outcome};
 
 /// How often an attempt checks whether it was cancelled.
@@ -45,7 +46,7 @@ impl Relay {
     }
 
     fn fetch(&mut self) -> Result<(), CallError> {
-        let (mut packed, mut lent) = buffer(self.argument.sent as usize);
+        let (packed, mut lent) = buffer(self.argument.sent as usize);
         if let Some((from, pieces)) = &self.gaps {
             for (offset, length) in pieces {
                 let piece = from.part(*offset as usize, *length as usize);
@@ -60,12 +61,9 @@ impl Relay {
                 error => error,
             })?;
         }
-        let order = match self.argument.form {
-            ArgumentForm::Array(_, order) => order,
-            _ => Order::Row,
-        };
+        let order = self.argument.order();
         let scattered = self.argument.scatter(lent.bytes(), self.lent.bytes(), order);
-        packed.fill(0);
+        drop(packed);
         scattered.map_err(|error| CallError::Server(error.to_string()))
     }
 }
@@ -107,23 +105,14 @@ fn of_holder(address: &str, error: CallError) -> CallError {
     }
 }
 
-/// Requests to end an attempt early.
-#[derive(Debug, Default)]
-pub struct StopFlags {
-    /// Ask its server to end it, and wait for that.
-    pub cancel: AtomicBool,
-    /// Leave it, whatever its server says.
-    pub leave: AtomicBool,
-}
-
 /// An attempt to run a call.
 pub struct Attempt {
     pub call: CallId,
     pub number: u32,
     pub client: Client,
     pub known: Arc<KnownRoutine>,
-    /// The placement to show to the server, if a metaserver made one.
-    pub place: Option<Arc<Placement>>,
+    /// The call at the metaserver, if one has placed it.
+    pub routed_call: Option<Box<RoutedCall<'static>>>,
     pub args: Vec<Arg<'static>>,
     pub relays: Vec<Relay>,
     pub deliveries: Vec<Delivery>,
@@ -133,7 +122,8 @@ pub struct Attempt {
     pub vouchers: Vec<(Client, String, HeldArrayName)>,
     /// How long its results stay at servers.
     pub held: Duration,
-    pub stop: Arc<StopFlags>,
+    /// The driver has its server end it, and waits for that.
+    pub cancel: Arc<AtomicBool>,
     pub time: Option<Duration>,
     /// What the thread of the transaction gives to its calls.
     pub context: InheritedContext,
@@ -150,19 +140,26 @@ pub enum SourceStatus {
     Unreachable,
 }
 
+/// An array that a server has held, and what became of it.
+pub type FoundSource = (ServerId, HeldArrayName, SourceStatus);
+
 /// The end of an attempt.
 pub struct AttemptEnd {
     pub call: CallId,
     pub number: u32,
+    pub routed_call: Option<Box<RoutedCall<'static>>>,
     pub result: Result<Outcome, CallError>,
+    /// The metaserver has moved or ended the call, so the attempt was left.
+    pub is_left: bool,
     /// If the call failed because of its inputs: the state of each input.
-    pub found: Vec<(ServerId, HeldArrayName, SourceStatus)>,
+    pub found: Vec<FoundSource>,
 }
 
 impl Attempt {
     pub fn run(mut self) -> AttemptEnd {
         self.context.enter();
-        let result = self.call();
+        let mut is_left = false;
+        let result = self.call(&mut is_left);
         let mut found = Vec::new();
         if matches!(result, Err(CallError::NotHeld { .. } | CallError::NoSource(_))) {
             for (client, server, name) in &self.holders {
@@ -178,7 +175,8 @@ impl Attempt {
         if let Err(CallError::Busy(_)) = result {
             std::thread::sleep(LOOK * self.number.min(20));
         }
-        AttemptEnd { call: self.call, number: self.number, result, found }
+        let Attempt { call, number, routed_call, .. } = self;
+        AttemptEnd { call, number, routed_call, result, is_left, found }
     }
 
     /// Gets vouchers for the arrays that the server must fetch, so that it needs no token.
@@ -199,16 +197,19 @@ impl Attempt {
         Ok(())
     }
 
-    fn call(&mut self) -> Result<Outcome, CallError> {
+    fn call(&mut self, is_left: &mut bool) -> Result<Outcome, CallError> {
         for relay in &mut self.relays {
             relay.fetch()?;
         }
         self.vouch()?;
         let args = std::mem::take(&mut self.args);
-        let mut call = match &self.place {
-            Some(place) => self.client.begin_placed(&self.known, args, self.time, place)?,
-            None => self.client.call_async(&self.known.name, args, self.time)?,
+        let place = self.routed_call.as_ref().and_then(|it| it.place());
+        let known = match place {
+            Some(_) => Arc::clone(&self.known),
+            None => self.client.interface(&self.known.name)?,
         };
+        let place = place.map(|place| &**place);
+        let mut call = self.client.start(&known, args, self.time, place, &|| false)?;
         let mut cancelled = false;
         let outcome = loop {
             match call.wait_for(LOOK, &|| false) {
@@ -216,9 +217,11 @@ impl Attempt {
                 Ok(None) => {}
                 Err(error) => break Err(error),
             }
-            if self.stop.leave.load(Ordering::Relaxed) {
-                call.give_up();
-            } else if !cancelled && self.stop.cancel.load(Ordering::Relaxed) {
+            if self.is_to_leave() {
+                *is_left = true;
+                // It ends at once, and nothing more is written to its arrays.
+                call.ticket.link.give_up(call.ticket.stream);
+            } else if !cancelled && self.cancel.load(Ordering::Relaxed) {
                 cancelled = true;
                 call.cancel()?;
             }
@@ -228,5 +231,12 @@ impl Attempt {
             self.deliveries.iter_mut().for_each(Delivery::put);
         }
         outcome
+    }
+
+    /// Whether the metaserver has given up the attempt.
+    fn is_to_leave(&mut self) -> bool {
+        let Some(routed_call) = &mut self.routed_call else { return false };
+        routed_call.look_at_metaserver();
+        matches!(routed_call.turn(), Some(RoutedStep::Leave))
     }
 }

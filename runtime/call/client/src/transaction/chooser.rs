@@ -6,7 +6,6 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use kumi_broker::{CallId, Failure, HeldInput, ServerId};
-use kumi_rpc::Placement;
 
 use super::attempt::AttemptEnd;
 use super::drive::Server;
@@ -14,7 +13,8 @@ use super::local_chooser::LocalChooser;
 use super::metaserver_chooser::MetaserverChooser;
 use super::prepare::{Plans, PreparedCall, prepare};
 use super::{RunOptions, Transaction, TransactionError};
-use crate::{CallError, Client, Grid, KnownRoutine, Outcome, PlacementEvent};
+use crate::routed_call::RoutedCall;
+use crate::{CallError, Client, Grid, KnownRoutine, Outcome};
 
 /// The servers that a transaction may use.
 #[derive(Clone, Copy)]
@@ -35,10 +35,14 @@ pub enum DriverMessage {
 
 /// An event for the chooser.
 pub enum ChooserEvent {
-    /// An answer of a metaserver.
-    Meta(PlacementEvent),
-    /// A connection to the server of a place.
-    Server(Arc<Placement>, Result<Client, CallError>),
+    /// A metaserver has answered a call that waits.
+    Answered(CallId, Box<RoutedCall<'static>>),
+    /// A call has a place, and there is a connection to the server.
+    Placed(CallId, Box<RoutedCall<'static>>, Client),
+    /// A call that waits has to be asked for again.
+    Unasked(CallId, Box<RoutedCall<'static>>),
+    /// A call gets no place.
+    NotStarted(CallId, CallError),
 }
 
 /// A call that is ready to run.
@@ -51,21 +55,12 @@ pub struct SubmittedCall<'a> {
     pub held: Vec<HeldInput>,
 }
 
-/// Measurements of a call that has run.
-pub struct CompletedCall<'a> {
-    pub outcome: &'a Outcome,
-    /// Bytes of arguments and results, if all of them went between client and server.
-    pub bytes: Option<(u64, u64)>,
-}
-
 /// A decision of the chooser.
 pub enum PlacementDecision {
     /// A new server. Its number follows the last.
     NewServer(Server),
-    /// Start a call at this server as the attempt with this number, with the placement to show.
-    Start(CallId, ServerId, u32, Option<Arc<Placement>>),
-    /// End an attempt: it counts as failed.
-    Abandon(CallId, u32),
+    /// Start a call at this server as the attempt with this number.
+    Start(CallId, ServerId, u32),
     /// A call does not start, or not again, for this reason.
     NotStarted(CallId, String),
 }
@@ -75,8 +70,12 @@ pub enum PlacementDecision {
 pub trait ServerChooser {
     /// A call is ready.
     fn submit(&mut self, ready: &SubmittedCall<'_>);
-    /// An attempt has succeeded.
-    fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>);
+    /// The call at the metaserver, for an attempt that begins now. `None`: no metaserver has placed it.
+    fn lend(&mut self, call: CallId) -> Option<Box<RoutedCall<'static>>>;
+    /// The attempt has ended, and how is said next.
+    fn give_back(&mut self, call: CallId, routed_call: Box<RoutedCall<'static>>);
+    /// An attempt has succeeded. `bytes` are those of arguments and results, if all of them went between client and server.
+    fn ended(&mut self, call: CallId, number: u32, outcome: &Outcome, bytes: Option<(u64, u64)>);
     /// An attempt has failed for this reason. The call starts again unless the failure is [`Failure::Routine`].
     fn failed(&mut self, call: CallId, number: u32, failure: Failure, why: &str);
     /// An attempt has failed through no fault of its server. The call is over, or is submitted again as
@@ -94,8 +93,6 @@ pub trait ServerChooser {
     fn poll(&mut self) -> Option<PlacementDecision>;
     /// Time until the next [`ServerChooser::tick`] is due.
     fn patience(&self) -> Option<Duration>;
-    /// Whether it still waits for answers before the connections may close.
-    fn is_closing(&self) -> bool;
 }
 
 /// A transaction that is ready to run: chooser, known servers, and plans.
@@ -121,9 +118,9 @@ pub fn begin(
             Ok(PreparedRun { chooser: Box::new(own), servers, plans })
         }
         Target::Grid(grid) => {
-            let (grid, meta) = grid.separate_connection().map_err(no_metaserver)?;
+            let grid = grid.separate().map_err(no_metaserver)?;
             let plans = plans(tx, |routine| grid.interface(routine))?;
-            let chooser = Box::new(MetaserverChooser::new(grid, meta, tell.clone()));
+            let chooser = Box::new(MetaserverChooser::new(grid, tell.clone()));
             Ok(PreparedRun { chooser, servers: Vec::new(), plans })
         }
     }
@@ -159,7 +156,7 @@ fn plans(
     describe: impl Fn(&str) -> Result<Arc<KnownRoutine>, CallError>,
 ) -> Result<Plans, TransactionError> {
     let mut known: HashMap<String, Arc<KnownRoutine>> = HashMap::new();
-    prepare(tx, &mut |routine| {
+    prepare(tx, |routine| {
         if let Some(known) = known.get(routine) {
             return Ok(Arc::clone(known));
         }

@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use kumi_broker::{Access, CallId, Failure, Graph, Node, ServerId, State};
-use kumi_rpc::{HeldArrayName, Placement};
+use kumi_rpc::HeldArrayName;
 
-use super::attempt::{AttemptEnd, SourceStatus, StopFlags};
+use super::attempt::{AttemptEnd, FoundSource, SourceStatus};
 use super::chooser::{
-    self, CompletedCall, DriverMessage, PlacementDecision, PreparedRun, ServerChooser,
-    SubmittedCall, Target,
+    self, DriverMessage, PlacementDecision, PreparedRun, ServerChooser, SubmittedCall, Target,
 };
 use super::prepare::{CLIENT, Output, Plans, PreparedCall};
 use super::report::{MovedBytes, Report, StepReport};
@@ -25,8 +24,6 @@ use crate::{CallError, Client, Outcome};
 const LOOK: Duration = Duration::from_millis(50);
 /// How long servers may take to end the calls of a cancelled transaction.
 const GRACE: Duration = Duration::from_secs(10);
-/// Time limit for waits that do not affect the result.
-const CLOSING: Duration = Duration::from_secs(2);
 /// A server of a transaction.
 pub struct Server {
     pub address: String,
@@ -38,7 +35,8 @@ pub struct Server {
 pub struct RunningCall {
     pub node: Node,
     pub server: ServerId,
-    pub stop: Arc<StopFlags>,
+    /// Set: its server is to end it.
+    pub cancel: Arc<AtomicBool>,
     /// A metaserver chose the server.
     pub is_placed: bool,
     /// All its arguments come directly from the client.
@@ -49,6 +47,8 @@ pub struct RunningCall {
     pub returned: Vec<usize>,
     /// Bytes of the client's memory that receive results directly.
     pub direct: Vec<Access>,
+    /// Why the client relays an array that a server holds.
+    pub helped: Option<String>,
     pub moved: MovedBytes,
 }
 
@@ -68,7 +68,7 @@ pub struct Driver<'t> {
     /// Pairs of servers that cannot exchange arrays (reader and holder), and why.
     pub unreachable: BTreeMap<(ServerId, ServerId), String>,
     pub names: HeldNames,
-    chooser: Box<dyn ServerChooser>,
+    pub chooser: Box<dyn ServerChooser>,
     /// Nodes of the calls.
     nodes: HashMap<CallId, Node>,
     submitted: BTreeSet<Node>,
@@ -176,20 +176,7 @@ impl Driver<'_> {
                 }
             }
         });
-        self.close();
         cancelled.is_some()
-    }
-
-    /// Waits a short time until the reports on the last calls have arrived.
-    fn close(&mut self) {
-        let until = Instant::now() + CLOSING;
-        while self.chooser.is_closing() {
-            match self.queue.1.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(DriverMessage::Event(news)) => self.chooser.heard(news),
-                Ok(DriverMessage::Ended(_)) => {}
-                Err(_) => return,
-            }
-        }
     }
 
     /// Submits the ready calls, and repeats calls whose lost results they need.
@@ -242,6 +229,13 @@ impl Driver<'_> {
         self.chooser.submit(&SubmittedCall { call: id, prepared: call, back, held });
     }
 
+    /// The chooser has the call no more.
+    fn forget(&mut self, call: CallId) -> Option<Node> {
+        let node = self.nodes.remove(&call)?;
+        self.submitted.remove(&node);
+        Some(node)
+    }
+
     fn carry_out<'s, 'e>(
         &mut self,
         choice: PlacementDecision,
@@ -249,17 +243,11 @@ impl Driver<'_> {
     ) {
         match choice {
             PlacementDecision::NewServer(server) => self.servers.push(server),
-            PlacementDecision::Start(call, server, number, place) => {
-                self.start(call, server, (number, place), scope);
-            }
-            PlacementDecision::Abandon(call, number) => {
-                if let Some(running) = self.running.get(&(call, number)) {
-                    running.stop.leave.store(true, Ordering::Relaxed);
-                }
+            PlacementDecision::Start(call, server, number) => {
+                self.start(call, server, number, scope);
             }
             PlacementDecision::NotStarted(call, why) => {
-                let Some(node) = self.nodes.remove(&call) else { return };
-                self.submitted.remove(&node);
+                let Some(node) = self.forget(call) else { return };
                 let why = self.failures.get(&node).cloned().unwrap_or(why);
                 // A call that waits for repeated results comes back.
                 if self.graph.state(node) == Some(&State::Ready) {
@@ -274,46 +262,37 @@ impl Driver<'_> {
         &mut self,
         call: CallId,
         server: ServerId,
-        (number, place): (u32, Option<Arc<Placement>>),
+        number: u32,
         scope: &'s std::thread::Scope<'s, 'e>,
     ) {
         self.look_for_lost();
-        let alive = self.servers.get(server.0 as usize).is_some_and(|it| it.client.is_some());
+        let Some(client) = self.servers.get(server.0 as usize).and_then(|it| it.client.clone())
+        else {
+            let why = "the connection to it is lost";
+            return self.chooser.failed(call, number, Failure::NotBegun, why);
+        };
         let node = self.nodes.get(&call).copied();
         let node = node.filter(|node| self.graph.state(*node) == Some(&State::Ready));
-        let Some(node) = node.filter(|node| alive && self.has_inputs(*node)) else {
-            if !alive {
-                let why = "the connection to it is lost";
-                return self.chooser.failed(call, number, Failure::NotBegun, why);
-            }
-            if let Some(node) = self.nodes.remove(&call) {
-                self.submitted.remove(&node);
-            }
+        let Some(node) = node.filter(|node| self.has_inputs(*node)) else {
+            self.forget(call);
             return self.chooser.withdrawn(call, number);
         };
         let started = self.graph.start(node);
         debug_assert!(started.is_ok(), "it was ready");
-        match self.place(node, call, number, server, place.as_ref()) {
-            Ok((attempt, running)) => {
-                let now = self.begun.elapsed();
-                let step = &mut self.report[node.0 as usize];
-                step.attempts += 1;
-                (step.begun, step.ended) = (Some(now), None);
-                step.server = Some(self.servers[server.0 as usize].address.clone());
-                self.moved.add(&running.moved);
-                self.running.insert((call, number), running);
-                let told = self.queue.0.clone();
-                scope.spawn(move || {
-                    // The driver waits for all attempts.
-                    let _waits = told.send(DriverMessage::Ended(attempt.run()));
-                });
-            }
-            Err(error) => {
-                let why = error.to_string();
-                self.chooser.failed(call, number, Failure::Routine, &why);
-                self.give_up(call, node, why);
-            }
-        }
+        let (attempt, running) = self.place(node, call, number, (server, client));
+        let now = self.begun.elapsed();
+        let step = &mut self.report[node.0 as usize];
+        step.attempts += 1;
+        (step.begun, step.ended) = (Some(now), None);
+        step.server = Some(self.servers[server.0 as usize].address.clone());
+        step.helped.clone_from(&running.helped);
+        self.moved.add(&running.moved);
+        self.running.insert((call, number), running);
+        let told = self.queue.0.clone();
+        scope.spawn(move || {
+            // The driver waits for all attempts.
+            let _waits = told.send(DriverMessage::Ended(attempt.run()));
+        });
     }
 
     /// Starts nothing more, and ends the running calls.
@@ -322,7 +301,7 @@ impl Driver<'_> {
         let runs = |call: &CallId| self.running.keys().any(|(other, _)| other == call);
         let waiting: Vec<CallId> = self.nodes.keys().filter(|call| !runs(call)).copied().collect();
         for running in self.running.values() {
-            running.stop.cancel.store(true, Ordering::Relaxed);
+            running.cancel.store(true, Ordering::Relaxed);
         }
         for call in waiting {
             self.nodes.remove(&call);
@@ -349,13 +328,15 @@ impl Driver<'_> {
 
     /// A call has failed for good, of which the chooser knows.
     fn give_up(&mut self, call: CallId, node: Node, why: String) {
-        self.nodes.remove(&call);
-        self.submitted.remove(&node);
+        self.forget(call);
         self.fail(node, why);
     }
 
     fn ended(&mut self, ended: AttemptEnd) {
-        let AttemptEnd { call, number, result, found } = ended;
+        let AttemptEnd { call, number, routed_call, result, is_left, found } = ended;
+        if let Some(routed_call) = routed_call {
+            self.chooser.give_back(call, routed_call);
+        }
         let Some(running) = self.running.remove(&(call, number)) else { return };
         let now = self.begun.elapsed();
         self.report[running.node.0 as usize].ended = Some(now);
@@ -370,7 +351,7 @@ impl Driver<'_> {
                         self.overwrite(running.node, access);
                     }
                 }
-                self.failed(call, number, &running, &error, &found);
+                self.failed((call, number), &running, &error, is_left, &found);
                 self.report[running.node.0 as usize].failure = Some(Arc::new(error));
             }
         }
@@ -393,34 +374,31 @@ impl Driver<'_> {
     fn done(&mut self, call: CallId, number: u32, running: &RunningCall, outcome: Outcome) {
         self.delivered(running);
         let bytes = running.alone.then_some((running.moved.sent, running.moved.received));
-        self.chooser.ended(call, number, &CompletedCall { outcome: &outcome, bytes });
+        self.chooser.ended(call, number, &outcome, bytes);
         let step = &mut self.report[running.node.0 as usize];
         (step.outcome, step.failure) = (Some(outcome), None);
-        self.nodes.remove(&call);
-        self.submitted.remove(&running.node);
+        self.forget(call);
         let finished = self.graph.finish(running.node, running.server);
         debug_assert!(finished.is_ok(), "it ran");
     }
 
     fn failed(
         &mut self,
-        call: CallId,
-        number: u32,
+        (call, number): (CallId, u32),
         running: &RunningCall,
         error: &CallError,
-        found: &[(ServerId, HeldArrayName, SourceStatus)],
+        is_left: bool,
+        found: &[FoundSource],
     ) {
         let node = running.node;
         let step = &self.report[node.0 as usize];
         let server = step.server.clone().unwrap_or_default();
         let why = format!("{error} (at {server})");
-        let cancelled = running.stop.cancel.load(Ordering::Relaxed);
+        let cancelled = running.cancel.load(Ordering::Relaxed);
         let more = step.attempts < self.options.attempts && !cancelled;
         let idempotent = self.calls[node.0 as usize].known.idempotent;
         let again = match error {
-            _ if running.stop.leave.load(Ordering::Relaxed) => {
-                idempotent.then_some(Failure::Broken)
-            }
+            _ if is_left => idempotent.then_some(Failure::Broken),
             CallError::Lost(_) => {
                 self.lost(running.server);
                 idempotent.then_some(Failure::Broken)
@@ -462,20 +440,14 @@ impl Driver<'_> {
 
     /// An attempt failed; submits the call again.
     fn withdraw(&mut self, call: CallId, number: u32, node: Node) {
-        self.nodes.remove(&call);
-        self.submitted.remove(&node);
+        self.forget(call);
         let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
         self.chooser.withdrawn(call, number);
     }
 
     /// An input of a call did not arrive.
-    fn sources_failed(
-        &mut self,
-        node: Node,
-        found: &[(ServerId, HeldArrayName, SourceStatus)],
-        why: &str,
-    ) {
+    fn sources_failed(&mut self, node: Node, found: &[FoundSource], why: &str) {
         for (server, name, what) in found {
             match what {
                 // The client reaches the holder, so it relays the holder's arrays.
@@ -495,12 +467,7 @@ impl Driver<'_> {
     }
 
     /// If exactly one pair of servers cannot exchange arrays, no other call tries that.
-    fn keep_apart(
-        &mut self,
-        reader: ServerId,
-        found: &[(ServerId, HeldArrayName, SourceStatus)],
-        why: &str,
-    ) {
+    fn keep_apart(&mut self, reader: ServerId, found: &[FoundSource], why: &str) {
         let mut from: Vec<ServerId> =
             found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
         from.dedup();

@@ -8,12 +8,11 @@ use kumi_broker::{
     ServerId, SiteId, Time, UserId, by_name,
 };
 
-use super::chooser::{
-    ChooserEvent, CompletedCall, PlacementDecision, ServerChooser, SubmittedCall,
-};
+use super::chooser::{ChooserEvent, PlacementDecision, ServerChooser, SubmittedCall};
 use super::drive::Server;
 use super::{RunOptions, TransactionError};
-use crate::{CallError, Client, KnownRoutine};
+use crate::routed_call::RoutedCall;
+use crate::{CallError, Client, KnownRoutine, Outcome as CallOutcome};
 
 /// Assumed link between any two places until one is measured: bytes per second and seconds.
 const WAY: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
@@ -134,8 +133,14 @@ impl ServerChooser for LocalChooser {
         self.tell(Event::Submit(ready.call, request));
     }
 
-    fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>) {
-        self.tell(Event::Ended(call, number, completed.outcome.ran.as_secs_f64()));
+    fn lend(&mut self, _: CallId) -> Option<Box<RoutedCall<'static>>> {
+        None
+    }
+
+    fn give_back(&mut self, _: CallId, _: Box<RoutedCall<'static>>) {}
+
+    fn ended(&mut self, call: CallId, number: u32, outcome: &CallOutcome, _: Option<(u64, u64)>) {
+        self.tell(Event::Ended(call, number, outcome.ran.as_secs_f64()));
     }
 
     fn failed(&mut self, call: CallId, number: u32, failure: Failure, _: &str) {
@@ -164,7 +169,7 @@ impl ServerChooser for LocalChooser {
         loop {
             return Some(match self.broker.poll()? {
                 Action::Start(call, server, number) => {
-                    PlacementDecision::Start(call, server, number, None)
+                    PlacementDecision::Start(call, server, number)
                 }
                 Action::Done(call, outcome) => {
                     let why = match outcome {
@@ -182,9 +187,5 @@ impl ServerChooser for LocalChooser {
     fn patience(&self) -> Option<Duration> {
         let next = self.broker.next_time()?;
         Some(Duration::from_nanos(next.0.saturating_sub(self.now().0)))
-    }
-
-    fn is_closing(&self) -> bool {
-        false
     }
 }

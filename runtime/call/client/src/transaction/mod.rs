@@ -38,8 +38,8 @@ use thiserror::Error;
 pub use kumi_broker::State as StepState;
 pub use report::{MovedBytes, Report, StepReport};
 
-use crate::lent::{Lend, LendMut, LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
-use crate::{Arg, CallError, Grid, Options, Resources, Shape};
+use crate::lent::{LentBytes, LentBytesMut, Number};
+use crate::{Arg, Array, ArrayMut, CallError, Grid, Options, Resources, Shape};
 use chooser::Target;
 
 /// An array of a transaction, or a part of one.
@@ -245,24 +245,27 @@ impl<'a> Transaction<'a> {
         Data { index: self.data.len() - 1, part: None }
     }
 
-    fn flat<T: Number>() -> Option<Shape> {
-        Some(Shape { element: T::ELEMENT, dims: None, order: Order::Row })
+    fn read(&mut self, array: Array<'a>) -> Data {
+        self.lent(array.lent, array.shape)
+    }
+
+    fn write(&mut self, array: ArrayMut<'a>) -> Data {
+        self.lent_mut(array.lent, array.shape)
     }
 
     /// Numbers that calls read, in the routine's order.
     pub fn input<T: Number>(&mut self, numbers: &'a [T]) -> Data {
-        self.add(Memory::Read(LentBytes::slice(bytes_of(numbers))), Self::flat::<T>())
+        self.read(Array::flat(numbers))
     }
 
     /// Numbers that calls read and write.
     pub fn array<T: Number>(&mut self, numbers: &'a mut [T]) -> Data {
-        self.add(Memory::Write(LentBytesMut::slice(bytes_of_mut(numbers))), Self::flat::<T>())
+        self.write(ArrayMut::flat(numbers))
     }
 
     /// Numbers of this shape that calls read. A different order is converted by a copy.
     pub fn shaped<T: Number>(&mut self, numbers: &'a [T], dims: &[u64], order: Order) -> Data {
-        let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        self.add(Memory::Read(LentBytes::slice(bytes_of(numbers))), Some(shape))
+        self.read(Array::shaped(numbers, dims, order))
     }
 
     /// Numbers of this shape that calls read and write.
@@ -272,8 +275,7 @@ impl<'a> Transaction<'a> {
         dims: &[u64],
         order: Order,
     ) -> Data {
-        let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        self.add(Memory::Write(LentBytesMut::slice(bytes_of_mut(numbers))), Some(shape))
+        self.write(ArrayMut::shaped(numbers, dims, order))
     }
 
     /// Memory that calls read. Lent arrays may overlap: only the bytes that a call reads or writes count.
@@ -314,12 +316,9 @@ impl<'a> Transaction<'a> {
             Arg::Default => TxArg::Default,
             Arg::Scalar(scalar) => TxArg::Scalar(scalar),
             Arg::Text(text) => TxArg::Text(text.into_owned()),
-            Arg::In(array) => TxArg::Data(self.lent(array.lent, array.shape)),
-            Arg::Out(array) => TxArg::Data(self.lent_mut(array.lent, array.shape)),
-            Arg::InOut(from, to) => {
-                let from = self.lent(from.lent, from.shape);
-                TxArg::InOut(from, self.lent_mut(to.lent, to.shape))
-            }
+            Arg::In(array) => TxArg::Data(self.read(array)),
+            Arg::Out(array) => TxArg::Data(self.write(array)),
+            Arg::InOut(from, to) => TxArg::InOut(self.read(from), self.write(to)),
             Arg::File(_) | Arg::Callback(_) | Arg::Remote(_) => return None,
         })
     }

@@ -1,14 +1,13 @@
 //! Arguments of a call that is about to start, from the client and from servers.
 
-use std::io;
 use std::sync::Arc;
 
 use kumi_broker::{Access, CallId, Node, ServerId};
 use kumi_idl::Argument;
-use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, Placement as Place, VoucherSupport};
+use kumi_rpc::{HeldArrayPart, HeldResult, VoucherSupport};
 
 use super::TxArg;
-use super::attempt::{Attempt, Delivery, Fetch, Relay, StopFlags};
+use super::attempt::{Attempt, Delivery, Fetch, Relay};
 use super::drive::{Driver, RunningCall};
 use super::prepare::{self, ArgumentUse, PreparedCall, memory, memory_mut, overlap};
 use super::report::MovedBytes;
@@ -21,22 +20,7 @@ use crate::{Arg, Array, ArrayMut, Client, RemoteArray, Shape};
 const MOST_VOUCHERS: usize = 100;
 
 fn wants_vouchers(holder: &Client) -> bool {
-    holder.vouchers() == VoucherSupport::Wanted
-}
-
-/// The arguments under construction.
-#[derive(Default)]
-struct Placement {
-    relays: Vec<Relay>,
-    deliveries: Vec<Delivery>,
-    held: Vec<(ServerId, HeldArrayName)>,
-    kept: Vec<(usize, HeldArrayName)>,
-    returned: Vec<usize>,
-    direct: Vec<Access>,
-    /// Why the client relays an array that a server holds.
-    helped: Option<String>,
-    vouchers: Vec<(ServerId, HeldArrayName)>,
-    moved: MovedBytes,
+    holder.server.vouchers == VoucherSupport::Wanted
 }
 
 impl Driver<'_> {
@@ -46,124 +30,95 @@ impl Driver<'_> {
         node: Node,
         call: CallId,
         number: u32,
-        server: ServerId,
-        place: Option<&Arc<Place>>,
-    ) -> io::Result<(Attempt, RunningCall)> {
-        let mut placed = Placement::default();
+        (server, client): (ServerId, Client),
+    ) -> (Attempt, RunningCall) {
         let tx = self.tx;
-        let mut args = Vec::new();
+        let recorded = &tx.calls[node.0 as usize];
+        let mut attempt = Attempt {
+            call,
+            number,
+            client: Client { resources: recorded.resources, ..client },
+            known: Arc::clone(&self.calls[node.0 as usize].known),
+            routed_call: self.chooser.lend(call),
+            args: Vec::new(),
+            relays: Vec::new(),
+            deliveries: Vec::new(),
+            holders: Vec::new(),
+            vouchers: Vec::new(),
+            held: self.options.held,
+            cancel: Arc::default(),
+            time: recorded.time.or(self.options.time),
+            context: InheritedContext::of_this_thread(),
+        };
+        let mut running = RunningCall {
+            node,
+            server,
+            cancel: Arc::clone(&attempt.cancel),
+            is_placed: attempt.routed_call.is_some(),
+            alone: false,
+            kept: Vec::new(),
+            returned: Vec::new(),
+            direct: Vec::new(),
+            helped: None,
+            moved: MovedBytes::default(),
+        };
         let given = self.calls[node.0 as usize].given.clone();
         for (position, parameter) in given.into_iter().enumerate() {
-            let arg = &tx.calls[node.0 as usize].args[position];
-            args.push(match arg {
+            let arg = match &recorded.args[position] {
                 TxArg::Default => Arg::Default,
                 TxArg::Scalar(scalar) => Arg::Scalar(*scalar),
                 TxArg::Text(text) => Arg::Text(text.clone().into()),
                 TxArg::Data(_) | TxArg::InOut(..) => {
-                    self.array(node, parameter, server, &mut placed)?
+                    self.array(parameter, &mut attempt, &mut running)
                 }
-            });
+            };
+            attempt.args.push(arg);
         }
-        self.report[node.0 as usize].helped = placed.helped;
-        let stop = Arc::new(StopFlags::default());
-        let alone = placed.relays.is_empty() && placed.moved.between + placed.moved.stayed == 0;
-        let client = self.client(node, server)?;
-        let holders = placed.held.into_iter().filter_map(|(server, name)| {
-            Some((self.servers[server.0 as usize].client.clone()?, server, name))
-        });
-        let attempt = Attempt {
-            call,
-            number,
-            client,
-            known: Arc::clone(&self.calls[node.0 as usize].known),
-            place: place.cloned(),
-            args,
-            relays: placed.relays,
-            deliveries: placed.deliveries,
-            holders: holders.collect(),
-            vouchers: self.vouching(placed.vouchers),
-            held: self.options.held,
-            stop: Arc::clone(&stop),
-            time: tx.calls[node.0 as usize].time.or(self.options.time),
-            context: InheritedContext::of_this_thread(),
-        };
-        let running = RunningCall {
-            node,
-            server,
-            stop,
-            is_placed: place.is_some(),
-            alone,
-            kept: placed.kept,
-            returned: placed.returned,
-            direct: placed.direct,
-            moved: placed.moved,
-        };
-        Ok((attempt, running))
-    }
-
-    /// The connection to a server, whose calls ask for what this one asks for.
-    fn client(&self, node: Node, server: ServerId) -> io::Result<Client> {
-        let client = self.servers[server.0 as usize].client.clone();
-        let client = client.ok_or(io::ErrorKind::NotConnected)?;
-        Ok(match self.tx.calls[node.0 as usize].resources {
-            Some(resources) => client.with_resources(resources),
-            None => client,
-        })
-    }
-
-    /// Servers to ask for vouchers, and addresses where these are shown.
-    fn vouching(
-        &self,
-        vouchers: Vec<(ServerId, HeldArrayName)>,
-    ) -> Vec<(Client, String, HeldArrayName)> {
-        let asked = |(server, name): (ServerId, HeldArrayName)| {
-            let at = &self.servers[server.0 as usize];
-            Some((at.client.clone()?, at.address.clone(), name))
-        };
-        vouchers.into_iter().filter_map(asked).collect()
+        let MovedBytes { between, stayed, .. } = running.moved;
+        running.alone = attempt.relays.is_empty() && between + stayed == 0;
+        (attempt, running)
     }
 
     fn array(
         &mut self,
-        node: Node,
         parameter: usize,
-        server: ServerId,
-        placed: &mut Placement,
-    ) -> io::Result<Arg<'static>> {
+        attempt: &mut Attempt,
+        running: &mut RunningCall,
+    ) -> Arg<'static> {
+        let node = running.node;
         let call: &PreparedCall = &self.calls[node.0 as usize];
         let argument = call.plan.arguments[parameter].clone();
         let own: Vec<usize> =
             (0..call.uses.len()).filter(|at| call.uses[*at].parameter == parameter).collect();
-        let (Some(first), Some(last)) = (own.first(), own.last()) else { return Ok(Arg::Default) };
+        let (Some(first), Some(last)) = (own.first(), own.last()) else { return Arg::Default };
         let (read, written) = (*first, *last);
         let output =
             self.outputs.iter().position(|it| it.node == node && it.parameter == parameter);
         let one = &call.uses[read];
         if !one.simple {
-            placed.moved.sent += argument.sent;
-            placed.moved.received += argument.returned;
+            running.moved.sent += argument.sent;
+            running.moved.received += argument.returned;
             let array = prepare::whole(self.tx, &call.uses[read..=written]);
             if let Some(output) = output {
-                placed.returned.push(output);
-                placed.direct.push(call.uses[written].access);
+                running.returned.push(output);
+                running.direct.push(call.uses[written].access);
             }
-            return Ok(Arg::Remote(Box::new(array)));
+            return Arg::Remote(Box::new(array));
         }
-        let mut array = self.source(node, one, &argument, server, placed);
+        let mut array = self.source(one, &argument, attempt, running);
         if let Some(output) = output {
-            self.target(node, written, output, &mut array, placed)?;
+            self.target(written, output, &mut array, attempt, running);
         }
-        Ok(Arg::Remote(Box::new(array)))
+        Arg::Remote(Box::new(array))
     }
 
     /// Prepares an array that is sent.
     fn source(
         &self,
-        node: Node,
         one: &ArgumentUse,
         argument: &Argument,
-        server: ServerId,
-        placed: &mut Placement,
+        attempt: &mut Attempt,
+        running: &mut RunningCall,
     ) -> RemoteArray<'static> {
         let mut array = RemoteArray::default();
         if !one.reads {
@@ -174,7 +129,7 @@ impl Driver<'_> {
         for (bytes, from) in &one.inputs {
             let (offset, length) = (bytes.start - one.access.start, bytes.end - bytes.start);
             let ByteSource::HeldResult(output, holder) = self.source_of(one, bytes, *from) else {
-                placed.moved.sent += length;
+                running.moved.sent += length;
                 gaps.push((offset, length));
                 continue;
             };
@@ -182,36 +137,33 @@ impl Driver<'_> {
             let Some((_, name)) = output.held else { continue };
             let from = bytes.start - output.access.start;
             // The attempt's thread gets the voucher, if one is needed.
-            let part = |server| HeldArrayPart {
+            let part = |server: &str| HeldArrayPart {
                 offset,
-                length,
-                name,
                 from,
-                server,
-                voucher: String::new(),
+                ..HeldArrayPart::whole(name, length, server)
             };
-            placed.held.push((holder, name));
             let at = &self.servers[holder.0 as usize];
-            if holder == server {
-                placed.moved.stayed += length;
-                array.parts.push(part(String::new()));
-            } else if let Some(why) = self.relays(node, server, holder, placed)
+            attempt.holders.extend(at.client.clone().map(|client| (client, holder, name)));
+            if holder == running.server {
+                running.moved.stayed += length;
+                array.parts.push(part(""));
+            } else if let Some(why) = self.relays(running, holder, attempt.vouchers.len())
                 && let Some(client) = &at.client
             {
-                placed.helped.get_or_insert(why);
-                placed.moved.received += length;
-                placed.moved.sent += length;
+                running.helped.get_or_insert(why);
+                running.moved.received += length;
+                running.moved.sent += length;
                 fetches.push((client.clone(), name, from, offset, length));
             } else {
-                let wanted = at.client.as_ref().is_some_and(wants_vouchers);
-                if wanted && !placed.vouchers.contains(&(holder, name)) {
-                    placed.vouchers.push((holder, name));
-                }
-                placed.moved.between += length;
-                array.parts.push(part(at.address.clone()));
+                let wanted = at.client.clone().filter(wants_vouchers);
+                let is_new = attempt.vouchers.iter().all(|(.., known)| *known != name);
+                let voucher = wanted.map(|client| (client, at.address.clone(), name));
+                attempt.vouchers.extend(voucher.filter(|_| is_new));
+                running.moved.between += length;
+                array.parts.push(part(&at.address));
             }
         }
-        self.fill(&mut array, one, argument, (fetches, gaps), placed);
+        self.fill(&mut array, one, argument, (fetches, gaps), &mut attempt.relays);
         array
     }
 
@@ -223,7 +175,7 @@ impl Driver<'_> {
         one: &ArgumentUse,
         argument: &Argument,
         (fetches, gaps): (Vec<Fetch>, Vec<(u64, u64)>),
-        placed: &mut Placement,
+        relays: &mut Vec<Relay>,
     ) {
         let own = memory(self.tx, one.data);
         if fetches.is_empty() {
@@ -240,40 +192,36 @@ impl Driver<'_> {
             let shape = Shape { element, dims: None, order };
             array.from = Some(Array::lent(relay.memory(), shape));
         }
-        placed.relays.push(relay);
+        relays.push(relay);
     }
 
     /// Why the client must relay a server's array for this call. `None`: it need not.
-    fn relays(
-        &self,
-        node: Node,
-        reader: ServerId,
-        holder: ServerId,
-        placed: &Placement,
-    ) -> Option<String> {
-        let why = self.relayed.get(&node).or_else(|| self.unreachable.get(&(reader, holder)));
+    fn relays(&self, running: &RunningCall, holder: ServerId, vouchers: usize) -> Option<String> {
+        let reader = running.server;
+        let why =
+            self.relayed.get(&running.node).or_else(|| self.unreachable.get(&(reader, holder)));
         if why.is_some() {
             return why.cloned();
         }
         let client = |server: ServerId| self.servers[server.0 as usize].client.as_ref();
         client(holder).filter(|holder| wants_vouchers(holder))?;
         let address = &self.servers[reader.0 as usize].address;
-        if client(reader).is_some_and(|reader| reader.vouchers() == VoucherSupport::Unknown) {
+        if client(reader).is_some_and(|reader| reader.server.vouchers == VoucherSupport::Unknown) {
             return Some(format!("{address} is of a version that shows no vouchers to others"));
         }
-        let is_full = placed.vouchers.len() >= MOST_VOUCHERS;
+        let is_full = vouchers >= MOST_VOUCHERS;
         is_full.then(|| format!("{address} can be given {MOST_VOUCHERS} vouchers with a call"))
     }
 
     /// Destination of a result: the client, or a name at the server.
     fn target(
         &mut self,
-        node: Node,
         index: usize,
         output: usize,
         array: &mut RemoteArray<'static>,
-        placed: &mut Placement,
-    ) -> io::Result<()> {
+        attempt: &mut Attempt,
+        running: &mut RunningCall,
+    ) {
         let over = |graph: &kumi_broker::Graph, node: &Node| {
             use kumi_broker::State::{Ready, Running, Waiting};
             !matches!(graph.state(*node), Some(Waiting | Ready | Running))
@@ -286,27 +234,26 @@ impl Driver<'_> {
             let name = self.names.fresh();
             let lifetime_ms = u32::try_from(self.options.held.as_millis()).unwrap_or(u32::MAX);
             array.keep = Some(HeldResult { name, lifetime_ms, sent: returned, survives: false });
-            placed.kept.push((output, name));
+            running.kept.push((output, name));
         }
         if !returned {
-            return Ok(());
+            return;
         }
-        placed.moved.received += bytes;
-        placed.returned.push(output);
-        let call = &self.calls[node.0 as usize];
+        running.moved.received += bytes;
+        running.returned.push(output);
+        let call = &self.calls[running.node.0 as usize];
         let one = &call.uses[index];
-        let Some((shape, lent)) = memory_mut(self.tx, one.data) else { return Ok(()) };
+        let Some((shape, lent)) = memory_mut(self.tx, one.data) else { return };
         // If the connection breaks while results arrive, the arguments must be intact for the next attempt.
         if call.known.idempotent && sends_from(call, &one.access) {
             let start = (one.access.start - lent.as_lent().address()) as usize;
             let delivery = Delivery::new(lent, start..start + bytes as usize);
             array.to = Some(ArrayMut::lent(delivery.memory(), shape));
-            placed.deliveries.push(delivery);
+            attempt.deliveries.push(delivery);
         } else {
             array.to = Some(ArrayMut::lent(lent, shape));
-            placed.direct.push(one.access);
+            running.direct.push(one.access);
         }
-        Ok(())
     }
 }
 

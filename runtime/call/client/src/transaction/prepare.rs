@@ -90,13 +90,10 @@ pub struct Plans {
     pub outputs: Vec<Output>,
 }
 
-/// Source of descriptions.
-pub type Describe<'a> = dyn FnMut(&str) -> Result<Arc<KnownRoutine>, crate::CallError> + 'a;
-
-/// Checks all calls and finds their dependencies.
+/// Checks all calls and finds their dependencies. `describe` is asked for each.
 pub fn prepare(
     tx: &Transaction<'_>,
-    describe: &mut Describe<'_>,
+    mut describe: impl FnMut(&str) -> Result<Arc<KnownRoutine>, crate::CallError>,
 ) -> Result<Plans, TransactionError> {
     let mut graph = Graph::new();
     let mut calls = Vec::new();
@@ -222,7 +219,7 @@ fn used(
         simple,
         inputs: Vec::new(),
     };
-    let address = match &datum.memory {
+    match &datum.memory {
         Memory::Intermediate => {
             let access = intermediate(data, argument, sizes)?;
             return Ok(shared(access, true));
@@ -230,11 +227,10 @@ fn used(
         Memory::Read(_) if writes => {
             return Err("is written; lend it to the transaction as an array".to_owned());
         }
-        Memory::Read(lent) => lent.address(),
-        Memory::Write(lent) => lent.as_lent().address(),
-    };
+        Memory::Read(_) | Memory::Write(_) => {}
+    }
     let (shape, lent) = memory(tx, data).ok_or("has fewer elements than the part of it")?;
-    let start = address + offset_of(lent.address(), address);
+    let start = lent.address();
     let whole = Access { buffer: CLIENT, start, end: start + lent.length() as u64 };
     let flips = shape.dims.is_some() && !same_order(argument, &shape);
     match argument.section.single() {
@@ -244,10 +240,6 @@ fn used(
         }
         _ => Ok(shared(whole, false)),
     }
-}
-
-fn offset_of(part: u64, whole: u64) -> u64 {
-    part - whole
 }
 
 fn same_order(argument: &Argument, shape: &Shape) -> bool {
@@ -311,7 +303,7 @@ pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytes)> {
 pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytesMut)> {
     let (shape, read) = memory(tx, data)?;
     let Memory::Write(lent) = &tx.data.get(data.index)?.memory else { return None };
-    let start = offset_of(read.address(), lent.as_lent().address());
+    let start = read.address() - lent.as_lent().address();
     Some((shape, lent.part(usize::try_from(start).ok()?, read.length())))
 }
 
@@ -321,16 +313,7 @@ fn rehearsal(tx: &Transaction<'_>, own: &[ArgumentUse], argument: &Argument) -> 
     let name = HeldArrayName { secret: [0; 16], index: 0 };
     for one in own.iter().filter(|one| !one.is_client()) {
         if one.reads && argument.sent > 0 {
-            let server = String::new();
-            let part = HeldArrayPart {
-                offset: 0,
-                length: argument.sent,
-                name,
-                from: 0,
-                server,
-                voucher: String::new(),
-            };
-            array.parts.push(part);
+            array.parts.push(HeldArrayPart::whole(name, argument.sent, ""));
         }
         if one.writes {
             array.keep = RemoteArray::stays(name, Duration::ZERO).keep;

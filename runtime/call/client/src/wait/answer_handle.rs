@@ -60,7 +60,7 @@ impl<L: Deref<Target = Link>> Drop for AnswerHandle<L> {
         let _lost = if !self.over && self.link.forget(self.stream) {
             self.link.cancel(self.stream)
         } else {
-            self.link.give_back()
+            self.link.flush()
         };
     }
 }

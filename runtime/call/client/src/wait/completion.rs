@@ -1,14 +1,13 @@
 //! End and pending callback of a call that runs in a thread of its own, shared with the threads that wait for
 //! it.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::context::is_over;
-use super::super::functions::answer;
+use super::super::functions::serve;
 use super::super::link::{CallbackInvocation, Link};
 use super::super::wake_event::WakeEvents;
-use super::super::{CallError, Callback, Outcome, WakeEvent};
+use super::super::{CallError, Callback, Outcome, WakeEvent, locked};
 
 /// A function that the routine called and that a waiting thread is to run.
 #[derive(Debug)]
@@ -53,10 +52,6 @@ pub enum Next {
     Callback(PendingCallback),
     /// Nothing yet.
     Nothing,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Completion {
@@ -153,13 +148,8 @@ impl Completion {
 
     /// Runs a function in this thread, and sends its result to the server.
     pub fn serve(&self, asked: PendingCallback) {
-        let PendingCallback { link, stream, called, deadline, time_over } = asked;
-        let (called, ended) = answer(&mut locked(&self.functions), called, time_over);
-        if is_over(time_over) {
-            return;
-        }
         // If the result cannot be sent, the running thread finds the connection lost or the time over.
-        let _lost = link.return_from(stream, called, ended, deadline);
+        let _lost = serve(locked(&self.functions), asked);
     }
 
     /// No function runs from now on; waits for one that is running.

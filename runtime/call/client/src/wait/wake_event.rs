@@ -3,15 +3,15 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::CallError;
 use super::super::completion::Completion;
 use super::super::link::{Link, Reader};
+use super::super::{CallError, locked};
 
 /// Wakes a thread that waits for several calls. Any thread may set it, also before the wait begins.
 #[derive(Debug)]
@@ -39,23 +39,19 @@ enum Source {
 }
 
 impl WakeEvents {
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<WakeEvent>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets all of them.
     pub fn wake(&self) {
-        self.lock().iter().for_each(|wake_event| wake_event.wake());
+        locked(&self.all).iter().for_each(|wake_event| wake_event.wake());
     }
 
     /// Adds one.
     pub fn add(&self, wake_event: &Arc<WakeEvent>) {
-        self.lock().push(Arc::clone(wake_event));
+        locked(&self.all).push(Arc::clone(wake_event));
     }
 
     /// Removes one.
     pub fn remove(&self, wake_event: &Arc<WakeEvent>) {
-        self.lock().retain(|other| !Arc::ptr_eq(other, wake_event));
+        locked(&self.all).retain(|other| !Arc::ptr_eq(other, wake_event));
     }
 }
 

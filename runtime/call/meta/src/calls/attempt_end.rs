@@ -129,19 +129,18 @@ impl Dispatcher {
             let waited = now.0.saturating_sub(since.0);
             if waited > WORD {
                 silent.push(*call);
-            } else if waited > Time::SECOND {
-                let member = self.members.get(&running.server);
-                if let Some(peer) = member.and_then(|member| member.peer.as_ref()) {
-                    peer.tell(|rpc| rpc.ask(running.ticket));
-                }
+            } else if waited > Time::SECOND
+                && let Some(peer) = self.peer_of(running.server)
+            {
+                peer.tell(|rpc| rpc.ask(running.ticket));
             }
         }
         silent.into_iter().for_each(|call| self.end_reported(call));
     }
 
     /// Tells the server that an attempt must not begin, or not go on.
-    fn forbid(&mut self, ticket: Ticket, server: ServerId) {
-        if let Some(peer) = self.members.get(&server).and_then(|member| member.peer.as_ref()) {
+    pub fn forbid(&self, ticket: Ticket, server: ServerId) {
+        if let Some(peer) = self.peer_of(server) {
             peer.tell(|rpc| rpc.stop(ticket));
         }
     }

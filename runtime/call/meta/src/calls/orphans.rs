@@ -82,9 +82,7 @@ impl Dispatcher {
             let most = if open.gone { GONE } else { ORPHAN };
             open.orphan.is_some_and(|since| now.0.saturating_sub(since.0) > most)
         };
-        let calls: Vec<u64> =
-            self.calls.iter().filter(|(_, open)| late(open)).map(|(call, _)| *call).collect();
-        for call in calls {
+        for call in self.calls_that(late) {
             let restored = self.calls.get(&call).filter(|open| open.restored);
             let server = restored.and_then(|open| open.running.as_ref()).map(|it| it.server);
             let gone = self.calls.get(&call).is_some_and(|open| open.gone);

@@ -1,9 +1,10 @@
 //! Outcome of a call in words, and as the failure that its client gets.
 
 use kumi_broker::{Failure as Why, Outcome, RejectReason};
+use kumi_call_wire::state::CounterState;
 use kumi_rpc::{Code, Failure};
 
-use super::super::dispatcher::{Counters, OpenCall};
+use super::super::dispatcher::OpenCall;
 
 /// Most attempts of a call whose reasons are kept.
 const MOST_REASONS: usize = 8;
@@ -51,7 +52,7 @@ impl CallEnd {
 }
 
 /// Counts an outcome.
-pub fn count(counters: &mut Counters, end: &Outcome) {
+pub fn count(counters: &mut CounterState, end: &Outcome) {
     match end {
         Outcome::Completed => counters.done += 1,
         Outcome::Failed(..)

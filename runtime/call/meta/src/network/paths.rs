@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use kumi_broker::{Link, SiteId};
 use kumi_rpc::{AttemptReport, Transfer};
 use lru::LruCache;
+use serde::{Deserialize, Serialize};
 
 /// Transfers of fewer bytes do not measure a rate.
 const FEW: u64 = 64 << 10;
@@ -16,7 +17,7 @@ const NEW: f64 = 0.3;
 const MOST: usize = 65_536;
 
 /// Estimate of a path.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Bytes per second to the server; 0: not known.
     pub out: f64,
@@ -71,6 +72,12 @@ fn rate(moved: Transfer, sharers: f64) -> Option<f64> {
 }
 
 impl Estimate {
+    /// Whether it has only numbers that JSON has.
+    #[cfg(feature = "etcd")]
+    pub fn is_finite(&self) -> bool {
+        [self.out, self.back, self.latency].iter().all(|number| number.is_finite())
+    }
+
     /// The link for the broker, if anything is known.
     pub fn link(&self) -> Option<Link> {
         let either = if self.out > 0.0 { self.out } else { self.back };

@@ -8,7 +8,7 @@ use kumi_call_wire::state::ServerCondition;
 use kumi_rpc::{AttemptState, LoadReport, ServerRegistration, Ticket};
 
 use super::super::catalogue::RoutineOffer;
-use super::super::dispatcher::{Dispatcher, OpenCall, end_sending};
+use super::super::dispatcher::{CurrentAttempt, Dispatcher, end_sending};
 use super::super::peer::{Peer, network, reachable};
 use super::super::persistence::identity;
 
@@ -82,6 +82,11 @@ impl Member {
 }
 
 impl Dispatcher {
+    /// The connection of a server, if it has one.
+    pub fn peer_of(&self, server: ServerId) -> Option<&Rc<Peer>> {
+        self.members.get(&server)?.peer.as_ref()
+    }
+
     /// Whether a server is registered that clients reach at this address. One that is away counts until it is lost.
     pub fn has_server_at(&self, address: &str) -> bool {
         self.members.values().any(|member| !member.lost && member.address == address)
@@ -152,33 +157,25 @@ impl Dispatcher {
         let is_there = |ticket: &Ticket| there.contains(ticket);
         let stopping: Vec<Ticket> =
             self.stopping.iter().filter(|(_, at)| **at == id).map(|(ticket, _)| *ticket).collect();
-        let here = |open: &OpenCall| match &open.running {
-            Some(running) if running.server == id => Some(running.ticket),
-            _ => None,
-        };
-        let open: Vec<Ticket> = self.calls.values().filter_map(here).collect();
+        let here = self.calls.values().filter(|open| open.is_at(id));
+        let open: Vec<Ticket> =
+            here.filter_map(|open| Some(open.running.as_ref()?.ticket)).collect();
         for ticket in stopping {
             if is_there(&ticket) {
-                self.stop_again(id, ticket);
+                self.forbid(ticket, id);
             } else {
                 self.told(id, ticket, AttemptState::Unknown);
             }
         }
         // The server knows the outcome of attempts that it does not run any more.
-        if let Some(peer) = self.members.get(&id).and_then(|member| member.peer.as_ref()) {
+        if let Some(peer) = self.peer_of(id) {
             let gone = open.iter().filter(|ticket| !is_there(ticket));
             gone.for_each(|ticket| peer.tell(|rpc| rpc.ask(*ticket)));
         }
         let unknown = |ticket: &&Ticket| !self.calls.contains_key(&ticket.call);
         let unknown: Vec<Ticket> = holds.iter().filter(unknown).copied().collect();
         for ticket in unknown {
-            self.stop_again(id, ticket);
-        }
-    }
-
-    fn stop_again(&mut self, id: ServerId, ticket: Ticket) {
-        if let Some(peer) = self.members.get(&id).and_then(|member| member.peer.as_ref()) {
-            peer.tell(|rpc| rpc.stop(ticket));
+            self.forbid(ticket, id);
         }
     }
 
@@ -222,9 +219,8 @@ impl Dispatcher {
             return self.tell(Event::Cancelled(CallId(call), attempt));
         }
         let Some(open) = self.calls.get_mut(&call) else { return };
-        let is_it = |running: &&mut super::super::dispatcher::CurrentAttempt| {
-            running.server == id && running.ticket == ticket
-        };
+        let is_it =
+            |running: &&mut CurrentAttempt| running.server == id && running.ticket == ticket;
         let Some(running) = open.running.as_mut().filter(is_it) else { return };
         end_sending(&mut self.paths, Some(running));
         if here {
@@ -327,12 +323,8 @@ impl Dispatcher {
         }
         self.catalogue.remove(id);
         self.stopping.retain(|_, at| *at != id);
-        let of_server =
-            |open: &OpenCall| open.running.as_ref().is_some_and(|running| running.server == id);
-        let calls =
-            self.calls.iter().filter(|(_, open)| open.client_report.is_some() && of_server(open));
-        let client_report: Vec<u64> = calls.map(|(call, _)| *call).collect();
-        client_report.into_iter().for_each(|call| self.end_reported(call));
+        let reported = self.calls_that(|open| open.client_report.is_some() && open.is_at(id));
+        reported.into_iter().for_each(|call| self.end_reported(call));
         self.tell(Event::ServerLost(id));
     }
 }

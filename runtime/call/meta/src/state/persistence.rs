@@ -3,13 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{
-    AttemptOutcome, AttemptReport, AttemptState, Code, Failure, InputLocation, PlacementRequest,
-};
+use kumi_rpc::{AttemptOutcome, AttemptReport, Code, Failure, InputLocation, PlacementRequest};
 
 use super::super::catalogue::key;
 use super::super::dispatcher::{CurrentAttempt, Dispatcher, OpenCall};
-use super::super::outcome::Reasons;
 use super::super::paths::{Estimate, PathUpdate};
 use super::super::store::{PlacedCall, Store, StoreError};
 
@@ -77,35 +74,13 @@ impl Dispatcher {
             held: Vec::new(),
             bound: kept.bound.then_some(server),
         };
-        let running = CurrentAttempt {
-            ticket: kept.ticket,
-            server,
-            address: kept.address,
-            name: kept.server,
-            sending: None,
-            sharers: 1.0,
-            granted: true,
-            awaited: Some(now),
-            expires: None,
-        };
+        let attempt = CurrentAttempt::new(kept.ticket, server, kept.address, kept.server);
+        let running = Some(CurrentAttempt { granted: true, awaited: Some(now), ..attempt });
         let open = OpenCall {
-            key: kept.key,
-            peer: None,
-            routine: kept.routine,
-            hash: kept.hash,
-            request,
-            submitted: now,
-            running: Some(running),
-            gone: false,
-            fate: AttemptState::Unknown,
-            client_report: None,
+            running,
             orphan: Some(now),
-            attempts: 0,
-            tried: 0,
             restored: true,
-            placement_untold: false,
-            reasons: Reasons::default(),
-            span: None,
+            ..OpenCall::new(kept.key, kept.routine, kept.hash, request, now)
         };
         self.keys.insert(kept.key, kept.ticket.call);
         self.calls.insert(kept.ticket.call, open);
@@ -152,11 +127,7 @@ impl Dispatcher {
                 Err(error) => tracing::error!(%error, "the stored call times cannot be read"),
             }
         }
-        let of_server = |open: &OpenCall| {
-            open.restored && open.running.as_ref().is_some_and(|running| running.server == id)
-        };
-        let calls: Vec<u64> =
-            self.calls.iter().filter(|(_, open)| of_server(open)).map(|(call, _)| *call).collect();
+        let calls = self.calls_that(|open| open.restored && open.is_at(id));
         for call in calls {
             let Some(open) = self.calls.get_mut(&call) else { continue };
             let Some(ticket) = open.running.as_ref().map(|running| running.ticket) else {

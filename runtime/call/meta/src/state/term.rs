@@ -107,16 +107,14 @@ fn lead(
             () = session.hold() => return Ok(TermEnd::Deposed),
             opened = open(&session) => opened,
             () = stop.as_mut() => {
-                // If this takes longer, the lease ends by itself.
-                let _late = tokio::time::timeout(LAST, session.release()).await;
+                release(session).await;
                 return Ok(TermEnd::Stopped);
             }
         };
         let (kept, writer) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // If this takes longer, the lease ends by itself.
-                let _late = tokio::time::timeout(LAST, session.release()).await;
+                release(session).await;
                 return match error {
                     // A call whose record is not understood might run twice.
                     EtcdError::Content(_) => Err(error.into()),
@@ -137,11 +135,16 @@ fn lead(
         };
         if let Ok(TermEnd::Stopped) = end {
             watch.drain(LAST).await;
-            // If this takes longer, the lease ends by itself.
-            let _late = tokio::time::timeout(LAST, session.release()).await;
+            release(session).await;
         }
         Ok(end?)
     })
+}
+
+/// Gives up leadership.
+async fn release(session: Session) {
+    // If this takes longer, the lease ends by itself.
+    let _late = tokio::time::timeout(LAST, session.release()).await;
 }
 
 /// Reads the state as soon as etcd allows it. After two leases without success another may try.

@@ -51,11 +51,7 @@ impl Connection {
         let bytes = &self.input[from..from + count];
         if let Err(failure) = files.write(place.argument, place.offset, bytes) {
             // The server skips the rest of the call's input; its folder goes with the call.
-            if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&place.stream) {
-                job.log.end(Err(&failure));
-                self.forget(*job);
-            }
-            self.rpc.fail(place.stream, &failure);
+            self.give_up(place.stream, &failure);
         }
         true
     }

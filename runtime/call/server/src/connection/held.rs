@@ -17,7 +17,8 @@ use super::super::gather::GatherPlan;
 use super::super::held_results::{StoredArray, full, memory};
 use super::super::slots::{ReadyCall, submit};
 use super::{CallStage, Connection, GatherResult, IncomingArguments, coming};
-use crate::held::{Charge, Gaps, Holder};
+use crate::budget::Reservation;
+use crate::held::{Gaps, Holder};
 use crate::native::Arena;
 use crate::values;
 
@@ -50,7 +51,7 @@ pub(super) fn check_survival(
 /// An array that is arriving from its client, in order that the server holds it.
 pub struct IncomingHeldArray {
     name: HeldArrayName,
-    charge: Rc<Charge>,
+    charge: Rc<Reservation>,
     block: Rc<Block>,
     bytes: usize,
     /// When it has to be complete.
@@ -128,13 +129,7 @@ impl Connection {
         match result {
             Ok(()) if incoming.ready => self.submit(stream),
             Ok(()) => {}
-            Err(failure) => {
-                self.rpc.fail(stream, &failure);
-                if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&stream) {
-                    job.log.end(Err(&failure));
-                    self.forget(*job);
-                }
-            }
+            Err(failure) => self.give_up(stream, &failure),
         }
     }
 

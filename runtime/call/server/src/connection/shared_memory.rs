@@ -115,18 +115,14 @@ impl Connection {
         // Held arrays must stay unchanged for their other readers, and the user's processes may meanwhile run
         // as another user.
         let is_own = head.held.is_empty() && self.sharing.run_as.as_ref() == Some(&owner.run_as);
-        if is_own && !requested_arrays.is_empty() {
-            match pool.shared_memory(owner, self.number, bytes) {
-                Ok(Some(block)) => return Ok((block, false, requested_arrays)),
-                // Other memory may be idle.
-                Ok(None) => {}
-                Err(error) => tracing::warn!(%error, bytes, "no memory for a client to map"),
-            }
+        // Without memory to map, other memory may be idle.
+        if is_own
+            && !requested_arrays.is_empty()
+            && let Some(block) = pool.shared_memory(owner, self.number, bytes)
+        {
+            return Ok((block, false, requested_arrays));
         }
-        let taken = pool.memory(owner, self.number, bytes).unwrap_or_else(|error| {
-            tracing::warn!(%error, bytes, "no memory for a call");
-            None
-        });
+        let taken = pool.memory(owner, self.number, bytes, "a call");
         let (block, foreign) = taken.ok_or_else(|| {
             let text = "the server has no memory left for the call's arguments; try again later";
             Failure::new(Code::Busy, i64::try_from(bytes).unwrap_or(i64::MAX), text)

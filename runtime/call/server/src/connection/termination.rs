@@ -35,33 +35,28 @@ impl Connection {
 
     /// Ends a call whose arguments are arriving.
     pub(super) fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
-        match self.calls.remove(&stream) {
-            Some(CallStage::Receiving(job, _)) => {
-                let text = format!("the call of `{}` {what}", job.offered.interface.name);
-                let failure = Failure::new(code, 0, text);
-                job.log.end(Err(&failure));
-                self.rpc.fail(stream, &failure);
-                self.forget(*job);
-            }
-            Some(other) => {
-                self.calls.insert(stream, other);
-            }
-            None => {}
+        if let Some(CallStage::Receiving(job, _)) = self.calls.get(&stream) {
+            let text = format!("the call of `{}` {what}", job.offered.interface.name);
+            self.give_up(stream, &Failure::new(code, 0, text));
+        }
+    }
+
+    /// Fails a call whose arguments are arriving.
+    pub(super) fn give_up(&mut self, stream: u32, failure: &Failure) {
+        self.rpc.fail(stream, failure);
+        if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&stream) {
+            job.log.end(Err(failure));
+            self.forget(*job);
         }
     }
 
     /// Gives up an array that was arriving to be held.
     fn drop_holding(&mut self, stream: u32, code: Code, why: &str) {
-        match self.calls.remove(&stream) {
-            Some(CallStage::Holding(array)) => {
-                array.release(&self.shared);
-                let text = format!("the array is not held: {why}");
-                self.rpc.fail(stream, &Failure::new(code, 0, text));
-            }
-            Some(other) => {
-                self.calls.insert(stream, other);
-            }
-            None => {}
+        let is_arriving = matches!(self.calls.get(&stream), Some(CallStage::Holding(_)));
+        if is_arriving && let Some(CallStage::Holding(array)) = self.calls.remove(&stream) {
+            array.release(&self.shared);
+            let text = format!("the array is not held: {why}");
+            self.rpc.fail(stream, &Failure::new(code, 0, text));
         }
     }
 

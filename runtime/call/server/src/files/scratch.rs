@@ -15,7 +15,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use kumi_idl::{Interface, Type};
 use kumi_rpc::{ArraySize, Code, Failure};
@@ -25,6 +24,7 @@ use nix::unistd::{Gid, Uid, fchown, geteuid};
 
 use super::super::folder_removal::{FOLDER, FolderRemoval, remove_server};
 use super::super::owner::Owner;
+use crate::budget::{Budget, Reservation};
 use crate::confine::RunAs;
 use crate::values::GivenValues;
 
@@ -44,9 +44,8 @@ pub struct Scratch {
     /// Whether routines run in a sandbox.
     sandbox: bool,
     next: Cell<u64>,
-    /// Bytes of the files of all calls, and the limit.
-    total: Rc<Cell<u64>>,
-    most: u64,
+    /// Bytes of the files of all calls.
+    budget: Budget,
 }
 
 /// The folder of an owner's calls, and its system user. `None`: the server's own.
@@ -54,19 +53,6 @@ pub struct Scratch {
 struct OwnerFolder {
     folder: PathBuf,
     user: Option<RunAs>,
-}
-
-/// Reserved bytes for the files of a call, until this is dropped.
-#[derive(Debug)]
-struct FileReservation {
-    bytes: u64,
-    total: Rc<Cell<u64>>,
-}
-
-impl Drop for FileReservation {
-    fn drop(&mut self) {
-        self.total.set(self.total.get() - self.bytes);
-    }
 }
 
 fn private(path: &Path) -> io::Result<()> {
@@ -91,16 +77,9 @@ impl Scratch {
                 tracing::warn!(%error, "what other servers left in {} stays", base.display());
             }
         }
-        let (next, total) = (Cell::new(0), Rc::default());
+        let (next, budget) = (Cell::new(0), Budget::new(most));
         let places = HashMap::new();
-        Scratch { base: base.to_owned(), made: None, places, sandbox, next, total, most }
-    }
-
-    /// Reserves bytes. `None`: other calls use them.
-    fn room(&self, bytes: u64) -> Option<FileReservation> {
-        let total = self.total.get().checked_add(bytes).filter(|total| *total <= self.most)?;
-        self.total.set(total);
-        Some(FileReservation { bytes, total: Rc::clone(&self.total) })
+        Scratch { base: base.to_owned(), made: None, places, sandbox, next, budget }
     }
 
     /// The folder of an owner's calls.
@@ -216,7 +195,7 @@ pub struct CallFiles {
     place: OwnerFolder,
     /// Files that the client sends, open for writing.
     coming: Vec<(u16, File)>,
-    _room: FileReservation,
+    _room: Reservation,
 }
 
 /// A file that goes back to the client.
@@ -266,7 +245,7 @@ impl CallFiles {
                 text,
             ));
         }
-        let room = scratch.room(bytes).ok_or_else(|| {
+        let room = scratch.budget.reserve(bytes).ok_or_else(|| {
             let text = format!(
                 "the files of other calls leave no room for {bytes} bytes; try again later"
             );
@@ -432,11 +411,12 @@ mod tests {
     fn the_files_of_all_calls_are_bounded() {
         let base = tempfile::tempdir().expect("a folder");
         let scratch = Scratch::new(base.path(), 10, false);
-        let (one, other) = (scratch.room(4).expect("room"), scratch.room(6).expect("room"));
-        assert!(scratch.room(1).is_none() && scratch.room(u64::MAX).is_none());
+        let room = |bytes| scratch.budget.reserve(bytes);
+        let (one, other) = (room(4).expect("room"), room(6).expect("room"));
+        assert!(room(1).is_none() && room(u64::MAX).is_none());
         drop(one);
-        assert!(scratch.room(5).is_none() && scratch.room(4).is_some());
+        assert!(room(5).is_none() && room(4).is_some());
         drop(other);
-        assert!(scratch.room(10).is_some());
+        assert!(room(10).is_some());
     }
 }

@@ -3,7 +3,7 @@
 mod table;
 
 pub(crate) use kumi_call_wire::gaps::Gaps;
-pub(crate) use table::{Charge, Holder, LookupError, ReserveError, Table};
+pub(crate) use table::{Holder, LookupError, ReserveError, Table};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,28 +1,16 @@
 //! Table of the arrays that a server holds, with owners and expiry. It has no clock: the caller passes the
 //! time.
 
-use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{HeldArrayName, HeldResult};
 
+use crate::budget::{Budget, Reservation};
+
 /// Most names.
 const MOST_NAMES: usize = 65_536;
-
-/// Memory that counts against the limit until this is dropped.
-#[derive(Debug)]
-pub struct Charge {
-    bytes: u64,
-    total: Rc<Cell<u64>>,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.total.set(self.total.get() - self.bytes);
-    }
-}
 
 /// Why the server cannot hold an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +48,7 @@ struct Entry<M> {
     /// `None`: its call is still running.
     memory: Option<M>,
     /// Distinguishes its call from others that take the same name.
-    charge: Rc<Charge>,
+    charge: Rc<Reservation>,
     /// The connection that holds it. `None`: that was lost.
     owner: Option<u64>,
     /// The user that owns it. Nobody else gets it or learns of it.
@@ -72,7 +60,7 @@ struct Entry<M> {
 
 impl<M> Entry<M> {
     /// Whether the call with this charge makes this array. The name may have been dropped and reused.
-    fn awaits(&self, charge: &Rc<Charge>) -> bool {
+    fn awaits(&self, charge: &Rc<Reservation>) -> bool {
         self.memory.is_none() && Rc::ptr_eq(&self.charge, charge)
     }
 }
@@ -83,8 +71,7 @@ pub struct Table<M> {
     entries: HashMap<HeldArrayName, Entry<M>>,
     ends: BTreeSet<(Instant, HeldArrayName)>,
     owners: HashMap<u64, HashSet<HeldArrayName>>,
-    total: Rc<Cell<u64>>,
-    most: u64,
+    budget: Budget,
     /// Longest lifetime.
     longest: Duration,
     /// How long arrays stay after their connection was lost.
@@ -98,8 +85,7 @@ impl<M> Table<M> {
             entries: HashMap::new(),
             ends: BTreeSet::new(),
             owners: HashMap::new(),
-            total: Rc::default(),
-            most,
+            budget: Budget::new(most),
             longest,
             grace,
         }
@@ -108,7 +94,7 @@ impl<M> Table<M> {
     /// Bytes that are held or reserved.
     #[cfg(test)]
     pub fn bytes(&self) -> u64 {
-        self.total.get()
+        self.budget.used()
     }
 
     /// Reserves room for the results of a call that is about to begin: for all or for none.
@@ -117,10 +103,10 @@ impl<M> Table<M> {
         keeps: impl Iterator<Item = &'a HeldResult> + Clone,
         bytes: u64,
         holder: Holder<'_>,
-    ) -> Result<Rc<Charge>, ReserveError> {
-        if bytes > self.most.saturating_sub(self.total.get()) {
-            return Err(ReserveError::NoMemory(self.most));
-        }
+    ) -> Result<Rc<Reservation>, ReserveError> {
+        // Given back if the call is refused.
+        let charge = self.budget.reserve(bytes);
+        let charge = Rc::new(charge.ok_or(ReserveError::NoMemory(self.budget.most()))?);
         if self.entries.len() + keeps.clone().count() > MOST_NAMES {
             return Err(ReserveError::TooManyNames);
         }
@@ -131,8 +117,6 @@ impl<M> Table<M> {
         {
             return Err(ReserveError::NameInUse);
         }
-        self.total.set(self.total.get() + bytes);
-        let charge = Rc::new(Charge { bytes, total: Rc::clone(&self.total) });
         for keep in keeps {
             let entry = Entry {
                 memory: None,
@@ -153,7 +137,7 @@ impl<M> Table<M> {
     pub fn settle(
         &mut self,
         name: HeldArrayName,
-        charge: &Rc<Charge>,
+        charge: &Rc<Reservation>,
         memory: M,
         now: Instant,
     ) -> Option<M> {
@@ -199,7 +183,7 @@ impl<M> Table<M> {
     }
 
     /// The call with this charge has failed to make the array.
-    pub fn abandon(&mut self, name: HeldArrayName, charge: &Rc<Charge>) {
+    pub fn abandon(&mut self, name: HeldArrayName, charge: &Rc<Reservation>) {
         if self.entries.get(&name).is_some_and(|entry| entry.awaits(charge)) {
             // It has no memory yet.
             self.remove(name);

@@ -134,29 +134,19 @@ impl CallLogHandle {
 
     /// Ends the log of a call that has run for so many nanoseconds, or has failed.
     pub fn end(&self, outcome: Result<u64, &Failure>) {
-        self.close(match outcome {
-            Ok(ran_ns) => CallEnd {
-                at_ms: now_ms(),
-                outcome: CallOutcome::Completed,
-                code: 0,
-                reason: String::new(),
-                ran_ns: Some(ran_ns),
-            },
-            Err(failure) => CallEnd {
-                at_ms: now_ms(),
-                outcome: outcome_of(failure.code),
-                code: failure.code.number(),
-                // A routine may have written it.
-                reason: super::slots::output::printable(failure.text.as_bytes()),
-                ran_ns: None,
-            },
-        });
-    }
-
-    fn close(&self, end: CallEnd) {
-        if !self.ended.replace(true) {
-            self.logs.0.borrow_mut().end(&self.owner.user, self.call, end);
+        if self.ended.replace(true) {
+            return;
         }
+        let (outcome, code, reason, ran_ns) = match outcome {
+            Ok(ran_ns) => (CallOutcome::Completed, 0, String::new(), Some(ran_ns)),
+            Err(Failure { code, text, .. }) => {
+                // A routine may have written it.
+                let reason = super::slots::output::printable(text.as_bytes());
+                (outcome_of(*code), code.number(), reason, None)
+            }
+        };
+        let end = CallEnd { at_ms: now_ms(), outcome, code, reason, ran_ns };
+        self.logs.0.borrow_mut().end(&self.owner.user, self.call, end);
     }
 }
 

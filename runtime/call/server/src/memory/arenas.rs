@@ -6,6 +6,7 @@ use std::io;
 use std::rc::Rc;
 
 use super::super::owner::Owner;
+use super::budget::{Budget, Reservation};
 use crate::native::Arena;
 
 /// An arena with the number that slots know it by.
@@ -20,7 +21,7 @@ pub struct Block {
     client: Cell<u64>,
     /// The client of that connection may map it, so no other connection's call gets it.
     shared: bool,
-    total: Rc<Cell<u64>>,
+    _counted: Reservation,
     freed: Rc<Cell<u64>>,
 }
 
@@ -32,21 +33,7 @@ impl Drop for Block {
         {
             tracing::debug!(%error, "memory that a client maps is not free yet");
         }
-        self.total.set(self.total.get() - self.arena.length() as u64);
         self.freed.set(self.freed.get() + 1);
-    }
-}
-
-/// Memory that the process of a slot has made, counted until this is dropped.
-#[derive(Debug)]
-pub struct Reservation {
-    bytes: u64,
-    total: Rc<Cell<u64>>,
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.total.set(self.total.get() - self.bytes);
     }
 }
 
@@ -54,8 +41,7 @@ impl Drop for Reservation {
 #[derive(Debug)]
 pub struct Arenas {
     idle: Vec<Rc<Block>>,
-    total: Rc<Cell<u64>>,
-    most: u64,
+    budget: Budget,
     next: u32,
     /// How many arenas were given up so far.
     freed: Rc<Cell<u64>>,
@@ -69,7 +55,7 @@ const STEP: usize = 64 << 20;
 impl Arenas {
     /// An empty pool with this limit in bytes.
     pub fn new(most: u64) -> Arenas {
-        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0, freed: Rc::default() }
+        Arenas { idle: Vec::new(), budget: Budget::new(most), next: 0, freed: Rc::default() }
     }
 
     /// A number that no arena has had.
@@ -157,34 +143,22 @@ impl Arenas {
         } else {
             bytes.checked_next_multiple_of(STEP).ok_or(io::ErrorKind::OutOfMemory)?
         };
-        if !self.make_room(length as u64) {
-            return Ok(None);
-        }
+        let Some(counted) = self.reserve(length as u64) else { return Ok(None) };
         let arena = Arena::new(length)?;
-        self.total.set(self.total.get() + arena.length() as u64);
         let number = self.number();
-        let (owner, client) = (Rc::clone(owner), Cell::new(client));
-        let (total, freed) = (Rc::clone(&self.total), Rc::clone(&self.freed));
-        Ok(Some(Rc::new(Block { number, arena, owner, client, shared, total, freed })))
+        let (owner, client, freed) = (Rc::clone(owner), Cell::new(client), Rc::clone(&self.freed));
+        Ok(Some(Rc::new(Block { number, arena, owner, client, shared, _counted: counted, freed })))
     }
 
-    /// Gives up idle memory until this many more bytes fit. Returns whether they do.
-    fn make_room(&mut self, bytes: u64) -> bool {
-        while self.total.get().saturating_add(bytes) > self.most {
-            if self.idle.is_empty() {
-                return false;
+    /// Counts memory, for which idle memory is given up if need be. `None`: too little is left.
+    pub fn reserve(&mut self, bytes: u64) -> Option<Reservation> {
+        loop {
+            let counted = self.budget.reserve(bytes);
+            if counted.is_some() || self.idle.is_empty() {
+                return counted;
             }
             self.idle.remove(0);
         }
-        true
-    }
-
-    /// Counts memory that the process of a slot has made. `None`: too little is left.
-    pub fn reserve(&mut self, bytes: u64) -> Option<Reservation> {
-        self.make_room(bytes).then(|| {
-            self.total.set(self.total.get() + bytes);
-            Reservation { bytes, total: Rc::clone(&self.total) }
-        })
     }
 
     /// Takes memory back. The last owner frees it.

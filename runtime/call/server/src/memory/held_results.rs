@@ -10,7 +10,8 @@ use super::super::Shared;
 use super::super::arenas::Block;
 use super::super::owner::Owner;
 use super::super::slots::FinishedCall;
-use crate::held::{Charge, Holder, LookupError, ReserveError, Traffic};
+use crate::budget::Reservation;
+use crate::held::{Holder, LookupError, ReserveError, Traffic};
 use crate::layout::Layout;
 use crate::values;
 
@@ -43,7 +44,7 @@ pub struct RetainedResults {
     keeps: Vec<(u16, HeldResult)>,
     /// The parameters of results that nobody wants: they neither stay nor come back.
     declined: Vec<u16>,
-    charge: Rc<Charge>,
+    charge: Rc<Reservation>,
     /// Memory of their own, if the call's memory is much larger than they are.
     own: Option<Rc<Block>>,
 }
@@ -93,11 +94,8 @@ pub fn memory(
     holder: Holder<'_>,
     bytes: u64,
 ) -> Result<Rc<Block>, Failure> {
-    let taken = shared.pool.borrow_mut().memory(owner, holder.connection, bytes as usize);
-    let taken = taken.unwrap_or_else(|error| {
-        tracing::warn!(%error, bytes, "no memory for arrays that stay");
-        None
-    });
+    let mut pool = shared.pool.borrow_mut();
+    let taken = pool.memory(owner, holder.connection, bytes as usize, "arrays that stay");
     let (block, _) =
         taken.ok_or_else(|| full(ReserveError::NoMemory(shared.config.bytes), bytes))?;
     Ok(block)

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use kumi_rpc::{CallbackHead, CallbackReturn, Code, Failure, MOST_ANSWER};
 
-use super::super::arenas::{Arenas, Reservation};
+use super::super::arenas::Arenas;
+use super::super::budget::Reservation;
 use crate::callback::{Function, Places, functions};
 use crate::native::Arena;
 use crate::values::GivenValues;

@@ -156,18 +156,7 @@ fn refused(log: &CallLogHandle, failure: Failure) -> Failure {
 /// # Errors
 /// There are too many objects, or the process cannot be started.
 pub fn create(shared: &Rc<Shared>, id: u64, wanted: ObjectRequest<'_>) -> Result<(), Failure> {
-    let ObjectRequest {
-        class,
-        methods,
-        owner,
-        scratch,
-        resources,
-        stream,
-        news,
-        ticket,
-        span,
-        log,
-    } = wanted;
+    let ObjectRequest { class, methods, owner, resources, stream, span, log, .. } = wanted;
     let first = methods.first().ok_or_else(|| gone(class, "it has no methods"))?;
     let mut pool = shared.pool.borrow_mut();
     if pool.objects.len() >= pool.most_objects {
@@ -179,15 +168,16 @@ pub fn create(shared: &Rc<Shared>, id: u64, wanted: ObjectRequest<'_>) -> Result
     let duty = ProcessAssignment {
         offered: methods,
         owner,
-        scratch: scratch.as_deref(),
+        scratch: wanted.scratch.as_deref(),
         resources,
         span: span.as_ref(),
     };
     let process = Process::start(&shared.config, shared.files, duty, &mut pool.arenas)
         .map_err(|error| refused(&log, not_started(shared, first, &error)))?;
-    let mut worker = Worker::new(process, Arc::clone(first), Rc::clone(owner), scratch, resources);
+    let (first, owner, scratch) = (Arc::clone(first), Rc::clone(owner), wanted.scratch);
+    let mut worker = Worker::new(process, first, owner, scratch, resources);
     let (class, since) = (class.to_owned(), Instant::now());
-    let ticket = RefCell::new(ticket);
+    let (ticket, news) = (RefCell::new(wanted.ticket), wanted.news);
     worker.object = Some(Object { id, class, stream, news, ticket, since, span, log });
     let worker = Rc::new(worker);
     pool.objects.insert(id, Rc::clone(&worker));

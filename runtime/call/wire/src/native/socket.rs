@@ -3,10 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, RecvMsg, UnixAddr, recvmsg, sendmsg,
-};
-use std::io::{IoSlice, IoSliceMut};
+use nix::sys::socket::MsgFlags;
 #[cfg(feature = "server")]
 use tokio::io::unix::AsyncFd;
 
@@ -136,6 +133,10 @@ pub fn read_with(
     if let Some(descriptors) = descriptors {
         AncillaryData::take(&header, descriptors)?;
     }
+    // Only a message of a packet socket can be longer.
+    if header.msg_flags & libc::MSG_TRUNC != 0 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     Ok(count)
 }
 
@@ -148,12 +149,7 @@ pub fn send_with_descriptor(
     bytes: &[u8],
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let descriptors: Option<[RawFd; 1]> = descriptor.map(|descriptor| [descriptor.as_raw_fd()]);
-    let control: Vec<ControlMessage<'_>> =
-        descriptors.iter().map(|descriptors| ControlMessage::ScmRights(descriptors)).collect();
-    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    sendmsg::<UnixAddr>(socket.as_raw_fd(), &[IoSlice::new(bytes)], &control, flags, None)?;
-    Ok(())
+    write_with(socket, [Source::Bytes(bytes)].into_iter(), descriptor).map(|_| ())
 }
 
 /// Receives one message of a packet socket, and its descriptor. 0 bytes mean the end.
@@ -165,24 +161,9 @@ pub fn receive_with_descriptor(
     buffer: &mut [u8],
     wait: bool,
 ) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut control = nix::cmsg_space!([RawFd; 4]);
-    let mut vectors = [IoSliceMut::new(buffer)];
-    let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
-    flags.set(MsgFlags::MSG_DONTWAIT, !wait);
-    let message: RecvMsg<'_, '_, UnixAddr> =
-        recvmsg(socket.as_raw_fd(), &mut vectors, Some(&mut control), flags)?;
     let mut received = Vec::new();
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(descriptors) = control {
-            // SAFETY: the kernel has just made these descriptors for this process, nobody else knows them.
-            received
-                .extend(descriptors.into_iter().map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }));
-        }
-    }
-    if message.flags.contains(MsgFlags::MSG_TRUNC) {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    Ok((message.bytes, received.pop()))
+    let count = read_with(socket, Target::None, buffer, wait, Some(&mut received))?;
+    Ok((count, received.pop()))
 }
 
 /// Whether the first byte of the input is this one. The byte stays in the socket.

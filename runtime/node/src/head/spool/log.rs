@@ -135,6 +135,20 @@ impl Log {
         self.end += 1;
     }
 
+    /// Nothing more will come, and so many bytes of output are not on disk: what is neither in memory nor counted by a hole is
+    /// missing at the end.
+    pub(super) fn finish(&mut self, not_kept: u64) {
+        let unmarked = not_kept.saturating_add(self.kept()).saturating_sub(self.total);
+        if unmarked > 0 {
+            self.skip(unmarked);
+        }
+    }
+
+    /// Output on disk, in bytes.
+    pub(super) fn kept(&self) -> u64 {
+        self.segments.values().map(|segment| segment.output).sum()
+    }
+
     /// Whatever stood before `end` is not to be read, about so many bytes of output. What comes next stands behind.
     pub(super) fn skip_to(&mut self, end: u64, missing: u64) {
         self.end = self.end.max(end);
@@ -279,5 +293,23 @@ mod tests {
         assert_eq!(hole(&log, 12), Some((37, 37)));
         log.clear();
         assert_eq!(hole(&log, 0), Some((49, 47)));
+    }
+
+    #[test]
+    fn what_no_hole_counts_is_missing_at_the_end() {
+        let mut log = Log::default();
+        log.push(PIECE, 0, vec![0; 12], 10);
+        log.pop_waiting();
+        log.set_segment(Segment { start: 0, end: 12, before: 0, output: 10, body: 24 });
+        log.skip(5);
+        log.push(PIECE, 15, vec![0; 12], 10);
+        log.finish(15);
+        assert_eq!((log.end(), log.written().bytes), (25, 25), "all of it is marked");
+        for _ in 0..2 {
+            log.finish(19);
+            assert_eq!(hole(&log, 25), Some((26, 29)));
+        }
+        log.finish(0);
+        assert_eq!(log.written().bytes, 29);
     }
 }

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ use memory::WaitingMemory;
 use pace::Pace;
 pub(super) use quota::SpoolQuota;
 use reader::{Reader, read_part};
-use writer::{JobFiles, LogWriter};
+use writer::{JobFiles, LogWriter, name_of, rename_earlier};
 
 /// Spools that are over and whose state is remembered.
 const REMEMBERED: usize = 256;
@@ -90,23 +90,6 @@ pub(super) struct Spools {
     discarded: BTreeSet<JobId>,
     /// As many followers as may read the disk at a time: other threads are for other things.
     readers: Arc<Semaphore>,
-}
-
-/// The job and offset in the name of a segment.
-fn name_of(path: &Path) -> Option<(JobId, u64)> {
-    let (job, start) = path.file_name()?.to_str()?.split_once('.')?;
-    Some((JobId(job.parse().ok()?), start.parse().ok()?))
-}
-
-/// Gives the only file that an earlier version made for a job the name of a first segment.
-fn rename_earlier(path: PathBuf) -> io::Result<PathBuf> {
-    let name = path.file_name().and_then(|name| name.to_str());
-    if name.is_none_or(|name| name.parse::<u64>().is_err()) {
-        return Ok(path);
-    }
-    let renamed = path.with_extension("0");
-    fs::rename(&path, &renamed)?;
-    Ok(renamed)
 }
 
 impl Spools {
@@ -466,7 +449,7 @@ impl Spools {
         let full = |text: String| Err(io::Error::new(io::ErrorKind::StorageFull, text));
         if let Some(reason) = self.reserve.reason() {
             return full(format!(
-                "the job table has no reserve on the disk of the head ({reason}), and the rest of it is for the job table"
+                "the disk of the head has no reserve for the job table now: {reason}"
             ));
         }
         let Some(first) = self.spool(job).writer.needs() else { return Ok(()) };
@@ -557,10 +540,11 @@ impl Spools {
         events
     }
 
-    /// No more will come. So much output of the job is not kept.
+    /// No more will come. So much output of the job is not kept, also what a head had in memory that is gone.
     pub(super) fn finish(&mut self, job: JobId, outcome: Outcome, not_kept: u64) {
         self.spool(job);
         let Some(spool) = self.spools.get_mut(&job) else { return };
+        spool.writer.log().lock().finish(not_kept);
         if !spool.hangs {
             spool.writer.close(&self.disk);
         }

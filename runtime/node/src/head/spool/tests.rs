@@ -11,8 +11,8 @@ use super::*;
 use crate::config::Quotas;
 use crate::head::reserve;
 
+mod full_disk;
 mod hanging_disk;
-
 mod terms;
 
 const JOB: JobId = JobId(4);
@@ -114,8 +114,9 @@ async fn followers_get_everything_in_order() {
     assert_eq!(late, [output(1, b"two", 24), ClientReply::Done]);
     spools.finish(JOB, Outcome::Success, 5);
     let ended = ClientReply::Ended { job: JOB, outcome: Outcome::Success, not_kept: 5 };
-    assert_eq!(live.recv().await, Some(ended.clone()));
-    assert_eq!(all(&mut spools, 24, true).await, [ended]);
+    let lost = ClientReply::OutputLost { job: JOB, bytes: 5, offset: 25 };
+    assert_eq!([live.recv().await, live.recv().await], [Some(lost.clone()), Some(ended.clone())]);
+    assert_eq!(all(&mut spools, 24, true).await, [lost, ended]);
     // An offset inside a frame.
     assert!(matches!(all(&mut spools, 5, true).await[..], [ClientReply::Refused(_)]));
 }
@@ -269,8 +270,8 @@ async fn output_leaves_the_disk_to_the_job_table() {
     let mut spools = open(dir.path(), quota());
     spools.reserve.set_missing("a test");
     let (bytes, reason) = not_kept(put(&mut spools, 0, b"one"));
-    assert!(bytes == 3 && reason.contains("for the job table"), "{bytes} {reason}");
-    assert!(reason.contains("(a test)"), "{reason}");
+    assert!(bytes == 3 && reason.contains("reserve for the job table"), "{bytes} {reason}");
+    assert!(reason.ends_with(": a test"), "{reason}");
     assert_eq!(sums(&all(&mut spools, 0, false).await), (3, 0));
     spools.reserve.set_held();
     assert_eq!(not_kept(spools.write_again()).0, 0);

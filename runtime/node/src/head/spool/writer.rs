@@ -45,6 +45,23 @@ pub(super) fn path(folder: &Path, job: JobId, start: u64) -> PathBuf {
     folder.join(format!("{job}.{start}"))
 }
 
+/// The job and offset in the name of a segment.
+pub(super) fn name_of(path: &Path) -> Option<(JobId, u64)> {
+    let (job, start) = path.file_name()?.to_str()?.split_once('.')?;
+    Some((JobId(job.parse().ok()?), start.parse().ok()?))
+}
+
+/// Gives the only file that an earlier version made for a job the name of a first segment.
+pub(super) fn rename_earlier(path: PathBuf) -> io::Result<PathBuf> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    if name.is_none_or(|name| name.parse::<u64>().is_err()) {
+        return Ok(path);
+    }
+    let renamed = path.with_extension("0");
+    fs::rename(&path, &renamed)?;
+    Ok(renamed)
+}
+
 /// The writer of a job's log.
 #[derive(Debug)]
 pub(super) struct LogWriter {
@@ -378,7 +395,9 @@ impl LogWriter {
             disk.perform(aside::removal(&self.folder, self.job, segment.start))?;
             self.aside.pop();
         }
-        self.log.lock().clear();
+        let mut log = self.log.lock();
+        self.lost = self.lost.saturating_add(log.kept()).saturating_add(log.waiting_output());
+        log.clear();
         Ok(())
     }
 }

@@ -27,9 +27,12 @@ use crate::head::spool::WrittenOutput;
 
 mod accounts;
 mod elsewhere;
+mod shared_accounts;
+mod tokens;
 
 pub(in crate::head) use accounts::WaitingAccounts;
 use accounts::{AccountsWriter, Removals};
+use shared_accounts::SharedAccounts;
 
 /// The leader's key, and the revision that created it.
 pub(in crate::head) type Guard = (String, i64);
@@ -63,6 +66,8 @@ struct Records {
     prefix: String,
     writes: OrderedWrites,
     refusal: StateRefusal,
+    /// Of jobs that are over.
+    shared_accounts: SharedAccounts,
 }
 
 fn unusable(failure: &crate::exit::Failure) -> TableError {
@@ -310,8 +315,9 @@ impl Records {
                 .map_err(|_| EtcdError::Content(key))?,
         };
         let settings = self.settings().await?;
+        let tokens = self.tokens().await?;
         let term = Some(self.begin_term().await?);
-        Ok(KnownState { records, revoked, term, settings, spent: Vec::new() })
+        Ok(KnownState { records, revoked, term, settings, tokens, spent: Vec::new() })
     }
 
     fn terms_key(&self) -> String {
@@ -360,7 +366,8 @@ impl EtcdTable {
         let prefix = settings.prefix.clone();
         let gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
         let StateNews { refusal, accounts: waiting } = news;
-        let records = Records { gateway, prefix, writes: OrderedWrites::new(guard)?, refusal };
+        let (writes, shared_accounts) = (OrderedWrites::new(guard)?, SharedAccounts::default());
+        let records = Records { gateway, prefix, writes, refusal, shared_accounts };
         let (accounts, accounts_path) = (JobTable::open(accounts)?, accounts.to_owned());
         let writer = AccountsWriter::start(&accounts_path, waiting)?;
         let (tasks, removals) = (LocalSet::new(), Removals::default());
@@ -378,6 +385,8 @@ impl StateStore for EtcdTable {
         }
         let known = self.tasks.block_on(&self.runtime, self.records.load())?;
         // Jobs that ended while another head led.
+        let others = self.tasks.block_on(&self.runtime, self.records.read_accounts())?;
+        self.accounts.add_accounts(others)?;
         self.accounts.add_accounts(known.records.iter().filter_map(account_of))?;
         Ok(known)
     }
@@ -393,11 +402,15 @@ impl StateStore for EtcdTable {
         for record in &batch.records {
             changes.push((records.job_key(record.spec.job), Some(encode(record)?)));
         }
+        changes.extend(records.account_changes(batch.records.iter().map(AsRef::as_ref))?);
         if let Some(revoked) = &batch.revoked {
             changes.push((records.revoked_key(), Some(postcard::to_allocvec(revoked)?)));
         }
         for (name, value) in batch.settings.to_keys()? {
             changes.push((records.settings_key(name), Some(value)));
+        }
+        if let Some(tokens) = &batch.tokens {
+            changes.extend(records.token_changes(tokens)?);
         }
         for (job, WrittenOutput { end, bytes }) in &batch.written {
             let value = postcard::to_allocvec(&(bytes, end))?;

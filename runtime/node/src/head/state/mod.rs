@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kumi_control::join::{JoinTokens, TokenChanges};
 use kumi_control::message::{JobRecord, Revocation};
 use kumi_control::shares::SpentBefore;
 use kumi_sched::JobId;
@@ -35,6 +36,8 @@ pub(super) struct Batch {
     pub(super) written: Vec<(JobId, WrittenOutput)>,
     /// Settings that all heads are to know, as far as they have changed.
     pub(super) settings: SharedSettings,
+    /// Tokens of machines that join, as far as they have changed.
+    pub(super) tokens: Option<TokenChanges>,
 }
 
 /// What a head finds when it begins to lead.
@@ -50,6 +53,8 @@ pub(super) struct KnownState {
     pub(super) spent: Vec<SpentBefore>,
     /// Settings that heads have changed, if they share them.
     pub(super) settings: SharedSettings,
+    /// Tokens of machines that join, if heads share them and one has written them.
+    pub(super) tokens: Option<JoinTokens>,
 }
 
 /// What a head has to know of the output of jobs in earlier terms.

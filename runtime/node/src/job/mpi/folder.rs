@@ -12,7 +12,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use kumi_control::message::JobSpec;
-use kumi_sched::NodeId;
+use kumi_sched::{JobId, NodeId};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
@@ -23,9 +23,13 @@ const OF_ROOT: &str = "/run/kumi-mpi";
 /// How long the removal of a folder may take. What is left goes when the daemon starts the next time.
 const REMOVAL: Duration = Duration::from_secs(10);
 
-/// Folder of a job's server and ranks. It goes some time after the value.
+/// Folder of a job's server and ranks. It goes some time after the value, unless it is left to a later daemon.
 #[derive(Debug)]
-pub(in crate::job) struct MpiFolder(PathBuf);
+pub(in crate::job) struct MpiFolder {
+    path: PathBuf,
+    /// It stays when this daemon ends, since the job does.
+    stays: bool,
+}
 
 /// How the names of the folders of a cluster in this directory begin, or of one of its nodes. Two users may have clusters of
 /// the same name.
@@ -33,6 +37,11 @@ fn beginning(cluster: &Path, node: Option<NodeId>) -> String {
     let hash = blake3::hash(cluster.as_os_str().as_encoded_bytes());
     let node = node.map_or_else(String::new, |node| format!("{node}+"));
     format!("kumi-mpi+{}+{node}", crate::paths::hex(&hash.as_bytes()[..6]))
+}
+
+/// How the names of the folders of a job begin.
+fn of_job(cluster: &Path, node: NodeId, job: JobId) -> String {
+    format!("{}{job}+", beginning(cluster, Some(node)))
 }
 
 /// The directory with the folders of this process's user.
@@ -62,21 +71,50 @@ impl MpiFolder {
     pub(super) fn make(cluster: &Path, node: NodeId, spec: &JobSpec) -> io::Result<Self> {
         let parent = parent();
         make_parent(&parent)?;
-        let name = format!("{}{}+XXXXXX", beginning(cluster, Some(node)), spec.job);
-        let folder = Self(mkdtemp(&parent.join(name))?);
+        let name = format!("{}XXXXXX", of_job(cluster, node, spec.job));
+        let folder = Self { path: mkdtemp(&parent.join(name))?, stays: false };
         let user = &spec.user;
-        chown(&folder.0, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+        chown(&folder.path, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         Ok(folder)
     }
 
+    /// That of a job which a former daemon started.
+    ///
+    /// # Errors
+    /// It is no folder of that job.
+    pub(super) fn adopt(
+        cluster: &Path,
+        node: NodeId,
+        job: JobId,
+        path: PathBuf,
+    ) -> Result<Self, String> {
+        // It may be elsewhere than this daemon makes its own: `TMPDIR` may have changed.
+        if path.is_absolute() && is_of(cluster, node, &[job], &path) {
+            return Ok(Self { path, stays: true });
+        }
+        Err(format!("{} is no folder of its MPI program", path.display()))
+    }
+
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// The job may outlive this daemon, and its folder with it.
+    pub(in crate::job) fn stay(&mut self) {
+        self.stays = true;
+    }
+
+    /// The job is over.
+    pub(in crate::job) fn remove(mut self) {
+        self.stays = false;
     }
 }
 
 impl Drop for MpiFolder {
     fn drop(&mut self) {
-        remove_later(std::mem::take(&mut self.0));
+        if !self.stays {
+            remove_later(std::mem::take(&mut self.path));
+        }
     }
 }
 
@@ -202,9 +240,17 @@ pub fn remove_left(cluster: &Path) {
     left(cluster, None).iter().for_each(|folder| remove(folder));
 }
 
-/// The same of one node, while its daemon starts, which does not wait for that.
-pub(super) fn remove_left_later(cluster: &Path, node: NodeId) {
-    left(cluster, Some(node)).into_iter().for_each(remove_later);
+/// The same of one node, while its daemon starts, which does not wait for that. Those of jobs that go on stay.
+pub(super) fn remove_left_later(cluster: &Path, node: NodeId, go_on: &[JobId]) {
+    let left = left(cluster, Some(node)).into_iter();
+    left.filter(|folder| !is_of(cluster, node, go_on, folder)).for_each(remove_later);
+}
+
+/// Whether a folder is of one of these jobs.
+fn is_of(cluster: &Path, node: NodeId, jobs: &[JobId], folder: &Path) -> bool {
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_default();
+    jobs.iter().any(|&job| name.starts_with(&of_job(cluster, node, job)))
 }
 
 fn left(cluster: &Path, node: Option<NodeId>) -> Vec<PathBuf> {
@@ -245,6 +291,49 @@ mod tests {
         let link = parent.path().join(format!("{}x", beginning(cluster, Some(NodeId(3)))));
         std::os::unix::fs::symlink("/etc", link).unwrap();
         assert_eq!(left(Some(NodeId(3))), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn folders_of_jobs_that_go_on_stay() {
+        let (cluster, node) = (Path::new("/some/cluster"), NodeId(1));
+        let folder = |job| parent().join(format!("{}abcdef", of_job(cluster, node, JobId(job))));
+        let of = |jobs: &[JobId], job| is_of(cluster, node, jobs, &folder(job));
+        assert!(of(&[JobId(7), JobId(8)], 8));
+        assert!(!of(&[], 8) && !of(&[JobId(7)], 71) && !of(&[JobId(71)], 7));
+        let adopt = |job, path| MpiFolder::adopt(cluster, node, JobId(job), path);
+        assert_eq!(adopt(7, folder(7)).unwrap().path(), folder(7));
+        let elsewhere = Path::new("/elsewhere").join(folder(7).file_name().unwrap());
+        assert_eq!(adopt(7, elsewhere.clone()).unwrap().path(), elsewhere);
+        assert!(adopt(7, folder(8)).is_err() && adopt(7, "kumi-mpi".into()).is_err());
+        assert!(adopt(7, folder(7).join("kumi-mpi+")).is_err());
+        assert!(adopt(7, "/etc".into()).is_err());
+    }
+
+    #[test]
+    fn a_folder_is_removed_with_its_job_and_not_with_its_daemon() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let path = parent.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            MpiFolder { path, stays: false }
+        };
+        let mut kept = folder("kept");
+        kept.stay();
+        drop(kept);
+        let mut over = folder("over");
+        over.stay();
+        over.remove();
+        drop(folder("none"));
+        let left = || {
+            let names = std::fs::read_dir(parent.path()).unwrap();
+            names.map(|name| name.unwrap().file_name()).collect::<Vec<_>>()
+        };
+        // They go by a thread, in their order.
+        let end = Instant::now() + Duration::from_secs(300);
+        while left().len() > 1 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(left(), ["kept"]);
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use kumi_control::message::{JobSpec, NodeRanks, Refusal, RefusalKind};
-use kumi_pmi::message::{ServedJob, ServedNode};
+use kumi_pmi::message::{ServedJob, ServedNode, ToServer};
 use kumi_sched::JobId;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
@@ -16,10 +17,14 @@ use super::super::NodeServices;
 use super::super::launch::resources;
 use super::super::process::{self, Process};
 use super::super::shim::ShimSpec;
+use super::door::Door;
 use super::environment::{self, PROVIDER, Surroundings};
 use super::folder::MpiFolder;
+use super::kept::{MpiRecord, MpiState};
+use super::link::ServerWay;
 use super::setting::{Fabric, MpiSetting};
 use crate::client::refusal;
+use crate::keep::{Held, KeptCommand, MpiHeld};
 
 /// The server's program, beside this one.
 const SERVER: &str = "kumi-pmi-server";
@@ -36,8 +41,9 @@ pub(in crate::job) struct MpiLaunch {
     setting: MpiSetting,
     folder: MpiFolder,
     provider: Option<PathBuf>,
-    control: UnixStream,
-    control_end: OwnedFd,
+    door: Door,
+    door_end: OwnedFd,
+    state: MpiState,
     /// Variables of ranks that only the server knows, for the shims to read when they go.
     variables: File,
     /// By local rank: the server's end and the rank's.
@@ -65,7 +71,8 @@ impl MpiLaunch {
         let provider = check_fabric(services, spec, setting)?;
         let failed = |error: io::Error| resources("what an MPI program needs", &error);
         let folder = MpiFolder::make(&services.mpi.cluster, services.node, spec).map_err(failed)?;
-        let (control, control_end) = UnixStream::pair().map_err(failed)?;
+        let (door, door_end) = Door::make().map_err(failed)?;
+        let state = MpiState::create(ranks_of(part)).map_err(failed)?;
         let variables = memfd_create(c"kumi-mpi", MFdFlags::MFD_CLOEXEC)
             .map_err(|error| failed(error.into()))?;
         let pair = || UnixStream::pair().map(|(one, other)| (one.into(), other.into()));
@@ -74,13 +81,14 @@ impl MpiLaunch {
         let place = spec.layout.iter().position(|one| one.node == part.node);
         let place = place.and_then(|place| u32::try_from(place).ok()).unwrap_or(0);
         let served = spec.layout.iter().map(|part| served(services, part)).collect();
-        let (variables, control_end) = (File::from(variables), control_end.into());
+        let variables = File::from(variables);
         Ok(Some(Self {
             setting,
             folder,
             provider,
-            control,
-            control_end,
+            door,
+            door_end,
+            state,
             variables,
             pmi,
             place,
@@ -136,69 +144,182 @@ impl MpiLaunch {
         }
     }
 
-    /// Starts the server as a shim like `shim`, which has a rank's spec.
-    pub(in crate::job) async fn start_server(
+    /// What the server is started with: a shim like `shim`, which has a rank's spec.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(in crate::job) fn prepare_server(
         &self,
         services: &NodeServices,
         (job, shim): (JobId, &ShimSpec),
-        shared: (BorrowedFd<'_>, BorrowedFd<'_>),
-        group: Option<&File>,
-    ) -> io::Result<ServerProcess> {
-        let (status, null) = shared;
-        let path = programs(services).join(SERVER);
+    ) -> io::Result<ServerStart> {
         let (go, mut goes) = io::pipe()?;
         goes.write_all(&[1])?;
-        let argument = self.control_end.as_raw_fd().to_string();
+        let argument = self.door_end.as_raw_fd().to_string();
         let spec = ShimSpec {
             args: vec![SERVER.to_owned(), argument],
             env: server_env(job, &shim.env),
             rank_env: Vec::new(),
             cwd: "/".to_owned(),
-            path,
+            path: programs(services).join(SERVER),
             go: go.as_raw_fd(),
-            status: status.as_raw_fd(),
             variables: None,
             terminal: false,
             server: true,
             ..shim.clone()
         };
-        let file = super::super::launch::spec_file(&spec)?;
+        let spec = super::super::launch::spec_file(&spec)?;
         let (output, output_end) = super::super::launch::output_pipe()?;
-        let mut inherited = vec![file.as_fd(), go.as_fd(), status, self.control_end.as_fd()];
-        inherited.extend(self.pmi.iter().map(|(end, _)| end.as_fd()));
+        Ok(ServerStart { spec, go: go.into(), output, output_end })
+    }
+
+    /// Descriptors that the server inherits, beside that by which its shim reports.
+    fn inherited_by_server<'a>(&'a self, start: &'a ServerStart) -> Vec<BorrowedFd<'a>> {
+        let shim = [start.spec.as_fd(), start.go.as_fd(), self.door_end.as_fd()];
+        shim.into_iter().chain(self.pmi.iter().map(|(end, _)| end.as_fd())).collect()
+    }
+
+    /// Starts the server as a child of the daemon.
+    pub(in crate::job) async fn start_server(
+        &self,
+        services: &NodeServices,
+        start: ServerStart,
+        (status, null): (BorrowedFd<'_>, BorrowedFd<'_>),
+        group: Option<&File>,
+    ) -> io::Result<ServerProcess> {
+        let inherited = self.inherited_by_server(&start).into_iter().chain([status]);
         let request = process::SpawnRequest {
             executable: services.executable.clone(),
-            arguments: vec!["rank".to_owned(), file.as_raw_fd().to_string(), "0".to_owned()],
-            streams: [null, output_end.as_fd(), output_end.as_fd()].map(|file| file.as_raw_fd()),
-            inherited: inherited.iter().map(AsRawFd::as_raw_fd).collect(),
+            arguments: start.arguments(),
+            streams: start.streams(null).map(|file| file.as_raw_fd()),
+            inherited: inherited.map(|file| file.as_raw_fd()).collect(),
             session: false,
             group: group.map(AsRawFd::as_raw_fd),
         };
-        Ok(ServerProcess { process: services.starter.start(request).await?, output })
+        let process = services.starter.start(request).await?;
+        Ok(ServerProcess { process, output: start.output })
     }
 
-    /// What stays with the daemon, once ranks and server have the rest.
-    pub(in crate::job) fn into_parts(self, spec: &JobSpec) -> MpiParts {
-        MpiParts {
-            job: self.job(spec),
-            setting: self.setting,
-            has_provider: self.provider.is_some() || self.setting.fabric != Fabric::Kumi,
-            control: self.control,
-            variables: self.variables,
-            folder: self.folder,
+    /// The same for a keeper, with the descriptors that it needs for that.
+    pub(in crate::job) fn server_command<'a>(
+        &'a self,
+        start: &'a ServerStart,
+        (status, null): (BorrowedFd<'a>, BorrowedFd<'a>),
+    ) -> (KeptCommand, Vec<BorrowedFd<'a>>) {
+        let mut files = self.inherited_by_server(start);
+        files.push(status);
+        let streams = start.streams(null);
+        let command = KeptCommand {
+            arguments: start.arguments(),
+            streams: streams.map(|file| file.as_raw_fd()),
+            inherited: files.iter().map(AsRawFd::as_raw_fd).collect(),
+            session: false,
+        };
+        files.extend(streams);
+        (command, files)
+    }
+
+    /// What a later daemon has to know.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(in crate::job) fn record(&self) -> io::Result<OwnedFd> {
+        let folder = self.folder.path().to_owned();
+        MpiRecord { has_provider: self.has_provider(), folder }.write()
+    }
+
+    /// What a keeper holds of the server, beside its record.
+    pub(in crate::job) fn held<'a>(
+        &'a self,
+        start: &'a ServerStart,
+    ) -> [(Held, BorrowedFd<'a>); 3] {
+        [
+            (Held::Mpi(MpiHeld::Door), self.door.as_fd()),
+            (Held::Mpi(MpiHeld::State), self.state.as_fd()),
+            (Held::Mpi(MpiHeld::Errors), start.output.as_fd()),
+        ]
+    }
+
+    fn has_provider(&self) -> bool {
+        self.provider.is_some() || self.setting.fabric != Fabric::Kumi
+    }
+
+    /// What stays with the daemon, once ranks and server have the rest. The job may have a keeper.
+    pub(in crate::job) fn into_parts(self, spec: &JobSpec, is_kept: bool) -> MpiParts {
+        let (job, has_provider) = (self.job(spec), self.has_provider());
+        let mut folder = self.folder;
+        if is_kept {
+            folder.stay();
         }
+        let way = ServerWay {
+            begin: ToServer::Job(job),
+            setting: self.setting,
+            has_provider,
+            door: self.door,
+            variables: Some(self.variables),
+        };
+        MpiParts { way, folder, state: self.state }
+    }
+}
+
+/// What a server is started with.
+pub(in crate::job) struct ServerStart {
+    /// The shim's.
+    spec: OwnedFd,
+    /// It need not wait.
+    go: OwnedFd,
+    output: pipe::Receiver,
+    output_end: OwnedFd,
+}
+
+impl ServerStart {
+    /// By these this program becomes the server.
+    fn arguments(&self) -> Vec<String> {
+        vec!["rank".to_owned(), self.spec.as_raw_fd().to_string(), "0".to_owned()]
+    }
+
+    fn streams<'a>(&'a self, null: BorrowedFd<'a>) -> [BorrowedFd<'a>; 3] {
+        [null, self.output_end.as_fd(), self.output_end.as_fd()]
+    }
+
+    /// It has started.
+    pub(in crate::job) fn with(self, process: Process) -> ServerProcess {
+        ServerProcess { process, output: self.output }
     }
 }
 
 /// What the daemon keeps of an MPI program.
 #[derive(Debug)]
 pub(in crate::job) struct MpiParts {
-    pub(super) job: ServedJob,
-    pub(super) setting: MpiSetting,
-    pub(super) has_provider: bool,
-    pub(super) control: UnixStream,
-    pub(super) variables: File,
-    pub(super) folder: MpiFolder,
+    pub(in crate::job) way: ServerWay,
+    pub(in crate::job) folder: MpiFolder,
+    pub(in crate::job) state: MpiState,
+}
+
+impl MpiParts {
+    /// Those of a job that a former daemon started, from what its keeper holds.
+    ///
+    /// # Errors
+    /// A sentence: that is not what it should be.
+    pub(in crate::job) fn adopt(
+        services: &NodeServices,
+        (spec, part): (&JobSpec, &NodeRanks),
+        [door, record, state]: [OwnedFd; 3],
+    ) -> Result<Self, String> {
+        let setting = MpiSetting::of(&spec.request.env)?.ok_or("it is no MPI program")?;
+        let MpiRecord { has_provider, folder } = MpiRecord::read(record)?;
+        let state = MpiState::adopt(state, ranks_of(part));
+        let state = state.map_err(|error| format!("how its MPI ranks stand: {error}"))?;
+        let folder = MpiFolder::adopt(&services.mpi.cluster, services.node, spec.job, folder)?;
+        let begin = ToServer::Resume { heard: state.heard() };
+        let (door, variables) = (Door::adopt(door), None);
+        let way = ServerWay { begin, setting, has_provider, door, variables };
+        Ok(Self { way, folder, state })
+    }
+}
+
+fn ranks_of(part: &NodeRanks) -> Range<u32> {
+    part.first..part.first.saturating_add(part.count)
 }
 
 /// Environment of a server, from that of its job.

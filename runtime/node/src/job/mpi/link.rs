@@ -1,6 +1,7 @@
 //! The daemon's side of a job's server: messages to and from it, and how each rank stands with MPI.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 
-use super::folder::MpiFolder;
-use super::launch::{MpiParts, no_provider};
+use super::door::Door;
+use super::launch::no_provider;
 use super::setting::{MpiLibrary, MpiSetting};
 use crate::client::refusal;
 use crate::job::NodeServices;
@@ -35,17 +36,21 @@ const PER_EXCHANGE: usize = 64 << 10;
 /// Longest piece read at once, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// How a rank stands with MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::job) enum Standing {
-    /// It has begun to use it.
-    Joined,
-    /// It has finished.
-    Finalized,
-}
-
 /// What the server says, or why it says nothing any more.
 pub(in crate::job) type ServerMessage = Result<FromServer, String>;
+
+/// How the daemon comes to the server, and what it has for it.
+#[derive(Debug)]
+pub(in crate::job) struct ServerWay {
+    /// What it says first.
+    pub(super) begin: ToServer,
+    pub(super) setting: MpiSetting,
+    /// There is a way for messages of ranks.
+    pub(super) has_provider: bool,
+    pub(super) door: Door,
+    /// For variables of ranks; none once these have been let go.
+    pub(super) variables: Option<File>,
+}
 
 /// The server of a job, as the job's task sees it.
 #[derive(Debug)]
@@ -61,14 +66,14 @@ pub(in crate::job) struct MpiLink {
     /// Bytes that wait for the server.
     waiting: Rc<watch::Sender<usize>>,
     under_way: UnderWay,
-    variables: std::fs::File,
-    standings: BTreeMap<u32, Standing>,
+    /// None once the ranks have been let go.
+    variables: Option<File>,
     /// Ranks that ended with code 0: the server is asked how they stand.
     pub(in crate::job) asked: BTreeSet<u32>,
     /// A sentence for the user if a rank fails: what was missing.
     pub(in crate::job) missing: Option<String>,
-    /// Goes with the link.
-    _folder: MpiFolder,
+    /// The server's end would see that nobody comes any more.
+    _door: Door,
 }
 
 /// Exchanges to which this node contributed and that are not over, and how much.
@@ -95,21 +100,23 @@ impl MpiLink {
     /// # Errors
     /// The kernel's error.
     pub(in crate::job) fn start(
-        parts: MpiParts,
+        way: ServerWay,
         spec: &JobSpec,
         own: NodeId,
         blocked: watch::Receiver<bool>,
     ) -> io::Result<(Self, mpsc::Receiver<ServerMessage>)> {
-        let MpiParts { job, setting, has_provider, control, variables, folder } = parts;
-        control.set_nonblocking(true)?;
-        let (read, write) = UnixStream::from_std(control)?.into_split();
+        let ServerWay { begin, setting, has_provider, door, variables } = way;
+        let stream = door.enter()?;
+        stream.set_nonblocking(true)?;
+        let (read, write) = UnixStream::from_std(stream)?.into_split();
         let (outbox, frames) = mpsc::unbounded_channel();
         let waiting = Rc::new(watch::Sender::new(0));
         let (sender, receiver) = mpsc::channel(QUEUE);
         tokio::task::spawn_local(write_all(write, frames, Rc::clone(&waiting)));
         let gates = Gates { blocked, waiting: waiting.subscribe() };
         tokio::task::spawn_local(read_all(read, sender, gates));
-        let part = job.own().map(|own| own.first..own.first.saturating_add(own.count));
+        let part = spec.layout.iter().find(|part| part.node == own);
+        let part = part.map(|part| part.first..part.first.saturating_add(part.count));
         let link = Self {
             job: spec.job,
             setting,
@@ -121,12 +128,11 @@ impl MpiLink {
             waiting,
             under_way: UnderWay::default(),
             variables,
-            standings: BTreeMap::new(),
             asked: BTreeSet::new(),
             missing: None,
-            _folder: folder,
+            _door: door,
         };
-        link.send(&ToServer::Job(job));
+        link.send(&begin);
         Ok((link, receiver))
     }
 
@@ -143,6 +149,31 @@ impl MpiLink {
         }
     }
 
+    /// What ranks that speak PMIx miss: the sentence for the user if one fails.
+    ///
+    /// # Errors
+    /// The job's program speaks nothing else.
+    pub(in crate::job) fn is_without_pmix(
+        &mut self,
+        reason: Option<String>,
+    ) -> Result<(), Refusal> {
+        let Some(reason) = reason else { return Ok(()) };
+        let missing = format!(
+            "node {} has no libpmix.so.2, by which Open MPI programs learn their ranks ({reason}); install it (Debian: libpmix2)",
+            self.own
+        );
+        if self.setting.library == MpiLibrary::OpenMpi {
+            return Err(refusal(RefusalKind::NotFound, missing));
+        }
+        self.missing = Some(missing);
+        Ok(())
+    }
+
+    /// What the server told up to this number was heard.
+    pub(in crate::job) fn heard(&self, number: u64) {
+        self.send(&ToServer::Heard { number });
+    }
+
     /// The server is ready: the shims find the variables of their ranks in the file.
     ///
     /// # Errors
@@ -152,23 +183,16 @@ impl MpiLink {
         env: &[Vec<(String, String)>],
         without_pmix: Option<String>,
     ) -> Result<(), Refusal> {
-        if let Some(reason) = without_pmix {
-            let missing = format!(
-                "node {} has no libpmix.so.2, by which Open MPI programs learn their ranks ({reason}); install it (Debian: libpmix2)",
-                self.own
-            );
-            if self.setting.library == MpiLibrary::OpenMpi {
-                return Err(refusal(RefusalKind::NotFound, missing));
-            }
-            self.missing = Some(missing);
-        }
+        self.is_without_pmix(without_pmix)?;
+        // Once is enough.
+        let Some(mut file) = self.variables.take() else { return Ok(()) };
         let failed = |error: &dyn std::fmt::Display| {
             let message =
                 format!("the variables of MPI ranks cannot be kept: {error}; see the node's log");
             refusal(RefusalKind::Internal, message)
         };
         let bytes = postcard::to_allocvec(env).map_err(|error| failed(&error))?;
-        let written = self.variables.write_all(&bytes).and_then(|()| self.variables.rewind());
+        let written = file.write_all(&bytes).and_then(|()| file.rewind());
         written.map_err(|error| failed(&error))
     }
 
@@ -177,27 +201,12 @@ impl MpiLink {
         self.ranks.contains(&rank)
     }
 
-    /// A rank begins to use MPI.
+    /// Whether messages of ranks have a way to go.
     ///
     /// # Errors
-    /// Its messages have no way to go.
-    pub(in crate::job) fn joined(
-        &mut self,
-        rank: u32,
-        services: &NodeServices,
-    ) -> Result<(), Refusal> {
-        self.standings.insert(rank, Standing::Joined);
+    /// They have none.
+    pub(in crate::job) fn check_provider(&self, services: &NodeServices) -> Result<(), Refusal> {
         if self.has_provider { Ok(()) } else { Err(no_provider(services)) }
-    }
-
-    /// A rank has finished with MPI.
-    pub(in crate::job) fn finalized(&mut self, rank: u32) {
-        self.standings.insert(rank, Standing::Finalized);
-    }
-
-    /// How a rank stands.
-    pub(in crate::job) fn standing(&self, rank: u32) -> Option<Standing> {
-        self.standings.get(&rank).copied()
     }
 
     /// Asks the server how a rank stands that has ended.
@@ -350,7 +359,7 @@ mod tests {
         let (_free, blocked) = watch::channel(false);
         let (sender, mut receiver) = mpsc::channel(QUEUE);
         let gates = Gates { blocked, waiting: waiting.subscribe() };
-        let said = frame::encode(&FromServer::Joined { rank: 7 }).unwrap().repeat(9);
+        let said = frame::encode(&FromServer::Ended { rank: 7 }).unwrap().repeat(9);
         let reader = async {
             let server = std::io::Cursor::new(said);
             read_all(server, sender, gates).await;
@@ -363,7 +372,7 @@ mod tests {
             waiting.send_replace(MOST_WAITING);
             for _ in 0..9 {
                 let message = receiver.recv().await.unwrap().unwrap();
-                assert_eq!(message, FromServer::Joined { rank: 7 });
+                assert_eq!(message, FromServer::Ended { rank: 7 });
             }
             assert!(receiver.recv().await.unwrap().is_err(), "its end");
         };

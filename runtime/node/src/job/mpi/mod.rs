@@ -4,15 +4,17 @@
 //! protocols of MPI libraries. The daemon hears from it only what is in [`kumi_pmi::message`], and believes of that no more
 //! than of what ranks write.
 
+mod door;
 pub mod environment;
 pub mod folder;
+mod kept;
 mod launch;
 mod link;
 pub mod setting;
 
 use std::path::{Path, PathBuf};
 
-use kumi_sched::NodeId;
+use kumi_sched::{JobId, NodeId};
 
 use crate::config::ClusterConfig;
 
@@ -26,13 +28,15 @@ pub struct MpiHost {
 }
 
 impl MpiHost {
-    /// For a daemon that starts: what the one before it may have left is removed.
-    pub fn new(cluster: &Path, node: NodeId, config: &ClusterConfig) -> Self {
-        folder::remove_left_later(cluster, node);
+    /// For a daemon that starts: what the one before it may have left is removed, but for jobs that go on.
+    pub fn new(cluster: &Path, node: NodeId, config: &ClusterConfig, go_on: &[JobId]) -> Self {
+        folder::remove_left_later(cluster, node, go_on);
         let node_names = config.nodes.iter().map(|node| node.name.clone()).collect();
         Self { cluster: cluster.to_owned(), node_names }
     }
 }
 
-pub(super) use launch::{MpiLaunch, MpiParts, ServerProcess};
-pub(super) use link::{MpiLink, ServerMessage, Standing};
+pub(super) use folder::MpiFolder;
+pub(super) use kept::{MpiState, Standing};
+pub(super) use launch::{MpiLaunch, MpiParts, ServerProcess, ServerStart};
+pub(super) use link::{MpiLink, ServerMessage};

@@ -57,7 +57,7 @@ impl Session {
         if self.not_kept > 0 {
             let number = self.job.map_or(0, |job| job.0);
             output::note(&format!(
-                "{} bytes of the output of {job} are not kept; `kumi logs {number}` lacks them",
+                "{} bytes of the output of {job} are not on the disk of the head; `kumi logs {number}` has them only while this head runs, or lacks them",
                 self.not_kept
             ));
         }

@@ -1,6 +1,6 @@
 //! Attempts at servers.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kumi_routing::Event;
@@ -8,11 +8,9 @@ use kumi_rpc::AttemptOutcome;
 
 use super::reports::measured;
 use super::{Control, Place, RoutedCall, SLICE};
-use crate::completion::PendingCallback;
-use crate::context::is_over;
-use crate::functions::answer;
+use crate::functions::serve;
 use crate::link::{Answer, CallbackInvocation};
-use crate::{Call, CallError, CallRoute, Client};
+use crate::{Call, CallError, CallRoute, Client, locked};
 
 impl RoutedCall<'_> {
     /// Connects to the server of a place.
@@ -38,14 +36,7 @@ impl RoutedCall<'_> {
 
     /// The server's client, whose calls send what they print to where the caller wants it, and ask for what the caller asks for.
     fn equipped(&self, client: Client) -> Client {
-        let client = match &self.output {
-            Some(output) => client.with_output(output),
-            None => client,
-        };
-        match self.resources {
-            Some(resources) => client.with_resources(resources),
-            None => client,
-        }
+        Client { output: self.output.clone(), resources: self.resources, ..client }
     }
 
     /// Sends the call to the server of a place.
@@ -72,7 +63,7 @@ impl RoutedCall<'_> {
             completion.begin();
         }
         let begun = {
-            let _lent = control.lent.lock().unwrap_or_else(PoisonError::into_inner);
+            let _lent = locked(&control.lent);
             if control.is_cancelled() {
                 return self.tell(Event::Stopped(self.cancelled()));
             }
@@ -119,7 +110,7 @@ impl RoutedCall<'_> {
         let broken = match call.ticket.wait(Some(Instant::now() + SLICE), interrupted) {
             Ok(Ok(Answer::Callback(called))) => self.serve(&call, called, control).err(),
             Ok(answer) => {
-                let _lent = control.lent.lock().unwrap_or_else(PoisonError::into_inner);
+                let _lent = locked(&control.lent);
                 if control.is_cancelled() {
                     return self.stop(call, self.cancelled(), control);
                 }
@@ -204,17 +195,14 @@ impl RoutedCall<'_> {
         called: Result<Box<CallbackInvocation>, String>,
         control: &Control,
     ) -> Result<(), CallError> {
-        let (link, stream, deadline) = (&call.ticket.link, call.ticket.stream, call.deadline);
-        let Some(completion) = &control.completion else {
-            self.called = true;
-            let (called, ended) = answer(&mut self.functions, called, call.time_over());
-            if is_over(call.time_over()) {
-                return Ok(());
+        let asked = call.pending(called);
+        match &control.completion {
+            Some(completion) => completion.ask(asked),
+            None => {
+                self.called = true;
+                return serve(&mut self.functions, asked);
             }
-            return link.return_from(stream, called, ended, deadline);
-        };
-        let (link, time_over) = (Arc::clone(link), call.time_over());
-        completion.ask(PendingCallback { link, stream, called, deadline, time_over });
+        }
         Ok(())
     }
 

@@ -94,6 +94,11 @@ impl RoutedCall<'_> {
         }
     }
 
+    /// The connection to the server of the arrays that it reads.
+    pub fn bound_to(&self) -> Option<&Client> {
+        self.bound.as_ref().map(BoundArguments::connection)
+    }
+
     /// Why the call waits in vain: the server has its arrays no more.
     pub(super) fn waits_in_vain(&self) -> Option<CallError> {
         let error = self.bound.as_ref()?.client().err()?;

@@ -21,11 +21,6 @@ impl Place {
     pub fn new(placed: Placement) -> Place {
         Place(Arc::new(placed))
     }
-
-    #[cfg(feature = "transactions")]
-    pub fn shared(&self) -> Arc<Placement> {
-        Arc::clone(&self.0)
-    }
 }
 
 impl PartialEq for Place {
@@ -42,6 +37,19 @@ impl Deref for Place {
     }
 }
 
+#[cfg(feature = "transactions")]
+impl RoutedCall<'_> {
+    /// The latest place.
+    pub fn place(&self) -> Option<&Place> {
+        self.routing.last()
+    }
+
+    /// Whether a metaserver has still to be asked.
+    pub fn wants_metaserver(&self) -> bool {
+        self.routing.wants_metaserver()
+    }
+}
+
 impl RoutedCall<'_> {
     /// Asks for a place on this connection; false: the connection is lost. With `soon`,
     /// [`crate::link::Link::send_soon`] sends the request and nothing waits; then the caller reports a lost
@@ -51,16 +59,15 @@ impl RoutedCall<'_> {
         let left = self.left()?;
         self.placing.time_ms =
             left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
-        let asked = if soon {
-            meta.link.request_place_soon(&self.placing, self.trace.as_ref())
-        } else {
-            meta.link.request_place(&self.placing, self.trace.as_ref(), self.deadline)
-        };
-        match asked {
+        match meta.link.request_place(&self.placing, self.trace.as_ref(), soon) {
             Ok(stream) => {
                 let ticket = AnswerHandle::of(Arc::clone(&meta.link), stream);
                 self.place_request = Some((meta.clone(), ticket));
                 self.tell(Event::Asked);
+                if !soon && meta.link.send_soon().is_err() {
+                    self.lose_metaserver();
+                    return Ok(false);
+                }
                 Ok(true)
             }
             Err(CallError::Lost(_)) => {
@@ -83,6 +90,12 @@ impl RoutedCall<'_> {
 
     /// Waits a little for a place. The call has no attempt.
     pub(crate) fn await_place(&mut self, control: &Control, interrupted: &dyn Fn() -> bool) {
+        if control.is_cancelled() {
+            return self.tell(Event::Stopped(self.cancelled()));
+        }
+        if let Some(error) = self.waits_in_vain() {
+            return self.tell(Event::Stopped(error));
+        }
         if self.routing.wants_metaserver() {
             match self.left().and_then(|left| self.inner.metaserver(left)) {
                 Ok(meta) => {
@@ -94,17 +107,11 @@ impl RoutedCall<'_> {
             }
             return;
         }
-        if control.is_cancelled() {
-            return self.tell(Event::Stopped(self.cancelled()));
-        }
         let Some((meta, ticket)) = &mut self.place_request else { return self.lose_metaserver() };
         match ticket.wait(Some(Instant::now() + SLICE), interrupted) {
             Ok(word) => self.hear(word),
             Err(CallError::TimedOut(_)) => {
                 meta.link.check_alive();
-                if let Some(error) = self.waits_in_vain() {
-                    return self.tell(Event::Stopped(error));
-                }
                 // The metaserver enforces this limit too, but it may be gone.
                 let event = self.left().map_or_else(Event::Stopped, |_| Event::Tick);
                 self.tell(event);
@@ -116,7 +123,7 @@ impl RoutedCall<'_> {
 
     /// Looks whether the metaserver of a running attempt has moved or ended the call. If that metaserver is gone,
     /// the client tells the next one of the call, which would otherwise count as abandoned.
-    pub(super) fn look_at_metaserver(&mut self) {
+    pub(crate) fn look_at_metaserver(&mut self) {
         match &mut self.place_request {
             Some((meta, ticket)) if !meta.link.is_broken() => {
                 if !ticket.is_answered() {
@@ -144,6 +151,10 @@ impl RoutedCall<'_> {
         let error = match word {
             Ok(Answer::Placed(placed)) => return self.tell(Event::Placed(Place::new(placed))),
             Err(failure) if failure.code == Code::NotLeading => return self.lose_metaserver(),
+            Err(failure) if failure.code == Code::Busy && self.turned_away.is_some() => {
+                (self.place_request, self.turned_away) = (None, Some(true));
+                return self.tell(Event::MetaserverLost);
+            }
             Ok(_) => {
                 let text = "the metaserver ended the call".to_owned();
                 CallError::NoServer { text, has_not_run: !self.routing.may_have_run() }

@@ -53,7 +53,7 @@ pub(crate) fn over(placed: &Placement, ended: AttemptOutcome) -> AttemptReport {
 }
 
 /// How a metaserver is told of an outcome.
-pub(crate) fn reported(outcome: Outcome) -> AttemptOutcome {
+fn reported(outcome: Outcome) -> AttemptOutcome {
     match outcome {
         Outcome::Done => AttemptOutcome::Done,
         Outcome::NotBegun => AttemptOutcome::NotBegun,

@@ -58,10 +58,8 @@ struct StoredWindow {
 struct StoredPath {
     from: String,
     to: String,
-    out: f64,
-    back: f64,
-    latency: f64,
-    calls: u64,
+    #[serde(flatten)]
+    estimate: Estimate,
 }
 
 /// The owner of a server.
@@ -232,16 +230,15 @@ impl Store for EtcdStore {
 
     fn path(&mut self, from: &str, to: &str, estimate: Option<&Estimate>) {
         let key = format!("{}/paths/{}", self.prefix, named(from, to));
-        let Some(&Estimate { out, back, latency, calls }) = estimate else {
+        let Some(&estimate) = estimate else {
             self.note(&key, None);
             self.paths.pop(&key);
             return;
         };
-        if ![out, back, latency].iter().all(|number| number.is_finite()) {
+        if !estimate.is_finite() {
             return;
         }
-        let (from, to) = (from.to_owned(), to.to_owned());
-        let path = StoredPath { from, to, out, back, latency, calls };
+        let path = StoredPath { from: from.to_owned(), to: to.to_owned(), estimate };
         self.note(&key, Some(json(&path)));
         self.paths.put(key, path);
     }
@@ -287,10 +284,8 @@ impl Store for EtcdStore {
     }
 
     fn paths(&self) -> Result<Vec<(String, String, Estimate)>, StoreError> {
-        let path = |(_, path): (&String, &StoredPath)| {
-            let StoredPath { out, back, latency, calls, .. } = *path;
-            (path.from.clone(), path.to.clone(), Estimate { out, back, latency, calls })
-        };
+        let path =
+            |(_, path): (&String, &StoredPath)| (path.from.clone(), path.to.clone(), path.estimate);
         // The first are those that were measured last.
         Ok(self.paths.iter().rev().map(path).collect())
     }

@@ -100,6 +100,17 @@ impl SqliteStore {
         self.written(&written);
     }
 
+    fn rows<T>(
+        &self,
+        sql: &str,
+        values: impl rusqlite::Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut statement = self.connection.prepare(sql)?;
+        let rows = statement.query_map(values, read)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
     /// Forgets the oldest times beyond the limit.
     fn tidy(&self) -> Result<(), StoreError> {
         let sql = "DELETE FROM times WHERE rowid IN
@@ -185,8 +196,7 @@ impl Store for SqliteStore {
     }
 
     fn calls(&self) -> Result<Vec<PlacedCall>, StoreError> {
-        let mut statement = self.connection.prepare("SELECT * FROM placed ORDER BY call")?;
-        let calls = statement.query_map([], |row| {
+        self.rows("SELECT * FROM placed ORDER BY call", [], |row| {
             Ok(PlacedCall {
                 ticket: Ticket { call: number(row, 0)?, attempt: row.get(3)? },
                 key: (number(row, 1)?, number(row, 2)?),
@@ -205,32 +215,24 @@ impl Store for SqliteStore {
                 until: row.get::<_, Option<i64>>(16)?.map(i64::cast_unsigned),
                 bound: row.get(17)?,
             })
-        })?;
-        Ok(calls.collect::<Result<_, _>>()?)
+        })
     }
 
     fn owners(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let mut statement = self.connection.prepare("SELECT identity, user FROM owners")?;
-        let owners = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(owners.collect::<Result<_, _>>()?)
+        self.rows("SELECT identity, user FROM owners", [], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     fn times(&self, identity: &str) -> Result<Vec<(String, f64, f64)>, StoreError> {
         let sql =
             "SELECT routine, size, seconds FROM times WHERE identity = ? ORDER BY routine, turn";
-        let mut statement = self.connection.prepare(sql)?;
-        let times =
-            statement.query_map([identity], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        Ok(times.collect::<Result<_, _>>()?)
+        self.rows(sql, [identity], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
     }
 
     fn paths(&self) -> Result<Vec<(String, String, Estimate)>, StoreError> {
-        let mut statement = self.connection.prepare("SELECT * FROM paths ORDER BY rowid")?;
-        let paths = statement.query_map([], |row| {
-            let calls = row.get::<_, i64>(5)?.cast_unsigned();
-            let (out, back, latency) = (row.get(2)?, row.get(3)?, row.get(4)?);
+        self.rows("SELECT * FROM paths ORDER BY rowid", [], |row| {
+            let (out, back, latency, calls) =
+                (row.get(2)?, row.get(3)?, row.get(4)?, number(row, 5)?);
             Ok((row.get(0)?, row.get(1)?, Estimate { out, back, latency, calls }))
-        })?;
-        Ok(paths.collect::<Result<_, _>>()?)
+        })
     }
 }

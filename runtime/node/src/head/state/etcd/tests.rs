@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use super::members::Members;
 use super::*;
 use crate::head::job_table::tests::record;
+use kumi_control::join::{JoinSecret, JoinTokens, TokenChanges};
 use kumi_control::message::{JobState, Outcome};
 use kumi_etcd::Candidate;
 use kumi_etcd::api::{OrderCheck, Outcome as Written};
@@ -361,4 +362,76 @@ fn settings_that_change_survive_the_head() {
     table.write(&[(key, Some(b"?".to_vec()))]);
     let error = table.load().unwrap_err().to_string();
     assert!(error.contains("settings/drained"), "{error}");
+}
+
+#[test]
+fn tokens_are_known_to_the_next_head_and_those_of_a_later_version_stay() {
+    let Some(etcd) = Members::start(1) else { return };
+    let mut table = lead(&etcd, "tokens");
+    assert_eq!(table.load().unwrap().tokens, None, "no head has written any");
+    let tokens = |changes| Batch { tokens: Some(changes), ..Batch::default() };
+    table.persist(&tokens(TokenChanges::new())).unwrap();
+    let none = JoinTokens::default();
+    assert_eq!(table.load().unwrap().tokens.as_ref(), Some(&none));
+    let mut known = none.clone();
+    for (node, secret) in [(0, 1), (0x10, 2), (0x11, 3)] {
+        known.issue(NodeId(node), &JoinSecret([secret; 16]), 1_000, 86_400_000);
+    }
+    known.set_used(NodeId(0x10), b"key");
+    table.persist(&tokens(known.changes_since(&none))).unwrap();
+    let mut next = lead(&etcd, "tokens");
+    assert_eq!(next.load().unwrap().tokens.as_ref(), Some(&known));
+    let gone = TokenChanges::from([(NodeId(0), None)]);
+    assert!(matches!(table.persist(&tokens(gone.clone())), Err(TableError::Deposed)));
+    next.persist(&tokens(gone)).unwrap();
+    known.remove(NodeId(0));
+    assert_eq!(next.load().unwrap().tokens.as_ref(), Some(&known));
+    let key = |node: u32| format!("/tokens/tokens/{node:08x}");
+    next.write(&[(key(7), Some(vec![2, 0, 0]))]);
+    assert_eq!(next.load().unwrap().tokens.as_ref(), Some(&known));
+    assert_eq!(next.count("/tokens/"), 3, "what is not known stays");
+    next.write(&[(key(7), Some(vec![1, 0, 0]))]);
+    let error = next.load().unwrap_err().to_string();
+    assert!(error.contains("tokens/00000007"), "{error}");
+}
+
+/// The record is removed before another head leads, which has accounts of its own: it learns of the job all the same.
+#[test]
+fn accounts_of_jobs_are_known_to_heads_that_did_not_lead() {
+    let Some(etcd) = Members::start(1) else { return };
+    let ended = |job: u64| {
+        let mut record = record(job, JobState::Ended(Outcome::Success));
+        record.ended_ms = Some(1_000 + job);
+        record
+    };
+    let mut table = lead(&etcd, "accounts");
+    table.load().unwrap();
+    table.persist(&batch([record(9, JobState::Running), ended(1)])).unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while table.count("/jobs/") == 2 {
+        // Once the account is on the disk.
+        table.remove(&BTreeSet::from([JobId(1)])).unwrap();
+        assert!(std::time::Instant::now() < end, "the record stays");
+    }
+    let mut next = lead(&etcd, "accounts");
+    next.load().unwrap();
+    assert_eq!(next.accounts.count_accounts(), 1);
+    // The oldest go, whatever their numbers.
+    next.records.shared_accounts = shared_accounts::SharedAccounts::of_at_most(3);
+    next.load().unwrap();
+    next.persist(&batch((2..=4).map(ended))).unwrap();
+    assert_eq!(next.count("/accounts/"), 3);
+    let mut late = ended(0);
+    late.ended_ms = Some(5_000);
+    next.persist(&batch([late])).unwrap();
+    let mut too_old = ended(10);
+    too_old.ended_ms = Some(7);
+    next.persist(&batch([too_old])).unwrap();
+    // What is not understood is passed over.
+    next.write(&[("/accounts/accounts/0000000000000003".to_owned(), Some(vec![0xff]))]);
+    let mut last = lead(&etcd, "accounts");
+    last.load().unwrap();
+    assert_eq!(last.count("/accounts/"), 3);
+    // Those of jobs 0 and 4, and of all records.
+    assert_eq!(last.accounts.count_accounts(), 5);
 }

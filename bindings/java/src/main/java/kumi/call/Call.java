@@ -77,8 +77,8 @@ public final class Call {
 
     /**
      * Leaves a result at the server, as long as the server allows (an hour by default). It does not come back:
-     * {@link Result#held} is a reference to it, which later calls of this client take as an argument. Not through a metaserver, and
-     * not for methods of objects.
+     * {@link Result#held} is a reference to it, which later calls of this client take as an argument. Through a metaserver these run at
+     * that server. Not for methods of objects.
      */
     public Call keep(String param) {
         return keep(param, Duration.ofMillis(0xffff_ffffL));

@@ -133,7 +133,8 @@ public sealed class CallException extends RuntimeException {
         private final boolean unsent;
 
         NoServer(Failure failure) {
-            this(failure.text(), failure.code(), false, null);
+            // Behind attempts there is a detail.
+            this(failure.text(), failure.code(), failure.code() == 21 && failure.detail() == 0, null);
         }
 
         NoServer(String message, int code, boolean unsent, Throwable cause) {
@@ -295,12 +296,25 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** An array of the call is not at the server any more. The routine has not run. */
-    public static final class HeldLost extends NotRun {
+    /** An array of the call is not at the server any more, or the server is gone with it. The call runs nowhere else. */
+    public static final class HeldLost extends CallException {
         private static final long serialVersionUID = 1;
 
+        private final boolean unsent;
+
         HeldLost(String message, int code) {
-            super(message, code, null);
+            this(message, code, true, null);
+        }
+
+        HeldLost(String message, int code, boolean unsent, Throwable cause) {
+            super(message, code, cause);
+            this.unsent = unsent;
+        }
+
+        /** False if the server went while the routine may have run. */
+        @Override
+        public boolean hasNotRun() {
+            return unsent;
         }
     }
 

@@ -48,6 +48,7 @@ final class Connection {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition work = lock.newCondition();
     private final CompletableFuture<ServerHello> hello = new CompletableFuture<>();
+    private final CompletableFuture<Void> gone = new CompletableFuture<>();
     private final ConnectionState incoming = new ConnectionState(new Listener());
     /** Open streams, each with the exchange that waits for it. */
     private final Map<Integer, Exchange> open = new HashMap<>();
@@ -80,6 +81,11 @@ final class Connection {
     /** The server's hello. */
     CompletableFuture<ServerHello> hello() {
         return hello;
+    }
+
+    /** Completes when the connection is broken. */
+    CompletableFuture<Void> gone() {
+        return gone;
     }
 
     /** Begins an exchange as soon as the server accepts another stream. */
@@ -116,16 +122,13 @@ final class Connection {
 
     /** Abandons the exchange if the condition holds; incoming frames cannot change it meanwhile. Returns whether it held. */
     boolean abandonIf(Exchange exchange, BooleanSupplier condition) {
-        lock.lock();
-        try {
+        return under(() -> {
             boolean holds = condition.getAsBoolean();
             if (holds) {
                 leave(exchange, true);
             }
             return holds;
-        } finally {
-            lock.unlock();
-        }
+        });
     }
 
     /** The exchange has exceeded its time limit and is abandoned. True: its server does not read, and the connection is closed. */
@@ -171,19 +174,18 @@ final class Connection {
 
     /** The caller no longer waits for an exchange; the other side ends it unasked. */
     void forget(Exchange exchange) {
-        lock.lock();
-        try {
-            leave(exchange, false);
-        } finally {
-            lock.unlock();
-        }
+        under(() -> leave(exchange, false));
     }
 
     /** Whether no exchange is open. */
     boolean isIdle() {
+        return under(() -> queue.isEmpty() && open.isEmpty());
+    }
+
+    private boolean under(BooleanSupplier question) {
         lock.lock();
         try {
-            return queue.isEmpty() && open.isEmpty();
+            return question.getAsBoolean();
         } finally {
             lock.unlock();
         }
@@ -273,12 +275,7 @@ final class Connection {
 
     /** Whether the connection can take no new exchanges. */
     boolean isBroken() {
-        lock.lock();
-        try {
-            return broken != null;
-        } finally {
-            lock.unlock();
-        }
+        return under(() -> broken != null);
     }
 
     /** Closes the connection: open exchanges fail. */
@@ -297,6 +294,7 @@ final class Connection {
                     news.add(() -> none.completeExceptionally(new CallException.ConnectionLost(text, true)));
                 }
                 news.add(() -> hello.completeExceptionally(new CallException.Connect(text, null)));
+                news.add(() -> gone.complete(null));
                 queue.clear();
                 open.clear();
             }

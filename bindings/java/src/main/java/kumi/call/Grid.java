@@ -44,6 +44,8 @@ final class Grid {
     private final Map<String, CompletableFuture<Connection>> servers = new HashMap<>();
     /** Connections that get no new calls. */
     private final List<Connection> retired = new ArrayList<>();
+    /** How many arrays at servers there are, by connection. */
+    private final Map<Connection, Integer> keeping = new HashMap<>();
     /** Reports that could not be sent yet. */
     private final Deque<MetaserverMessages.AttemptReport> reports = new ArrayDeque<>();
     private final Set<RoutedCall<?>> routedCalls = new HashSet<>();
@@ -279,6 +281,7 @@ final class Grid {
                 throw new CallException.Connect(placed + " is a metaserver, and takes no calls", null);
             }
             check(greeted.connection());
+            greeted.connection().gone().thenRun(() -> serverLost(greeted.connection()));
             made.complete(greeted.connection());
         } catch (RuntimeException | Error wrong) {
             refuse(placed, made, wrong);
@@ -312,11 +315,33 @@ final class Grid {
         sweep();
     }
 
+    /** Tells calls that wait for their place of a lost connection to a server. */
+    private void serverLost(Connection connection) {
+        List<RoutedCall<?>> under;
+        synchronized (this) {
+            under = new ArrayList<>(routedCalls);
+        }
+        under.forEach(one -> one.serverLost(connection));
+    }
+
+    /** An array stays at the server of this connection, and goes with it. */
+    synchronized void keep(Connection connection) {
+        keeping.merge(connection, 1, Integer::sum);
+    }
+
+    /** The server drops such an array. */
+    void letGo(Connection connection) {
+        synchronized (this) {
+            keeping.computeIfPresent(connection, (one, arrays) -> arrays == 1 ? null : arrays - 1);
+        }
+        sweep();
+    }
+
     /** Closes connections that are no longer used. */
     void sweep() {
         List<Connection> idle = new ArrayList<>();
         synchronized (this) {
-            retired.removeIf(one -> one.isIdle() && idle.add(one));
+            retired.removeIf(one -> one.isIdle() && (one.isBroken() || !keeping.containsKey(one)) && idle.add(one));
         }
         idle.forEach(one -> one.fail("it is no longer used"));
     }

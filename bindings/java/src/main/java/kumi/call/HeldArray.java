@@ -7,11 +7,11 @@ import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import kumi.call.idl.Argument;
 import kumi.call.idl.Element;
 import kumi.call.idl.Order;
+import kumi.call.wire.MetaserverMessages.Placement;
 import kumi.call.wire.Protocol;
 
 /**
@@ -24,12 +24,17 @@ import kumi.call.wire.Protocol;
  * }
  * }</pre>
  *
- * <p>It ends when it is closed or nothing references it any more, with its client, and after the time that the server allows. Calls
- * that use it later fail with {@link CallException.HeldLost}. A call that is under way keeps it. Threads may share it.
+ * <p>Through a metaserver it is at the server that ran the call which made it. Calls that have it run there and nowhere else, so all
+ * arrays of a call are at one server. They fail at once if that server is gone.
+ *
+ * <p>It ends when it is closed or nothing references it any more, with its client or the connection to its server, and after the time
+ * that the server allows. Calls that use it later fail with {@link CallException.HeldLost}. A call that is under way keeps it. Threads
+ * may share it.
  */
 public final class HeldArray implements AutoCloseable {
     /** Bytes of a name: random ones, and an index. */
     private static final int SECRET = 16;
+    static final int NAME = SECRET + Integer.BYTES;
     private static final byte[] PROCESS = new byte[SECRET];
     private static final AtomicInteger NEXT = new AtomicInteger();
     private static final Cleaner CLEANER = Cleaner.create(body -> {
@@ -43,23 +48,89 @@ public final class HeldArray implements AutoCloseable {
         new SecureRandom().nextBytes(PROCESS);
     }
 
-    /** Has the server drop the array, once. It must not reference the array's object, which could never go. */
-    private record Drop(Connection connection, byte[] name, AtomicBoolean closed) implements Runnable {
+    /**
+     * Where a metaserver has placed the call that made an array.
+     *
+     * @param grid the client of the metaserver
+     * @param placed the place
+     * @param madeBy the result of which call it is, for errors
+     */
+    record Origin(Grid grid, Placement placed, String madeBy) {
+        @Override
+        public String toString() {
+            return madeBy + " at " + placed;
+        }
+    }
+
+    /**
+     * Has the server drop the array, once it is closed and no call waits to be sent with it. It must not reference the array's object,
+     * which could never go.
+     */
+    private static final class Drop implements Runnable {
+        private final Connection connection;
+        private final byte[] name;
+        /** The client of the metaserver, which keeps the connection for the array; null: there is none. */
+        private final Grid keeper;
+        private boolean closed;
+        private int uses;
+
+        Drop(Connection connection, byte[] name, Grid keeper) {
+            this.connection = connection;
+            this.name = name;
+            this.keeper = keeper;
+        }
+
+        synchronized boolean isClosed() {
+            return closed;
+        }
+
+        /** A call keeps the array until {@link #release}; false: it is closed. */
+        synchronized boolean retain() {
+            uses += closed ? 0 : 1;
+            return !closed;
+        }
+
+        void release() {
+            synchronized (this) {
+                uses--;
+                if (!closed || uses > 0) {
+                    return;
+                }
+            }
+            send();
+        }
+
         @Override
         public void run() {
-            if (closed.getAndSet(true)) {
-                return;
+            synchronized (this) {
+                if (closed) {
+                    return;
+                }
+                closed = true;
+                if (uses > 0) {
+                    return;
+                }
             }
+            send();
+        }
+
+        private void send() {
             try {
                 connection.submit(Exchange.of(Protocol.DROP, name));
             } catch (CallException.ConnectionLost gone) {
                 // The array goes with its connection.
                 return;
+            } finally {
+                if (keeper != null) {
+                    keeper.letGo(connection);
+                }
             }
         }
     }
 
     private final Drop drop;
+    /** Null: the client is connected to the server itself. */
+    private final Origin origin;
     private final Cleaner.Cleanable dropped;
     private final Element element;
     private final long[] dims;
@@ -71,15 +142,28 @@ public final class HeldArray implements AutoCloseable {
         this(connection, argument.element(), argument.sizes(), argument.param().order(), argument.bytes());
     }
 
+    /** A new name for the result of this parameter at the server where a metaserver has placed the call. */
+    HeldArray(Connection connection, Argument argument, Origin origin) {
+        this(connection, argument.element(), argument.sizes(), argument.param().order(), argument.bytes(), origin);
+    }
+
     /** A new name for an array of this type, shape, order and length. */
     HeldArray(Connection connection, Element element, long[] dims, Order order, long bytes) {
-        ByteBuffer name = ByteBuffer.allocate(SECRET + Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+        this(connection, element, dims, order, bytes, null);
+    }
+
+    private HeldArray(Connection connection, Element element, long[] dims, Order order, long bytes, Origin origin) {
+        ByteBuffer name = ByteBuffer.allocate(NAME).order(ByteOrder.LITTLE_ENDIAN);
         name.put(PROCESS).putInt(NEXT.incrementAndGet());
         this.element = element;
         this.dims = dims;
         this.order = order;
         this.bytes = bytes;
-        drop = new Drop(connection, name.array(), new AtomicBoolean());
+        this.origin = origin;
+        if (origin != null) {
+            origin.grid().keep(connection);
+        }
+        drop = new Drop(connection, name.array(), origin == null ? null : origin.grid());
         dropped = CLEANER.register(this, drop);
     }
 
@@ -98,9 +182,19 @@ public final class HeldArray implements AutoCloseable {
         return order;
     }
 
+    /** The name of its server. */
+    public String server() {
+        return origin == null ? drop.connection.hello().join().name() : origin.placed().server();
+    }
+
+    /** The address of its server, if a metaserver has named it; otherwise null. */
+    public String address() {
+        return origin == null ? null : origin.placed().address();
+    }
+
     /** Whether it has ended, as far as the client knows without asking. */
     public boolean isLost() {
-        return drop.closed().get() || drop.connection().isBroken();
+        return drop.isClosed() || drop.connection.isBroken();
     }
 
     /**
@@ -154,13 +248,20 @@ public final class HeldArray implements AutoCloseable {
         if (bytes == 0) {
             return;
         }
-        byte[] name = drop.name();
+        byte[] name = drop.name;
         ByteBuffer body = ByteBuffer.allocate(name.length + 2 * Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
         body.put(name).putLong(0).putLong(bytes);
         Exchange exchange = new Exchange(
                 Protocol.FETCH, body.array(), List.of(), List.of(Exchange.Target.of(0, into, 0, bytes)), null);
-        drop.connection().submit(exchange);
-        Waits.await(drop.connection(), exchange, time, "the array did not come in time");
+        try {
+            drop.connection.submit(exchange);
+            Waits.await(drop.connection, exchange, time, "the array did not come in time");
+        } catch (CallException.ConnectionLost | CallException.HeldLost lost) {
+            if (origin == null) {
+                throw lost;
+            }
+            throw new CallException.HeldLost(origin + " is gone: " + lost.getMessage() + "; call again what makes it", lost.code(), true, lost);
+        }
         // Otherwise the array could be dropped before it is asked for.
         java.lang.ref.Reference.reachabilityFence(this);
     }
@@ -172,20 +273,23 @@ public final class HeldArray implements AutoCloseable {
      */
     private void check() {
         if (isLost()) {
-            throw new CallException.HeldLost("the array is not at the server any more: "
-                    + (drop.closed().get() ? "it was closed" : "its connection was lost") + "; call again what makes it, or send it again", 0);
+            String what = origin == null ? "the array is not at the server any more: " : origin + " is gone: ";
+            throw new CallException.HeldLost(what + (drop.isClosed() ? "it was closed" : "its connection was lost")
+                    + "; call again what makes it" + (origin == null ? ", or send it again" : ""), 0);
         }
     }
 
     /**
-     * Why a call over this connection cannot have it for this argument; null: it can.
+     * Why a call whose arrays may be there cannot have it for this argument; null: it can.
      *
+     * @param place null: nowhere
      * @throws CallException.HeldLost it has ended
      */
-    String misfit(Connection connection, Argument wanted) {
+    String misfit(HeldPlace place, Argument wanted) {
         check();
         long thick = Arrays.stream(wanted.sizes()).filter(size -> size > 1).count();
-        if (connection != drop.connection()) {
+        if (place == null || place.grid() != (origin == null ? null : origin.grid())
+                || place.connection() != null && place.connection() != drop.connection) {
             return "is an array at the server of another connection, or the call is no routine's there: fetch it, or call there";
         } else if (wanted.sent() != wanted.bytes()) {
             return "travels in pieces, so it cannot be an array that stays at the server";
@@ -203,8 +307,37 @@ public final class HeldArray implements AutoCloseable {
         return bytes / element.size();
     }
 
+    /**
+     * A call keeps it until {@link #release}.
+     *
+     * @throws CallException.HeldLost it was closed
+     */
+    void retain() {
+        if (!drop.retain()) {
+            check();
+        }
+    }
+
+    void release() {
+        drop.release();
+    }
+
+    Connection connection() {
+        return drop.connection;
+    }
+
+    /** Where a metaserver has placed the call that made it, and which one that was; null: none has. */
+    Origin origin() {
+        return origin;
+    }
+
+    /** Where a metaserver has placed the call that made it. */
+    Placement placed() {
+        return origin.placed();
+    }
+
     byte[] name() {
-        return drop.name();
+        return drop.name;
     }
 
     long bytes() {

@@ -319,8 +319,8 @@ public final class KumiClient implements AutoCloseable {
     public HeldArray hold(Object array, Element element, Duration most) {
         HeldUpload upload = HeldUpload.of(array, element);
         if (grid != null) {
-            throw new CallException.Argument("arrays stay at a server to which the client is connected; a metaserver chooses the server of"
-                    + " each call");
+            throw new CallException.Argument("a metaserver chooses servers for calls only: let a call make the array (Call.keep), or connect"
+                    + " to a server");
         } else if (!server.holdsArrays()) {
             throw new CallException.Server("`" + server.name() + "` is of a version that holds only results of calls: let a routine make"
                     + " the array there", 0);
@@ -375,7 +375,7 @@ public final class KumiClient implements AutoCloseable {
         RemoteObject.check(of.routine(), settings);
         settings.said().check(server);
         PreparedCall prepared = PreparedCall.of(
-                of.routine(), arguments, memory, options, settings.object() == null ? connection : null);
+                of.routine(), arguments, memory, options, settings.object() == null ? HeldPlace.at(connection) : null);
         boolean begun = false;
         try {
             StartedCall started = begin(of, prepared, settings, turns);
@@ -421,7 +421,7 @@ public final class KumiClient implements AutoCloseable {
     /** A call through the metaserver that has not begun. */
     private RoutedCall<Result> routedCall(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
         RemoteObject.check(of.routine(), settings);
-        PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options, null);
+        PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options, HeldPlace.chosenBy(grid));
         boolean done = false;
         try {
             head(of, 0, prepared, null);

@@ -19,6 +19,7 @@ import kumi.call.idl.PlanException;
 import kumi.call.idl.Routine;
 import kumi.call.idl.Scalar;
 import kumi.call.idl.Type;
+import kumi.call.wire.MetaserverMessages.Placement;
 import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
 
@@ -40,12 +41,19 @@ final class PreparedCall implements AutoCloseable {
     private final CallFiles files;
     private final List<Functions.Function> functions = new ArrayList<>();
     private final Result.Array[] results;
-    /** The connection whose server may hold arrays of the call; null: none may. */
-    private final Connection holder;
+    /** An array that stays and has no name yet. */
+    private static final byte[] NAMELESS = new byte[HeldArray.NAME];
+
+    /** Where arrays of the call may stay; null: nowhere. */
+    private final HeldPlace holder;
     /** Arrays that the server holds: those that are sent, and results that stay, with their times. */
     private final HeldArray[] held;
     private final HeldArray[] kept;
     private Duration[] times;
+    /** What binds a call through a metaserver to a server; null: nothing does. */
+    private BoundArguments bound;
+    /** Arrays of {@code held} that are not dropped before the call has ended. */
+    private final List<HeldArray> retained = new ArrayList<>();
     /** The results were handed out, and with them the arrays that stay. */
     private boolean given;
     private final List<Exchange.Send> sends = new ArrayList<>();
@@ -54,7 +62,7 @@ final class PreparedCall implements AutoCloseable {
     private Plan plan;
     private boolean overwrites;
 
-    private PreparedCall(Routine routine, Connection holder) {
+    private PreparedCall(Routine routine, HeldPlace holder) {
         this.holder = holder;
         int count = routine.params().size();
         this.routine = routine;
@@ -74,12 +82,12 @@ final class PreparedCall implements AutoCloseable {
      *
      * @param limit most bytes of memory at the server
      * @param options limits of files
-     * @param holder the connection whose server may hold arrays of the call; null: none may
+     * @param holder where arrays of the call may stay; null: nowhere
      * @throws CallException.Argument an argument does not fit
      * @throws CallException.TooLarge the call needs more memory
      * @throws CallException.File a file cannot be read or written
      */
-    static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options, Connection holder) {
+    static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options, HeldPlace holder) {
         PreparedCall prepared = new PreparedCall(routine, holder);
         boolean done = false;
         try {
@@ -127,6 +135,7 @@ final class PreparedCall implements AutoCloseable {
                 }
             }
         }
+        bound = holder == null || holder.grid() == null ? null : BoundArguments.of(routine, held);
         return places;
     }
 
@@ -159,10 +168,34 @@ final class PreparedCall implements AutoCloseable {
     @Override
     public void close() {
         files.close();
-        for (HeldArray one : kept) {
-            // The call may have run although nobody has its results.
-            if (one != null && !given) {
-                one.close();
+        dropKept();
+        retained.forEach(HeldArray::release);
+        retained.clear();
+    }
+
+    /** What binds a call through a metaserver to a server; null: nothing does. */
+    BoundArguments bound() {
+        return bound;
+    }
+
+    /** The call through a metaserver is sent there: results that stay get names, which are of this attempt. */
+    void stay(Connection connection, Placement placed) {
+        dropKept();
+        for (int index = 0; index < kept.length; index++) {
+            if (times[index] != null) {
+                Argument argument = plan.arguments().get(index);
+                String madeBy = "`" + argument.param().name() + "` of `" + routine.name() + "`";
+                kept[index] = new HeldArray(connection, argument, new HeldArray.Origin(holder.grid(), placed, madeBy));
+            }
+        }
+    }
+
+    /** Nobody has the results of an attempt that is over: the call may have run, and left arrays. */
+    void dropKept() {
+        for (int index = 0; index < kept.length && !given; index++) {
+            if (kept[index] != null) {
+                kept[index].close();
+                kept[index] = null;
             }
         }
     }
@@ -188,9 +221,12 @@ final class PreparedCall implements AutoCloseable {
         return overwrites;
     }
 
-    /** Bytes to send, including files. */
+    /** Bytes to send, including files, without arrays that the server holds. */
     long sent() {
         long sum = plan.sent();
+        for (HeldArray there : held) {
+            sum -= there == null ? 0 : there.bytes();
+        }
         for (Long length : lengths) {
             // Files are smaller than disks, so the sum does not overflow.
             sum += length == null ? 0 : length;
@@ -198,9 +234,13 @@ final class PreparedCall implements AutoCloseable {
         return sum;
     }
 
-    /** Bytes that come back, without files. */
+    /** Bytes that come back, without files and arrays that stay. */
     long returned() {
-        return plan.returned();
+        long sum = plan.returned();
+        for (int index = 0; index < kept.length; index++) {
+            sum -= times[index] == null ? 0 : plan.arguments().get(index).returned();
+        }
+        return sum;
     }
 
     /** Number of operations by the description; NaN: not described. */
@@ -218,8 +258,9 @@ final class PreparedCall implements AutoCloseable {
             if (held[index] != null && held[index].bytes() > 0) {
                 values.add(Value.held(index, held[index].name(), held[index].bytes()));
             }
-            if (kept[index] != null) {
-                values.add(Value.keep(index, kept[index].name(), (int) Math.min(0xffff_ffffL, Math.max(1, milliseconds(times[index])))));
+            if (times[index] != null) {
+                byte[] name = kept[index] == null ? NAMELESS : kept[index].name();
+                values.add(Value.keep(index, name, (int) Math.min(0xffff_ffffL, Math.max(1, milliseconds(times[index])))));
             }
         }
         return values;
@@ -375,12 +416,13 @@ final class PreparedCall implements AutoCloseable {
 
     private void keep(int index, Argument argument) {
         if (holder == null) {
-            throw wrong(index, "cannot stay: arrays stay at a server to which the client is connected. A metaserver chooses the server"
-                    + " of each call, and methods of objects give none");
+            throw wrong(index, "cannot stay: methods of objects leave no arrays at their servers");
         } else if (argument.returned() != argument.bytes()) {
             throw wrong(index, "travels in pieces, so it cannot stay at the server");
         }
-        kept[index] = new HeldArray(holder, argument);
+        if (holder.grid() == null) {
+            kept[index] = new HeldArray(holder.connection(), argument);
+        }
     }
 
     private void send(int index, Argument argument) {
@@ -388,6 +430,11 @@ final class PreparedCall implements AutoCloseable {
             String misfit = held[index].misfit(holder, argument);
             if (misfit != null) {
                 throw wrong(index, misfit);
+            }
+            if (holder.grid() != null) {
+                // The call is sent when it has a place.
+                held[index].retain();
+                retained.add(held[index]);
             }
             return;
         }

@@ -33,9 +33,6 @@ final class RoutedCall<T> {
     /** Codes of the protocol: the description has changed, a pass is not taken any more. */
     private static final int INTERFACE_CHANGED = 2;
     private static final int TICKET_NOT_TAKEN = 20;
-    /** The protocol's codes for "no server"; with the second the call may have run in part. */
-    private static final int NO_SERVER = 21;
-    private static final int SERVER_GONE = 22;
     /** Why a call got no further attempt: its time for that is over. */
     private static final String NO_MORE_TIME = "the time for further attempts is over (ClientOptions.retryTime, KUMI_CALL_RETRY_TIME)";
 
@@ -55,7 +52,7 @@ final class RoutedCall<T> {
     }
 
     /** A place, by ticket and address: independent metaservers may use the same numbers. */
-    private record Place(Placement placed) {
+    record Place(Placement placed) {
         @Override
         public boolean equals(Object other) {
             return other instanceof Place place && placed.ticket().equals(place.placed.ticket())
@@ -73,6 +70,8 @@ final class RoutedCall<T> {
     private final String name;
     private final long number;
     private final boolean idempotent;
+    /** The arrays that bind the call to their server; null: it may run anywhere. */
+    private final BoundArguments bound;
     /** When the call began, and when its time is over, by {@link System#nanoTime}. */
     private final long begun = System.nanoTime();
     private final long deadline;
@@ -116,7 +115,9 @@ final class RoutedCall<T> {
         long nanoseconds = task.time() == null || task.time().toSeconds() > Integer.MAX_VALUE ? Long.MAX_VALUE / 2 : task.time().toNanos();
         deadline = begun + nanoseconds;
         context = new InheritedContext(task.time() == null ? null : (Long) deadline, task.said().trace());
-        routing = new CallRouting<>(new CallRouting.Rules(idempotent, grid.retryTime()));
+        bound = task.prepared().bound();
+        routing = new CallRouting<>(new CallRouting.Rules(idempotent, grid.retryTime()),
+                bound == null ? null : place -> bound.isAt(place.placed()));
     }
 
     /** Begins the call. When the future completes, the prepared arguments are no longer used. */
@@ -126,7 +127,21 @@ final class RoutedCall<T> {
                 limit = Timer.after(task.time(), GRACE, () -> post(this::late));
             }
         });
+        if (bound != null && bound.connection().isBroken()) {
+            serverLost(bound.connection());
+        }
         return future;
+    }
+
+    /** A connection to a server is lost. A call whose arrays were there need not wait for a place. */
+    void serverLost(Connection connection) {
+        if (bound != null && bound.connection() == connection) {
+            post(() -> {
+                if (!routing.hasAttempt()) {
+                    stop(bound.connectionLost(!routing.mayHaveRun()));
+                }
+            });
+        }
     }
 
     /** Cancels the call. Afterwards the caller's arrays are neither read nor written. */
@@ -291,10 +306,16 @@ final class RoutedCall<T> {
             stop(tooLate());
             return;
         }
+        if (bound != null && !connection.hello().join().bindsCalls()) {
+            stop(new CallException.Server("`" + connection.hello().join().name()
+                    + "` is a metaserver of a version that sends no call to the server of its arrays: fetch them", 0));
+            return;
+        }
         PreparedCall prepared = task.prepared();
         int attempts = routing.last() == null ? 0 : routing.last().placed().ticket().attempt();
         PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
-                prepared.operations(), left, attempts, task.priority(), idempotent, name);
+                prepared.operations(), left, attempts, task.priority(), idempotent, bound != null, name,
+                bound == null ? List.of() : bound.location());
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
         asked.said = task.said().ofPlace();
         asked.placed = () -> post(() -> placed(asked));
@@ -331,11 +352,14 @@ final class RoutedCall<T> {
             return;
         }
         placeRequest = null;
+        if (bound != null) {
+            bound.requestEnded(error);
+        }
         if (error != null && error.code() == INTERFACE_CHANGED) {
             task.of().forget();
         }
         tell(RoutingEvent.Kind.REQUEST_ENDED, error != null ? error
-                : new CallException.NoServer("the metaserver ended the call", NO_SERVER, !routing.mayHaveRun(), null));
+                : noServer("the metaserver ended the call"));
     }
 
     private void loseMetaserver() {
@@ -391,6 +415,7 @@ final class RoutedCall<T> {
         }
         if (attempt != null && attempt.exchange != null) {
             attempt.connection.abandon(attempt.exchange);
+            task.prepared().dropKept();
         }
         attempt = null;
     }
@@ -398,6 +423,11 @@ final class RoutedCall<T> {
     private void start(Place place) {
         Attempt mine = new Attempt(place.placed());
         attempt = mine;
+        if (bound != null) {
+            // The arrays are of this connection.
+            send(mine, bound.connection());
+            return;
+        }
         grid.server(mine.placed).whenComplete((connection, error) -> post(() -> {
             if (mine == attempt && error != null) {
                 failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
@@ -413,7 +443,7 @@ final class RoutedCall<T> {
             stop(tooLate());
             return;
         }
-        Exchange exchange = task.aim().exchange(left, context);
+        Exchange exchange = task.aim().exchange(connection, mine.placed, left, context);
         exchange.ticket = mine.placed.shown();
         exchange.said = task.said();
         try {
@@ -429,10 +459,10 @@ final class RoutedCall<T> {
             }
         } catch (CallException.ConnectionLost lost) {
             grid.forget(mine.placed, connection);
-            failed(RoutingEvent.Kind.NOT_BEGUN, lost);
+            failed(meaning(lost), lost);
             return;
         } catch (CallException.Busy | CallException.NoResources refused) {
-            failed(RoutingEvent.Kind.NOT_BEGUN, refused);
+            failed(meaning(refused), refused);
             return;
         }
         tell(RoutingEvent.Kind.SENT);
@@ -470,12 +500,14 @@ final class RoutedCall<T> {
         }
         return left() < 0 ? tooLate() : new CallException.NoServer("`" + name + "` was stopped, and not by its client: a metaserver "
                 + "that is begun anew without its state (--state) has servers stop what it does not know. It may have run in part",
-                SERVER_GONE, false, null);
+                RoutedError.SERVER_GONE, false, null);
     }
 
     /** The meaning of a failed attempt for the next one. */
-    private static RoutingEvent.Kind meaning(CallException error) {
-        if (error instanceof CallException.ConnectionLost || error instanceof CallException.Crashed
+    private RoutingEvent.Kind meaning(CallException error) {
+        if (bound != null && error.hasNotRun() && !BoundArguments.isForLater(error, TICKET_NOT_TAKEN)) {
+            return RoutingEvent.Kind.FAILED;
+        } else if (error instanceof CallException.ConnectionLost || error instanceof CallException.Crashed
                 || error instanceof CallException.NoServer) {
             return error.hasNotRun() ? RoutingEvent.Kind.NOT_BEGUN : RoutingEvent.Kind.BROKEN;
         } else if (error instanceof CallException.Argument) {
@@ -535,35 +567,28 @@ final class RoutedCall<T> {
         if (end == RoutingAction.End.DONE) {
             future.complete(result);
         } else {
-            future.completeExceptionally(told(end, error));
+            CallException told = told(end, error);
+            boolean isLost = bound != null && (error == null || error != stopped) && bound.areLost(end, error);
+            future.completeExceptionally(isLost ? bound.lost(told, told.hasNotRun() && !routing.mayHaveRun()) : told);
         }
     }
 
     /** The error of a call that has ended like this. */
     private CallException told(RoutingAction.End end, CallException error) {
         return switch (end) {
-            case UNKNOWN -> withAttempts(new CallException.NoServer("no metaserver knows it any more", SERVER_GONE, false, null));
-            case RETRY_TIME -> withAttempts(new CallException.NoServer(NO_MORE_TIME, NO_SERVER, !routing.mayHaveRun(), null));
+            case UNKNOWN -> withAttempts(new CallException.NoServer("no metaserver knows it any more", RoutedError.SERVER_GONE, false, null));
+            case ELSEWHERE -> withAttempts(noServer("the metaserver has named another server"));
+            case RETRY_TIME -> withAttempts(noServer(NO_MORE_TIME));
             case GIVEN_UP -> error == stopped ? error : error instanceof CallException.TimedOut ? tooLate() : withAttempts(error);
             default -> error;
         };
     }
 
-    /** An error that says what happened at each server that was tried. */
+    private CallException noServer(String why) {
+        return new CallException.NoServer(why, RoutedError.NO_SERVER, !routing.mayHaveRun(), null);
+    }
+
     private CallException withAttempts(CallException error) {
-        List<String> tried = new ArrayList<>();
-        CallException last = null;
-        for (CallRouting.Tried<Place, CallException> one : routing.tried()) {
-            tried.add(one.place().placed() + ": " + (one.error() == null ? "the metaserver lost it" : one.error().getMessage()));
-            last = one.error() == null ? last : one.error();
-        }
-        if (tried.isEmpty()) {
-            return error;
-        } else if (last != null && tried.size() == 1 && error instanceof CallException.NoServer) {
-            return last.at("`" + name + "` failed on one server: " + tried.get(0) + "; then " + error.getMessage());
-        }
-        boolean hasRun = routing.mayHaveRun();
-        return new CallException.NoServer("`" + name + "` failed: " + String.join("; ", tried)
-                + (last == error ? "" : "; " + error.getMessage()), hasRun ? SERVER_GONE : NO_SERVER, !hasRun, last == null ? error : last);
+        return RoutedError.withAttempts(name, routing, error);
     }
 }

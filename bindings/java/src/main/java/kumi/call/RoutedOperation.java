@@ -5,14 +5,21 @@ import java.util.function.Consumer;
 import kumi.call.Exchange.Answer;
 import kumi.call.wire.MetaserverMessages.AttemptOutcome;
 import kumi.call.wire.MetaserverMessages.AttemptReport;
+import kumi.call.wire.MetaserverMessages.Placement;
 import kumi.call.wire.MetaserverMessages.Ticket;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.Values;
 
 /** The operation of a {@link RoutedCall}: a call of a routine or the creation of an object, at the server that was chosen. */
 interface RoutedOperation<T> {
-    /** The request for the server, with a time limit in milliseconds (0: none), and what calls of its functions inherit. */
-    Exchange exchange(int left, InheritedContext context);
+    /**
+     * The request for the server of this place.
+     *
+     * @param connection the connection over which it goes
+     * @param left the time limit in milliseconds; 0: none
+     * @param context what calls of its functions inherit
+     */
+    Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context);
 
     /**
      * The result, when the answer has arrived.
@@ -28,7 +35,8 @@ interface RoutedOperation<T> {
     record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns)
             implements RoutedOperation<Result> {
         @Override
-        public Exchange exchange(int left, InheritedContext context) {
+        public Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context) {
+            prepared.stay(connection, placed);
             byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());
             return new Exchange(
                     Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns, context));
@@ -52,7 +60,7 @@ interface RoutedOperation<T> {
     /** The creation of an object of a class. */
     record ObjectCreation(String name, ClientOptions options) implements RoutedOperation<RemoteObject> {
         @Override
-        public Exchange exchange(int left, InheritedContext context) {
+        public Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context) {
             return Exchange.of(Protocol.CREATE, name.getBytes(StandardCharsets.UTF_8));
         }
 

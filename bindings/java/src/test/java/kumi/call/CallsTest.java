@@ -212,7 +212,7 @@ class CallsTest extends SharedServer {
     @Test
     void whatThereIs() {
         assertTrue(client.names("oub").contains("doubles"));
-        assertEquals(21, client.names("").size());
+        assertEquals(23, client.names("").size());
         assertEquals("dmmul(n: int, A: double[][], B: double[][]) -> (C: double[][])",
                 client.routine("dmmul").toString());
         CallException.RoutineNotFound none =

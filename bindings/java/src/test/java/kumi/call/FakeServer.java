@@ -12,6 +12,10 @@ import java.nio.charset.StandardCharsets;
 
 /** A server that does what a test says. */
 final class FakeServer implements AutoCloseable {
+    /** The description of {@code f()}. */
+    static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"params\":[],"
+            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
+
     /** What is done with a connection. */
     interface Script {
         void run(Peer peer) throws IOException;
@@ -56,6 +60,14 @@ final class FakeServer implements AutoCloseable {
     /** A frame that came. */
     record Frame(int kind, int stream, int argument, byte[] body) {}
 
+    /** PLACED's body: an attempt of a call, at the server {@code s} of this address. */
+    static byte[] placed(long call, int attempt, String address) {
+        byte[] text = address.getBytes(StandardCharsets.UTF_8);
+        ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(ByteOrder.LITTLE_ENDIAN);
+        out.putLong(call).putInt(attempt).putShort((short) text.length).put(text).putShort((short) 1);
+        return out.put((byte) 's').array();
+    }
+
     /** The other end. */
     static final class Peer {
         private final Socket socket;
@@ -85,14 +97,23 @@ final class FakeServer implements AutoCloseable {
             greet(8, Long.MAX_VALUE, true, new byte[0]);
         }
 
+        /** Takes a hello and answers it as a metaserver does that sends calls to the server of their arrays. */
+        void greetAsMetaserverThatBinds() throws IOException {
+            greet(8, Long.MAX_VALUE, true, field(14, 1));
+        }
+
         /** Takes a hello and answers it, with a field of this tag and content. */
         void greetWithField(int tag, int... content) throws IOException {
+            greet(8, Long.MAX_VALUE, false, field(tag, content));
+        }
+
+        private static byte[] field(int tag, int... content) {
             ByteBuffer field = ByteBuffer.allocate(4 + content.length).order(ByteOrder.LITTLE_ENDIAN);
             field.putShort((short) tag).putShort((short) content.length);
             for (int one : content) {
                 field.put((byte) one);
             }
-            greet(8, Long.MAX_VALUE, false, field.array());
+            return field.array();
         }
 
         private void greet(int streams, long bytes, boolean meta, byte[] more) throws IOException {
@@ -115,6 +136,11 @@ final class FakeServer implements AutoCloseable {
             hello.put("KUMICALL".getBytes(StandardCharsets.US_ASCII)).putShort((short) 0).putShort((short) 1);
             hello.putInt(4 + 10 + sentence.length).putShort((short) 6).putShort((short) (10 + sentence.length));
             write(hello.putShort((short) code).putLong(0).put(sentence).array());
+        }
+
+        /** Names the place of an attempt of a call, at a server of this address. */
+        void place(int stream, long call, int attempt, String address) throws IOException {
+            frame(33, stream, 0, placed(call, attempt, address));
         }
 
         Frame next() throws IOException {

@@ -59,7 +59,8 @@ class FilesTest extends SharedServer {
                 .getBytes(StandardCharsets.US_ASCII);
     }
 
-    private static List<String> names(Path folder) throws IOException {
+    /** What there is in a folder. */
+    static List<String> names(Path folder) throws IOException {
         try (Stream<Path> all = Files.list(folder)) {
             return all.map(path -> path.getFileName().toString()).sorted().toList();
         }

@@ -1,8 +1,11 @@
 package kumi.call;
 
+import static kumi.call.Products.A;
+import static kumi.call.Products.AB;
+import static kumi.call.Products.B;
+import static kumi.call.Products.product;
+import static kumi.call.Products.wrong;
 import static kumi.call.WaitFor.eventually;
-import static kumi.call.WaitFor.failure;
-import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -25,26 +28,15 @@ import org.junit.jupiter.api.Timeout;
 /** Results that stay at a real server, as arguments of later calls. */
 @Timeout(120)
 class HeldTest extends SharedServer {
-    private static final double[] A = {1, 2, 3, 4};
-    private static final double[] B = {5, 6, 7, 8};
-    private static final double[] AB = {19, 22, 43, 50};
 
     @BeforeAll
     static void start() throws Exception {
         share(ServerProcess.start());
     }
 
-    private static HeldArray product() {
-        return client.prepare("dmmul").add(2, A, B).keep("C").call().held("C");
-    }
-
-    private static String wrong(Call call) {
-        return assertThrows(CallException.Argument.class, call::call).getMessage();
-    }
-
     @Test
     void aResultIsAnArgument() throws Exception {
-        try (HeldArray ab = product()) {
+        try (HeldArray ab = product(client)) {
             assertEquals(Shape.of(2, 2), ab.shape());
             assertEquals(Element.F64, ab.element());
             assertEquals(Order.ROW, ab.order());
@@ -85,7 +77,7 @@ class HeldTest extends SharedServer {
 
     @Test
     void whatDoesNotFit() {
-        HeldArray ab = product();
+        HeldArray ab = product(client);
         assertTrue(wrong(client.prepare("dmmul").add(3, ab, new double[9])).contains("shape"));
         assertTrue(wrong(client.prepare("longs").add(4, ab)).contains("elements of"));
         HeldArray turned = client.prepare("turned").add(2, 2, A).keep("x").call().held("x");
@@ -104,7 +96,7 @@ class HeldTest extends SharedServer {
 
     @Test
     void itEnds() throws Exception {
-        HeldArray closed = product();
+        HeldArray closed = product(client);
         closed.close();
         closed.close();
         assertTrue(closed.isLost());
@@ -134,23 +126,10 @@ class HeldTest extends SharedServer {
     @Test
     void closedBehindACall() throws Exception {
         for (int turn = 0; turn < 20; turn++) {
-            HeldArray ab = product();
+            HeldArray ab = product(client);
             CompletableFuture<Result> call = client.callAsync("dmmul", 2, ab, new double[] {1, 0, 0, 1});
             ab.close();
             assertArrayEquals(AB, call.get(60, TimeUnit.SECONDS).doubles("C"));
-        }
-    }
-
-    @Test
-    void notThroughAMetaserver() throws Exception {
-        HeldArray ab = product();
-        try (ServerProcess meta = ServerProcess.meta(); ServerProcess member = ServerProcess.start("--meta", meta.address);
-                KumiClient far = meta.client()) {
-            listed(meta, member);
-            assertTrue(wrong(far.prepare("dmmul").add(2, A, B).keep("C")).contains("cannot stay"));
-            assertTrue(wrong(far.prepare("dmmul").add(2, ab, B)).contains("another connection"));
-            assertTrue(failure(CallException.Argument.class, far.prepare("dmmul").add(2, A, B).keep("C").callAsync())
-                    .getMessage().contains("cannot stay"));
         }
     }
 }

@@ -1,5 +1,8 @@
 package kumi.call;
 
+import static kumi.call.Products.A;
+import static kumi.call.Products.AB;
+import static kumi.call.Products.B;
 import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -21,9 +24,6 @@ import org.junit.jupiter.api.Timeout;
 /** Arrays of the program that are sent to a real server once, as arguments of later calls. */
 @Timeout(120)
 class HoldTest extends SharedServer {
-    private static final double[] A = {1, 2, 3, 4};
-    private static final double[] B = {5, 6, 7, 8};
-    private static final double[] AB = {19, 22, 43, 50};
 
     @BeforeAll
     static void start() throws Exception {

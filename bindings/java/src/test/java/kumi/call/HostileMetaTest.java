@@ -1,5 +1,6 @@
 package kumi.call;
 
+import static kumi.call.WaitFor.await;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -23,9 +24,6 @@ import org.junit.jupiter.api.Timeout;
 /** Metaservers that say what they should not, and servers to which they send. */
 @Timeout(120)
 class HostileMetaTest {
-    /** {@code f()}. */
-    private static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"params\":[],"
-            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
     private static final int BUSY = 5;
     private static final int NO_SERVER = 21;
     private static final int ATTEMPT_REASON = 130;
@@ -42,10 +40,7 @@ class HostileMetaTest {
 
     /** PLACED's body: this attempt of call 7. */
     private static byte[] placed(int attempt, String address) {
-        byte[] text = address.getBytes(StandardCharsets.UTF_8);
-        ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(ByteOrder.LITTLE_ENDIAN);
-        out.putLong(7).putInt(attempt).putShort((short) text.length).put(text).putShort((short) 1);
-        return out.put((byte) 's').array();
+        return FakeServer.placed(7, attempt, address);
     }
 
     /** The next frame, which is the report of an attempt. Why it failed comes before it, and goes to {@code reasons}. */
@@ -70,7 +65,7 @@ class HostileMetaTest {
     private static FakeServer meta(Script script) throws IOException {
         return new FakeServer(peer -> {
             peer.greetAsMetaserver();
-            peer.describe(ROUTINE);
+            peer.describe(FakeServer.ROUTINE);
             script.run(peer, peer.next().stream());
             peer.drain();
         });
@@ -78,7 +73,7 @@ class HostileMetaTest {
 
     /** A metaserver that does this in its first connection, and says in further ones that it is busy. */
     private static CallException failure(AtomicInteger connections, Script script) throws IOException {
-        return failure(connections, ROUTINE, client -> client.call("f"), script);
+        return failure(connections, FakeServer.ROUTINE, client -> client.call("f"), script);
     }
 
     /** What this comes to, of a routine or class that is so described. */
@@ -134,7 +129,7 @@ class HostileMetaTest {
 
     /** A place where nobody is: the metaserver hears that nothing has begun, and what it says then counts. */
     private static CallException nowhere(String address) throws Exception {
-        return nowhere(address, ROUTINE, client -> client.call("f"));
+        return nowhere(address, FakeServer.ROUTINE, client -> client.call("f"));
     }
 
     private static CallException nowhere(String address, String description, Consumer<KumiClient> asks) throws Exception {
@@ -169,7 +164,7 @@ class HostileMetaTest {
 
     @Test
     void serversWithoutRoomForObjects() throws Exception {
-        String described = ROUTINE.replace("\"params\"", "\"class\":\"f\",\"params\"");
+        String described = FakeServer.ROUTINE.replace("\"params\"", "\"class\":\"f\",\"params\"");
         try (FakeServer narrow = new FakeServer(peer -> {
             peer.greet(1, Long.MAX_VALUE);
             peer.drain();
@@ -324,7 +319,7 @@ class HostileMetaTest {
         }); FakeServer fake = new FakeServer(peer -> {
             peer.greetAsMetaserver();
             if (connections.incrementAndGet() == 1) {
-                peer.describe(ROUTINE);
+                peer.describe(FakeServer.ROUTINE);
                 peer.frame(33, peer.next().stream(), 0, placed(1, server.address()));
                 await(runs);
                 return;
@@ -346,14 +341,6 @@ class HostileMetaTest {
             FakeServer.Frame over = second.take();
             assertTrue(over.kind() == 34 && over.stream() == 0, "the request is gone");
             assertTrue(over.body()[8] == 1 && over.body()[12] == 0, "the first attempt has run");
-        }
-    }
-
-    private static void await(CountDownLatch latch) {
-        try {
-            latch.await();
-        } catch (InterruptedException ended) {
-            throw new IllegalStateException(ended);
         }
     }
 

@@ -10,39 +10,22 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Routines that have called a function of the program when their server goes, through a real metaserver. */
 @Timeout(180)
-class MetaFunctionsTest {
+class MetaFunctionsTest extends MetaFixture {
     private static final int POINTS = 10;
-    private final List<ServerProcess> servers = new ArrayList<>();
-    private ServerProcess meta;
-    private KumiClient client;
 
-    @BeforeEach
-    void start() throws Exception {
-        meta = ServerProcess.meta("--policy", "round-robin");
-        serve();
-        client = meta.client();
-    }
-
-    @AfterEach
-    void stop() {
-        if (client != null) {
-            client.close();
-        }
-        servers.forEach(ServerProcess::close);
-        if (meta != null) {
-            meta.close();
-        }
+    @Override
+    int count() {
+        return 1;
     }
 
     /** Starts one more server, to which calls are sent from now on. */
-    private void serve() throws Exception {
+    @Override
+    void serve() throws Exception {
         ServerProcess one = ServerProcess.of("callbacks", "--meta", meta.address);
         servers.add(one);
         listed(meta, one);

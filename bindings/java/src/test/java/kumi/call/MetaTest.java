@@ -22,47 +22,15 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.regex.Pattern;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Calls through a real metaserver, at real servers. */
 @Timeout(180)
-class MetaTest {
+class MetaTest extends MetaFixture {
     /** How the metaserver shows a call that has failed, with the reason that the client has told. */
     private static final Pattern SHOWN = Pattern.compile("\"reason\":\"[^\"]*\\(127\\.0\\.0\\.1:[0-9]+\\):[^\"]*crashed");
-
-    private final List<ServerProcess> servers = new ArrayList<>();
-    private ServerProcess meta;
-    private KumiClient client;
-
-    @BeforeEach
-    void start() throws Exception {
-        meta = ServerProcess.meta("--policy", "round-robin");
-        serve();
-        serve();
-        client = meta.client();
-        for (ServerProcess one : servers) {
-            listed(meta, one);
-        }
-    }
-
-    @AfterEach
-    void stop() {
-        if (client != null) {
-            client.close();
-        }
-        servers.forEach(ServerProcess::close);
-        if (meta != null) {
-            meta.close();
-        }
-    }
-
-    private void serve() throws Exception {
-        servers.add(ServerProcess.start("--meta", meta.address));
-    }
 
     /** Begins a call of a routine that waits for this file, and waits until it runs. */
     private static CompletableFuture<Result> held(KumiClient by, GateFile gate) throws Exception {

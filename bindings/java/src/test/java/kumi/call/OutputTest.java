@@ -19,9 +19,6 @@ import org.junit.jupiter.api.function.Executable;
 /** What routines print, on its way to the caller. */
 @Timeout(120)
 class OutputTest {
-    /** {@code f()}. */
-    private static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"params\":[],"
-            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
     private static final int LISTEN = 131;
     private static final int OUTPUT = 132;
 
@@ -57,7 +54,7 @@ class OutputTest {
         BlockingQueue<Integer> kinds = new LinkedBlockingQueue<>();
         try (FakeServer fake = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
-            peer.describe(ROUTINE);
+            peer.describe(FakeServer.ROUTINE);
             FakeServer.Frame first = peer.next();
             kinds.add(first.kind());
             int stream = listens ? peer.next().stream() : first.stream();
@@ -121,7 +118,7 @@ class OutputTest {
         for (int other : new int[] {0, 77}) {
             try (FakeServer fake = new FakeServer(peer -> {
                 peer.greet(8, Long.MAX_VALUE);
-                peer.describe(ROUTINE);
+                peer.describe(FakeServer.ROUTINE);
                 int stream = peer.next().stream();
                 peer.frame(OUTPUT, other, 0, bytes("\0text"));
                 peer.result(stream);

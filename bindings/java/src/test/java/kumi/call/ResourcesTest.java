@@ -22,9 +22,6 @@ import org.junit.jupiter.api.function.Executable;
 /** Threads and memory that calls and objects ask for. */
 @Timeout(180)
 class ResourcesTest {
-    /** {@code f()}. */
-    private static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"params\":[],"
-            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
     private static final int CALL = 3;
     private static final int CREATE = 16;
     private static final int TICKET = 46;
@@ -122,7 +119,7 @@ class ResourcesTest {
         BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
         try (FakeServer fake = new FakeServer(peer -> {
             peer.greetWithField(TAG, 1);
-            peer.describe(ROUTINE);
+            peer.describe(FakeServer.ROUTINE);
             for (int count = 0; count < 3; count++) {
                 frames.add(peer.next());
             }
@@ -155,7 +152,7 @@ class ResourcesTest {
             BlockingQueue<Integer> kinds = new LinkedBlockingQueue<>();
             try (FakeServer fake = new FakeServer(peer -> {
                 peer.greetWithField(TAG, content);
-                peer.describe(ROUTINE);
+                peer.describe(FakeServer.ROUTINE);
                 FakeServer.Frame call = peer.next();
                 kinds.add(call.kind());
                 peer.result(call.stream());
@@ -194,7 +191,7 @@ class ResourcesTest {
                 peer.drain();
             }); FakeServer meta = new FakeServer(peer -> {
                 peer.greetAsMetaserver();
-                peer.describe(ROUTINE);
+                peer.describe(FakeServer.ROUTINE);
                 FakeServer.Frame place = peer.next();
                 peer.frame(33, place.stream(), 0, placed(server.address()));
                 FakeServer.Frame report = peer.next();

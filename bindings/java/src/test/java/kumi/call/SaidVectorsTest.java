@@ -1,10 +1,10 @@
 package kumi.call;
 
+import static kumi.call.TestVectors.whole;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.HexFormat;
@@ -16,13 +16,9 @@ import org.junit.jupiter.api.Test;
 
 /** What is said of calls, against the bytes of the Rust code (bindings/testvectors/frames.json). */
 class SaidVectorsTest {
-    private static long of(Object number) {
-        return ((BigInteger) number).longValue();
-    }
-
     private static byte[] frames(List<?> said) {
-        int threads = (int) of(said.get(2));
-        long memory = of(said.get(3));
+        int threads = (int) whole(said.get(2));
+        long memory = whole(said.get(3));
         String parent = (String) said.get(1);
         CallMetadata metadata = new CallMetadata((Boolean) said.get(0) ? new CallOutput() : null,
                 threads == 0 && memory == 0 ? null : Resources.of(threads, memory), parent.isEmpty() ? null : TraceContext.parse(parent));
@@ -43,7 +39,7 @@ class SaidVectorsTest {
                 made = frames(said);
             } else {
                 List<?> hold = (List<?>) vector.get("hold");
-                made = Protocol.frame(Protocol.HOLD, 1, HeldUpload.head(HexFormat.of().parseHex((String) hold.get(0)), of(hold.get(1))));
+                made = Protocol.frame(Protocol.HOLD, 1, HeldUpload.head(HexFormat.of().parseHex((String) hold.get(0)), whole(hold.get(1))));
             }
             assertEquals(vector.get("hex"), HexFormat.of().formatHex(made), vector.toString());
             count++;

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
+import java.math.BigInteger;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -25,6 +26,23 @@ public final class TestVectors {
             parser.nextToken();
             return (Map<?, ?>) value(parser);
         }
+    }
+
+    /** The vectors of this name in a file of several lists. */
+    public static List<Map<?, ?>> section(Map<?, ?> vectors, String name) {
+        List<Map<?, ?>> items = new ArrayList<>();
+        ((List<?>) vectors.get(name)).forEach(item -> items.add((Map<?, ?>) item));
+        return items;
+    }
+
+    /** A number that is written as its bits, in hexadecimal. */
+    public static double real(Object bits) {
+        return Double.longBitsToDouble(Long.parseUnsignedLong((String) bits, 16));
+    }
+
+    /** A whole number. */
+    public static long whole(Object number) {
+        return ((BigInteger) number).longValue();
     }
 
     private static Object value(JsonParser parser) throws IOException {

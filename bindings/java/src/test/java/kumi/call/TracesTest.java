@@ -29,9 +29,6 @@ import org.junit.jupiter.api.Timeout;
 class TracesTest extends SharedServer {
     private static final String PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     private static final String OTHER = PARENT.replace("4bf9", "4bf8");
-    /** {@code f()}. */
-    private static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"params\":[],"
-            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
     private static final int CALL = 3;
     private static final int CREATE = 16;
     private static final int PLACE = 32;
@@ -150,7 +147,7 @@ class TracesTest extends SharedServer {
         BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
         try (FakeServer fake = new FakeServer(peer -> {
             peer.greetWithField(13, 1);
-            peer.describe(ROUTINE);
+            peer.describe(FakeServer.ROUTINE);
             while (true) {
                 FakeServer.Frame frame = peer.next();
                 frames.add(frame);
@@ -191,7 +188,7 @@ class TracesTest extends SharedServer {
             peer.drain();
         }); FakeServer meta = new FakeServer(peer -> {
             peer.greetAsMetaserver();
-            peer.describe(ROUTINE);
+            peer.describe(FakeServer.ROUTINE);
             frames.add(peer.next());
             FakeServer.Frame place = peer.next();
             frames.add(place);

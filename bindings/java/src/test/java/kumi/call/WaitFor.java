@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.fail;
 
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 
@@ -23,6 +24,17 @@ final class WaitFor {
                 fail(what + " does not come");
             }
             Thread.sleep(10);
+        }
+    }
+
+    /** Waits for another thread. */
+    static void await(CountDownLatch latch) {
+        try {
+            if (!latch.await(MOST_SECONDS, TimeUnit.SECONDS)) {
+                fail("the other thread does not come so far");
+            }
+        } catch (InterruptedException ended) {
+            throw new IllegalStateException(ended);
         }
     }
 

@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Deque;
 import java.util.List;
+import java.util.function.Predicate;
 import kumi.call.routing.RoutingAction.End;
 import kumi.call.routing.RoutingAction.Outcome;
 
@@ -62,6 +63,8 @@ public final class CallRouting<P, E> {
     }
 
     private final Rules rules;
+    /** Whether a place is at the only server where the call may run; null: it may run anywhere. */
+    private final Predicate<P> isThere;
     private Phase phase = Phase.WAITING;
     private Request request = Request.ABSENT;
     /** The latest place: that of the attempt, if there is one. */
@@ -79,7 +82,18 @@ public final class CallRouting<P, E> {
 
     /** A call that wants a place. */
     public CallRouting(Rules rules) {
+        this(rules, null);
+    }
+
+    /**
+     * A call that wants a place at one server, and runs nowhere else: its arguments are there. An attempt that may have begun is its last
+     * one, since the arguments may be gone with it.
+     *
+     * @param isThere whether a place is at that server; null: any server will do
+     */
+    public CallRouting(Rules rules, Predicate<P> isThere) {
         this.rules = rules;
+        this.isThere = isThere;
         ask();
     }
 
@@ -272,7 +286,14 @@ public final class CallRouting<P, E> {
     }
 
     private void start(long now, P place) {
-        if (isLate(now)) {
+        if (isThere != null && !isThere.test(place)) {
+            // With the request the place goes back.
+            giveUp(End.ELSEWHERE, null);
+            return;
+        } else if (isThere != null && mayHaveRun) {
+            giveUp(End.UNKNOWN, null);
+            return;
+        } else if (isLate(now)) {
             giveUp(End.RETRY_TIME, null);
             return;
         }
@@ -323,6 +344,10 @@ public final class CallRouting<P, E> {
 
     private void attemptFailed(long now, Outcome outcome, E error) {
         if (!hasAttempt()) {
+            return;
+        } else if (isThere != null && outcome == Outcome.BROKEN) {
+            mayHaveRun = true;
+            conclude(Outcome.FAILED, End.FAILED, error);
             return;
         }
         attemptOver(now, error);

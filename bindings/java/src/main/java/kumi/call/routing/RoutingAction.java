@@ -51,7 +51,9 @@ public record RoutingAction<P, E>(Kind kind, P place, Outcome outcome, End end, 
         /** An attempt may have run, and no metaserver knows it. */
         UNKNOWN,
         /** The time for further attempts is over. */
-        RETRY_TIME
+        RETRY_TIME,
+        /** The metaserver has named another server than the only one where the call may run. */
+        ELSEWHERE
     }
 
     static <P, E> RoutingAction<P, E> of(Kind kind) {

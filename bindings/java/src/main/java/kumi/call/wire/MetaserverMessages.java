@@ -3,6 +3,8 @@ package kumi.call.wire;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.List;
 
 /** Messages between clients and metaservers about a call. */
 public final class MetaserverMessages {
@@ -48,17 +50,47 @@ public final class MetaserverMessages {
      * @param attempts failed attempts before a connection was lost
      * @param priority 0 to 9, among the calls of the user
      * @param idempotent running it twice has the effect of running it once
+     * @param bound it runs at the first of the input locations or nowhere; only for metaservers whose hello mentions it
      * @param routine the routine
+     * @param inputs servers that hold inputs already, at most 32
      */
     public record PlacementRequest(long client, long number, long hash, long sent, long returned, double operations,
-            int milliseconds, int attempts, int priority, boolean idempotent, String routine) {
+            int milliseconds, int attempts, int priority, boolean idempotent, boolean bound, String routine, List<InputLocation> inputs) {
+        private static final int IDEMPOTENT = 1;
+        private static final int BOUND = 2;
+
         /** The body of a PLACE frame. */
         public byte[] encode() {
             byte[] name = routine.getBytes(StandardCharsets.UTF_8);
-            ByteBuffer out = ByteBuffer.allocate(60 + name.length).order(ByteOrder.LITTLE_ENDIAN);
+            int room = 61 + name.length + inputs.size() * InputLocation.MOST;
+            ByteBuffer out = ByteBuffer.allocate(room).order(ByteOrder.LITTLE_ENDIAN);
             out.putLong(client).putLong(number).putLong(hash).putLong(sent).putLong(returned).putDouble(operations);
-            out.putInt(milliseconds).putInt(attempts).put((byte) priority).put((byte) (idempotent ? 1 : 0));
-            return out.putShort((short) name.length).put(name).array();
+            out.putInt(milliseconds).putInt(attempts).put((byte) priority).put((byte) ((idempotent ? IDEMPOTENT : 0) | (bound ? BOUND : 0)));
+            out.putShort((short) name.length).put(name);
+            if (!inputs.isEmpty()) {
+                out.put((byte) inputs.size());
+                inputs.forEach(input -> input.put(out));
+            }
+            return Arrays.copyOf(out.array(), out.position());
+        }
+    }
+
+    /**
+     * A server that holds inputs of a call.
+     *
+     * @param bytes how many bytes of the inputs it holds
+     * @param server its name
+     * @param address its address in a {@link Placement}
+     */
+    public record InputLocation(long bytes, String server, String address) {
+        private static final int MOST = Long.BYTES + 2 * (Short.BYTES + MOST_TEXT);
+
+        private void put(ByteBuffer out) {
+            out.putLong(bytes);
+            for (String text : List.of(server, address)) {
+                byte[] shown = Protocol.shortened(text, MOST_TEXT).getBytes(StandardCharsets.UTF_8);
+                out.putShort((short) shown.length).put(shown);
+            }
         }
     }
 

@@ -12,11 +12,12 @@ import java.nio.charset.StandardCharsets;
  * @param bytes most bytes of memory of one call
  * @param metaserver whether it places calls, and runs none itself
  * @param givesResources whether it knows what calls ask for
+ * @param bindsCalls whether it is a metaserver that places a call at one server or nowhere
  * @param holdsArrays whether it holds arrays that clients send
  * @param refusal the refusal, or null
  */
 public record ServerHello(int version, String name, int streams, long bytes, boolean metaserver, boolean givesResources,
-        boolean holdsArrays, Failure refusal) {
+        boolean bindsCalls, boolean holdsArrays, Failure refusal) {
     private static final byte[] MAGIC = "KUMICALL".getBytes(StandardCharsets.US_ASCII);
 
     /** Reads one from the beginning of the input; null: more bytes are needed, see {@link #needed}. */
@@ -36,6 +37,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
         Failure refusal = version(highest);
         boolean metaserver = false;
         boolean givesResources = false;
+        boolean bindsCalls = false;
         boolean holdsArrays = false;
         while (!fields.isEmpty()) {
             int tag = fields.u16();
@@ -48,6 +50,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
                 case 7 -> metaserver = new Cursor(content).u8() == 1;
                 // Another value is of another version.
                 case 13 -> givesResources = isOne(content);
+                case 14 -> bindsCalls = isOne(content);
                 case 215 -> holdsArrays = isOne(content);
                 default -> { }
             }
@@ -57,7 +60,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
             refusal = version(highest);
         }
         return new ServerHello(version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, metaserver, givesResources,
-                holdsArrays, version == 0 || version > Protocol.VERSION ? refusal : null);
+                bindsCalls, holdsArrays, version == 0 || version > Protocol.VERSION ? refusal : null);
     }
 
     private static Failure version(int highest) {

@@ -11,10 +11,10 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import kumi.call.TestVectors;
 import org.junit.jupiter.api.Test;
 
 /** Plans against those of the Rust code (bindings/testvectors/plans.json). */
@@ -29,9 +29,7 @@ class PlanVectorsTest {
     }
 
     private List<Map<?, ?>> section(String name) {
-        List<Map<?, ?>> items = new ArrayList<>();
-        ((List<?>) vectors.get(name)).forEach(item -> items.add((Map<?, ?>) item));
-        return items;
+        return TestVectors.section(vectors, name);
     }
 
     @Test
@@ -100,10 +98,6 @@ class PlanVectorsTest {
         return numbers.stream().mapToLong(number -> ((BigInteger) number).longValueExact()).toArray();
     }
 
-    private static double bits(Object hex) {
-        return Double.longBitsToDouble(Long.parseUnsignedLong((String) hex, 16));
-    }
-
     private static Scalar scalar(Object json) {
         if (!(json instanceof List<?> parts)) {
             return null;
@@ -111,8 +105,8 @@ class PlanVectorsTest {
         return switch ((String) parts.get(0)) {
             case "i" -> new Scalar.Signed(((BigInteger) parts.get(1)).longValueExact());
             case "u" -> new Scalar.Unsigned(((BigInteger) parts.get(1)).longValue());
-            case "f" -> new Scalar.Real(bits(parts.get(1)));
-            default -> new Scalar.Complex(bits(parts.get(1)), bits(parts.get(2)));
+            case "f" -> new Scalar.Real(TestVectors.real(parts.get(1)));
+            default -> new Scalar.Complex(TestVectors.real(parts.get(1)), TestVectors.real(parts.get(2)));
         };
     }
 
@@ -127,7 +121,7 @@ class PlanVectorsTest {
         long[] totals = longs(List.of(expected.get("memory"), expected.get("sent"), expected.get("returned")));
         assertArrayEquals(totals, new long[] {plan.memory(), plan.sent(), plan.returned()}, shown);
         Object operations = expected.get("operations");
-        near(operations instanceof String ? bits(operations) : Double.NaN, plan.operations(), shown);
+        near(operations instanceof String ? TestVectors.real(operations) : Double.NaN, plan.operations(), shown);
         List<?> arguments = (List<?>) expected.get("arguments");
         assertEquals(arguments.size(), plan.arguments().size(), shown);
         for (int index = 0; index < arguments.size(); index++) {

@@ -62,8 +62,10 @@ class RoutingVectorsTest {
 
     private static void run(int number, Map<?, ?> vector, Set<RoutingAction.Kind> seen) {
         BigInteger time = (BigInteger) vector.get("retry_time");
+        // One that is bound runs only at the server that has the even places.
         CallRouting<Integer, Integer> call = new CallRouting<>(
-                new CallRouting.Rules((Boolean) vector.get("idempotent"), time == null ? null : time.longValueExact()));
+                new CallRouting.Rules((Boolean) vector.get("idempotent"), time == null ? null : time.longValueExact()),
+                (Boolean) vector.get("bound") ? place -> place % 2 == 0 : null);
         int step = 0;
         for (Object item : (List<?>) vector.get("steps")) {
             List<?> row = (List<?>) item;

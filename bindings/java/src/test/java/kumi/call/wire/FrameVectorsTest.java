@@ -1,5 +1,6 @@
 package kumi.call.wire;
 
+import static kumi.call.TestVectors.whole;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -29,9 +30,7 @@ class FrameVectorsTest {
     }
 
     private List<Map<?, ?>> section(String name) {
-        List<Map<?, ?>> items = new ArrayList<>();
-        ((List<?>) vectors.get(name)).forEach(item -> items.add((Map<?, ?>) item));
-        return items;
+        return TestVectors.section(vectors, name);
     }
 
     private static BigInteger big(long unsigned) {
@@ -40,10 +39,6 @@ class FrameVectorsTest {
 
     private static String bits(double value) {
         return String.format("%016x", Double.doubleToRawLongBits(value));
-    }
-
-    private static double number(Object hex) {
-        return Double.longBitsToDouble(Long.parseUnsignedLong((String) hex, 16));
     }
 
     private static List<Object> shown(List<Values.Value> values) {
@@ -74,9 +69,9 @@ class FrameVectorsTest {
             case "i" -> new Values.Value(param, new Scalar.Signed(((BigInteger) json.get(2)).longValue()), null);
             case "u" -> new Values.Value(param, new Scalar.Unsigned(((BigInteger) json.get(2)).longValue()), null);
             case "l" -> Values.Value.file(param, ((BigInteger) json.get(2)).longValue());
-            case "f" -> new Values.Value(param, new Scalar.Real(number(json.get(2))), null);
+            case "f" -> new Values.Value(param, new Scalar.Real(TestVectors.real(json.get(2))), null);
             default -> new Values.Value(
-                    param, new Scalar.Complex(number(json.get(2)), number(json.get(3))), null);
+                    param, new Scalar.Complex(TestVectors.real(json.get(2)), TestVectors.real(json.get(3))), null);
         };
     }
 
@@ -84,8 +79,9 @@ class FrameVectorsTest {
         return Long.parseUnsignedLong((String) hex, 16);
     }
 
-    private static long of(Object number) {
-        return ((BigInteger) number).longValue();
+    private static List<MetaserverMessages.InputLocation> locations(List<?> json) {
+        return json.stream().map(item -> (List<?>) item)
+                .map(it -> new MetaserverMessages.InputLocation(whole(it.get(2)), (String) it.get(0), (String) it.get(1))).toList();
     }
 
     @Test
@@ -93,23 +89,23 @@ class FrameVectorsTest {
         for (Map<?, ?> item : section("places")) {
             String hex = (String) item.get("hex");
             if (item.get("place") instanceof List<?> it) {
-                MetaserverMessages.PlacementRequest placing = new MetaserverMessages.PlacementRequest(bits(it.get(0)), bits(it.get(1)), bits(it.get(2)), of(it.get(3)),
-                        of(it.get(4)), number(it.get(5)), (int) of(it.get(6)), (int) of(it.get(7)), (int) of(it.get(8)),
-                        (Boolean) it.get(9), (String) it.get(10));
+                MetaserverMessages.PlacementRequest placing = new MetaserverMessages.PlacementRequest(bits(it.get(0)), bits(it.get(1)), bits(it.get(2)), whole(it.get(3)),
+                        whole(it.get(4)), TestVectors.real(it.get(5)), (int) whole(it.get(6)), (int) whole(it.get(7)), (int) whole(it.get(8)),
+                        (Boolean) it.get(9), (Boolean) it.get(11), (String) it.get(10), locations((List<?>) it.get(12)));
                 assertEquals(hex, HexFormat.of().formatHex(placing.encode()));
             } else if (item.get("over") instanceof List<?> it) {
-                MetaserverMessages.AttemptReport over = new MetaserverMessages.AttemptReport(new MetaserverMessages.Ticket(bits(it.get(0)), (int) of(it.get(1))),
-                        MetaserverMessages.AttemptOutcome.values()[(int) of(it.get(2))], of(it.get(3)), of(it.get(4)), of(it.get(5)), of(it.get(6)),
-                        of(it.get(7)), of(it.get(8)));
+                MetaserverMessages.AttemptReport over = new MetaserverMessages.AttemptReport(new MetaserverMessages.Ticket(bits(it.get(0)), (int) whole(it.get(1))),
+                        MetaserverMessages.AttemptOutcome.values()[(int) whole(it.get(2))], whole(it.get(3)), whole(it.get(4)), whole(it.get(5)), whole(it.get(6)),
+                        whole(it.get(7)), whole(it.get(8)));
                 assertEquals(hex, HexFormat.of().formatHex(over.encode()));
             } else if (item.get("reason") instanceof List<?> it) {
-                MetaserverMessages.Ticket ticket = new MetaserverMessages.Ticket(bits(it.get(0)), (int) of(it.get(1)));
+                MetaserverMessages.Ticket ticket = new MetaserverMessages.Ticket(bits(it.get(0)), (int) whole(it.get(1)));
                 assertEquals(hex, HexFormat.of().formatHex(ticket.reason((String) it.get(2))));
             } else {
                 List<?> it = (List<?>) item.get("placed");
                 byte[] bytes = HexFormat.of().parseHex(hex);
                 MetaserverMessages.Placement placed = MetaserverMessages.Placement.decode(ByteBuffer.wrap(bytes));
-                MetaserverMessages.Ticket ticket = new MetaserverMessages.Ticket(bits(it.get(0)), (int) of(it.get(1)));
+                MetaserverMessages.Ticket ticket = new MetaserverMessages.Ticket(bits(it.get(0)), (int) whole(it.get(1)));
                 assertEquals(new MetaserverMessages.Placement(ticket, (String) it.get(2), (String) it.get(3), (String) it.get(4)), placed);
                 assertEquals(item.get("shown"), HexFormat.of().formatHex(placed.shown()));
                 cutShort(bytes, placed.pass().isEmpty() ? bytes.length : bytes.length - 2 - placed.pass().length());
@@ -126,9 +122,10 @@ class FrameVectorsTest {
                     ByteBuffer.wrap(HexFormat.of().parseHex((String) item.get("hex"))).order(ByteOrder.LITTLE_ENDIAN));
             assertEquals(item.get("resources"), hello.givesResources(), item.toString());
             assertEquals(item.get("holds"), hello.holdsArrays(), item.toString());
+            assertEquals(item.get("binds"), hello.bindsCalls(), item.toString());
             count++;
         }
-        assertTrue(count >= 7, count + " hellos");
+        assertTrue(count >= 11, count + " hellos");
     }
 
     /** All that is too short is malformed, but for one without its last part, which may be missing. */
