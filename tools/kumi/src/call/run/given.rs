@@ -254,7 +254,7 @@ mod tests {
         let why = read("1,2;3,4").unwrap_err().to_string();
         assert_eq!(why, "`x` has 2 dimensions, and the routine wants 1");
         assert_eq!(read("").unwrap_err().exit_code(), 64, "nobody means an array without numbers");
-        assert_eq!(read("1,2").unwrap().scalars[0], Some(Scalar::I64(2)));
+        assert_eq!(read("1,2").unwrap().scalars[0], Some(Scalar::U64(2)));
     }
 
     #[test]
