@@ -103,7 +103,7 @@ fn a_call_is_shown_from_begin_to_end() {
     let table = logs(address, &[]).ok().out;
     let rows: Vec<Vec<&str>> =
         table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["CALL", "ROUTINE", "CAME", "TOOK", "STATE", "TRACE"]);
+    assert_eq!(rows[0], ["CALL", "ROUTINE", "CAME", "RAN", "STATE", "TRACE"]);
     assert_eq!((rows[1][1], rows[1][4]), ("crash", "crashed"), "{table}");
     assert_eq!((rows[2][0], rows[2][1], rows[2][4]), (&*number, "talk", "completed"), "{table}");
     assert_eq!(logs(address, &["-n", "1"]).ok().out.lines().count(), 2);
@@ -245,7 +245,7 @@ fn a_metaserver_leads_to_the_logs_of_its_servers() {
     let of_trace = as_user(&user, &["logs", address, "--trace", TRACE]).ok().out;
     let rows: Vec<Vec<&str>> =
         of_trace.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["CALL", "ROUTINE", "SERVER", "CAME", "TOOK", "STATE", "TRACE"]);
+    assert_eq!(rows[0], ["CALL", "ROUTINE", "SERVER", "CAME", "RAN", "STATE", "TRACE"]);
     assert_eq!((rows.len(), rows[1][1], rows[1][6]), (2, "talk", TRACE), "{of_trace}");
     let shown = as_user(&user, &["logs", address, rows[1][0], "--follow"]).ok();
     assert!(shown.out.contains(", attempt 1, by ada, trace "), "{}", shown.out);

@@ -152,10 +152,15 @@ fn checkout(folder: &Path, venv: Option<&Path>) {
     if let Some(venv) = venv {
         symlink(venv, folder.join("target/python/venv")).expect("a link");
     }
-    let mut make = Command::new("make");
-    make.arg("-C").arg(binaries::repository().join("bindings/c")).arg("--silent").arg("pc");
-    make.arg(format!("OUT={}", binaries::directory().display()));
-    assert!(make.status().expect("make runs").success(), "there is no kumi.pc");
+    for binding in ["bindings/c", "bindings/grpc"] {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(binaries::repository().join(binding)).arg("--silent").arg("pc");
+        make.arg(format!("OUT={}", binaries::directory().display()));
+        assert!(
+            make.status().expect("make runs").success(),
+            "{binding} has no file for pkg-config"
+        );
+    }
 }
 
 fn open_when_read(path: &Path, shell: &mut RunningCommand) -> File {

@@ -196,6 +196,7 @@ impl Code {
         match kind {
             CallError::Connect { .. }
             | CallError::Address(_)
+            | CallError::NotMetaserver(_)
             | CallError::Tls { .. }
             | CallError::NoServer { .. }
             | CallError::NotLeading { .. } => Code::ServerNotFound,

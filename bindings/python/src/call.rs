@@ -84,6 +84,7 @@ pub fn failure(error: &CallError) -> Failure {
         CallError::Argument { .. }
         | CallError::NoPriority(_)
         | CallError::Address(_)
+        | CallError::NotMetaserver(_)
         | CallError::Environment { .. } => Failure::of_call("ArgumentError", text),
         CallError::TooLarge(_) => Failure::of_call("TooLargeError", text),
         CallError::Busy(_) => Failure::of_call("BusyError", text),

@@ -264,8 +264,8 @@ def test_sources_that_have_nothing(kumi_bin: str, tmp_path: Path) -> None:
     sources: list[tuple[str | Path, str]] = [
         (twice, "two routines are called `same`"),
         (path, "has no function and no class with the decorator"),
-        (tmp_path / "gone.py", "No such file"),
-        ("no_such_module", "No module named 'no_such_module'"),
+        (tmp_path / "gone.py", "there is no file"),
+        ("no_such_module", "there is no module no_such_module"),
     ]
     for source, says in sources:
         with pytest.raises(call.CallError, match=says):
@@ -427,3 +427,37 @@ def test_arrays_of_all_kinds_are_sent(server: call.Connection) -> None:
             server.call("scale", wrong)
     with pytest.raises(call.ArgumentError, match="has elements of float16"):
         server.call("several", 1, np.zeros(2, np.float16))
+
+
+def _said_of(source: str, folder: Path) -> tuple[int, str]:
+    """How the interpreter ends that is to describe a source, and what it says."""
+    command = [sys.executable, "-P", "-m", "kumi._slot", "--describe", source]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.stdout == ""
+    return ran.returncode, ran.stderr
+
+
+def test_a_source_that_is_not_there_is_told_in_a_line(tmp_path: Path) -> None:
+    assert _said_of("nofile.py", tmp_path) == (66, "there is no file nofile.py\n")
+    assert _said_of("nomodule", tmp_path) == (66, "there is no module nomodule\n")
+    (tmp_path / "none.py").write_text("x = 1\n")
+    code, said = _said_of("none.py", tmp_path)
+    assert code == 1
+    assert len(said.splitlines()) == 1
+    assert "none.py has no function and no class with the decorator" in said
+
+
+def test_a_wrong_source_is_told_with_its_own_places_only(tmp_path: Path) -> None:
+    source = tmp_path / "bad.py"
+    source.write_text("import kumi\n\n@kumi.call.routine\ndef f(a):\n    return a\n")
+    code, said = _said_of("bad.py", tmp_path)
+    assert code == 1
+    assert "`f`: `a` has no annotation" in said.splitlines()[-1]
+    assert [line for line in said.splitlines() if line.startswith("  File ")] == [
+        f'  File "{source}", line 3, in <module>'
+    ]
+    # A module that the source needs is not the source.
+    source.write_text("import nomodule\n")
+    code, said = _said_of("bad.py", tmp_path)
+    assert code == 1
+    assert said.splitlines()[-1] == "ModuleNotFoundError: No module named 'nomodule'"

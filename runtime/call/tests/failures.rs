@@ -219,7 +219,8 @@ fn who_goes_frees_the_slot() {
     assert_eq!(&hello, b"KUMICALL");
     // The only slot is taken, so others wait.
     let waits = client.call_within("noop", vec![], Some(Duration::from_millis(200)));
-    assert!(matches!(waits, Err(CallError::TimedOut(_))), "{waits:?}");
+    let Err(CallError::TimedOut(why)) = waits else { panic!("{waits:?}") };
+    assert!(why.starts_with("`noop` has not begun: it waited for a slot"), "{why}");
     assert!(lives(pid));
     drop(raw_client);
     runs(&client);

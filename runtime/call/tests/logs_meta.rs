@@ -145,7 +145,7 @@ fn calls_without_and_with_a_metaserver_are_different_users_calls() {
 }
 
 #[test]
-fn a_server_that_is_away_is_not_named() {
+fn a_server_that_is_gone_is_named_as_one_that_cannot_be_asked() {
     let meta = meta(config("round-robin"));
     let mut first = served(meta.member("a", 1));
     let _second = served(meta.member("b", 1));
@@ -155,6 +155,9 @@ fn a_server_that_is_away_is_not_named() {
     let sources = meta.grid().log_sources().expect("servers");
     let names: Vec<&str> = sources.servers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["b"]);
+    let [(name, why)] = &sources.unreachable[..] else { panic!("{:?}", sources.unreachable) };
+    assert_eq!(name, "a");
+    assert!(matches!(why, CallError::ServerGone { .. }), "{why}");
 }
 
 /// A pass for logs at the only server, as the metaserver gives it to the user of a token.

@@ -78,7 +78,20 @@ fn failures_are_shown_with_server_and_reason() {
     let _server = served(meta.member("a", 1));
     meta.until_servers(1);
     let grid = meta.grid();
-    grid.call("crash", vec![]).expect_err("it crashes");
+    let crash = grid.call("crash", vec![]).expect_err("it crashes").to_string();
+    let (place, why) = crash.split_once(": `crash` crashed: ").expect("where, and what");
+    assert!(place.starts_with("`crash` failed on one server: "), "{crash}");
+    // The server goes on. Once is enough, and what it means for other servers.
+    assert!(
+        why.contains(" (SIG") && !why.contains("crashed") && !why.contains("broke off"),
+        "{crash}"
+    );
+    assert!(
+        why.ends_with(
+            "; `crash` may have run in part; it is not marked idempotent, so it was not run again"
+        ),
+        "{crash}"
+    );
     grid.call("noop", vec![]).expect("it runs");
     let state = meta.until("both ends", |state| state.recent.len() == 2);
     let address = &state.servers[0].address;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authority::Authority;
-use common::{Gate, TestServer, served};
+use common::{Gate, TestServer, refused, served};
 use grid::{Meta, config, meta, meta_at, shown_state};
 use kumi_call::meta::ServerCondition;
 use kumi_call::server::{self, Listener, Membership, Registry, ServeError};
@@ -119,11 +119,16 @@ fn only_users_call_and_only_servers_offer() {
     let mut rogue = fixture.meta.member("rogue", 1);
     for token in [fixture.user("eve"), String::new()] {
         let before = fixture.state().counters.refused;
+        let has_token = !token.is_empty();
         if let Some(membership) = &mut rogue.membership {
             membership.token = token;
         }
-        let _rogue = served(rogue.clone());
-        fixture.until("a refusal", || fixture.state().counters.refused > before);
+        let error = refused(rogue.clone());
+        assert!(matches!(error, ServeError::Refused { .. }), "{error}");
+        // The option is that of the program that says it.
+        let wanted = if has_token { "`eve` may not offer" } else { "give --meta-token-file FILE" };
+        assert!(error.to_string().contains(wanted), "{error}");
+        assert!(fixture.state().counters.refused > before);
         assert_eq!(fixture.servers(), 1);
     }
     // Nor may one server pass for another.
@@ -134,8 +139,8 @@ fn only_users_call_and_only_servers_offer() {
         membership.address = fixture.state().servers[0].address.clone();
     }
     let before = fixture.state().counters.refused;
-    let _thief = served(thief);
-    fixture.until("a refusal", || fixture.state().counters.refused > before);
+    assert!(refused(thief).to_string().contains("is the server of another"));
+    assert!(fixture.state().counters.refused > before);
     ada.call("noop", vec![]).expect("it runs where it should");
 }
 
@@ -161,8 +166,8 @@ fn whose_a_server_is_outlives_the_metaserver() {
         }
         config
     };
-    let _thief = served(as_it(&add(&fixture.file, &other).expect("a token")));
-    fixture.until("a refusal", || fixture.state().counters.refused > 0);
+    refused(as_it(&add(&fixture.file, &other).expect("a token")));
+    assert!(fixture.state().counters.refused > 0);
     assert_eq!(fixture.servers(), 0);
     let _server = fixture.serve(as_it(&fixture.server_token));
     assert_eq!(fixture.servers(), 1);

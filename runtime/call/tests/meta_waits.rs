@@ -7,7 +7,7 @@ mod grid;
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Gate, read_some, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
@@ -66,6 +66,30 @@ fn a_call_that_broke_while_no_metaserver_was_there_runs_again() {
     let state = meta.until("its end", |state| state.counters.done == 1);
     assert_eq!(state.counters.placed, 1, "{state:?}");
     assert!(state.recent[0].attempts == 2 && state.recent[0].server == "second", "{state:?}");
+}
+
+#[test]
+fn calls_wait_for_the_servers_of_an_earlier_metaserver() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = kept(config("round-robin"), &folder);
+    let mut meta = meta(kept.clone());
+    let mut server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    loop {
+        server.stop();
+        meta.stop();
+        let begin = Instant::now();
+        meta = meta_at(kept.clone(), meta.address);
+        let grid = meta.grid();
+        // It asks for the description first, which nobody has yet.
+        let call = std::thread::spawn(move || grid.call("noop", vec![]).map(|_| ()));
+        server = served(meta.member("a", 1));
+        match call.join().expect("no panic") {
+            // The metaserver expects servers for ten seconds, and this machine is slower.
+            Err(_) if begin.elapsed() > Duration::from_secs(9) => {}
+            ended => break ended.expect("it waits"),
+        }
+    }
 }
 
 fn placing(routine: &str) -> PlacementRequest {

@@ -44,19 +44,20 @@ pub fn start(default: LevelFilter) -> Result<Logging, Failure> {
     let writer = queue::start(io::stderr()).map_err(|error| {
         Failure::new(ExitCode::MachineLimits, format!("the log has no thread: {error}"))
     })?;
-    if begin(default, writer) {
+    if begin(Targets::new().with_default(default), writer) {
         flush_before_panics();
     }
     Ok(Logging(()))
 }
 
 /// As [`start`], but who logs waits until the line is written, and none is lost: for what routines of users print.
-pub fn start_in_step(default: LevelFilter) {
-    begin(default, io::stderr);
+/// `targets` have levels of their own unless `KUMI_LOG` says another.
+pub fn start_in_step(default: LevelFilter, targets: &[(&'static str, LevelFilter)]) {
+    begin(Targets::new().with_default(default).with_targets(targets.iter().copied()), io::stderr);
 }
 
 /// Logs with this writer from now on; false if the process logs already.
-fn begin<W>(default: LevelFilter, writer: W) -> bool
+fn begin<W>(default: Targets, writer: W) -> bool
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -88,8 +89,7 @@ fn flush_before_panics() {
 }
 
 /// What is logged, and why the variable's value was refused if it was.
-fn chosen(value: Option<&str>, default: LevelFilter) -> (Targets, Option<String>) {
-    let default = Targets::new().with_default(default);
+fn chosen(value: Option<&str>, default: Targets) -> (Targets, Option<String>) {
     match value.map(parse) {
         None => (default, None),
         Some(Ok(targets)) => (targets, None),
@@ -118,6 +118,8 @@ mod tests {
 
     #[test]
     fn a_level_or_levels_by_crate_are_taken_and_all_else_is_refused() {
+        let chosen =
+            |value, default: LevelFilter| chosen(value, Targets::new().with_default(default));
         let (targets, refused) = chosen(None, LevelFilter::INFO);
         assert!(targets.would_enable("kumi_node", &Level::INFO) && refused.is_none());
         assert!(!targets.would_enable("kumi_node", &Level::DEBUG));
@@ -132,5 +134,17 @@ mod tests {
             assert!(!targets.would_enable("kumi_node", &Level::DEBUG), "{wrong}");
             assert!(refused.is_some(), "{wrong}");
         }
+    }
+    #[test]
+    fn targets_have_their_own_level_unless_the_variable_says_another() {
+        let of_routines = || {
+            let targets = Targets::new().with_default(LevelFilter::WARN);
+            targets.with_target("kumi_call::routine", LevelFilter::INFO)
+        };
+        let (targets, _) = chosen(None, of_routines());
+        assert!(targets.would_enable("kumi_call::routine", &Level::INFO));
+        assert!(!targets.would_enable("kumi_call", &Level::INFO));
+        let (targets, _) = chosen(Some("warn"), of_routines());
+        assert!(!targets.would_enable("kumi_call::routine", &Level::INFO));
     }
 }

@@ -257,6 +257,12 @@ pub enum Error {
          see the calls of which there is one"
     )]
     NoCallLog(String),
+    /// Not all servers could be asked for logs. Those are named before.
+    #[error("calls are missing above: {0} of the servers could not be asked for their logs")]
+    LogsMissing(usize),
+    /// A source of functions of Python is not there.
+    #[error("--python {0}")]
+    NoSource(String),
     /// A server of routines.
     #[error(transparent)]
     Serve(#[from] kumi_call::server::ServeError),
@@ -375,9 +381,10 @@ impl Error {
             Self::Exists { .. } | Self::Busy(_) => ExitCode::Exists,
             Self::NoDaemon(_) => ExitCode::NoInput,
             Self::Daemon { code, .. } => *code,
-            Self::NotAttached { .. } | Self::NoDaemonHere { .. } | Self::HeadGone { .. } => {
-                ExitCode::Unavailable
-            }
+            Self::NotAttached { .. }
+            | Self::NoDaemonHere { .. }
+            | Self::HeadGone { .. }
+            | Self::LogsMissing(_) => ExitCode::Unavailable,
             Self::Machine { .. } | Self::NothingRuns => ExitCode::MachineLimits,
             Self::NotOwner { .. } => ExitCode::NotPermitted,
             Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -403,7 +410,7 @@ impl Error {
             Self::Serve(error) => crate::call::serve_exit_code(error),
             Self::Meta(error) => crate::call::meta_exit_code(error),
             Self::Registry(error) => crate::call::registry_exit_code(error),
-            Self::NoProgram { .. } => ExitCode::NoInput,
+            Self::NoProgram { .. } | Self::NoSource(_) => ExitCode::NoInput,
             Self::Users(error) => crate::call::users_exit_code(error),
             Self::Tls(error) => crate::call::tls_exit_code(error),
         };

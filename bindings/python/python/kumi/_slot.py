@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import traceback
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .call._serving import ServedFunction
 
 _VERSION = 2
+# The exit code if there is no such file or module, as of `kumi`.
+_NO_SOURCE = 66
 
 
 def _split(source: str) -> tuple[str, list[str]]:
@@ -134,14 +137,46 @@ def _loader(folder: str, place: str) -> Callable[[str], Any]:
     return load
 
 
+def _missing(source: str, error: Exception) -> str | None:
+    """What is not there if it is the source itself."""
+    place, _ = _split(source)
+    if place.endswith(".py"):
+        is_missing = isinstance(error, FileNotFoundError) and not os.path.exists(place)
+        return f"there is no file {place}" if is_missing else None
+    # Its parents are imported before it.
+    is_missing = isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}.")
+    return f"there is no module {error.name}" if is_missing else None
+
+
+def _explain(error: Exception) -> str:
+    """What is wrong with a source, with its places in the user's files and not in those of this package."""
+    others = (os.path.dirname(os.path.abspath(__file__)), os.path.dirname(importlib.__file__), "<frozen ")
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(others)]
+    places = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
+    if not frames and isinstance(error, ValueError) and not isinstance(error, UnicodeError):
+        return f"{error}\n"
+    return "".join([*places, *traceback.format_exception_only(error)])
+
+
+def _answer(source: str) -> None:
+    """Describes a source on standard output, or says on standard error why it cannot be."""
+    # Output of a module must not mix with the answer.
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        described = describe(source)
+    except Exception as error:
+        missing = _missing(source, error)
+        sys.stderr.write(f"{missing}\n" if missing else _explain(error))
+        sys.exit(_NO_SOURCE if missing else 1)
+    with open(answer, "w", encoding="utf-8") as file:
+        json.dump(described, file)
+
+
 def main(arguments: list[str]) -> None:
     """Runs the slot, or describes a source on standard output."""
     if arguments[:1] == ["--describe"]:
-        # Output of a module must not mix with the answer.
-        answer = os.dup(1)
-        os.dup2(2, 1)
-        with open(answer, "w", encoding="utf-8") as file:
-            json.dump(describe(arguments[1]), file)
+        _answer(arguments[1])
         return
     from ._native import run_slot
 

@@ -46,6 +46,17 @@ pub enum ServeError {
          give --trust-meta or --meta-only as well if it may"
     )]
     Vouching,
+    /// A metaserver at which this server has never registered refuses it, and will do so again.
+    #[error("--meta {address} refuses this server: {reason}")]
+    Refused {
+        /// The metaserver's address.
+        address: String,
+        /// What it says, or which option is missing.
+        reason: String,
+    },
+    /// There is a server of routines where a metaserver was to be.
+    #[error("--meta {0}: this is a server, not a metaserver; give the address of `kumi call meta`")]
+    NotMetaserver(String),
     /// The runtime or a listener failed.
     #[error("the server cannot go on: {0}")]
     System(#[from] io::Error),

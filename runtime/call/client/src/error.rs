@@ -30,6 +30,11 @@ pub enum CallError {
     /// The text is not an address.
     #[error("{0} is not a server address: use HOST:PORT, tls://HOST:PORT or unix:PATH")]
     Address(String),
+    /// There is a server where a metaserver is wanted.
+    #[error(
+        "`{0}` is a server, not a metaserver: give the address of a metaserver (`kumi call meta`)"
+    )]
+    NotMetaserver(String),
     /// The connection was lost. A call in progress may have run.
     #[error("the connection to the server was lost: {0}")]
     Lost(String),
@@ -127,6 +132,14 @@ pub enum CallError {
     /// A server or metaserver of an earlier version, which cannot show logs of calls.
     #[error("`{0}` cannot show logs of calls: it is of an earlier version; update it")]
     NoLogs(String),
+    /// A server that a metaserver has lost lately, so nobody can ask it for logs.
+    #[error("it was at {address}, and its state is `{state}` at the metaserver")]
+    ServerGone {
+        /// Its address.
+        address: String,
+        /// What became of it, in the metaserver's word.
+        state: String,
+    },
     /// Any other error that the server reports.
     #[error("{0}")]
     Server(String),
@@ -150,7 +163,7 @@ pub enum CallError {
         has_not_run: bool,
     },
     /// All attempts failed, or the only one.
-    #[error("`{routine}` failed on {}: {}", servers(tried.len()), tried.join("; "))]
+    #[error("`{routine}` failed {}: {}", attempts(tried.len()), tried.join("; "))]
     Attempts {
         /// The routine.
         routine: String,
@@ -184,8 +197,9 @@ pub enum CallError {
     },
 }
 
-fn servers(count: usize) -> String {
-    if count == 1 { "one server".to_owned() } else { format!("{count} servers") }
+/// An attempt each, perhaps at the same server.
+fn attempts(count: usize) -> String {
+    if count == 1 { "on one server".to_owned() } else { format!("in {count} attempts") }
 }
 
 fn not_leading(leader: &str) -> String {
@@ -255,6 +269,7 @@ impl CallError {
             CallError::Connect { .. }
                 | CallError::Environment { .. }
                 | CallError::Address(_)
+                | CallError::NotMetaserver(_)
                 | CallError::RoutineNotFound(_)
                 | CallError::Argument { .. }
                 | CallError::NoPriority(_)

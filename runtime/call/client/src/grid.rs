@@ -258,7 +258,8 @@ impl Inner {
 
     /// Whether another attempt to connect would be useless.
     fn is_final(error: &CallError) -> bool {
-        matches!(error, CallError::NotPermitted(_) | CallError::Expired(_) | CallError::Address(_))
+        use CallError::{Address, Expired, NotMetaserver, NotPermitted};
+        matches!(error, NotPermitted(_) | Expired(_) | Address(_) | NotMetaserver(_))
     }
 
     fn connect_once(&self) -> Result<Client, CallError> {
@@ -283,7 +284,7 @@ impl Inner {
                     return Ok(client);
                 }
                 Ok(_) => {
-                    last = CallError::Address(format!("{address} (a server, not a metaserver)"));
+                    last = CallError::NotMetaserver(address.clone());
                 }
                 Err(error) => last = error,
             }

@@ -77,8 +77,7 @@ impl Client {
     /// [`Client::status_json`] with a deadline.
     pub(super) fn status_until(&self, until: Option<Instant>) -> Result<String, CallError> {
         if !self.is_metaserver() {
-            let text = "this is a server, not a metaserver: it has no state to show";
-            return Err(CallError::Server(text.to_owned()));
+            return Err(CallError::NotMetaserver(self.server.name.clone()));
         }
         match self.answer(until, |rpc, out| Ok(rpc.status(out)))? {
             Ok(Answer::State(json)) => Ok(json),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, UserId};
-use kumi_call_wire::logs::{LogDirectory, LogServer};
+use kumi_call_wire::logs::{GoneServer, LogDirectory, LogServer};
 use kumi_rpc::{ClientHello, Code, Failure, ServerRegistration, Ticket};
 
 use super::dispatcher::Dispatcher;
@@ -14,6 +14,9 @@ use super::persistence::identity;
 use super::startup_queue::StartupRequest;
 use crate::pass::Pass;
 use kumi_call_access::refused;
+
+/// Most servers that are gone and named to clients that look for logs: the latest ones.
+const MOST_GONE: usize = 1000;
 
 impl Member {
     /// The pass for an attempt at this server. Empty: the server has given no key.
@@ -128,7 +131,16 @@ impl Dispatcher {
             address: member.address.clone(),
             pass: member.log_pass(&peer.user()),
         });
-        let servers = LogDirectory { servers: servers.collect() };
+        let servers = servers.collect();
+        let now = self.now();
+        let away = |member: &&Member| member.peer.is_none() && member.is_shown(now);
+        let gone = self.members.values().rev().filter(away).take(MOST_GONE);
+        let gone = gone.map(|member| GoneServer {
+            name: member.register.name.clone(),
+            address: member.address.clone(),
+            state: member.state().to_string(),
+        });
+        let servers = LogDirectory { servers, gone: gone.collect() };
         serde_json::to_string(&servers).map_err(|error| {
             Failure::new(Code::Busy, 0, format!("the servers cannot be written as JSON: {error}"))
         })

@@ -176,6 +176,8 @@ pub struct Dispatcher {
     /// How long the routine of the latest finished call ran.
     pub ran: f64,
     pub store: Option<Box<dyn Store>>,
+    /// An earlier metaserver has used the store: its servers are expected back.
+    pub succeeds: bool,
     /// Leadership among several metaservers. `None`: there is only one.
     pub leadership: Option<Rc<Leadership>>,
     /// Attempts whose clients are told when the store has kept the note with this number.
@@ -214,6 +216,7 @@ impl Dispatcher {
             peers: 0,
             ran: 0.0,
             store: None,
+            succeeds: false,
             leadership: None,
             grants: VecDeque::new(),
             startup_queue,
@@ -377,9 +380,9 @@ impl Dispatcher {
         self.now().0 < if self.leadership.is_some() { 2 * EARLY } else { EARLY }
     }
 
-    /// Whether servers of an earlier leader may still register.
+    /// Whether servers of an earlier metaserver are expected, and may still register.
     pub fn waits_for_servers(&self) -> bool {
-        self.leadership.is_some() && self.is_early()
+        (self.leadership.is_some() || self.succeeds) && self.is_early()
     }
 
     /// Queues a request until servers are there.

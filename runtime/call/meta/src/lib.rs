@@ -160,16 +160,31 @@ pub fn serve(
     listener: Listener,
     stop: impl Future<Output = ()>,
 ) -> Result<(), MetaError> {
+    serve_and_tell(config, listener, || {}, stop)
+}
+
+/// [`serve`] that calls `begins` when the configuration is found to be usable.
+///
+/// # Errors
+/// [`MetaError`].
+pub fn serve_and_tell(
+    config: Config,
+    listener: Listener,
+    begins: impl FnOnce(),
+    stop: impl Future<Output = ()>,
+) -> Result<(), MetaError> {
     let broker = broker(&config)?;
     kumi_call_access::raise_open_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     #[cfg(feature = "etcd")]
     if let Some(etcd) = config.etcd.clone() {
+        begins();
         return state::term::serve(&runtime, &config, &etcd, &listener, stop);
     }
     let dispatcher = Dispatcher::new(config, broker, first_call()?);
     #[cfg(feature = "sqlite")]
     let dispatcher = with_file(dispatcher)?;
+    begins();
     let dispatcher = Rc::new(RefCell::new(dispatcher));
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
@@ -186,6 +201,7 @@ pub fn serve(
 #[cfg(feature = "sqlite")]
 fn with_file(mut dispatcher: Dispatcher) -> Result<Dispatcher, MetaError> {
     if let Some(path) = dispatcher.config.state.clone() {
+        dispatcher.succeeds = path.exists();
         let restored =
             store::SqliteStore::open(&path).and_then(|store| dispatcher.restore(Box::new(store)));
         restored.map_err(|source| MetaError::State { path, source })?;

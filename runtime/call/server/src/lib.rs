@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::LocalSet;
+use tokio::task::{JoinHandle, LocalSet};
 
 use crate::held::Table;
 use crate::tls::Tls;
@@ -297,13 +297,13 @@ pub fn serve(
         nearby: nearby.as_ref().map(|(secret, _)| *secret),
     });
     let local = LocalSet::new();
-    if let Some(membership) = membership {
-        local.spawn_local(member::run(Rc::clone(&shared), membership));
-    }
+    let registration =
+        membership.map(|membership| local.spawn_local(member::run(Rc::clone(&shared), membership)));
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {
-            result = accept(&shared, listener, false) => result,
-            result = local_peer::accept(&shared, nearby) => result,
+            result = accept(&shared, listener, false) => result.map_err(ServeError::from),
+            result = local_peer::accept(&shared, nearby) => result.map_err(ServeError::from),
+            error = refusal(registration) => Err(error),
             () = stop => Ok(()),
             () = held_results::sweep(&shared) => Ok(()),
         };
@@ -317,7 +317,17 @@ pub fn serve(
     drop(local);
     remove_groups(&shared.config);
     path.iter().for_each(|path| remove_socket(path));
-    Ok(result?)
+    result
+}
+
+/// Waits until the metaservers have refused this server for good.
+async fn refusal(registration: Option<JoinHandle<ServeError>>) -> ServeError {
+    match registration {
+        Some(registration) => {
+            registration.await.unwrap_or_else(|error| ServeError::System(error.into()))
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// How long processes may take to leave the server's control groups.

@@ -7,16 +7,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    AttemptState, ClientHello, Code, FrameStep, LoadReport, RegisteredServer,
+    AttemptState, ClientHello, Code, Failure, FrameStep, LoadReport, RegisteredServer,
     RegisteredServerEvent, Role, ServerRegistration, Ticket, VERSIONS,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Shared;
 use super::load::{Load, speed};
 use super::tickets::StopAction;
+use super::{ServeError, Shared};
 use crate::address;
 use crate::socket::{Socket, connect};
 
@@ -69,16 +69,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a metaserver may be silent. It asks for a sign of life far more often.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Bounds of the pause before the next attempt to connect.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// Keeps a connection to a metaserver. Never ends.
-pub async fn run(shared: Rc<Shared>, membership: Membership) {
+/// Keeps a connection to a metaserver. It ends only if the metaservers refuse a server that has never been registered.
+pub async fn run(shared: Rc<Shared>, membership: Membership) -> ServeError {
     let mut news = shared.tickets.listen();
     let speed = speed();
-    let mut pause = AGAIN.0;
+    let mut backoff = Backoff::default();
     let mut first = 0;
+    let mut was_registered = false;
     loop {
         let count = membership.metaservers.len();
+        let mut refusals = Refusals::default();
         for turn in 0..count {
             let at = (first + turn) % count;
             let address = &membership.metaservers[at];
@@ -89,6 +91,7 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 load: Load::default(),
                 report: None,
                 heard: Instant::now(),
+                refusal: None,
             };
             let attended = attendance.attend(address, &mut news, speed).await;
             shared.known_servers.end();
@@ -99,14 +102,72 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
             }
             if attendance.report.is_some() {
                 // The registration was accepted, so the pause begins at its minimum again.
-                pause = AGAIN.0;
+                backoff = Backoff::default();
+                was_registered = true;
                 first = at + 1;
                 break;
             }
+            refusals.note(attendance.refusal);
         }
-        wait_before_retry(&mut news, pause).await;
-        pause = (pause * 2).min(AGAIN.1);
+        if let Some(error) = refusals.last.filter(|_| refusals.are_final && !was_registered) {
+            return error;
+        }
+        wait_before_retry(&mut news, backoff.next(random())).await;
     }
+}
+
+/// What the metaservers have said to a server that none of them has registered.
+struct Refusals {
+    /// The last refusal.
+    last: Option<ServeError>,
+    /// No metaserver may take the server later.
+    are_final: bool,
+}
+
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals { last: None, are_final: true }
+    }
+}
+
+impl Refusals {
+    fn note(&mut self, refusal: Option<NoRegistration>) {
+        match refusal {
+            Some(NoRegistration::Refused(error)) => self.last = Some(error),
+            // Only the one that leads decides.
+            Some(NoRegistration::NotLeading) => {}
+            None => self.are_final = false,
+        }
+    }
+}
+
+/// Why a metaserver that answered has not registered this server.
+enum NoRegistration {
+    Refused(ServeError),
+    NotLeading,
+}
+
+/// Pauses between attempts to connect: each is up to twice as long as the one before.
+struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff(AGAIN.0)
+    }
+}
+
+impl Backoff {
+    /// The next pause. `random`: any number, so that the servers of a metaserver do not all come back at once.
+    fn next(&mut self, random: u32) -> Duration {
+        let most = self.0;
+        self.0 = (most * 2).min(AGAIN.1);
+        most / 2 + (most / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+    }
+}
+
+/// A number that differs from server to server. Nothing depends on it but when they come.
+fn random() -> u32 {
+    kumi_call_wire::random::bytes().map_or_else(|_| std::process::id(), u32::from_ne_bytes)
 }
 
 /// Waits before the next attempt. It drops news meanwhile, because the next registration reports the whole
@@ -123,6 +184,8 @@ struct MetaserverSession<'a> {
     /// Time of the next report, and the interval. `None`: not registered yet.
     report: Option<(Instant, Duration)>,
     heard: Instant,
+    /// Why it is not registered, if the metaserver has said so.
+    refusal: Option<NoRegistration>,
 }
 
 impl MetaserverSession<'_> {
@@ -153,7 +216,7 @@ impl MetaserverSession<'_> {
                         return Ok(());
                     }
                     self.heard = Instant::now();
-                    self.process_input(&mut input)?;
+                    self.process_input(address, &mut input)?;
                 }
                 reported = news.recv() => if let Some((ticket, fate)) = reported {
                     self.member.report_attempt(ticket, fate);
@@ -217,7 +280,7 @@ impl MetaserverSession<'_> {
         timeout(PATIENCE, socket.write_all(&out)).await?
     }
 
-    fn process_input(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
+    fn process_input(&mut self, address: &str, input: &mut Vec<u8>) -> io::Result<()> {
         let mut begin = 0;
         loop {
             match self.member.step(&input[begin..]).map_err(io::Error::other)? {
@@ -225,7 +288,7 @@ impl MetaserverSession<'_> {
                 FrameStep::Event(count, event) => {
                     begin += count;
                     if let Some(event) = event {
-                        self.take(event)?;
+                        self.take(address, event)?;
                     }
                 }
             }
@@ -234,16 +297,13 @@ impl MetaserverSession<'_> {
         Ok(())
     }
 
-    fn take(&mut self, event: RegisteredServerEvent) -> io::Result<()> {
+    fn take(&mut self, address: &str, event: RegisteredServerEvent) -> io::Result<()> {
         match event {
             RegisteredServerEvent::Hello(hello) => {
-                hello.version.map_err(|failure| {
-                    io::Error::other(match failure.code {
-                        Code::NotLeading => format!("it does not lead; {:?} does", failure.text),
-                        _ => failure.text,
-                    })
-                })?;
+                hello.version.map_err(|failure| self.refused(address, failure))?;
                 if hello.role != Role::Metaserver {
+                    let error = ServeError::NotMetaserver(address.to_owned());
+                    self.refusal = Some(NoRegistration::Refused(error));
                     return Err(io::Error::other("this is a server, not a metaserver"));
                 }
             }
@@ -265,9 +325,29 @@ impl MetaserverSession<'_> {
             RegisteredServerEvent::AddressState(address, is_known) => {
                 self.shared.known_servers.answered(address, is_known);
             }
-            RegisteredServerEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
+            RegisteredServerEvent::Ended(failure) => return Err(self.refused(address, failure)),
         }
         Ok(())
+    }
+
+    /// The metaserver ends the connection, or takes no registration.
+    fn refused(&mut self, address: &str, failure: Failure) -> io::Error {
+        let reason = match failure.code {
+            Code::NotLeading => {
+                self.refusal = Some(NoRegistration::NotLeading);
+                return io::Error::other(format!("it does not lead; {:?} does", failure.text));
+            }
+            Code::NotPermitted if self.membership.token.is_empty() => {
+                "it wants a server's token: give --meta-token-file FILE (there `kumi call token add NAME --server` makes one)"
+                    .to_owned()
+            }
+            _ => failure.text,
+        };
+        if matches!(failure.code, Code::NotPermitted | Code::Expired) {
+            let (address, reason) = (address.to_owned(), reason.clone());
+            self.refusal = Some(NoRegistration::Refused(ServeError::Refused { address, reason }));
+        }
+        io::Error::other(reason)
     }
 
     /// Sends a due report, or fails if the metaserver is silent.
@@ -300,6 +380,32 @@ impl MetaserverSession<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound_and_are_not_the_same_for_all() {
+        let mut backoff = Backoff::default();
+        let longest: Vec<u128> = (0..7).map(|_| backoff.next(u32::MAX).as_millis()).collect();
+        assert_eq!(longest, [250, 500, 1000, 2000, 4000, 5000, 5000]);
+        assert_eq!(backoff.next(0), AGAIN.1 / 2);
+        assert!((AGAIN.1 / 2..AGAIN.1).contains(&backoff.next(u32::MAX / 3)));
+    }
+
+    #[test]
+    fn a_server_gives_up_only_if_no_metaserver_may_take_it() {
+        let refused = || {
+            let error = ServeError::NotMetaserver("h:1".to_owned());
+            Some(NoRegistration::Refused(error))
+        };
+        let not_leading = || Some(NoRegistration::NotLeading);
+        let ends = |said: Vec<Option<NoRegistration>>| {
+            let mut refusals = Refusals::default();
+            said.into_iter().for_each(|one| refusals.note(one));
+            refusals.last.is_some() && refusals.are_final
+        };
+        assert!(ends(vec![refused()]) && ends(vec![not_leading(), refused()]));
+        assert!(!ends(vec![not_leading()]), "there may be a leader soon");
+        assert!(!ends(vec![refused(), None]), "the other one may come back");
+    }
 
     #[test]
     fn news_for_nobody_are_not_kept() {

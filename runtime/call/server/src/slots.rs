@@ -41,6 +41,7 @@ use crate::layout::Layout;
 use crate::slot_protocol::CallContext;
 pub use cancellation::{cancel, take_back};
 use kumi_call_wire::context::{Span, monotonic_ns};
+use log_lines::signal;
 use objects::Object;
 pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
 use output::{CapturedOutput, Printer};
@@ -297,7 +298,7 @@ fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
         Code::Crashed if detail < 0 => {
             format!("`{name}` ended its process with exit code {}", -1 - detail)
         }
-        _ => format!("`{name}` crashed: its process was killed by signal {detail}"),
+        _ => format!("`{name}` crashed: its process was killed by signal {}", signal(detail)),
     };
     Failure::new(code, detail, text)
 }

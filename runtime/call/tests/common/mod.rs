@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kumi_call::server::{Config, Listener, Peers, Registry, serve};
+use kumi_call::server::{Config, Listener, Peers, Registry, ServeError, serve};
 use kumi_call::{Arg, Client, Options};
 use kumi_idl::{Dimension, Element, Expr, Interface, Language, Mode, Order, Param, Target, Type};
 use tokio::sync::oneshot;
@@ -284,6 +284,13 @@ fn served_on(config: Config, registry: Registry, listener: Listener) -> TestServ
         serve(config, registry, listener, stopped).expect("it serves");
     });
     TestServer { address, stop: Some(stop), thread: Some(thread), kept: None }
+}
+
+/// Runs a server that its metaserver refuses, and that ends of it.
+pub fn refused(config: Config) -> ServeError {
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
+    let long_enough = async { tokio::time::sleep(Duration::from_secs(60)).await };
+    serve(config, registry(), listener, long_enough).expect_err("it is refused")
 }
 
 impl TestServer {

@@ -112,9 +112,13 @@ impl LogAnswer {
 }
 
 impl LogDirectory {
-    /// Escapes what could upset a terminal in the servers' names. Addresses and passes are no texts to read.
+    /// Escapes what could upset a terminal in what is shown of the servers. Addresses to connect to and passes are no texts to
+    /// read.
     pub fn make_printable(&mut self) {
         self.servers.iter_mut().for_each(|server| clean(&mut server.name));
+        for server in &mut self.gone {
+            [&mut server.name, &mut server.address, &mut server.state].into_iter().for_each(clean);
+        }
     }
 }
 
@@ -212,6 +216,20 @@ pub enum LineSource {
 pub struct LogDirectory {
     /// The servers that are there.
     pub servers: Vec<LogServer>,
+    /// Those that were there lately. Earlier metaservers do not name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<GoneServer>,
+}
+
+/// A server of a metaserver that was there lately.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneServer {
+    /// Its name.
+    pub name: String,
+    /// Its address for clients.
+    pub address: String,
+    /// What became of it, in a word of [`crate::state::ServerCondition`].
+    pub state: String,
 }
 
 /// A server of a metaserver.
@@ -277,9 +295,12 @@ mod tests {
         logs.make_printable();
         assert_eq!(logs, answer(tame));
         let server = LogServer { name: text(wild), address: text("h:1"), pass: String::new() };
-        let mut servers = LogDirectory { servers: vec![server] };
+        let gone = GoneServer { name: text(wild), address: text(wild), state: text(wild) };
+        let mut servers = LogDirectory { servers: vec![server], gone: vec![gone] };
         servers.make_printable();
         assert_eq!(servers.servers[0].name, tame);
+        let shown = &servers.gone[0];
+        assert_eq!([&shown.name, &shown.address, &shown.state], [tame; 3]);
     }
 
     #[test]
@@ -302,6 +323,13 @@ mod tests {
         ] {
             wrong.next_line(asked).expect_err("it does not fit");
         }
+    }
+
+    #[test]
+    fn a_metaserver_that_names_no_servers_that_are_gone_is_understood() {
+        let servers: LogDirectory = serde_json::from_str(r#"{"servers": []}"#).expect("it");
+        assert_eq!(servers, LogDirectory::default());
+        assert_eq!(serde_json::to_string(&servers).expect("JSON"), r#"{"servers":[]}"#);
     }
 
     #[test]

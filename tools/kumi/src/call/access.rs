@@ -149,5 +149,5 @@ fn of_cluster(context: &Context, names: Vec<String>) -> Result<Tls, Error> {
 
 /// Sends the server's log to standard error. Callers hear of the end of a call when the log has what its routine printed.
 pub fn log() {
-    log::start_in_step(LevelFilter::WARN);
+    log::start_in_step(LevelFilter::WARN, &[("kumi_call::routine", LevelFilter::INFO)]);
 }

@@ -4,7 +4,7 @@ use super::access::{GuardArgs, log};
 use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
-use kumi_call::meta::{Config, serve};
+use kumi_call::meta::{Config, serve_and_tell};
 use kumi_call::server::Listener;
 
 use super::etcd::EtcdArgs;
@@ -82,6 +82,7 @@ pub fn run(args: &MetaArgs, cluster: &str) -> Result<(), Error> {
         Some(address) => address.to_string(),
         None => args.listen.clone(),
     };
+    let mut dashboard = None;
     if let Some(http) = &args.http {
         let address = self::address("--http", http)?;
         if !address.ip().is_loopback() && !args.insecure_listen {
@@ -92,9 +93,7 @@ pub fn run(args: &MetaArgs, cluster: &str) -> Result<(), Error> {
         let listener = TcpListener::bind(address).map_err(|source| {
             kumi_call::server::ServeError::Listen { at: address.to_string(), source }
         })?;
-        if let Ok(address) = listener.local_addr() {
-            output::note(&format!("dashboard at http://{address}/"));
-        }
+        dashboard = listener.local_addr().ok();
         config.http = Some(std::sync::Arc::new(listener));
     }
     let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
@@ -105,8 +104,14 @@ pub fn run(args: &MetaArgs, cluster: &str) -> Result<(), Error> {
         let _signal = signals.forever().next();
         drop(stop);
     });
-    output::note(&format!("metaserver ({}) at {at}", config.policy));
-    serve(config, listener, async {
+    let policy = config.policy.clone();
+    let begins = || {
+        if let Some(address) = dashboard {
+            output::note(&format!("dashboard at http://{address}/"));
+        }
+        output::note(&format!("metaserver ({policy}) at {at}"));
+    };
+    serve_and_tell(config, listener, begins, async {
         // Nothing is ever sent: the receiver ends when the sender is dropped.
         let _gone = stopped.await;
     })?;

@@ -75,23 +75,33 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
 pub fn exit_code(error: &CallError) -> ExitCode {
     match error {
         CallError::Address(_)
+        | CallError::NotMetaserver(_)
         | CallError::Argument { .. }
         | CallError::NoPriority(_)
         | CallError::Environment { .. } => ExitCode::Usage,
         CallError::Connect { .. }
         | CallError::Lost(_)
+        | CallError::ServerGone { .. }
         | CallError::Tls { .. }
         | CallError::NotLeading { .. } => ExitCode::Unavailable,
         CallError::RoutineNotFound(_) | CallError::File(_) => ExitCode::NoInput,
         CallError::TooLarge(_) | CallError::NoResources(_) => ExitCode::TooLarge,
         CallError::Busy(_) | CallError::TimedOut(_) | CallError::Cancelled(_) => ExitCode::TryLater,
         CallError::NoServer { .. } => ExitCode::TryLater,
-        CallError::Attempts { last, .. } => exit_code(last),
+        CallError::Attempts { last, .. } => last_exit_code(last),
         CallError::NotRunnable(_) => ExitCode::NotExecutable,
         CallError::NoLogs(_) => ExitCode::Version,
         CallError::NotPermitted(_) | CallError::Expired(_) => ExitCode::NotPermitted,
         CallError::Status { .. } | CallError::Raised { .. } => ExitCode::BadConfig,
         _ => ExitCode::Internal,
+    }
+}
+
+/// The exit code after attempts through a metaserver. That a server cannot be reached is told as that there is none.
+fn last_exit_code(last: &CallError) -> ExitCode {
+    match exit_code(last) {
+        ExitCode::Unavailable => ExitCode::TryLater,
+        code => code,
     }
 }
 
@@ -117,7 +127,10 @@ pub fn serve_exit_code(error: &ServeError) -> ExitCode {
             io::ErrorKind::AddrInUse => ExitCode::Exists,
             _ => ExitCode::MachineLimits,
         },
-        ServeError::ClearMetaserver { .. } | ServeError::Vouching => ExitCode::Usage,
+        ServeError::ClearMetaserver { .. }
+        | ServeError::Vouching
+        | ServeError::NotMetaserver(_) => ExitCode::Usage,
+        ServeError::Refused { .. } => ExitCode::NotPermitted,
         ServeError::System(_) => ExitCode::MachineLimits,
     }
 }
@@ -160,5 +173,26 @@ fn pem_exit_code(error: &PemError) -> ExitCode {
     match error {
         PemError::File { source, .. } => unreadable(source),
         PemError::Content { .. } => ExitCode::BadConfig,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_are_gone_have_one_exit_code_behind_a_metaserver() {
+        let lost = || CallError::Lost("it closed".to_owned());
+        let attempts = |last| CallError::Attempts {
+            routine: "f".to_owned(),
+            tried: Vec::new(),
+            last: Box::new(last),
+            has_not_run: true,
+        };
+        let none = CallError::NoServer { text: String::new(), has_not_run: true };
+        assert_eq!(exit_code(&lost()), ExitCode::Unavailable);
+        assert_eq!(exit_code(&attempts(lost())), exit_code(&none));
+        let permitted = CallError::NotPermitted(String::new());
+        assert_eq!(exit_code(&attempts(permitted)), ExitCode::NotPermitted);
     }
 }

@@ -6,6 +6,9 @@ use kumi_call::server::Registry;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+/// How the interpreter ends if there is no such file or module.
+const NO_SOURCE: i32 = 66;
+
 /// Options of `kumi call serve` for Python functions.
 #[derive(Clone, Debug, Args)]
 pub struct PythonArgs {
@@ -45,7 +48,7 @@ impl PythonArgs {
             return Ok(answer.stdout);
         }
         let said = String::from_utf8_lossy(&answer.stderr);
-        // The last line of a traceback has the error; the lines before have its place.
+        // The last line has the error; the lines before have its place in the user's files.
         let last = said.trim_end().lines().last().unwrap_or("it printed nothing").to_owned();
         if last.contains("No module named 'kumi'") || last.contains("No module named kumi") {
             return Err(wrong(format!(
@@ -53,7 +56,10 @@ impl PythonArgs {
                 self.interpreter
             )));
         }
-        Err(wrong(if said.contains("Traceback") {
+        if answer.status.code() == Some(NO_SOURCE) {
+            return Err(Error::NoSource(format!("{source}: {last}")));
+        }
+        Err(wrong(if said.trim_end().lines().count() > 1 {
             format!("{last}\n{}", said.trim_end())
         } else {
             last

@@ -9,10 +9,10 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
-use kumi_call::Authorities;
 use kumi_call::server::{
     Config, Jobs, LibraryCheck, Listener, Membership, Peers, Registry, Unloadable, serve,
 };
+use kumi_call::{Authorities, CallError};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -253,6 +253,9 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
     config.logs = args.logs.limits()?;
     config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
     if !args.meta.is_empty() {
+        for address in &args.meta {
+            check_address(address)?;
+        }
         let unix = args.listen.starts_with("unix:").then(|| args.listen.clone());
         config.membership = Some(Membership {
             metaservers: args.meta.clone(),
@@ -265,6 +268,18 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         });
     }
     Ok(config)
+}
+
+/// Refuses what is no address of a metaserver, before anything else is said of it.
+fn check_address(address: &str) -> Result<(), Error> {
+    let bare = ["tls://", "kumi://"].iter().find_map(|scheme| address.strip_prefix(scheme));
+    let parts = bare.unwrap_or(address).rsplit_once(':');
+    let is_address = address.strip_prefix("unix:").is_some_and(|path| !path.is_empty())
+        || parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    match is_address {
+        true => Ok(()),
+        false => Err(CallError::Address(format!("--meta {address}")).into()),
+    }
 }
 
 /// Reads a token from a file.
@@ -303,4 +318,21 @@ fn listen(args: &ServeArgs) -> Result<Listener, Error> {
         )));
     }
     Ok(Listener::tcp(*address)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_metaservers_are_looked_at_first() {
+        for good in ["h:1", "tls://h:7071", "unix:/run/meta", "[::1]:7071", "kumi://h:1"] {
+            check_address(good).expect(good);
+        }
+        for wrong in ["foo", "", "h:", ":7071", "h:x", "h:70000", "unix:", "tls://h"] {
+            let error = check_address(wrong).expect_err(wrong);
+            assert_eq!(error.exit_code(), 64);
+            assert!(error.to_string().starts_with(&format!("--meta {wrong} is not")), "{error}");
+        }
+    }
 }

@@ -4,7 +4,10 @@ use crate::error::Error;
 use crate::{output, parse};
 use clap::{Args, Subcommand};
 use kumi_call::users::{self, NewToken};
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// `kumi call token …`
@@ -45,6 +48,9 @@ pub struct AddArgs {
     /// The user is a server that offers routines at a metaserver. It calls only the routines of --routines
     #[arg(long)]
     pub server: bool,
+    /// Write the token to this new file, which only its owner can read, instead of printing it
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Options of `kumi call token revoke`.
@@ -82,8 +88,30 @@ fn add(args: &AddArgs) -> Result<(), Error> {
         routines: (!args.routines.is_empty()).then(|| args.routines.clone()),
         server: args.server,
     };
-    let token = users::add(&args.file.file, &new)?;
-    output::text(&format!("{token}\n"))
+    let Some(path) = &args.out else {
+        let token = users::add(&args.file.file, &new)?;
+        return output::text(&format!("{token}\n"));
+    };
+    // Before there is a token that could not be written.
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|source| unwritten(path, source))?;
+    let written = users::add(&args.file.file, &new)
+        .map_err(Error::from)
+        .and_then(|token| writeln!(file, "{token}").map_err(|source| unwritten(path, source)));
+    if written.is_err()
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        output::note(&format!("{} stays, and has no token: {error}", path.display()));
+    }
+    written
+}
+
+fn unwritten(path: &Path, source: io::Error) -> Error {
+    Error::File { doing: "make", path: path.to_owned(), source }
 }
 
 fn list(args: &FileArgs) -> Result<(), Error> {

@@ -302,7 +302,7 @@ impl RoutedCall<'_> {
         // Why no other server follows the last one.
         let after = error.to_string();
         if let Some(at_last) = tried.last_mut().filter(|_| !after.is_empty()) {
-            at_last.push_str(&format!("; then {after}"));
+            at_last.push_str(&format!("; {after}"));
         }
         if matches!(error, CallError::TimedOut(_)) {
             last = None;

@@ -85,7 +85,7 @@ pub fn told(open: &OpenCall, end: &Outcome) -> CallEnd {
             format!("no server took the call of `{name}` in {attempts} attempts"),
         ),
         Outcome::Failed(_, Why::Broken) => {
-            fail("broken", Code::ServerLost, may_have_run(open, "broke off", server))
+            fail("broken", Code::ServerLost, broken_off(open, server, attempts))
         }
         Outcome::Lost(_) => {
             fail("server lost", Code::ServerLost, may_have_run(open, "is gone", server))
@@ -104,6 +104,23 @@ pub fn told(open: &OpenCall, end: &Outcome) -> CallEnd {
             CallEnd { word, failure: Some(rejected(name, why)) }
         }
     }
+}
+
+/// Why a call whose attempt broke off gets no further one. Its client knows how that ended: the routine may have crashed, or
+/// the connection was lost.
+fn broken_off(open: &OpenCall, server: &str, attempts: i64) -> String {
+    let name = &open.routine;
+    if open.request.bound.is_some() {
+        return format!(
+            "`{name}` may have run in part; the call has arrays at {server}, so it runs nowhere else"
+        );
+    }
+    if open.request.idempotent {
+        return format!(
+            "none of {attempts} attempts to run `{name}` came to its end; call again later"
+        );
+    }
+    format!("`{name}` may have run in part; it is not marked idempotent, so it was not run again")
 }
 
 fn may_have_run(open: &OpenCall, what: &str, server: &str) -> String {

@@ -5,7 +5,21 @@ use std::rc::Rc;
 use kumi_rpc::{Code, Failure};
 
 use super::super::Shared;
-use super::{SlotPool, WaitingCall, Worker, advance, failure, tell};
+use super::{ReadyCall, SlotPool, WaitingCall, Worker, advance, failure, tell};
+
+/// The failure of a call that ends while it waits for a slot.
+fn waiting_failure(code: Code, job: &ReadyCall) -> Failure {
+    let mut failure = failure(code, 0, job);
+    if code == Code::TimedOut {
+        let limit = job.time_limit.unwrap_or_default().as_millis();
+        let awaited = if job.object.is_some() { "its object" } else { "a slot" };
+        failure.text = format!(
+            "`{}` has not begun: it waited for {awaited} until its time limit of {limit} ms",
+            job.offered.interface.name
+        );
+    }
+    failure
+}
 
 /// Ends a call that waits or runs, and reports its end.
 pub fn cancel(shared: &Rc<Shared>, id: u64, code: Code) {
@@ -26,7 +40,7 @@ impl SlotPool {
     fn cancel(&mut self, id: u64, code: Code) -> bool {
         if let Some(index) = self.queue.iter().position(|waiting| waiting.job.id == id) {
             if let Some(WaitingCall { job, .. }) = self.queue.remove(index) {
-                let failure = failure(code, 0, &job);
+                let failure = waiting_failure(code, &job);
                 tell(job, Err(failure));
             }
             return true;

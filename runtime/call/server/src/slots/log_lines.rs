@@ -2,16 +2,28 @@
 
 use kumi_call_wire::context::shown;
 use kumi_rpc::{Code, Failure};
+use nix::sys::signal::Signal;
 
 use super::super::logs::CallLogHandle;
 use super::group::ReachedLimits;
 use super::output::printable;
 use super::{ReadyCall, Worker};
 
+/// The user, whom the log leaves out where users are not distinguished.
+pub(super) fn known(user: &str) -> Option<&str> {
+    Some(user).filter(|user| !user.is_empty())
+}
+
+/// A signal with its name, as `11 (SIGSEGV)`.
+pub(super) fn signal(number: i64) -> String {
+    let name = i32::try_from(number).ok().and_then(|number| Signal::try_from(number).ok());
+    name.map_or_else(|| number.to_string(), |name| format!("{number} ({name})"))
+}
+
 /// Logs that a call was ended: by a crash, by a limit, or by somebody. The end of a call in a trace is always logged.
 pub(super) fn log_end(job: &ReadyCall, outcome: &Result<(u64, u64), Failure>) {
     let (call, routine) = (job.id, job.offered.interface.name.as_str());
-    let (user, [trace, span, parent]) = (job.owner.user.as_str(), shown(job.span.as_ref()));
+    let (user, [trace, span, parent]) = (known(&job.owner.user), shown(job.span.as_ref()));
     let failure = match outcome {
         Ok((waited_ns, ran_ns)) if job.span.is_some() => {
             return tracing::info!(
@@ -36,13 +48,16 @@ pub(super) fn log_end(job: &ReadyCall, outcome: &Result<(u64, u64), Failure>) {
 
 /// Logs that a process has ended between calls: somebody has killed it, or something of its routine goes on and crashed.
 pub(super) fn log_idle_end(worker: &Worker, detail: i64) {
-    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
+    let (routine, user) = (worker.offered.interface.name.as_str(), known(&worker.owner.user));
     match detail {
         ..0 => {
             let code = -1 - detail;
             tracing::warn!(routine, user, "an idle process ended with exit code {code}");
         }
-        signal => tracing::warn!(routine, user, "an idle process was killed by signal {signal}"),
+        number => {
+            let signal = signal(number);
+            tracing::warn!(routine, user, "an idle process was killed by signal {signal}");
+        }
     }
 }
 
@@ -52,7 +67,7 @@ pub(super) fn note_reached_limits(
     worker: &Worker,
     call: Option<&CallLogHandle>,
 ) -> Option<ReachedLimits> {
-    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
+    let (routine, user) = (worker.offered.interface.name.as_str(), known(&worker.owner.user));
     let reached = worker.process.borrow().reached_limits();
     if let Some(limits) = &reached {
         let text = format!("a process has reached a limit: {limits}");
@@ -66,7 +81,7 @@ pub(super) fn note_reached_limits(
 
 /// Logs that a process, or its guard, does not end.
 pub(super) fn log_left(worker: &Worker) {
-    let (routine, user) = (worker.offered.interface.name.as_str(), worker.owner.user.as_str());
+    let (routine, user) = (worker.offered.interface.name.as_str(), known(&worker.owner.user));
     let pid = worker.process.borrow().pid().as_raw();
     tracing::error!(
         routine,
@@ -74,4 +89,20 @@ pub(super) fn log_left(worker: &Worker) {
         pid,
         "a process does not end although it was killed; processes that its routine started may go on"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_their_names() {
+        assert_eq!(signal(11), "11 (SIGSEGV)");
+        assert_eq!((signal(63), signal(i64::MAX)), ("63".to_owned(), i64::MAX.to_string()));
+    }
+
+    #[test]
+    fn a_user_that_nobody_knows_is_not_logged() {
+        assert_eq!((known(""), known("ada")), (None, Some("ada")));
+    }
 }

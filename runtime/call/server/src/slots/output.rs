@@ -13,6 +13,7 @@ use nix::unistd::pipe2;
 use tokio::net::unix::pipe::Receiver;
 
 use super::super::logs::CallLogHandle;
+use super::log_lines::known;
 
 /// Most bytes of one line of the log; longer lines are broken.
 const LINE: usize = 8 << 10;
@@ -111,12 +112,13 @@ fn log(printer: Printer<'_>, line: &[u8]) {
         log.printed(&text);
     }
     let [trace, span, _parent] = shown(span);
+    let user = known(user);
     match call {
         Some(call) => {
-            tracing::warn!(target: "kumi_call::routine", call, routine, user, trace, span, "{text}");
+            tracing::info!(target: "kumi_call::routine", call, routine, user, trace, span, "{text}");
         }
         None => {
-            tracing::warn!(target: "kumi_call::routine", routine, user, trace, span, "{text}");
+            tracing::info!(target: "kumi_call::routine", routine, user, trace, span, "{text}");
         }
     }
 }

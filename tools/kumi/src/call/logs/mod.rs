@@ -3,7 +3,7 @@
 mod progress;
 mod show;
 
-use super::access::AccessArgs;
+use super::client::ServerArgs;
 use crate::error::Error;
 use crate::output;
 use clap::Args;
@@ -15,6 +15,8 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// How many calls the table has.
+const LATEST: u32 = 20;
 /// How often a call that goes on is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 /// How often a metaserver's servers are asked for a next attempt when one has failed.
@@ -27,23 +29,23 @@ const LOOKS_FOR_NEXT: u32 = 8;
 memory (--log-calls, --log-lines and --log-memory of `kumi call serve`)."
 )]
 pub struct LogsArgs {
-    /// Server or metaserver: HOST:PORT, tls://HOST:PORT or unix:PATH
+    /// Server or metaserver, instead of that of --server; may be left out, also before CALL
     #[arg(value_name = "ADDR")]
-    pub address: String,
+    pub address: Option<String>,
     /// Call: its number as the server, or the metaserver, has it. SERVER/NUMBER is the number at a server of the metaserver.
     /// Without it: a table of the latest calls
     #[arg(value_name = "CALL")]
-    pub call: Option<CallName>,
+    pub call: Option<String>,
     #[command(flatten)]
-    pub access: AccessArgs,
-    /// Most calls in the table
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "call")]
-    pub last: u32,
+    pub server: ServerArgs,
+    /// Most calls in the table [default: 20]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub last: Option<u32>,
     /// Only the calls of this trace: its 32 hexadecimal digits
-    #[arg(long, value_name = "ID", value_parser = trace_id, conflicts_with_all = ["call", "last"])]
+    #[arg(long, value_name = "ID", value_parser = trace_id, conflicts_with = "last")]
     pub trace: Option<TraceId>,
     /// Go on until the call has ended
-    #[arg(long, short, requires = "call")]
+    #[arg(long, short)]
     pub follow: bool,
     /// Print JSON: an object with all; with --follow, an object in each line
     #[arg(long)]
@@ -70,6 +72,40 @@ impl FromStr for CallName {
     }
 }
 
+impl LogsArgs {
+    /// The address of the server or metaserver, and the call if one is named.
+    fn which(&self) -> Result<(&str, Option<CallName>), Error> {
+        let (address, call) = match (&self.address, &self.call) {
+            (Some(one), None) if !is_address(one) => (None, Some(one)),
+            (address, call) => (address.as_ref(), call.as_ref()),
+        };
+        let call = match call.map(|call| (call, call.parse())) {
+            None => None,
+            Some((_, Ok(call))) => Some(call),
+            Some((call, Err(_))) => {
+                let text = format!(
+                    "{call} is no call: give its NUMBER or SERVER/NUMBER, after the ADDR of the server or metaserver"
+                );
+                return Err(Error::Usage(text));
+            }
+        };
+        let wrong = |text: &str| Err(Error::Usage(text.to_owned()));
+        match &call {
+            None if self.follow => wrong("--follow is for one call: give its number"),
+            Some(_) if self.trace.is_some() || self.last.is_some() => {
+                wrong("--trace and --last are for the table: leave out the call")
+            }
+            _ => Ok((address.map_or(&self.server.server, String::as_str), call)),
+        }
+    }
+}
+
+/// Whether a word is an address rather than a call: an address has a colon, and no number of a call behind it.
+fn is_address(word: &str) -> bool {
+    ["unix:", "tls://", "kumi://"].iter().any(|scheme| word.starts_with(scheme))
+        || word.contains(':') && !word.contains('/')
+}
+
 /// Reads the number of a trace.
 fn trace_id(text: &str) -> Result<TraceId, TraceContextError> {
     TraceId::parse(text.as_bytes())
@@ -93,17 +129,21 @@ struct Answers {
     dropped: u64,
     /// There are more calls than the answers have.
     is_cut: bool,
+    /// How many servers have not answered.
+    #[serde(skip)]
+    unasked: usize,
 }
 
 /// Shows logs of calls.
 pub fn run(args: &LogsArgs) -> Result<(), Error> {
-    let remote = Remote::connect(&args.address, &args.access.options()?)?;
+    let (address, name) = args.which()?;
+    let remote = Remote::connect(address, &args.server.access.options()?)?;
     let is_metaserver = matches!(remote, Remote::Grid(_));
     let sources = remote.log_sources()?;
     for (server, why) in &sources.unreachable {
         output::note(&format!("`{server}` is left out: {why}"));
     }
-    match &args.call {
+    match &name {
         None => table(args, &sources, is_metaserver),
         Some(name) => call(args, &remote, sources, name),
     }
@@ -126,6 +166,7 @@ fn ask<'a>(
             }
             Err(error) => {
                 output::note(&format!("`{server}` is left out: {error}"));
+                answers.unasked += 1;
                 failed = Some(error);
             }
         }
@@ -138,22 +179,29 @@ fn ask<'a>(
 
 /// Shows the latest calls, or those of a trace.
 fn table(args: &LogsArgs, sources: &LogSources, is_metaserver: bool) -> Result<(), Error> {
-    let request = args.trace.map_or(LogRequest::Latest(args.last), LogRequest::Trace);
+    let last = args.last.unwrap_or(LATEST);
+    let request = args.trace.map_or(LogRequest::Latest(last), LogRequest::Trace);
     let mut answers = ask(sources.servers.iter(), &request)?;
     answers.calls.sort_by_key(|found| std::cmp::Reverse((found.call.came_ms, found.call.call)));
-    if args.trace.is_none() && answers.calls.len() > args.last as usize {
-        answers.calls.truncate(args.last as usize);
+    if args.trace.is_none() && answers.calls.len() > last as usize {
+        answers.calls.truncate(last as usize);
         answers.is_cut = true;
     }
+    let unasked = sources.unreachable.len() + answers.unasked;
+    let whole = || match unasked {
+        0 => Ok(()),
+        count => Err(Error::LogsMissing(count)),
+    };
     if args.json {
-        return output::json(&answers);
+        output::json(&answers)?;
+        return whole();
     }
     output::text(&show::table(&answers, output::wall_ms(), is_metaserver))?;
     if answers.dropped > 0 {
         let dropped = answers.dropped;
         output::note(&format!("{dropped} more of your calls are not kept any more"));
     }
-    Ok(())
+    whole()
 }
 
 /// Shows one call, all its attempts if a metaserver has placed it.
@@ -275,6 +323,36 @@ mod tests {
         assert_eq!("a/b/12".parse(), Ok(CallName::AtServer("a/b".into(), 12)));
         for wrong in ["", "x", "-1", "a/", "12/x", "99999999999999999999"] {
             assert!(wrong.parse::<CallName>().is_err(), "{wrong}");
+        }
+    }
+
+    /// What these words and options ask for.
+    fn which(words: &[&str]) -> Result<(String, Option<CallName>), u8> {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: LogsArgs,
+        }
+        let command = <Command as clap::Parser>::try_parse_from([&["logs"], words].concat());
+        let args = command.map_err(|_| 2)?.args;
+        args.which().map(|(at, call)| (at.to_owned(), call)).map_err(|error| error.exit_code())
+    }
+
+    #[test]
+    fn the_server_is_named_as_in_other_commands_or_first() {
+        let of = |at: &str, call| Ok((at.to_owned(), call));
+        assert_eq!(which(&["h:1"]), of("h:1", None));
+        assert_eq!(which(&["h:1", "3"]), of("h:1", Some(CallName::Number(3))));
+        assert_eq!(which(&["unix:/run/3"]), of("unix:/run/3", None));
+        assert_eq!(which(&["--server", "h:1"]), of("h:1", None));
+        assert_eq!(which(&["--server", "h:1", "3"]), of("h:1", Some(CallName::Number(3))));
+        let at_server = CallName::AtServer("g:2".into(), 3);
+        assert_eq!(which(&["--server", "h:1", "g:2/3"]), of("h:1", Some(at_server.clone())));
+        assert_eq!(which(&["h:1", "g:2/3"]), of("h:1", Some(at_server)));
+        let wrong: [&[&str]; 5] =
+            [&["h:1", "x"], &["x"], &["h:1", "--follow"], &["h:1", "3", "-n", "4"], &["h", "h:1"]];
+        for words in wrong {
+            assert_eq!(which(words), Err(64), "{words:?}");
         }
     }
 }

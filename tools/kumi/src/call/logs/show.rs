@@ -4,7 +4,7 @@ use super::progress::LogEvent;
 use super::{Answers, Found};
 use crate::error::Error;
 use crate::table::{Table, nanos, printable};
-use kumi_call::log_records::LoggedCall;
+use kumi_call::log_records::{CallEnd, LoggedCall};
 use serde::Serialize;
 use std::fmt::Write as _;
 use time::OffsetDateTime;
@@ -47,23 +47,37 @@ fn state(call: &LoggedCall) -> String {
     }
 }
 
+/// For how long a call has run, to now if it runs still.
+fn ran(call: &LoggedCall, now_ms: u64) -> String {
+    match (&call.end, call.began_ms) {
+        (Some(CallEnd { ran_ns: Some(ran_ns), .. }), _) => nanos(*ran_ns),
+        (end, Some(began_ms)) => {
+            // The server's clock, in milliseconds.
+            let end_ms = end.as_ref().map_or(now_ms, |end| end.at_ms);
+            match end_ms.saturating_sub(began_ms) {
+                0 => "<1ms".to_owned(),
+                ms => nanos(ms.saturating_mul(1_000_000)),
+            }
+        }
+        (_, None) => "-".to_owned(),
+    }
+}
+
 /// A table of calls.
 pub(super) fn table(answers: &Answers, now_ms: u64, is_metaserver: bool) -> String {
-    let mut headings = vec![">CALL", "ROUTINE", "CAME", ">TOOK", "STATE", "TRACE"];
+    let mut headings = vec![">CALL", "ROUTINE", "CAME", ">RAN", "STATE", "TRACE"];
     if is_metaserver {
         headings.insert(2, "SERVER");
     }
     let mut table = Table::new(&headings);
     for found in &answers.calls {
         let call = &found.call;
-        let end_ms = call.end.as_ref().map_or(now_ms, |end| end.at_ms);
-        let took = end_ms.saturating_sub(call.came_ms).saturating_mul(1_000_000);
         let trace = call.trace.as_ref().map_or_else(|| "-".to_owned(), |it| printable(&it.trace));
         let mut cells = vec![
             number(found, is_metaserver),
             routine(call),
             instant(call.came_ms),
-            nanos(took),
+            ran(call, now_ms),
             state(call),
             trace,
         ];
@@ -139,10 +153,30 @@ pub(super) fn json_lines(server: &str, call: u64, events: &[LogEvent]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_call::log_records::{LineSource, LogLine};
+    use kumi_call::log_records::{CallOutcome, LineSource, LogLine};
 
     fn line(text: &str, source: LineSource) -> LogEvent {
         LogEvent::Line(LogLine { at_ms: 1_700_000_000_042, source, text: text.to_owned() })
+    }
+
+    #[test]
+    fn a_call_has_run_as_long_as_its_server_says() {
+        let end = |ran_ns| {
+            Some(CallEnd {
+                at_ms: 9,
+                outcome: CallOutcome::Completed,
+                code: 0,
+                reason: String::new(),
+                ran_ns,
+            })
+        };
+        let call =
+            |began_ms, end| LoggedCall { came_ms: 1, began_ms, end, ..LoggedCall::default() };
+        assert_eq!(ran(&call(Some(9), end(Some(14_472))), 50), nanos(14_472));
+        assert_eq!(ran(&call(Some(9), end(None)), 50), "<1ms");
+        assert_eq!(ran(&call(Some(9), None), 50), nanos(41_000_000));
+        assert_eq!(ran(&call(None, None), 50), "-", "it waits");
+        assert_eq!(ran(&call(None, end(None)), 50), "-", "it never began");
     }
 
     #[test]

@@ -51,6 +51,15 @@ impl Arguments {
                 // A vector may stand for a matrix of one column.
                 dims.push(1);
             }
+            if let Some(Numbers { dims: Some(dims), .. }) = numbers
+                && dims.len() != param.dims.len()
+            {
+                let (name, given, wanted) = (&param.name, dims.len(), param.dims.len());
+                let many = if given == 1 { "" } else { "s" };
+                return Err(Error::Usage(format!(
+                    "`{name}` has {given} dimension{many}, and the routine wants {wanted}"
+                )));
+            }
         }
         let shape = |numbers: &'_ Option<Numbers>| numbers.as_ref()?.dims.clone();
         let shapes: Vec<Option<Vec<u64>>> = arrays.iter().map(shape).collect();
@@ -69,11 +78,16 @@ fn assign<'a>(
     let params = &interface.params;
     let mut assigned = vec![None; params.len()];
     let mut others = Vec::new();
+    // In a text or a path, `=` may stand for itself.
+    let has_text = params.iter().any(|it| matches!(it.ty, Type::String | Type::File));
     for argument in arguments {
         let named = argument.split_once('=').and_then(|(name, value)| {
             let index = params.iter().position(|param| param.name == name)?;
             Some((index, value))
         });
+        if let (None, false, Some((name, _))) = (named, has_text, argument.split_once('=')) {
+            return Err(unknown(interface, name));
+        }
         let Some((index, value)) = named else {
             others.push(argument.as_str());
             continue;
@@ -107,6 +121,14 @@ fn assign<'a>(
         assigned[*index] = Some(value);
     }
     Ok(assigned)
+}
+
+/// Says that a routine has no parameter of this name, and which it has.
+fn unknown(interface: &Interface, name: &str) -> String {
+    let sent = interface.params.iter().filter(|param| param.mode.is_sent());
+    let names: Vec<&str> = sent.map(|param| param.name.as_str()).collect();
+    let takes = if names.is_empty() { "no arguments".to_owned() } else { names.join(" ") };
+    format!("`{}` takes no `{name}`; it takes {takes}", interface.name)
 }
 
 /// Whether a scalar is the size of a given array.
@@ -155,6 +177,10 @@ fn complex(text: &str) -> Option<Scalar> {
 fn array(param: &Param, element: Element, text: &str) -> Result<Numbers, Error> {
     if let Some(path) = text.strip_prefix('@') {
         return file(Path::new(path), element);
+    }
+    if text.trim().is_empty() {
+        let name = &param.name;
+        return Err(Error::Usage(format!("`{name}` is empty: give 1,2;3,4 by rows, or @FILE")));
     }
     let rows: Vec<Vec<&str>> = text
         .split(';')
@@ -216,6 +242,19 @@ mod tests {
         assert!(given(&[]).unwrap_err().contains("takes A, or n A s with"));
         assert!(given(&["s=3", "s=4", "1"]).unwrap_err().contains("twice"));
         assert!(given(&["B=3", "1"]).unwrap_err().contains("-o B=FILE"));
+        assert_eq!(given(&["1", "y=3"]).unwrap_err(), "`f` takes no `y`; it takes n A s");
+        let g = interface("Define g(mode_in string text) Calls g(text);");
+        assert_eq!(assigned(&g, &["y=3"]), Ok(vec![some("y=3")]), "it is a text");
+    }
+
+    #[test]
+    fn arrays_have_the_dimensions_that_the_routine_wants() {
+        let f = interface("Define f(mode_in int n, mode_in double x[n]) Calls f(n, x);");
+        let read = |text: &str| Arguments::read(&f, &[text.to_owned()]);
+        let why = read("1,2;3,4").unwrap_err().to_string();
+        assert_eq!(why, "`x` has 2 dimensions, and the routine wants 1");
+        assert_eq!(read("").unwrap_err().exit_code(), 64, "nobody means an array without numbers");
+        assert_eq!(read("1,2").unwrap().scalars[0], Some(Scalar::U64(2)));
     }
 
     #[test]

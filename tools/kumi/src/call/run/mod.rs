@@ -3,6 +3,7 @@
 mod given;
 mod npy;
 mod show;
+mod waiting;
 
 use super::client::ServerArgs;
 use crate::error::Error;
@@ -17,6 +18,7 @@ use kumi_idl::{ArgumentForm, Element, Interface, Mode, Order, Plan, PlanError, T
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use waiting::WaitNotice;
 
 /// Options of `kumi call run`.
 #[derive(Clone, Debug, Args)]
@@ -87,6 +89,7 @@ impl Numbers {
 pub fn run(args: &RunArgs) -> Result<(), Error> {
     let mut options = args.server.access.options()?;
     options.file_bytes = args.call_files << 20;
+    let waiting = WaitNotice::start(&args.server.server, &options, &args.routine);
     let client = Remote::connect(&args.server.server, &options)?.with_priority(args.priority)?;
     let known = client.interface(&args.routine)?;
     let interface: &Interface = &known;
@@ -110,6 +113,14 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     };
     trace_calls(args.traceparent);
     let outcome = client.call_within(&args.routine, list, args.timeout);
+    drop(waiting);
+    if outcome.as_ref().is_err_and(is_crash) {
+        let server = &args.server.server;
+        output::note(&format!(
+            "`kumi call logs {server}` shows what `{}` has printed",
+            args.routine
+        ));
+    }
     let shown_printed = show_printed(&printed.take());
     // That the call failed counts for more than that its output could not be printed.
     let outcome = outcome?;
@@ -123,6 +134,14 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         }
     }
     output::text(&shown(interface, &outcome, &results, &files))
+}
+
+/// Whether the routine crashed, in the last attempt if there were several.
+fn is_crash(error: &CallError) -> bool {
+    match error {
+        CallError::Attempts { last, .. } => is_crash(last),
+        error => matches!(error, CallError::Crashed { .. }),
+    }
 }
 
 /// Prints what the routine has printed, also of a call that failed.
