@@ -144,8 +144,9 @@ def _missing(source: str, error: Exception) -> str | None:
         is_missing = isinstance(error, FileNotFoundError) and not os.path.exists(place)
         return f"there is no file {place}" if is_missing else None
     # Its parents are imported before it.
-    is_missing = isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}.")
-    return f"there is no module {error.name}" if is_missing else None
+    if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
+        return f"there is no module {error.name}"
+    return None
 
 
 def _explain(error: Exception) -> str:

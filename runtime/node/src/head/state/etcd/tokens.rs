@@ -63,6 +63,10 @@ impl Records {
                 are_here = true;
                 continue;
             }
+            // Another key may begin with the same letters.
+            if !key.starts_with(&format!("{folder}/")) {
+                continue;
+            }
             let wrong = || EtcdError::Content(key.clone());
             let node = self.node_of(&key).ok_or_else(wrong)?;
             match decode(&value).ok_or_else(wrong)? {

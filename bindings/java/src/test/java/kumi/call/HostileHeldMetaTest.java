@@ -212,8 +212,9 @@ class HostileHeldMetaTest {
         BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
         try (FakeServer server = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
-            frames.add(call(peer));
-            refuse(peer, frames.peek().stream(), BUSY);
+            FakeServer.Frame head = call(peer);
+            frames.add(head);
+            refuse(peer, head.stream(), BUSY);
             frames.add(peer.next());
             frames.add(call(peer));
             peer.result(3);
