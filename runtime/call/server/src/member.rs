@@ -70,17 +70,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(15);
 /// Bounds of the pause before the next attempt to connect.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// A new server that hears only refusals for so long ends. A file of users may be half written for a moment.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 
-/// Keeps a connection to a metaserver. It ends only if the metaservers refuse a server that has never been registered.
+/// Keeps a connection to a metaserver. It ends only if all metaservers refuse a server from its beginning on.
 pub async fn run(shared: Rc<Shared>, membership: Membership) -> ServeError {
     let mut news = shared.tickets.listen();
     let speed = speed();
     let mut backoff = Backoff::default();
     let mut first = 0;
-    let mut was_registered = false;
+    let mut refusals = Refusals::new(Instant::now());
     loop {
         let count = membership.metaservers.len();
-        let mut refusals = Refusals::default();
         for turn in 0..count {
             let at = (first + turn) % count;
             let address = &membership.metaservers[at];
@@ -103,48 +104,47 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) -> ServeError {
             if attendance.report.is_some() {
                 // The registration was accepted, so the pause begins at its minimum again.
                 backoff = Backoff::default();
-                was_registered = true;
+                refusals.note(None);
                 first = at + 1;
                 break;
             }
             refusals.note(attendance.refusal);
         }
-        if let Some(error) = refusals.last.filter(|_| refusals.are_final && !was_registered) {
+        if let Some(error) = refusals.end(Instant::now()) {
             return error;
         }
         wait_before_retry(&mut news, backoff.next(random())).await;
     }
 }
 
-/// What the metaservers have said to a server that none of them has registered.
+/// What the metaservers have said to a server since it began.
 struct Refusals {
+    began: Instant,
     /// The last refusal.
     last: Option<ServeError>,
-    /// No metaserver may take the server later.
-    are_final: bool,
-}
-
-impl Default for Refusals {
-    fn default() -> Refusals {
-        Refusals { last: None, are_final: true }
-    }
+    /// A metaserver has registered the server, or may do so later: it was away, or another one leads. So the server stays, and
+    /// those who call it directly keep it.
+    may_pass: bool,
 }
 
 impl Refusals {
-    fn note(&mut self, refusal: Option<NoRegistration>) {
+    fn new(began: Instant) -> Refusals {
+        Refusals { began, last: None, may_pass: false }
+    }
+
+    /// A metaserver has refused the server, or has not.
+    fn note(&mut self, refusal: Option<ServeError>) {
         match refusal {
-            Some(NoRegistration::Refused(error)) => self.last = Some(error),
-            // Only the one that leads decides.
-            Some(NoRegistration::NotLeading) => {}
-            None => self.are_final = false,
+            Some(error) => self.last = Some(error),
+            None => self.may_pass = true,
         }
     }
-}
 
-/// Why a metaserver that answered has not registered this server.
-enum NoRegistration {
-    Refused(ServeError),
-    NotLeading,
+    /// The error with which the server ends: for a while it heard nothing but refusals.
+    fn end(&mut self, now: Instant) -> Option<ServeError> {
+        let for_long = now.saturating_duration_since(self.began) >= REFUSED_FOR;
+        if for_long && !self.may_pass { self.last.take() } else { None }
+    }
 }
 
 /// Pauses between attempts to connect: each is up to twice as long as the one before.
@@ -185,7 +185,7 @@ struct MetaserverSession<'a> {
     report: Option<(Instant, Duration)>,
     heard: Instant,
     /// Why it is not registered, if the metaserver has said so.
-    refusal: Option<NoRegistration>,
+    refusal: Option<ServeError>,
 }
 
 impl MetaserverSession<'_> {
@@ -303,7 +303,7 @@ impl MetaserverSession<'_> {
                 hello.version.map_err(|failure| self.refused(address, failure))?;
                 if hello.role != Role::Metaserver {
                     let error = ServeError::NotMetaserver(address.to_owned());
-                    self.refusal = Some(NoRegistration::Refused(error));
+                    self.refusal = Some(error);
                     return Err(io::Error::other("this is a server, not a metaserver"));
                 }
             }
@@ -334,7 +334,6 @@ impl MetaserverSession<'_> {
     fn refused(&mut self, address: &str, failure: Failure) -> io::Error {
         let reason = match failure.code {
             Code::NotLeading => {
-                self.refusal = Some(NoRegistration::NotLeading);
                 return io::Error::other(format!("it does not lead; {:?} does", failure.text));
             }
             Code::NotPermitted if self.membership.token.is_empty() => {
@@ -345,7 +344,7 @@ impl MetaserverSession<'_> {
         };
         if matches!(failure.code, Code::NotPermitted | Code::Expired) {
             let (address, reason) = (address.to_owned(), reason.clone());
-            self.refusal = Some(NoRegistration::Refused(ServeError::Refused { address, reason }));
+            self.refusal = Some(ServeError::Refused { address, reason });
         }
         io::Error::other(reason)
     }
@@ -392,19 +391,18 @@ mod tests {
 
     #[test]
     fn a_server_gives_up_only_if_no_metaserver_may_take_it() {
-        let refused = || {
-            let error = ServeError::NotMetaserver("h:1".to_owned());
-            Some(NoRegistration::Refused(error))
-        };
-        let not_leading = || Some(NoRegistration::NotLeading);
-        let ends = |said: Vec<Option<NoRegistration>>| {
-            let mut refusals = Refusals::default();
+        let refused = || Some(ServeError::NotMetaserver("h:1".to_owned()));
+        let began = Instant::now();
+        let ends = |said: Vec<Option<ServeError>>, after: Duration| {
+            let mut refusals = Refusals::new(began);
             said.into_iter().for_each(|one| refusals.note(one));
-            refusals.last.is_some() && refusals.are_final
+            refusals.end(began + after).is_some()
         };
-        assert!(ends(vec![refused()]) && ends(vec![not_leading(), refused()]));
-        assert!(!ends(vec![not_leading()]), "there may be a leader soon");
-        assert!(!ends(vec![refused(), None]), "the other one may come back");
+        assert!(ends(vec![refused(), refused()], REFUSED_FOR));
+        assert!(!ends(vec![refused()], REFUSED_FOR / 2), "it may be about to change");
+        assert!(!ends(vec![refused(), None], REFUSED_FOR), "the other one may come back, or lead");
+        assert!(!ends(vec![None, refused(), refused()], REFUSED_FOR), "it serves others by now");
+        assert!(!ends(vec![], REFUSED_FOR));
     }
 
     #[test]
