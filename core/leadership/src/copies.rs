@@ -127,17 +127,20 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
         is_listed(&self.recorded, self.proposed.as_ref(), member) || standby.joining.is_some()
     }
 
-    /// A standby has connected. What was known of it is forgotten: its disk may have been replaced.
+    /// A standby has connected. What was known of it is forgotten: its disk may have been replaced. One in the list has no more
+    /// time for that: if it comes and goes, the leader does not wait for it for ever.
     pub fn connected(&mut self, member: M, now: Nanos) {
         let listed = is_listed(&self.recorded, self.proposed.as_ref(), &member);
         let standby = self.standbys.entry(member).or_insert_with(|| Standby::absent_since(now));
+        let errand = standby.errand.as_ref().map(|errand| errand.since);
+        let since = standby.absent.into_iter().chain(errand).min();
         *standby = Standby {
             absent: None,
             leaves: standby.leaves && listed,
             behind: self.ends.keys().copied().collect(),
             ..Standby::absent_since(now)
         };
-        standby.send(&self.ends, now);
+        standby.send(&self.ends, since.filter(|_| listed).unwrap_or(now));
     }
 
     /// It has said what it has, and each log has been opened: from now on it lacks only what it is known to lack. One in the list

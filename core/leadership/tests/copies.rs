@@ -367,6 +367,26 @@ fn a_standby_that_comes_back_with_less_leaves() {
     assert_eq!(copies.next_list(), Some(set(&[0])));
 }
 
+/// As one does whose disk is full: each connection ends before it has taken anything.
+#[test]
+fn a_standby_that_comes_and_goes_is_not_waited_for() {
+    let mut copies = leader(&[0]);
+    introduce(&mut copies, 1, 0);
+    copies.next_list();
+    copies.recorded();
+    copies.extended(1, 5, 0);
+    let mut now = 0;
+    while copies.next_list().is_none() {
+        assert!(now <= 2 * PATIENCE, "it is waited for");
+        copies.gone(&1, now);
+        copies.connected(1, now + PATIENCE / 4);
+        now += PATIENCE / 3;
+        copies.advance(now);
+    }
+    copies.recorded();
+    assert!(copies.acknowledge(1, 5) && *copies.in_sync() == set(&[0]));
+}
+
 #[test]
 fn a_log_that_is_no_more_holds_up_nothing() {
     let mut copies = leader(&[0]);

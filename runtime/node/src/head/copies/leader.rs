@@ -359,6 +359,9 @@ impl Leader {
     fn take_news(&mut self, spools: &mut Spools) {
         let now = self.clock.advance(boottime());
         let news = spools.take_news();
+        for job in news.emptied {
+            self.copies.forget(job, now);
+        }
         for job in news.extended {
             let (log, end) = spools.log(job);
             self.copies.extended(job, end, now);

@@ -108,7 +108,10 @@ impl Session {
 
     /// A log has come further, or is to be looked at. The standby had it up to `has` when it connected.
     pub(super) fn extended(&self, job: JobId, log: SharedLog, has: u64) {
-        self.news.0.borrow_mut().logs.insert(job, (log, has));
+        let mut news = self.news.0.borrow_mut();
+        // The log may be told of once more before the first word of it is taken.
+        let before = news.logs.get(&job).map_or(0, |(_, has)| *has);
+        news.logs.insert(job, (log, has.max(before)));
         self.news.1.notify_one();
     }
 

@@ -232,6 +232,7 @@ impl Spools {
             }
         }
         self.found.remove(&job);
+        self.tell(|news| drop(news.emptied.insert(job)));
         self.count(job);
         Ok(())
     }

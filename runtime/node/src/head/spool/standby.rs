@@ -24,6 +24,8 @@ const LATE: Duration = Duration::from_millis(20);
 pub(in crate::head) struct SpoolNews {
     /// Jobs whose log has come further, or has been opened.
     pub(in crate::head) extended: BTreeSet<JobId>,
+    /// Jobs whose output has made room: how far their logs had come counts no more.
+    pub(in crate::head) emptied: BTreeSet<JobId>,
     /// Jobs that are recorded.
     pub(in crate::head) known: BTreeMap<JobId, CopiedJob>,
     /// Jobs that are not known any more.
@@ -37,6 +39,7 @@ impl SpoolNews {
 
     pub(super) fn discarded(&mut self, job: JobId) {
         self.extended.remove(&job);
+        self.emptied.remove(&job);
         self.known.remove(&job);
         self.discarded.insert(job);
     }
