@@ -232,7 +232,7 @@ impl Spools {
             }
         }
         self.found.remove(&job);
-        self.tell(|news| drop(news.emptied.insert(job)));
+        self.tell(|news| news.emptied(job));
         self.count(job);
         Ok(())
     }

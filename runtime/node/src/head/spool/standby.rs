@@ -37,6 +37,10 @@ impl SpoolNews {
         self.extended.insert(job);
     }
 
+    pub(super) fn emptied(&mut self, job: JobId) {
+        self.emptied.insert(job);
+    }
+
     pub(super) fn discarded(&mut self, job: JobId) {
         self.extended.remove(&job);
         self.emptied.remove(&job);

@@ -417,7 +417,7 @@ public final class KumiClient implements AutoCloseable {
         return new StartedCall(exchange, prepared, limit);
     }
 
-    private static byte[] head(KnownRoutine of, int milliseconds, PreparedCall prepared, RemoteObject object) {
+    static byte[] head(KnownRoutine of, int milliseconds, PreparedCall prepared, RemoteObject object) {
         byte[] call = Values.callHead(of.hash(), milliseconds, of.routine().name(), prepared.values());
         byte[] head = object == null ? call : object.head(call);
         if (head.length > Protocol.MOST_REQUEST) {

@@ -19,7 +19,7 @@ import kumi.call.graph.CallGraph;
  * }
  * }</pre>
  *
- * <p>Numbers and texts are read when a call is recorded, and arrays when it runs: the program does not change them until the end.
+ * <p>Arguments are read when the call runs: the program changes neither them nor the recorded call until the end.
  * Nothing is changed in place; an array that a routine changes comes back, or goes on, as a new one. Calls take no files, no functions
  * and no {@link HeldArray}. One thread records and runs; any thread may {@link #cancel}.
  */

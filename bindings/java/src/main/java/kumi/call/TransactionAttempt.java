@@ -119,14 +119,16 @@ final class TransactionAttempt {
     PreparedCall prepare(KumiClient.KnownRoutine of, long memory, ClientOptions options) {
         Map<TransactionArray, Object> inputs = new HashMap<>();
         long fetched = 0;
+        // Also an attempt that ends while it fetches what it reads is one.
+        call.attempts.incrementAndGet();
         for (TransactionArray input : call.inputs) {
             Object there = place(input);
             inputs.put(input, there);
             fetched += places.containsKey(input) && there instanceof Shaped ? input.bytes() : 0;
         }
-        call.attempts.incrementAndGet();
         Routes routes = new Routes(inputs);
         PreparedCall prepared = PreparedCall.routed(of.routine(), call.arguments, memory, options, routes);
+        KumiClient.head(of, 0, prepared, null);
         moved = moved.plus(moved(prepared, routes, fetched));
         isAlone = relayed == null && routes.between + routes.stayed == 0;
         return prepared;
