@@ -128,7 +128,12 @@ final class TransactionAttempt {
         }
         Routes routes = new Routes(inputs);
         PreparedCall prepared = PreparedCall.routed(of.routine(), call.arguments, memory, options, routes);
-        KumiClient.head(of, 0, prepared, null);
+        try {
+            KumiClient.head(of, 0, prepared, null);
+        } catch (CallException.TooLarge tooLong) {
+            prepared.close();
+            throw tooLong;
+        }
         moved = moved.plus(moved(prepared, routes, fetched));
         isAlone = relayed == null && routes.between + routes.stayed == 0;
         return prepared;
