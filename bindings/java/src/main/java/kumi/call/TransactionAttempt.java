@@ -119,12 +119,20 @@ final class TransactionAttempt {
     PreparedCall prepare(KumiClient.KnownRoutine of, long memory, ClientOptions options) {
         Map<TransactionArray, Object> inputs = new HashMap<>();
         long fetched = 0;
-        // Also an attempt that ends while it fetches what it reads is one.
-        call.attempts.incrementAndGet();
-        for (TransactionArray input : call.inputs) {
-            Object there = place(input);
-            inputs.put(input, there);
-            fetched += places.containsKey(input) && there instanceof Shaped ? input.bytes() : 0;
+        boolean begins = true;
+        try {
+            for (TransactionArray input : call.inputs) {
+                Object there = place(input);
+                inputs.put(input, there);
+                fetched += places.containsKey(input) && there instanceof Shaped ? input.bytes() : 0;
+            }
+        } catch (CallException.HeldLost lost) {
+            // What it reads is made again first.
+            begins = false;
+            throw lost;
+        } finally {
+            // Also an attempt that ends while it fetches what it reads is one.
+            call.attempts.addAndGet(begins ? 1 : 0);
         }
         Routes routes = new Routes(inputs);
         PreparedCall prepared = PreparedCall.routed(of.routine(), call.arguments, memory, options, routes);
