@@ -80,7 +80,9 @@ fn output_that_went_with_a_head_is_told_to_who_looks_later() {
     let script = writes(20_000);
     cluster.kumi(&["run", "-n", "2", "--name", "much", "sh", "-c", &script]).ok();
     let number = cluster.job("much").expect("it is known")["job"].to_string();
-    machine::signal(cluster.pid("head"), Signal::SIGKILL);
+    let killed = cluster.pid("head");
+    machine::signal(killed, Signal::SIGKILL);
+    command::wait_for("its end", || (!machine::lives(killed)).then_some(()));
     let head = cluster.start_daemon(0, &["head"]);
     let logs = command::wait_for("the next head", || {
         let logs = cluster.kumi(&["logs", &number]);
