@@ -142,7 +142,7 @@ fn what_is_wrong_is_said_before_anything_is_placed() {
     // A server is not a metaserver.
     let address = state.servers[0].address.clone();
     let other = kumi_call::Grid::connect(&address, &kumi_call::Options::default());
-    assert!(matches!(other, Err(CallError::Address(_))), "{other:?}");
+    assert!(matches!(other, Err(CallError::NotMetaserver(_))), "{other:?}");
 }
 
 #[test]
