@@ -13,12 +13,12 @@ use alloc::vec::Vec;
 
 use crate::Nanos;
 
-/// A standby that does an errand within this part of the leader's patience is nearly in sync.
+/// A standby that catches up within this part of the leader's patience is nearly in sync.
 const NEARLY: Nanos = 4;
 
 /// Something that a standby has to take within a bound: what there was at a moment.
 #[derive(Clone, Debug)]
-struct Errand<L> {
+struct CatchUp<L> {
     since: Nanos,
     /// How far it has to come in each log. Never empty.
     left: BTreeMap<L, u64>,
@@ -34,7 +34,7 @@ struct Standby<L> {
     taken: BTreeMap<L, u64>,
     /// Logs of which it lacks the end.
     behind: BTreeSet<L>,
-    errand: Option<Errand<L>>,
+    catch_up: Option<CatchUp<L>>,
     /// The leader acknowledges nothing any more that it lacks. It enters the list when it has all of this, which is acknowledged.
     joining: Option<BTreeMap<L, u64>>,
     /// It is to leave the list.
@@ -48,7 +48,7 @@ impl<L: Copy + Ord> Standby<L> {
             introduced: false,
             taken: BTreeMap::new(),
             behind: BTreeSet::new(),
-            errand: None,
+            catch_up: None,
             joining: None,
             leaves: false,
         }
@@ -64,11 +64,11 @@ impl<L: Copy + Ord> Standby<L> {
         lacking.map(|(&log, &end)| (log, end)).collect()
     }
 
-    /// Its next errand is all that it lacks now.
+    /// What it has to catch up with next is all that it lacks now.
     fn send(&mut self, ends: &BTreeMap<L, u64>, now: Nanos) {
         let end_of = |log: &L| ends.get(log).map(|&end| (*log, end));
         let left: BTreeMap<L, u64> = self.behind.iter().filter_map(end_of).collect();
-        self.errand = (!left.is_empty()).then_some(Errand { since: now, left });
+        self.catch_up = (!left.is_empty()).then_some(CatchUp { since: now, left });
     }
 
     fn forget(&mut self, log: L) {
@@ -132,8 +132,8 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
     pub fn connected(&mut self, member: M, now: Nanos) {
         let listed = is_listed(&self.recorded, self.proposed.as_ref(), &member);
         let standby = self.standbys.entry(member).or_insert_with(|| Standby::absent_since(now));
-        let errand = standby.errand.as_ref().map(|errand| errand.since);
-        let since = standby.absent.into_iter().chain(errand).min();
+        let catch_up = standby.catch_up.as_ref().map(|catch_up| catch_up.since);
+        let since = standby.absent.into_iter().chain(catch_up).min();
         *standby = Standby {
             absent: None,
             leaves: standby.leaves && listed,
@@ -174,7 +174,7 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
                 continue;
             }
             standby.behind.insert(log);
-            if standby.errand.is_none() {
+            if standby.catch_up.is_none() {
                 standby.send(&self.ends, now);
             }
         }
@@ -192,7 +192,7 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
         if taken >= whole {
             standby.behind.remove(&log);
         }
-        for left in [standby.errand.as_mut().map(|it| &mut it.left), standby.joining.as_mut()] {
+        for left in [standby.catch_up.as_mut().map(|it| &mut it.left), standby.joining.as_mut()] {
             let Some(left) = left else { continue };
             if left.get(&log).is_some_and(|&end| end <= taken) {
                 left.remove(&log);
@@ -201,18 +201,18 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
         self.go_on(member, now);
     }
 
-    /// A standby that has done its errand gets the next one, or begins to join.
+    /// A standby that has caught up so far gets the next bound, or begins to join.
     fn go_on(&mut self, member: &M, now: Nanos) {
         let listed = is_listed(&self.recorded, self.proposed.as_ref(), member);
         let Some(standby) = self.standbys.get_mut(member) else { return };
-        let since = match &standby.errand {
-            Some(errand) if !errand.left.is_empty() => return,
-            Some(errand) => errand.since,
+        let since = match &standby.catch_up {
+            Some(catch_up) if !catch_up.left.is_empty() => return,
+            Some(catch_up) => catch_up.since,
             None => now,
         };
         standby.send(&self.ends, now);
         let is_near =
-            standby.errand.is_none() || now.saturating_sub(since) < self.patience / NEARLY;
+            standby.catch_up.is_none() || now.saturating_sub(since) < self.patience / NEARLY;
         let can_join = standby.introduced && standby.absent.is_none() && !listed;
         if can_join && is_near && standby.joining.is_none() {
             standby.leaves = false;
@@ -226,8 +226,8 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
         self.acknowledged.remove(&log);
         for standby in self.standbys.values_mut() {
             standby.forget(log);
-            if let Some(errand) = &mut standby.errand {
-                errand.left.remove(&log);
+            if let Some(catch_up) = &mut standby.catch_up {
+                catch_up.left.remove(&log);
             }
         }
         for member in self.standbys.keys().cloned().collect::<Vec<M>>() {
@@ -240,7 +240,7 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
         let late = |since: Nanos| now >= since.saturating_add(self.patience);
         let (recorded, proposed) = (&self.recorded, &self.proposed);
         for (member, standby) in &mut self.standbys {
-            let behind = standby.errand.as_ref().is_some_and(|errand| late(errand.since));
+            let behind = standby.catch_up.as_ref().is_some_and(|catch_up| late(catch_up.since));
             if behind || standby.absent.is_some_and(late) {
                 standby.leaves |= is_listed(recorded, proposed.as_ref(), member);
                 standby.joining = None;
@@ -252,7 +252,7 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
     }
 
     fn go_on_if_idle(&mut self, member: &M, now: Nanos) {
-        if self.standbys.get(member).is_some_and(|standby| standby.errand.is_none()) {
+        if self.standbys.get(member).is_some_and(|standby| standby.catch_up.is_none()) {
             self.go_on(member, now);
         }
     }
@@ -265,8 +265,8 @@ impl<M: Clone + Ord, L: Copy + Ord> Copies<M, L> {
             .iter()
             .filter(|(member, standby)| !standby.leaves && self.counts(member, standby));
         let since = counting.filter_map(|(_, standby)| {
-            let errand = standby.errand.as_ref().map(|errand| errand.since);
-            standby.absent.into_iter().chain(errand).min()
+            let catch_up = standby.catch_up.as_ref().map(|catch_up| catch_up.since);
+            standby.absent.into_iter().chain(catch_up).min()
         });
         since.min().map(|since| since.saturating_add(self.patience))
     }

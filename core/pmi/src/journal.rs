@@ -6,7 +6,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::message::{Exchange, FromServer, Told};
+use crate::message::{Exchange, FromServer, ServerReport};
 
 /// So much is kept that no daemon has heard. From then on the server does not serve its ranks until one has.
 pub const MOST_UNHEARD: usize = 1_024;
@@ -25,17 +25,17 @@ struct Contribution {
 pub struct Journal {
     /// Number of the last that was told.
     last: u64,
-    unheard: VecDeque<(u64, Told)>,
+    unheard: VecDeque<(u64, ServerReport)>,
     /// By group and number.
     contributions: BTreeMap<u64, BTreeMap<u32, Contribution>>,
 }
 
 impl Journal {
     /// The message that tells this. It is kept.
-    pub fn tell(&mut self, what: Told) -> FromServer {
+    pub fn tell(&mut self, what: ServerReport) -> FromServer {
         self.last = self.last.saturating_add(1);
         self.unheard.push_back((self.last, what.clone()));
-        FromServer::Told { number: self.last, what }
+        FromServer::Report { number: self.last, what }
     }
 
     /// A daemon has heard all up to this number.
@@ -83,9 +83,9 @@ impl Journal {
     /// What a later daemon hears first. The one before it has heard all up to this number.
     pub fn resume(&mut self, heard: u64) -> Vec<FromServer> {
         self.heard(heard);
-        let told = |(number, what): &(u64, Told)| {
+        let told = |(number, what): &(u64, ServerReport)| {
             let (number, what) = (*number, what.clone());
-            FromServer::Told { number, what }
+            FromServer::Report { number, what }
         };
         let told = self.unheard.iter().map(told);
         let groups = self.contributions.iter();
@@ -127,8 +127,8 @@ pub fn is_new(heard: u64, told: u64) -> Result<bool, OutOfOrder> {
 mod tests {
     use super::*;
 
-    fn joined(rank: u32) -> Told {
-        Told::Joined { rank }
+    fn joined(rank: u32) -> ServerReport {
+        ServerReport::Joined { rank }
     }
 
     fn at(group: u64, number: u32) -> Exchange {
@@ -144,10 +144,13 @@ mod tests {
         let mut journal = Journal::default();
         for rank in 0..3 {
             let told = journal.tell(joined(rank));
-            assert_eq!(told, FromServer::Told { number: u64::from(rank) + 1, what: joined(rank) });
+            assert_eq!(
+                told,
+                FromServer::Report { number: u64::from(rank) + 1, what: joined(rank) }
+            );
         }
         journal.heard(1);
-        let told = |number: u64, rank| FromServer::Told { number, what: joined(rank) };
+        let told = |number: u64, rank| FromServer::Report { number, what: joined(rank) };
         assert_eq!(journal.resume(0), [told(2, 1), told(3, 2)]);
         assert_eq!(journal.resume(2), [told(3, 2)], "a daemon heard it and could not say so");
         assert_eq!(journal.resume(3), []);

@@ -102,7 +102,7 @@ pub enum ToServer {
     },
     /// First of a later daemon: say again what is still to be heard, and then [`FromServer::Resumed`].
     Resume {
-        /// Number of the last [`FromServer::Told`] that a daemon heard; 0 if none.
+        /// Number of the last [`FromServer::Report`] that a daemon heard; 0 if none.
         heard: u64,
     },
     /// What was told up to this number needs not be said again.
@@ -114,7 +114,7 @@ pub enum ToServer {
 
 /// What a server tells once, whichever daemon hears it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Told {
+pub enum ServerReport {
     /// A rank has begun to use MPI: it must finish.
     Joined {
         /// The rank.
@@ -174,11 +174,11 @@ pub enum FromServer {
         data: Vec<u8>,
     },
     /// Something that is kept until a daemon has heard it.
-    Told {
+    Report {
         /// Its number; the first is 1.
         number: u64,
         /// What.
-        what: Told,
+        what: ServerReport,
     },
     /// Answer to [`ToServer::Ended`].
     Ended {

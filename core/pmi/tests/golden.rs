@@ -2,12 +2,12 @@
 //! changes here is another version.
 
 use kumi_pmi::frame::{FrameBuffer, encode};
-use kumi_pmi::message::{Exchange, FromServer, ToServer, Told, VERSION};
+use kumi_pmi::message::{Exchange, FromServer, ServerReport, ToServer, VERSION};
 
 const EXCHANGE: Exchange = Exchange { group: 300, number: 2 };
 
-fn told(what: Told) -> FromServer {
-    FromServer::Told { number: 5, what }
+fn told(what: ServerReport) -> FromServer {
+    FromServer::Report { number: 5, what }
 }
 
 #[test]
@@ -34,14 +34,14 @@ fn messages_have_the_form_of_version_1() {
             &[2, 0xac, 2, 2, 2, 0, 1, 1, 8],
         ),
         (FromServer::Relay { to: 1, data: vec![9] }, &[3, 1, 1, 9]),
-        (told(Told::Joined { rank: 3 }), &[4, 5, 0, 3]),
-        (told(Told::Finalized { rank: 3 }), &[4, 5, 1, 3]),
+        (told(ServerReport::Joined { rank: 3 }), &[4, 5, 0, 3]),
+        (told(ServerReport::Finalized { rank: 3 }), &[4, 5, 1, 3]),
         (
-            told(Told::Aborted { rank: 3, code: -1, message: text() }),
+            told(ServerReport::Aborted { rank: 3, code: -1, message: text() }),
             &[4, 5, 2, 3, 1, 2, b'n', b'o'],
         ),
-        (told(Told::Note { rank: 3, text: text() }), &[4, 5, 3, 3, 2, b'n', b'o']),
-        (told(Told::Broken(text())), &[4, 5, 4, 2, b'n', b'o']),
+        (told(ServerReport::Note { rank: 3, text: text() }), &[4, 5, 3, 3, 2, b'n', b'o']),
+        (told(ServerReport::Broken(text())), &[4, 5, 4, 2, b'n', b'o']),
         (FromServer::Ended { rank: 3 }, &[5, 3]),
         (
             FromServer::ExchangeAgain {

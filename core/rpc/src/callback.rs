@@ -1,7 +1,7 @@
 //! Frame bodies of callbacks: a routine calls a function of its client.
 
 use crate::codec::{
-    Cursor, DecodeError, Put, Take, bodies, printable, records, shortened, text, whole,
+    Cursor, Decode, DecodeError, Encode, bodies, printable, records, shortened, text, whole,
 };
 use crate::message::{Failure, Value, put_values};
 use alloc::string::String;
@@ -28,7 +28,7 @@ pub enum CallbackReturn {
 records! { CallbackHead { parameter, values } }
 bodies! { CallbackHead CallbackReturn }
 
-impl Put for CallbackReturn {
+impl Encode for CallbackReturn {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             CallbackReturn::Done(values) => (0_u8, values).put(out),
@@ -39,7 +39,7 @@ impl Put for CallbackReturn {
     }
 }
 
-impl Take for CallbackReturn {
+impl Decode for CallbackReturn {
     /// A sentence that is too long is cut; its control characters are escaped.
     fn take(cursor: &mut Cursor<'_>) -> Result<CallbackReturn, DecodeError> {
         match cursor.get()? {

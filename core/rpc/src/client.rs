@@ -7,7 +7,7 @@ mod metadata;
 pub use metadata::CallMetadata;
 
 use crate::callback::{CallbackHead, CallbackReturn};
-use crate::codec::Put;
+use crate::codec::Encode;
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
 use crate::held_array::{FetchRequest, HeldArrayName, HoldRequest};
@@ -15,7 +15,7 @@ use crate::hello::{ServerHello, VERSIONS};
 use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::log_request::LogRequest;
 use crate::message::{self, CallHead, Failure, ResultHead};
-use crate::placement::{AttemptReport, Placement, PlacementRequest, Reason, Ticket};
+use crate::placement::{AttemptReport, Placement, PlacementRequest, Ticket, TicketReason};
 use crate::shared_memory::{MemoryGrant, SharedDirections};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::collections::BTreeMap;
@@ -191,7 +191,7 @@ impl Client {
     fn request(
         &mut self,
         kind: FrameKind,
-        body: impl Put,
+        body: impl Encode,
         state: Stream,
         out: &mut Vec<u8>,
     ) -> u32 {
@@ -306,7 +306,7 @@ impl Client {
     /// Appends why an attempt failed, on the stream of its call, before the report. Older metaservers skip it.
     pub fn attempt_reason(&mut self, stream: u32, ticket: Ticket, text: &str, out: &mut Vec<u8>) {
         if !text.is_empty() {
-            frame::put(out, FrameKind::AttemptReason, stream, Reason(ticket, text));
+            frame::put(out, FrameKind::AttemptReason, stream, TicketReason(ticket, text));
         }
     }
 

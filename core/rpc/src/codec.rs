@@ -31,7 +31,7 @@ pub enum DecodeError {
 }
 
 /// What has a form on the wire.
-pub trait Put {
+pub trait Encode {
     /// Appends it.
     fn put(&self, out: &mut Vec<u8>);
 
@@ -45,18 +45,18 @@ pub trait Put {
 }
 
 /// What can be decoded without knowing its length before.
-pub trait Take: Sized {
+pub trait Decode: Sized {
     /// Takes it from the front.
     fn take(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError>;
 }
 
-impl<P: Put + ?Sized> Put for &P {
+impl<P: Encode + ?Sized> Encode for &P {
     fn put(&self, out: &mut Vec<u8>) {
         P::put(self, out);
     }
 }
 
-impl Put for u8 {
+impl Encode for u8 {
     fn put(&self, out: &mut Vec<u8>) {
         out.push(*self);
     }
@@ -66,19 +66,19 @@ impl Put for u8 {
     }
 }
 
-impl Take for u8 {
+impl Decode for u8 {
     fn take(cursor: &mut Cursor<'_>) -> Result<u8, DecodeError> {
         cursor.get::<[u8; 1]>().map(|[byte]| byte)
     }
 }
 
-impl Put for bool {
+impl Encode for bool {
     fn put(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
 }
 
-impl Take for bool {
+impl Decode for bool {
     fn take(cursor: &mut Cursor<'_>) -> Result<bool, DecodeError> {
         match cursor.get()? {
             0_u8 => Ok(false),
@@ -91,13 +91,13 @@ impl Take for bool {
 /// Numbers of several bytes are little-endian.
 macro_rules! numbers {
     ($($number:ty)*) => {$(
-        impl Put for $number {
+        impl Encode for $number {
             fn put(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
             }
         }
 
-        impl Take for $number {
+        impl Decode for $number {
             fn take(cursor: &mut Cursor<'_>) -> Result<$number, DecodeError> {
                 cursor.get().map(<$number>::from_le_bytes)
             }
@@ -108,19 +108,19 @@ macro_rules! numbers {
 numbers! { u16 u32 u64 i64 f64 }
 
 /// Without a count.
-impl<P: Put> Put for [P] {
+impl<P: Encode> Encode for [P] {
     fn put(&self, out: &mut Vec<u8>) {
         P::put_all(self, out);
     }
 }
 
-impl<const LENGTH: usize> Put for [u8; LENGTH] {
+impl<const LENGTH: usize> Encode for [u8; LENGTH] {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
 }
 
-impl<const LENGTH: usize> Take for [u8; LENGTH] {
+impl<const LENGTH: usize> Decode for [u8; LENGTH] {
     fn take(cursor: &mut Cursor<'_>) -> Result<[u8; LENGTH], DecodeError> {
         let (taken, rest) = cursor.0.split_first_chunk().ok_or(DecodeError::Short)?;
         cursor.0 = rest;
@@ -132,14 +132,14 @@ impl<const LENGTH: usize> Take for [u8; LENGTH] {
 macro_rules! tuples {
     ($($name:ident)*) => {
         #[allow(non_snake_case)]
-        impl<$($name: Put),*> Put for ($($name,)*) {
+        impl<$($name: Encode),*> Encode for ($($name,)*) {
             fn put(&self, _out: &mut Vec<u8>) {
                 let ($($name,)*) = self;
                 $($name.put(_out);)*
             }
         }
 
-        impl<$($name: Take),*> Take for ($($name,)*) {
+        impl<$($name: Decode),*> Decode for ($($name,)*) {
             fn take(_cursor: &mut Cursor<'_>) -> Result<($($name,)*), DecodeError> {
                 Ok(($($name::take(_cursor)?,)*))
             }
@@ -155,13 +155,13 @@ tuples! { A B C D }
 /// Records are their fields one after the other, in this order.
 macro_rules! records {
     ($($record:ident { $($field:ident),* })*) => {$(
-        impl $crate::codec::Put for $record {
+        impl $crate::codec::Encode for $record {
             fn put(&self, out: &mut alloc::vec::Vec<u8>) {
                 $(self.$field.put(out);)*
             }
         }
 
-        impl $crate::codec::Take for $record {
+        impl $crate::codec::Decode for $record {
             fn take(
                 cursor: &mut $crate::codec::Cursor<'_>,
             ) -> Result<$record, $crate::codec::DecodeError> {
@@ -178,7 +178,7 @@ macro_rules! bodies {
         impl $body {
             /// Appends the encoded bytes.
             pub fn encode(&self, out: &mut alloc::vec::Vec<u8>) {
-                $crate::codec::Put::put(self, out);
+                $crate::codec::Encode::put(self, out);
             }
 
             /// Decodes `bytes`, all of them.
@@ -194,14 +194,14 @@ macro_rules! bodies {
 pub(crate) use bodies;
 
 /// Decodes `bytes`, all of them.
-pub fn whole<T: Take>(bytes: &[u8]) -> Result<T, DecodeError> {
+pub fn whole<T: Decode>(bytes: &[u8]) -> Result<T, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let taken = cursor.get()?;
     if cursor.is_empty() { Ok(taken) } else { Err(DecodeError::Long) }
 }
 
 /// Decodes what `bytes` are, one after the other.
-pub fn list<T: Take>(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
+pub fn list<T: Decode>(bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let mut all = Vec::new();
     while !cursor.is_empty() {
@@ -235,7 +235,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next value.
-    pub fn get<T: Take>(&mut self) -> Result<T, DecodeError> {
+    pub fn get<T: Decode>(&mut self) -> Result<T, DecodeError> {
         T::take(self)
     }
 

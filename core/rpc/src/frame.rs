@@ -1,6 +1,6 @@
 //! Frame headers: kinds of frames and their limits.
 
-use crate::codec::{DecodeError, Put};
+use crate::codec::{DecodeError, Encode};
 use crate::incoming_arrays::ArraySize;
 use crate::resources::RESOURCES;
 use crate::trace_context::TRACE_PARENT;
@@ -253,7 +253,7 @@ impl Header {
 }
 
 /// Appends a frame. Bodies are far shorter than 4 GiB.
-pub(crate) fn put(out: &mut Vec<u8>, kind: FrameKind, stream: u32, body: impl Put) {
+pub(crate) fn put(out: &mut Vec<u8>, kind: FrameKind, stream: u32, body: impl Encode) {
     let at = out.len();
     (0_u32, stream, [kind as u8, 0, 0, 0], body).put(out);
     let length = u32::try_from(out.len() - at - HEADER).unwrap_or(u32::MAX);
@@ -261,7 +261,13 @@ pub(crate) fn put(out: &mut Vec<u8>, kind: FrameKind, stream: u32, body: impl Pu
 }
 
 /// Inserts a frame before what `out` has from byte `at` on.
-pub(crate) fn insert(out: &mut Vec<u8>, at: usize, kind: FrameKind, stream: u32, body: impl Put) {
+pub(crate) fn insert(
+    out: &mut Vec<u8>,
+    at: usize,
+    kind: FrameKind,
+    stream: u32,
+    body: impl Encode,
+) {
     let mut frame = Vec::new();
     put(&mut frame, kind, stream, body);
     out.splice(at..at, frame);

@@ -1,7 +1,7 @@
 //! Held arrays: results that stay at servers, as inputs and outputs of calls.
 
 use crate::MOST_NAME;
-use crate::codec::{self, Cursor, DecodeError, Put, Take, bodies, records, shortened};
+use crate::codec::{self, Cursor, Decode, DecodeError, Encode, bodies, records, shortened};
 use crate::message::Value;
 use crate::shared_memory::{SHARED, SharedDirections};
 use alloc::borrow::ToOwned;
@@ -199,14 +199,14 @@ impl HeldResult {
     }
 }
 
-impl Put for HeldResult {
+impl Encode for HeldResult {
     fn put(&self, out: &mut Vec<u8>) {
         let flags = (u8::from(self.sent) * SENT) | (u8::from(self.survives) * SURVIVES);
         (KEEP, self.name, self.lifetime_ms, flags).put(out);
     }
 }
 
-impl Take for HeldResult {
+impl Decode for HeldResult {
     fn take(cursor: &mut Cursor<'_>) -> Result<HeldResult, DecodeError> {
         let (_, name, lifetime_ms, flags): (u8, _, _, u8) = cursor.get()?;
         if flags & !(SENT | SURVIVES) != 0 {

@@ -1,6 +1,6 @@
 //! Hellos: the first bytes that each side sends.
 
-use crate::codec::{self, Cursor, DecodeError, Put, printable, shortened};
+use crate::codec::{self, Cursor, DecodeError, Encode, printable, shortened};
 use crate::message::Failure;
 use crate::{MOST_NAME, ProtocolError};
 use alloc::borrow::ToOwned;
@@ -135,7 +135,7 @@ pub struct LocalEndpoint {
     pub port: u16,
 }
 
-fn field(out: &mut Vec<u8>, tag: u16, content: impl Put) {
+fn field(out: &mut Vec<u8>, tag: u16, content: impl Encode) {
     let mut body = Vec::new();
     content.put(&mut body);
     if let Ok(length) = u16::try_from(body.len()) {

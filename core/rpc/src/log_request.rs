@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::codec::{Cursor, DecodeError, Put, Take};
+use crate::codec::{Cursor, Decode, DecodeError, Encode};
 use crate::trace_context::TraceId;
 
 /// Which calls of its user a client wants to know of.
@@ -30,7 +30,7 @@ mod tag {
     pub const TRACE: u8 = 4;
 }
 
-impl Put for LogRequest {
+impl Encode for LogRequest {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             LogRequest::Latest(most) => (tag::LATEST, *most).put(out),
@@ -41,7 +41,7 @@ impl Put for LogRequest {
     }
 }
 
-impl Take for LogRequest {
+impl Decode for LogRequest {
     fn take(cursor: &mut Cursor<'_>) -> Result<LogRequest, DecodeError> {
         Ok(match cursor.get()? {
             tag::LATEST => match cursor.get()? {

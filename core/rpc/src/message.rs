@@ -1,6 +1,8 @@
 //! Frame bodies of calls: heads of calls and results, values, and failures.
 
-use crate::codec::{self, Cursor, DecodeError, Put, Take, bodies, printable, records, shortened};
+use crate::codec::{
+    self, Cursor, Decode, DecodeError, Encode, bodies, printable, records, shortened,
+};
 use crate::held_array::HeldArrays;
 use crate::shared_memory::SharedDirections;
 use crate::{MOST_ANSWER, MOST_NAME};
@@ -161,7 +163,7 @@ codes! {
 records! { ResultHead { waited_ns, ran_ns, values } }
 bodies! { CallHead ResultHead Failure }
 
-impl Put for Value {
+impl Encode for Value {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             Value::I64(value) => (1_u8, *value).put(out),
@@ -178,7 +180,7 @@ impl Put for Value {
     }
 }
 
-impl Take for Value {
+impl Decode for Value {
     fn take(cursor: &mut Cursor<'_>) -> Result<Value, DecodeError> {
         Ok(match cursor.get()? {
             1_u8 => Value::I64(cursor.get()?),
@@ -201,13 +203,13 @@ pub(crate) fn put_values(values: &[(u16, Value)], out: &mut Vec<u8>) {
     (codec::count(values), values).put(out);
 }
 
-impl Put for Vec<(u16, Value)> {
+impl Encode for Vec<(u16, Value)> {
     fn put(&self, out: &mut Vec<u8>) {
         put_values(self, out);
     }
 }
 
-impl Take for Vec<(u16, Value)> {
+impl Decode for Vec<(u16, Value)> {
     fn take(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, DecodeError> {
         let count: u16 = cursor.get()?;
         let mut values: Vec<(u16, Value)> = Vec::new();
@@ -244,7 +246,7 @@ pub fn name(bytes: &[u8]) -> Result<&str, DecodeError> {
 /// The name of a routine, with its length before it.
 pub struct CountedName(pub String);
 
-impl Take for CountedName {
+impl Decode for CountedName {
     fn take(cursor: &mut Cursor<'_>) -> Result<CountedName, DecodeError> {
         name(cursor.counted()?).map(|name| CountedName(name.to_owned()))
     }
@@ -261,7 +263,7 @@ pub fn fitting<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     out
 }
 
-impl Put for CallHead {
+impl Encode for CallHead {
     fn put(&self, out: &mut Vec<u8>) {
         (self.hash, self.timeout_ms).put(out);
         codec::put_text(shortened(&self.routine, MOST_NAME + 1), out);
@@ -272,7 +274,7 @@ impl Put for CallHead {
     }
 }
 
-impl Take for CallHead {
+impl Decode for CallHead {
     fn take(cursor: &mut Cursor<'_>) -> Result<CallHead, DecodeError> {
         let (hash, timeout_ms, CountedName(routine), count) = cursor.get()?;
         let (values, held, shared) = HeldArrays::decode(cursor, count)?;
@@ -317,14 +319,14 @@ impl Failure {
     }
 }
 
-impl Put for Failure {
+impl Encode for Failure {
     fn put(&self, out: &mut Vec<u8>) {
         let text = shortened(&self.text, Failure::MOST_TEXT);
         (self.code.number(), self.detail, text.as_bytes()).put(out);
     }
 }
 
-impl Take for Failure {
+impl Decode for Failure {
     /// A long message is cut, and its control characters are escaped.
     fn take(cursor: &mut Cursor<'_>) -> Result<Failure, DecodeError> {
         let (code, detail) = cursor.get()?;

@@ -1,6 +1,6 @@
 //! State machine of the metaserver end of a connection, from a client or from a server.
 
-use crate::codec::{self, Put, whole};
+use crate::codec::{self, Encode, whole};
 use crate::frame::{self, FrameError, FrameKind, HEADER, ReadingEnd};
 use crate::frame_reader::{RawFrame, raw};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
@@ -271,7 +271,7 @@ impl Metaserver {
         }
     }
 
-    fn put(&mut self, kind: FrameKind, stream: u32, body: impl Put) {
+    fn put(&mut self, kind: FrameKind, stream: u32, body: impl Encode) {
         frame::put(&mut self.out, kind, stream, body);
     }
 

@@ -1,7 +1,7 @@
 //! Frame bodies of placement: what metaservers exchange with clients and servers.
 
 use crate::MOST_NAME;
-use crate::codec::{self, Cursor, DecodeError, Put, Take, bodies, records, shortened};
+use crate::codec::{self, Cursor, Decode, DecodeError, Encode, bodies, records, shortened};
 use crate::message::{self, CountedName};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -90,7 +90,7 @@ pub enum AttemptState {
     Crashed,
 }
 
-impl Put for AttemptState {
+impl Encode for AttemptState {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             AttemptState::Accepted => out.push(1),
@@ -101,7 +101,7 @@ impl Put for AttemptState {
     }
 }
 
-impl Take for AttemptState {
+impl Decode for AttemptState {
     fn take(cursor: &mut Cursor<'_>) -> Result<AttemptState, DecodeError> {
         Ok(match cursor.get()? {
             1_u8 => AttemptState::Accepted,
@@ -127,13 +127,13 @@ pub enum AttemptOutcome {
     Failed = 3,
 }
 
-impl Put for AttemptOutcome {
+impl Encode for AttemptOutcome {
     fn put(&self, out: &mut Vec<u8>) {
         out.push(*self as u8);
     }
 }
 
-impl Take for AttemptOutcome {
+impl Decode for AttemptOutcome {
     fn take(cursor: &mut Cursor<'_>) -> Result<AttemptOutcome, DecodeError> {
         Ok(match cursor.get()? {
             0_u8 => AttemptOutcome::Done,
@@ -218,13 +218,13 @@ pub struct LoadReport {
 }
 
 /// An address, or the name of a server or site. These texts appear in output and logs.
-impl Put for String {
+impl Encode for String {
     fn put(&self, out: &mut Vec<u8>) {
         codec::put_text(shortened(self, MOST_TEXT), out);
     }
 }
 
-impl Take for String {
+impl Decode for String {
     fn take(cursor: &mut Cursor<'_>) -> Result<String, DecodeError> {
         let bytes = cursor.counted()?;
         if bytes.len() > MOST_TEXT {
@@ -253,7 +253,7 @@ impl Ticket {
     pub const LENGTH: usize = 12;
 }
 
-impl Put for PlacementRequest {
+impl Encode for PlacementRequest {
     fn put(&self, out: &mut Vec<u8>) {
         (self.key, self.hash, self.bytes_out, self.bytes_back).put(out);
         (self.operations, self.time_ms, self.attempts, self.priority).put(out);
@@ -266,7 +266,7 @@ impl Put for PlacementRequest {
     }
 }
 
-impl Take for PlacementRequest {
+impl Decode for PlacementRequest {
     fn take(cursor: &mut Cursor<'_>) -> Result<PlacementRequest, DecodeError> {
         let (key, hash, bytes_out, bytes_back) = cursor.get()?;
         let (operations, time_ms, attempts, priority) = cursor.get()?;
@@ -311,7 +311,7 @@ impl InputLocation {
     }
 }
 
-impl Put for Placement {
+impl Encode for Placement {
     fn put(&self, out: &mut Vec<u8>) {
         (self.ticket, &self.address, &self.server).put(out);
         if !self.pass.is_empty() {
@@ -320,7 +320,7 @@ impl Put for Placement {
     }
 }
 
-impl Take for Placement {
+impl Decode for Placement {
     fn take(cursor: &mut Cursor<'_>) -> Result<Placement, DecodeError> {
         let (ticket, address, server) = cursor.get()?;
         let pass = if cursor.is_empty() { String::new() } else { cursor.get()? };
@@ -328,7 +328,7 @@ impl Take for Placement {
     }
 }
 
-impl Put for ServerRegistration {
+impl Encode for ServerRegistration {
     fn put(&self, out: &mut Vec<u8>) {
         (&self.name, &self.address, &self.site, &self.version).put(out);
         (self.slots, self.processors, self.speed, self.offers).put(out);
@@ -336,7 +336,7 @@ impl Put for ServerRegistration {
     }
 }
 
-impl Take for ServerRegistration {
+impl Decode for ServerRegistration {
     fn take(cursor: &mut Cursor<'_>) -> Result<ServerRegistration, DecodeError> {
         let (name, address, site, version): (String, String, _, _) = cursor.get()?;
         let (slots, processors, speed, offers) = cursor.get()?;
@@ -366,9 +366,9 @@ pub(crate) fn address_state(bytes: &[u8]) -> Result<(&str, bool), DecodeError> {
 }
 
 /// A ticket, and why its attempt failed. The text is cut to what a metaserver takes, and loses its control characters.
-pub(crate) struct Reason<'a>(pub Ticket, pub &'a str);
+pub(crate) struct TicketReason<'a>(pub Ticket, pub &'a str);
 
-impl Put for Reason<'_> {
+impl Encode for TicketReason<'_> {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
         let clean = |letter: char| if letter.is_control() { ' ' } else { letter };

@@ -1,6 +1,6 @@
 //! State machine of the server end of a connection to a metaserver.
 
-use crate::codec::{Put, whole};
+use crate::codec::{Encode, whole};
 use crate::frame::{self, FrameError, FrameKind, HEADER, ReadingEnd};
 use crate::hello::ServerHello;
 use crate::message::Failure;
@@ -53,7 +53,7 @@ impl RegisteredServer {
         &mut self.out
     }
 
-    fn put(&mut self, kind: FrameKind, body: impl Put) {
+    fn put(&mut self, kind: FrameKind, body: impl Encode) {
         frame::put(&mut self.out, kind, 0, body);
     }
 

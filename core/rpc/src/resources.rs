@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
 
-use crate::codec::{Cursor, DecodeError, Put, Take};
+use crate::codec::{Cursor, Decode, DecodeError, Encode};
 
 /// Bytes of a request for resources.
 pub(crate) const RESOURCES: usize = 12;
@@ -36,14 +36,14 @@ impl Resources {
     }
 }
 
-impl Put for Resources {
+impl Encode for Resources {
     fn put(&self, out: &mut Vec<u8>) {
         let threads = self.threads.map_or(0, NonZeroU32::get);
         (threads, self.memory.map_or(0, NonZeroU64::get)).put(out);
     }
 }
 
-impl Take for Resources {
+impl Decode for Resources {
     fn take(cursor: &mut Cursor<'_>) -> Result<Resources, DecodeError> {
         let (threads, memory) = cursor.get()?;
         Resources::new(threads, memory).ok_or(DecodeError::Nothing)

@@ -3,7 +3,7 @@
 mod answers;
 
 use crate::callback::{CallbackHead, CallbackReturn};
-use crate::codec::{self, DecodeError, Put, whole};
+use crate::codec::{self, DecodeError, Encode, whole};
 use crate::frame::{self, FrameError, FrameKind, HEADER, Header, ReadingEnd};
 use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
 use crate::held_array::{FetchRequest, HeldArrayName, HoldRequest};
@@ -37,7 +37,7 @@ pub enum ServerEvent {
     Ready(u32),
     /// The client cancels a call. Answer with [`Server::fail`] when it has ended.
     Cancel(u32),
-    /// A callback has ended. Take its arrays with [`Server::accept_return`].
+    /// A callback has ended. Decode its arrays with [`Server::accept_return`].
     Returned(u32, CallbackReturn),
     /// All arrays of a callback's return have arrived.
     ReturnReady(u32),
@@ -215,7 +215,7 @@ impl Server {
         self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
     }
 
-    fn put(&mut self, kind: FrameKind, stream: u32, body: impl Put) {
+    fn put(&mut self, kind: FrameKind, stream: u32, body: impl Encode) {
         self.send_queue.append(|out| frame::put(out, kind, stream, body));
     }
 

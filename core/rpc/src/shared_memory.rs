@@ -1,6 +1,6 @@
 //! Shared memory of a call: a server grants it to a client on its machine, and arrays go through it instead of chunks.
 
-use crate::codec::{Cursor, DecodeError, Put, Take, bodies, count, records};
+use crate::codec::{Cursor, Decode, DecodeError, Encode, bodies, count, records};
 use alloc::vec::Vec;
 
 /// Tag of an array that the client wants to pass through shared memory.
@@ -50,13 +50,13 @@ pub struct MemoryGrant {
     pub gone: Vec<u32>,
 }
 
-impl Put for SharedDirections {
+impl Encode for SharedDirections {
     fn put(&self, out: &mut Vec<u8>) {
         out.push((u8::from(self.sent) * SENT) | (u8::from(self.returned) * RETURNED));
     }
 }
 
-impl Take for SharedDirections {
+impl Decode for SharedDirections {
     fn take(cursor: &mut Cursor<'_>) -> Result<SharedDirections, DecodeError> {
         let bits: u8 = cursor.get()?;
         if bits == 0 || bits & !(SENT | RETURNED) != 0 {
@@ -88,7 +88,7 @@ impl MemoryGrant {
     }
 }
 
-impl Put for MemoryGrant {
+impl Encode for MemoryGrant {
     fn put(&self, out: &mut Vec<u8>) {
         out.reserve(HEAD + PART * self.parts.len() + 4 * self.gone.len());
         (self.memory, self.length, self.fresh).put(out);
@@ -99,7 +99,7 @@ impl Put for MemoryGrant {
     }
 }
 
-impl Take for MemoryGrant {
+impl Decode for MemoryGrant {
     /// All its parts lie inside the memory.
     fn take(cursor: &mut Cursor<'_>) -> Result<MemoryGrant, DecodeError> {
         let (memory, length, fresh, count): (u32, u64, bool, u16) = cursor.get()?;

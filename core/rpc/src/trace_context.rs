@@ -4,7 +4,7 @@ use core::fmt;
 
 use thiserror::Error;
 
-use crate::codec::{Cursor, DecodeError, Take};
+use crate::codec::{Cursor, Decode, DecodeError};
 
 /// Bytes of a `traceparent` as this code writes it.
 pub const TRACE_PARENT: usize = 55;
@@ -155,7 +155,7 @@ impl fmt::Display for HexDigits<'_> {
     }
 }
 
-impl Take for TraceContext {
+impl Decode for TraceContext {
     fn take(cursor: &mut Cursor<'_>) -> Result<TraceContext, DecodeError> {
         TraceContext::parse(cursor.rest()).map_err(|_| DecodeError::Text)
     }

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 
 use kumi_pmi::frame::{self, FrameBuffer, FrameError};
 use kumi_pmi::journal::Journal;
-use kumi_pmi::message::{Exchange, FromServer, MOST_RELAY, ToServer, Told};
+use kumi_pmi::message::{Exchange, FromServer, MOST_RELAY, ServerReport, ToServer};
 use kumi_pmi::peer::PeerMessage;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
@@ -121,7 +121,7 @@ impl Daemon {
     }
 
     /// Says what this daemon or a later one has to hear.
-    pub(super) fn tell(&mut self, what: Told) -> Result<(), ServerError> {
+    pub(super) fn tell(&mut self, what: ServerReport) -> Result<(), ServerError> {
         let message = self.journal.tell(what);
         self.send(&message)
     }
@@ -222,18 +222,18 @@ mod tests {
         daemon.read().unwrap();
         assert!(daemon.stream().is_none());
         // Nobody is there.
-        daemon.tell(Told::Joined { rank: 1 }).unwrap();
+        daemon.tell(ServerReport::Joined { rank: 1 }).unwrap();
         daemon.send(&FromServer::Ended { rank: 1 }).unwrap();
         let mut second = come(&own);
         assert!(daemon.let_in().unwrap());
-        daemon.tell(Told::Joined { rank: 2 }).unwrap();
+        daemon.tell(ServerReport::Joined { rank: 2 }).unwrap();
         second.write_all(&whole).unwrap();
         daemon.read().unwrap();
         assert_eq!(daemon.take().unwrap(), Some(ToServer::Ended { rank: 3 }));
         daemon.resume(0, None).unwrap();
         let mut buffer = FrameBuffer::default();
         for (number, rank) in [(1, 1), (2, 2)] {
-            let joined = FromServer::Told { number, what: Told::Joined { rank } };
+            let joined = FromServer::Report { number, what: ServerReport::Joined { rank } };
             assert_eq!(hear(&mut second, &mut buffer), joined, "in this order");
         }
         let resumed = FromServer::Resumed { without_pmix: None };
@@ -246,8 +246,8 @@ mod tests {
         drop(come(&own));
         assert!(daemon.let_in().unwrap());
         daemon.greet();
-        daemon.tell(Told::Joined { rank: 1 }).unwrap();
-        daemon.tell(Told::Joined { rank: 2 }).unwrap();
+        daemon.tell(ServerReport::Joined { rank: 1 }).unwrap();
+        daemon.tell(ServerReport::Joined { rank: 2 }).unwrap();
         assert!(daemon.stream().is_none());
         assert_eq!(daemon.journal.resume(0).len(), 2);
     }

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use kumi_pmi::frame::FrameError;
-use kumi_pmi::message::{Exchange, FromServer, ServedJob, ToServer, Told};
+use kumi_pmi::message::{Exchange, FromServer, ServedJob, ServerReport, ToServer};
 use kumi_pmi::peer::Question;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -230,16 +230,16 @@ impl Server {
     fn pmix_event(&mut self, event: Event) -> Result<(), ServerError> {
         match event {
             Event::Connected(rank, reply) => {
-                self.daemon.tell(Told::Joined { rank })?;
+                self.daemon.tell(ServerReport::Joined { rank })?;
                 reply.answer(ffi::SUCCESS);
             }
             Event::Finalized(rank, reply) => {
                 // Before the rank goes on, so that the daemon hears of it before the rank's end.
-                self.daemon.tell(Told::Finalized { rank })?;
+                self.daemon.tell(ServerReport::Finalized { rank })?;
                 reply.answer(ffi::SUCCESS);
             }
             Event::Aborted { rank, code, message, reply } => {
-                self.daemon.tell(Told::Aborted { rank, code, message })?;
+                self.daemon.tell(ServerReport::Aborted { rank, code, message })?;
                 reply.answer(ffi::SUCCESS);
             }
             Event::Fence { ranks, data, reply } => self.fence(&ranks, data, reply)?,
@@ -263,7 +263,7 @@ impl Server {
     }
 
     fn refuse_spawn(&mut self, rank: u32) -> Result<(), ServerError> {
-        self.daemon.tell(Told::Note { rank, text: NO_SPAWN.to_owned() })
+        self.daemon.tell(ServerReport::Note { rank, text: NO_SPAWN.to_owned() })
     }
 
     fn fence(

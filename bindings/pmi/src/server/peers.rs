@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kumi_pmi::message::{MOST_RELAY, Told};
+use kumi_pmi::message::{MOST_RELAY, ServerReport};
 use kumi_pmi::peer::{Answer, Names, PeerMessage, Question, Questions};
 
 use super::{Server, ServerError};
@@ -110,7 +110,7 @@ impl Server {
             }
             None => {
                 let reason = format!("the server of node {from} of the job sends nonsense");
-                self.daemon.tell(Told::Broken(reason))
+                self.daemon.tell(ServerReport::Broken(reason))
             }
         }
     }

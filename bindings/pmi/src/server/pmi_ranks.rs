@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use kumi_pmi::message::{Exchange, ServedJob, Told};
+use kumi_pmi::message::{Exchange, ServedJob, ServerReport};
 use kumi_pmi::peer::Question;
 use kumi_pmi::pmi::{Action, Ranks};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -124,15 +124,15 @@ impl Server {
             }
             Action::Joined(local) => {
                 let rank = self.rank(local);
-                self.daemon.tell(Told::Joined { rank })?;
+                self.daemon.tell(ServerReport::Joined { rank })?;
             }
             Action::Finalized(local) => {
                 let rank = self.rank(local);
-                self.daemon.tell(Told::Finalized { rank })?;
+                self.daemon.tell(ServerReport::Finalized { rank })?;
             }
             Action::Aborted(local, code, message) => {
                 let rank = self.rank(local);
-                self.daemon.tell(Told::Aborted { rank, code, message })?;
+                self.daemon.tell(ServerReport::Aborted { rank, code, message })?;
             }
             Action::SpawnRefused(local) => self.refuse_spawn(self.rank(local))?,
             Action::Publish(local, name, value) => {
@@ -149,10 +149,10 @@ impl Server {
             }
             Action::Close(local, error) => {
                 let text = format!("its PMI connection is closed: {error}");
-                self.daemon.tell(Told::Note { rank: self.rank(local), text })?;
+                self.daemon.tell(ServerReport::Note { rank: self.rank(local), text })?;
                 self.ranks.close(local);
             }
-            Action::Broken(reason) => self.daemon.tell(Told::Broken(reason))?,
+            Action::Broken(reason) => self.daemon.tell(ServerReport::Broken(reason))?,
         }
         Ok(())
     }

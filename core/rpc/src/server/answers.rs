@@ -2,7 +2,7 @@
 
 use super::{Server, Stream};
 use crate::MOST_ANSWER;
-use crate::codec::Put;
+use crate::codec::Encode;
 use crate::frame::FrameKind;
 use crate::message::{self, Code, Failure};
 
@@ -27,7 +27,7 @@ impl Server {
     }
 
     /// Ends a stream with an answer.
-    fn answer(&mut self, stream: u32, kind: FrameKind, body: impl Put) {
+    fn answer(&mut self, stream: u32, kind: FrameKind, body: impl Encode) {
         self.streams.remove(&stream);
         self.put(kind, stream, body);
     }

@@ -28,7 +28,7 @@ use super::{JobCommand, NodeServices};
 use crate::cgroup::JobGroups;
 use crate::keep::{
     FoundKeeper, Held, InputFile, JobRecord, JobState, KeepSetting, KeeperLink, KeptJob, KeptPhase,
-    MpiHeld, OutputFile, Relay, find,
+    MpiDescriptor, OutputFile, Relay, find,
 };
 use crate::wire::JobWires;
 
@@ -91,7 +91,7 @@ impl Survivor {
             Ok(KeptPhase::Starting) => return Err("nobody knows whether it was started".to_owned()),
             Err(error) => return Err(error.to_string()),
         }
-        let servers = u32::from(keeper.held.contains_key(&Held::Mpi(MpiHeld::Record)));
+        let servers = u32::from(keeper.held.contains_key(&Held::Mpi(MpiDescriptor::Record)));
         let count = part.count.saturating_add(servers);
         if keeper.processes.len() != usize::try_from(count).unwrap_or(usize::MAX) {
             return Err("its keeper has other processes".to_owned());
@@ -185,13 +185,14 @@ fn mpi_parts(
     part: &NodeRanks,
     held: &mut BTreeMap<Held, OwnedFd>,
 ) -> Result<Option<(MpiParts, pipe::Receiver)>, String> {
-    if !held.contains_key(&Held::Mpi(MpiHeld::Record)) {
+    if !held.contains_key(&Held::Mpi(MpiDescriptor::Record)) {
         return Ok(None);
     }
     let mut take = |what| take(held, Held::Mpi(what));
-    let files = [take(MpiHeld::Door)?, take(MpiHeld::Record)?, take(MpiHeld::State)?];
+    let files =
+        [take(MpiDescriptor::Door)?, take(MpiDescriptor::Record)?, take(MpiDescriptor::State)?];
     let parts = MpiParts::adopt(services, (spec, part), files)?;
-    let errors = pipe::Receiver::from_owned_fd(take(MpiHeld::Errors)?);
+    let errors = pipe::Receiver::from_owned_fd(take(MpiDescriptor::Errors)?);
     Ok(Some((parts, errors.map_err(|error| error.to_string())?)))
 }
 

@@ -31,7 +31,7 @@ use super::terminal::Terminal;
 use super::{JobEvent, NodeServices};
 use crate::keep::{
     Held, InputFile, JobRecord, JobState, KeepRequest, KeepSetting, KeptCommand, KeptJob,
-    KeptPhase, KeptProcess, MpiHeld, OutputFile, Relay,
+    KeptPhase, KeptProcess, MpiDescriptor, OutputFile, Relay,
 };
 
 /// The group of version 2 for the keepers of a node's jobs.
@@ -245,7 +245,7 @@ impl JobResources {
             (Held::State, kept.state.as_fd()),
             (Held::Status, status.as_fd()),
         ];
-        let mpi = kept.mpi.iter().map(|file| (Held::Mpi(MpiHeld::Record), file.as_fd()));
+        let mpi = kept.mpi.iter().map(|file| (Held::Mpi(MpiDescriptor::Record), file.as_fd()));
         held.extend(mpi);
         held.extend((0..).map(Held::Segment).zip(self.files.of_daemon()));
         held.extend((0..).zip(self.traces.files()).map(|(at, file)| (Held::Trace(at), file)));

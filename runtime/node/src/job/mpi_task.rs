@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use kumi_control::agent::AgentEvent;
 use kumi_control::message::{Contribution, ExchangeId, JobSpec, RankStatus, Refusal, RefusalKind};
 use kumi_pmi::journal;
-use kumi_pmi::message::{Exchange, FromServer, MOST_EXCHANGE, MOST_RELAY, MOST_SENTENCE, Told};
+use kumi_pmi::message::{
+    Exchange, FromServer, MOST_EXCHANGE, MOST_RELAY, MOST_SENTENCE, ServerReport,
+};
 use kumi_sched::NodeId;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -196,7 +198,7 @@ impl JobTask {
                 self.check_resuming()?;
                 self.resumed(without_pmix).await?;
             }
-            FromServer::Told { number, what } => self.told(number, what).await?,
+            FromServer::Report { number, what } => self.told(number, what).await?,
             FromServer::Relay { to, data } => {
                 let to = link.node(to).filter(|_| data.len() <= MOST_RELAY);
                 if let Some(to) = to {
@@ -227,7 +229,7 @@ impl JobTask {
     }
 
     /// What is told once: the server may say it again until it hears that it was heard.
-    async fn told(&mut self, number: u64, what: Told) -> Result<(), Refusal> {
+    async fn told(&mut self, number: u64, what: ServerReport) -> Result<(), Refusal> {
         let Some(task) = &self.mpi else { return Ok(()) };
         let new = journal::is_new(task.state.heard(), number);
         let new = new.map_err(|error| server_failed(&self.services, &error.to_string()))?;
@@ -245,30 +247,30 @@ impl JobTask {
         Ok(())
     }
 
-    async fn take_in(&mut self, what: Told) -> Result<(), Refusal> {
+    async fn take_in(&mut self, what: ServerReport) -> Result<(), Refusal> {
         let Some(task) = &mut self.mpi else { return Ok(()) };
         let Ok(link) = &task.link else { return Ok(()) };
         match what {
-            Told::Joined { rank } if link.has(rank) => {
+            ServerReport::Joined { rank } if link.has(rank) => {
                 task.state.set_standing(rank, Standing::Joined);
                 link.check_provider(&self.services)?;
             }
-            Told::Finalized { rank } if link.has(rank) => {
+            ServerReport::Finalized { rank } if link.has(rank) => {
                 task.state.set_standing(rank, Standing::Finalized);
             }
-            Told::Aborted { rank, code, message } if link.has(rank) => {
+            ServerReport::Aborted { rank, code, message } if link.has(rank) => {
                 self.aborted(rank, code, &message).await;
             }
-            Told::Note { rank, text } if link.has(rank) => {
+            ServerReport::Note { rank, text } if link.has(rank) => {
                 let text = sentence(&text);
                 self.say_of(rank, format!("kumi: rank {rank}: {text}\n")).await;
             }
-            Told::Broken(reason) => return Err(server_failed(&self.services, &reason)),
+            ServerReport::Broken(reason) => return Err(server_failed(&self.services, &reason)),
             // Of ranks that the job does not have here.
-            Told::Joined { .. }
-            | Told::Finalized { .. }
-            | Told::Aborted { .. }
-            | Told::Note { .. } => {}
+            ServerReport::Joined { .. }
+            | ServerReport::Finalized { .. }
+            | ServerReport::Aborted { .. }
+            | ServerReport::Note { .. } => {}
         }
         Ok(())
     }

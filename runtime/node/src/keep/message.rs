@@ -54,12 +54,12 @@ pub(crate) enum Held {
     /// Its writing end.
     RelayIn,
     /// Something of the server of an MPI program.
-    Mpi(MpiHeld),
+    Mpi(MpiDescriptor),
 }
 
 /// What a keeper holds of the server of an MPI program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum MpiHeld {
+pub(crate) enum MpiDescriptor {
     /// The socket by which a daemon comes to it.
     Door,
     /// What it is.

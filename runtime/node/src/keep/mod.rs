@@ -20,7 +20,7 @@ pub(crate) mod record;
 
 pub(crate) use input::InputFile;
 pub(crate) use link::{FoundKeeper, KeepRequest, KeeperLink, KeptProcess, find};
-pub(crate) use message::{Held, KeptCommand, MpiHeld};
+pub(crate) use message::{Held, KeptCommand, MpiDescriptor};
 pub(crate) use output::{OutputFile, Relay};
 pub(crate) use record::{JobRecord, JobState, KeptPhase};
 

@@ -14,7 +14,7 @@ use kumi_leadership::Copies;
 use kumi_sched::JobId;
 use tokio::sync::mpsc;
 
-use super::session::{Session, SessionEvent, Told};
+use super::session::{Session, SessionEvent, SessionReport};
 use super::{others, refuse};
 use crate::clock::boottime;
 use crate::config::ClusterConfig;
@@ -49,8 +49,8 @@ struct Leader {
     clock: StallTolerantClock,
     sessions: BTreeMap<SocketAddr, Connected>,
     last_session: u64,
-    tell: mpsc::Sender<Told>,
-    told: mpsc::Receiver<Told>,
+    tell: mpsc::Sender<SessionReport>,
+    told: mpsc::Receiver<SessionReport>,
     /// Acknowledgements that wait, each with the end of the log at which it came.
     held: BTreeMap<JobId, VecDeque<(u64, Held)>>,
     /// How much jobs had written, for heads of later terms: it waits until it is acknowledged.
@@ -163,7 +163,7 @@ impl OutputCopies {
     }
 
     /// Waits until a standby has said something, or there is more to do for one.
-    pub(in crate::head) async fn told(&mut self) -> Option<Told> {
+    pub(in crate::head) async fn told(&mut self) -> Option<SessionReport> {
         match &mut self.0 {
             None => std::future::pending().await,
             Some(leader) if leader.sessions.values().any(|one| !one.unopened.is_empty()) => None,
@@ -172,7 +172,7 @@ impl OutputCopies {
     }
 
     /// Takes note of what a standby said, and goes on with those that have connected.
-    pub(in crate::head) fn take(&mut self, told: Option<Told>, spools: &mut Spools) {
+    pub(in crate::head) fn take(&mut self, told: Option<SessionReport>, spools: &mut Spools) {
         let Some(leader) = &mut self.0 else { return };
         if let Some(told) = told {
             leader.take(told, spools);
@@ -298,7 +298,7 @@ impl Leader {
         }
     }
 
-    fn take(&mut self, told: Told, spools: &mut Spools) {
+    fn take(&mut self, told: SessionReport, spools: &mut Spools) {
         let (head, session, event) = told;
         let now = self.clock.elapsed();
         let Some(connected) = self.sessions.get_mut(&head) else { return };

@@ -23,7 +23,7 @@ use crate::link::{self, AcceptedStream, LinkError};
 const KEEP_ALIVE: u32 = 3;
 
 /// What a standby says, with its address and the number of its connection.
-pub(in crate::head) type Told = (SocketAddr, u64, SessionEvent);
+pub(in crate::head) type SessionReport = (SocketAddr, u64, SessionEvent);
 
 /// What the main loop is told of a standby.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Session {
         (stream, silence): (AcceptedStream, Duration),
         (term, folder): (u64, PathBuf),
         known: BTreeMap<JobId, CopiedJob>,
-        tell: mpsc::Sender<Told>,
+        tell: mpsc::Sender<SessionReport>,
     ) -> Self {
         let jobs = known.keys().copied().collect();
         let news = News { jobs, known, ..News::default() };
@@ -150,7 +150,7 @@ impl Serving {
         self,
         (head, number, term): (SocketAddr, u64, u64),
         mut stream: AcceptedStream,
-        tell: &mpsc::Sender<Told>,
+        tell: &mpsc::Sender<SessionReport>,
     ) -> LinkError {
         let welcome = CopyAnswer::Ok(CopyWelcome { term });
         if let Err(error) = frame::write(&mut stream, &welcome, LINK_LIMIT).await {
@@ -245,7 +245,7 @@ impl Serving {
 async fn hear(
     mut read: ReadHalf<AcceptedStream>,
     silence: Duration,
-    (head, number, tell): (SocketAddr, u64, &mpsc::Sender<Told>),
+    (head, number, tell): (SocketAddr, u64, &mpsc::Sender<SessionReport>),
 ) -> LinkError {
     loop {
         let event = match link::receive::<CopyUp>(&mut read, silence).await {

@@ -24,7 +24,7 @@ use super::kept::{MpiRecord, MpiState};
 use super::link::ServerWay;
 use super::setting::{Fabric, MpiSetting};
 use crate::client::refusal;
-use crate::keep::{Held, KeptCommand, MpiHeld};
+use crate::keep::{Held, KeptCommand, MpiDescriptor};
 
 /// The server's program, beside this one.
 const SERVER: &str = "kumi-pmi-server";
@@ -234,9 +234,9 @@ impl MpiLaunch {
         start: &'a ServerStart,
     ) -> [(Held, BorrowedFd<'a>); 3] {
         [
-            (Held::Mpi(MpiHeld::Door), self.door.as_fd()),
-            (Held::Mpi(MpiHeld::State), self.state.as_fd()),
-            (Held::Mpi(MpiHeld::Errors), start.output.as_fd()),
+            (Held::Mpi(MpiDescriptor::Door), self.door.as_fd()),
+            (Held::Mpi(MpiDescriptor::State), self.state.as_fd()),
+            (Held::Mpi(MpiDescriptor::Errors), start.output.as_fd()),
         ]
     }
 
