@@ -1,5 +1,10 @@
 package kumi.call;
 
+import static kumi.call.Frames.CALL;
+import static kumi.call.Frames.CANCEL;
+import static kumi.call.Frames.CHUNK;
+import static kumi.call.Frames.DROP;
+import static kumi.call.Frames.FETCH;
 import static kumi.call.WaitFor.eventually;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -26,11 +31,6 @@ class HeldFramesTest {
             + "{\"name\":\"x\",\"mode\":\"in\",\"type\":{\"number\":\"f64\"},\"dims\":[{\"size\":{\"int\":2}}]},"
             + "{\"name\":\"y\",\"mode\":\"out\",\"type\":{\"number\":\"f64\"},\"dims\":[{\"size\":{\"int\":2}}]}],"
             + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
-    private static final int CALL = 3;
-    private static final int CHUNK = 4;
-    private static final int CANCEL = 5;
-    private static final int FETCH = 14;
-    private static final int DROP = 15;
 
     private interface Then {
         void run(FakeServer.Peer peer) throws IOException;

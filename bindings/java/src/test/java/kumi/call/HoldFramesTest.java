@@ -1,5 +1,10 @@
 package kumi.call;
 
+import static kumi.call.Frames.CANCEL;
+import static kumi.call.Frames.CHUNK;
+import static kumi.call.Frames.DROP;
+import static kumi.call.Frames.ERROR;
+import static kumi.call.Frames.HOLD;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
@@ -23,12 +28,7 @@ import org.junit.jupiter.api.Timeout;
 /** What goes to a server about arrays that it is to hold, byte by byte, and servers that answer as they should not. */
 @Timeout(120)
 class HoldFramesTest {
-    private static final int CHUNK = 4;
-    private static final int CANCEL = 5;
     private static final int RESULT = 10;
-    private static final int ERROR = 11;
-    private static final int DROP = 15;
-    private static final int HOLD = 215;
     /** The first two numbers of a chunk. */
     private static final double[] TWO = {1, 0};
 

@@ -1,5 +1,14 @@
 package kumi.call;
 
+import static kumi.call.Frames.ATTEMPT_REPORT;
+import static kumi.call.Frames.CALL;
+import static kumi.call.Frames.CANCEL;
+import static kumi.call.Frames.CHUNK;
+import static kumi.call.Frames.DROP;
+import static kumi.call.Frames.ERROR;
+import static kumi.call.Frames.PLACE;
+import static kumi.call.Frames.ROUTINE;
+import static kumi.call.Frames.TICKET;
 import static kumi.call.WaitFor.await;
 import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
@@ -23,19 +32,6 @@ import org.junit.jupiter.api.Timeout;
 /** What goes to metaservers and servers about calls with arrays that stay, byte by byte, and metaservers that do what they should not. */
 @Timeout(120)
 class HostileHeldMetaTest {
-    /** {@code f(x[2]) -> y[2]}, which may run twice. */
-    private static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"idempotent\":true,\"params\":["
-            + "{\"name\":\"x\",\"mode\":\"in\",\"type\":{\"number\":\"f64\"},\"dims\":[{\"size\":{\"int\":2}}]},"
-            + "{\"name\":\"y\",\"mode\":\"out\",\"type\":{\"number\":\"f64\"},\"dims\":[{\"size\":{\"int\":2}}]}],"
-            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
-    private static final int CALL = 3;
-    private static final int CHUNK = 4;
-    private static final int CANCEL = 5;
-    private static final int FAILED = 11;
-    private static final int DROP = 15;
-    private static final int PLACE = 32;
-    private static final int REPORT = 34;
-    private static final int TICKET = 46;
     private static final int BUSY = 5;
     private static final int TICKET_NOT_TAKEN = 20;
 
@@ -49,7 +45,7 @@ class HostileHeldMetaTest {
             peer.greetAsMetaserverThatBinds();
             peer.describe(ROUTINE);
             peer.place(next(peer, PLACE).stream(), 1, 1, server.address());
-            next(peer, REPORT);
+            next(peer, ATTEMPT_REPORT);
             then.run(peer);
             peer.drain();
         });
@@ -82,12 +78,12 @@ class HostileHeldMetaTest {
     private static void refuse(FakeServer.Peer peer, int stream, int code) throws IOException {
         byte[] why = "why".getBytes(StandardCharsets.UTF_8);
         ByteBuffer body = ByteBuffer.allocate(10 + why.length).order(ByteOrder.LITTLE_ENDIAN).putShort((short) code).putLong(0);
-        peer.frame(FAILED, stream, 0, body.put(why).array());
+        peer.frame(ERROR, stream, 0, body.put(why).array());
     }
 
     /** Names a place for the second attempt when the first has been reported. */
     private static void placeAgain(FakeServer.Peer peer, int stream, String address) throws IOException {
-        while (peer.next().kind() != REPORT) {
+        while (peer.next().kind() != ATTEMPT_REPORT) {
             // The reason is before it.
         }
         peer.place(stream, 1, 2, address);
@@ -133,7 +129,7 @@ class HostileHeldMetaTest {
             peer.greetAsMetaserver();
             peer.describe(ROUTINE);
             peer.place(next(peer, PLACE).stream(), 1, 1, server.address());
-            next(peer, REPORT);
+            next(peer, ATTEMPT_REPORT);
             more.add(peer.next());
         }); KumiClient client = meta.client()) {
             HeldArray y = kept(client);

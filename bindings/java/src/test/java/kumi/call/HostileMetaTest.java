@@ -1,5 +1,6 @@
 package kumi.call;
 
+import static kumi.call.Frames.ATTEMPT_REASON;
 import static kumi.call.WaitFor.await;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -26,7 +27,6 @@ import org.junit.jupiter.api.Timeout;
 class HostileMetaTest {
     private static final int BUSY = 5;
     private static final int NO_SERVER = 21;
-    private static final int ATTEMPT_REASON = 130;
 
     /** What a metaserver does with the first PLACE of a connection. */
     interface Script {

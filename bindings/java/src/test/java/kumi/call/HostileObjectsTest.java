@@ -1,5 +1,8 @@
 package kumi.call;
 
+import static kumi.call.Frames.CANCEL;
+import static kumi.call.Frames.CREATED;
+import static kumi.call.Frames.INVOKE;
 import static kumi.call.WaitFor.eventually;
 import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -18,9 +21,6 @@ import org.junit.jupiter.api.Timeout;
 /** Servers that lie about objects: errors, and no hang. */
 @Timeout(120)
 class HostileObjectsTest {
-    private static final int CANCEL = 5;
-    private static final int CREATED = 17;
-    private static final int INVOKE = 18;
 
     /** A method that takes and gives nothing, of this class. */
     private static String method(String of) {

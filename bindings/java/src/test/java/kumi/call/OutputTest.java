@@ -1,5 +1,7 @@
 package kumi.call;
 
+import static kumi.call.Frames.LISTEN;
+import static kumi.call.Frames.OUTPUT;
 import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -19,8 +21,6 @@ import org.junit.jupiter.api.function.Executable;
 /** What routines print, on its way to the caller. */
 @Timeout(120)
 class OutputTest {
-    private static final int LISTEN = 131;
-    private static final int OUTPUT = 132;
 
     @Test
     void whoAsksGetsIt() throws Exception {

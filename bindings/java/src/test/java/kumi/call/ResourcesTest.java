@@ -1,5 +1,10 @@
 package kumi.call;
 
+import static kumi.call.Frames.CALL;
+import static kumi.call.Frames.CREATE;
+import static kumi.call.Frames.LISTEN;
+import static kumi.call.Frames.RESOURCES;
+import static kumi.call.Frames.TICKET;
 import static kumi.call.WaitFor.failure;
 import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
@@ -22,11 +27,6 @@ import org.junit.jupiter.api.function.Executable;
 /** Threads and memory that calls and objects ask for. */
 @Timeout(180)
 class ResourcesTest {
-    private static final int CALL = 3;
-    private static final int CREATE = 16;
-    private static final int TICKET = 46;
-    private static final int LISTEN = 131;
-    private static final int RESOURCES = 134;
     /** Tag of the hello of a server that gives what is asked for. */
     private static final int TAG = 13;
 

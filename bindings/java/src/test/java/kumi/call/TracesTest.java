@@ -1,5 +1,12 @@
 package kumi.call;
 
+import static kumi.call.Frames.CALL;
+import static kumi.call.Frames.CREATE;
+import static kumi.call.Frames.LISTEN;
+import static kumi.call.Frames.PLACE;
+import static kumi.call.Frames.RESOURCES;
+import static kumi.call.Frames.TICKET;
+import static kumi.call.Frames.TRACE;
 import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
@@ -29,13 +36,6 @@ import org.junit.jupiter.api.Timeout;
 class TracesTest extends SharedServer {
     private static final String PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     private static final String OTHER = PARENT.replace("4bf9", "4bf8");
-    private static final int CALL = 3;
-    private static final int CREATE = 16;
-    private static final int PLACE = 32;
-    private static final int TICKET = 46;
-    private static final int TRACE = 133;
-    private static final int RESOURCES = 134;
-    private static final int LISTEN = 131;
 
     @BeforeAll
     static void start() throws Exception {

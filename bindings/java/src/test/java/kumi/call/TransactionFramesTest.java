@@ -1,5 +1,16 @@
 package kumi.call;
 
+import static kumi.call.Frames.ATTEMPT_REPORT;
+import static kumi.call.Frames.CALL;
+import static kumi.call.Frames.CHUNK;
+import static kumi.call.Frames.CLOSED;
+import static kumi.call.Frames.DROP;
+import static kumi.call.Frames.ERROR;
+import static kumi.call.Frames.FETCH;
+import static kumi.call.Frames.PLACE;
+import static kumi.call.Frames.PLACED;
+import static kumi.call.Frames.ROUTINE;
+import static kumi.call.Frames.TICKET;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -19,21 +30,6 @@ import org.junit.jupiter.api.Timeout;
 /** What a transaction tells metaservers and servers, byte by byte, and servers that lose arrays. */
 @Timeout(120)
 class TransactionFramesTest {
-    /** {@code f(x[2]) -> y[2]}, which may run twice. */
-    private static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"idempotent\":true,\"params\":["
-            + "{\"name\":\"x\",\"mode\":\"in\",\"type\":{\"number\":\"f64\"},\"dims\":[{\"size\":{\"int\":2}}]},"
-            + "{\"name\":\"y\",\"mode\":\"out\",\"type\":{\"number\":\"f64\"},\"dims\":[{\"size\":{\"int\":2}}]}],"
-            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
-    private static final int CALL = 3;
-    private static final int CHUNK = 4;
-    private static final int ERROR = 11;
-    private static final int FETCH = 14;
-    private static final int DROP = 15;
-    private static final int PLACE = 32;
-    private static final int PLACED = 33;
-    private static final int ATTEMPT_REPORT = 34;
-    private static final int CLOSED = 35;
-    private static final int TICKET = 46;
     /** Where the values of a call's head begin. */
     private static final int VALUES = 8 + 4 + 2 + 1;
 
