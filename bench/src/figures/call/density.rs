@@ -25,7 +25,7 @@ const SPLITS: [usize; 4] = [32, 64, 128, 256];
 const CYCLIC: usize = 32;
 /// How many times an eighth of the work the best division may take. Whoever gives out 256 frequencies without knowing
 /// their work needs 1.055 times it in the median of random lists, at no cost.
-const IDEAL: f64 = 1.1;
+const IDEAL: f64 = 1.08;
 /// Empty calls whose mean is the cost of a call.
 const EMPTY: usize = 200;
 
