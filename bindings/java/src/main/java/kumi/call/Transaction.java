@@ -98,7 +98,7 @@ public final class Transaction implements AutoCloseable {
             KumiClient.KnownRoutine of;
             try {
                 of = client.known(routine);
-            } catch (CallException.RoutineNotFound | CallException.ConnectionLost none) {
+            } catch (CallException.RoutineNotFound | CallException.NotPermitted | CallException.ConnectionLost none) {
                 last = none;
                 continue;
             }
