@@ -224,6 +224,10 @@ impl JobTask {
             link.is_without_pmix(without_pmix.as_deref().map(sentence))?;
         }
         tracing::info!(job = %self.job, "the server of its MPI ranks goes on");
+        // The former daemon may have heard of it, and not told the head. Its rank need not exit by itself.
+        for (rank, code) in task.state.all_aborted() {
+            self.tell_end(rank, abort_status(code)).await;
+        }
         self.tell_early_exits().await;
         Ok(())
     }
@@ -236,12 +240,13 @@ impl JobTask {
         if !new {
             return Ok(());
         }
-        // What ends the job is heard again by a later daemon.
+        // A later daemon hears again why the server broke off, and finds in the state who aborted.
         self.take_in(what).await?;
         if let Some(task) = &mut self.mpi {
             task.state.set_heard(number);
         }
-        if let Some(link) = MpiTask::link(&mut self.mpi) {
+        let is_written = self.mpi.as_ref().is_some_and(|task| !task.state.is_stale());
+        if let Some(link) = MpiTask::link(&mut self.mpi).filter(|_| is_written) {
             link.heard(number);
         }
         Ok(())

@@ -94,11 +94,12 @@ impl OutputCopies {
             return Self::none();
         };
         spools.begin_news();
-        figures.standbys.set(Some((heads.len(), 0)));
         let clock = StallTolerantClock::new(boottime(), nanos(LOOK));
         let patience = nanos(config.standby_patience());
         let is_head = |head: &&SocketAddr| **head == own || heads.contains(*head);
-        let in_sync = known.in_sync.iter().filter(is_head).copied().collect();
+        let in_sync: BTreeSet<SocketAddr> = known.in_sync.iter().filter(is_head).copied().collect();
+        let standbys = in_sync.iter().filter(|head| **head != own).count();
+        figures.standbys.set(Some((heads.len(), standbys)));
         let copies = Copies::new(own, in_sync, patience, clock.elapsed());
         let (tell, told) = mpsc::channel(EVENTS);
         Self(Some(Leader {
@@ -209,12 +210,12 @@ impl OutputCopies {
     }
 
     /// What is sent now: the command, unless it acknowledges what standbys do not have yet.
-    pub(super) fn hold(&mut self, spools: &Spools, held: Held) -> Option<Held> {
+    pub(super) fn hold(&mut self, spools: &mut Spools, held: Held) -> Option<Held> {
         let (Some(leader), Command::OutputKept { job, .. }) = (&mut self.0, &held.2) else {
             return Some(held);
         };
         let job = job.number();
-        let Some(end) = spools.data_end(job) else { return Some(held) };
+        let end = spools.data_end(job);
         if !leader.held.contains_key(&job) && leader.copies.acknowledge(job, end) {
             return Some(held);
         }
@@ -253,7 +254,7 @@ impl OutputCopies {
         let Some(leader) = &mut self.0 else { return spools.written(|_| true) };
         let (counts, copies) = (&mut leader.counts, &mut leader.copies);
         for (job, written) in spools.written(|job| !counts.contains_key(&job)) {
-            counts.insert(job, (spools.data_end(job).unwrap_or(0), written));
+            counts.insert(job, (spools.data_end(job), written));
         }
         let mut ready = Vec::new();
         counts.retain(|&job, &mut (end, written)| {

@@ -88,7 +88,7 @@ impl HeadDaemon {
     pub(super) fn send_to_child(&mut self, action: HeadAction) {
         let HeadAction::ToChild(link, nodes, command) = action else { return };
         let held = (link, nodes, command);
-        if let Some((link, nodes, command)) = self.copies.hold(&self.spools, held) {
+        if let Some((link, nodes, command)) = self.copies.hold(&mut self.spools, held) {
             self.links.send(link, nodes, command);
         }
     }

@@ -107,9 +107,9 @@ impl Spools {
         (log, end)
     }
 
-    /// Where the last output ends of a job whose log is open.
-    pub(in crate::head) fn data_end(&self, job: JobId) -> Option<u64> {
-        self.spools.get(&job).map(|spool| spool.writer.log().lock().data_end())
+    /// Where the last output of a job ends.
+    pub(in crate::head) fn data_end(&mut self, job: JobId) -> u64 {
+        self.spool(job).writer.log().lock().data_end()
     }
 
     /// The latest term of which there is output here.
@@ -231,7 +231,8 @@ impl Spools {
                     spool.hangs = true;
                     wait(stopped)?;
                 }
-                Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                // Not if it is the file system's: then output is lost here that the leader has.
+                Err(error) if is_share(&error) => {
                     spool.writer.drop_all_waiting(&self.disk);
                     return Ok(());
                 }
@@ -239,6 +240,11 @@ impl Spools {
             }
         }
     }
+}
+
+/// Whether a user has too much, by the cluster's own rules.
+fn is_share(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
 }
 
 fn wait(stopped: &dyn Fn() -> bool) -> Result<(), CopyFailure> {

@@ -109,6 +109,8 @@ pub(in crate::job) struct MpiState {
     ranks: Vec<RankState>,
     heard: u64,
     finished: bool,
+    /// The file lacks something.
+    is_stale: bool,
 }
 
 const HEARD: u64 = 0;
@@ -122,7 +124,7 @@ impl MpiState {
         let count = ranks.len();
         file.set_len(RANKS + 8 * u64::try_from(count).unwrap_or(u64::MAX))?;
         let (ranks, first) = (vec![RankState::default(); count], ranks.start);
-        Ok(Self { file, first, ranks, heard: 0, finished: false })
+        Ok(Self { file, first, ranks, heard: 0, finished: false, is_stale: false })
     }
 
     /// That which a former daemon wrote.
@@ -136,17 +138,23 @@ impl MpiState {
         let ranks = (RANKS..).step_by(8).take(ranks.len()).map(rank);
         let ranks = ranks.collect::<io::Result<_>>()?;
         let (heard, finished) = (u64::from_le_bytes(word(HEARD)?), word(FINISHED)?[0] != 0);
-        Ok(Self { file, first, ranks, heard, finished })
+        Ok(Self { file, first, ranks, heard, finished, is_stale: false })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    fn write(&self, at: u64, bytes: &[u8]) {
+    fn write(&mut self, at: u64, bytes: &[u8]) {
         if let Err(error) = self.file.write_all_at(bytes, at) {
             tracing::error!(%error, "a later daemon will not know how MPI ranks stand");
+            self.is_stale = true;
         }
+    }
+
+    /// Whether a later daemon needs to hear again what this one has heard: it could not be written down.
+    pub(in crate::job) fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
     fn place(&self, rank: u32) -> Option<usize> {
@@ -164,6 +172,12 @@ impl MpiState {
     /// A rank stands so from now on.
     pub(in crate::job) fn set_standing(&mut self, rank: u32, standing: Standing) {
         self.change(rank, |state| state.standing = Some(standing));
+    }
+
+    /// The ranks that have ended the job, and their codes.
+    pub(in crate::job) fn all_aborted(&self) -> Vec<(u32, i32)> {
+        let ranks = (self.first..).zip(&self.ranks);
+        ranks.filter_map(|(rank, state)| Some((rank, state.aborted?))).collect()
     }
 
     /// How a rank stands; none if it does not use MPI.
@@ -225,6 +239,7 @@ mod tests {
         assert_eq!(adopted.ranks, state.ranks);
         assert_eq!(adopted.standing(4), Some(Standing::Joined));
         assert_eq!(adopted.standing(5), Some(Standing::Finalized));
+        assert_eq!(adopted.all_aborted(), [(6, -7)]);
         assert_eq!((adopted.standing(6), adopted.aborted(6)), (None, Some(-7)));
         assert_eq!((adopted.standing(3), adopted.aborted(7)), (None, None));
         assert_eq!((adopted.heard(), adopted.finished()), (u64::MAX - 1, false));
