@@ -29,12 +29,6 @@ const MOST_INPUT: usize = 1 << 20;
 const ENDING_SIGNALS: [u8; 5] = [1, 2, 3, 9, 15];
 
 impl Head {
-    /// A state machine knows of no other heads: whoever drives one of several says which there are.
-    fn show_heads(&mut self, client: ClientId) -> Result<(), Refusal> {
-        self.actions.reply(client, ClientReply::Heads(Vec::new()));
-        Ok(())
-    }
-
     pub(super) fn request(&mut self, client: ClientId, user: &User, request: ClientRequest) {
         let done = match request {
             ClientRequest::Hello { version } => self.hello(client, version),
@@ -60,7 +54,7 @@ impl Head {
             }
             ClientRequest::Cluster => self.show_status(client, user, None),
             ClientRequest::Overview { columns } => self.show_status(client, user, Some(columns)),
-            ClientRequest::Heads => self.show_heads(client),
+            ClientRequest::Heads => Err(cannot("this head knows of no others")),
             ClientRequest::WebTicket { .. } => Err(cannot("this head serves no browsers")),
             ClientRequest::Usage(_) => Err(cannot("this head keeps no accounts")),
             ClientRequest::Shares => self.show_shares(client, user),
