@@ -1,7 +1,9 @@
 //! Capabilities of this machine, and the namespaces, cgroups and processes on it.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Whether the test runs as root and may make network namespaces; tried, not guessed.
 pub fn has_namespaces() -> bool {
@@ -42,6 +44,29 @@ pub fn cgroup_mount() -> Option<PathBuf> {
         let path = mount.split(' ').nth(4)?;
         (filesystem.split(' ').next()? == "cgroup2").then(|| PathBuf::from(path))
     })
+}
+
+/// A free port of this address that stays free until the test uses it: the system gives it to nobody by itself, this process
+/// gives it once, and other test programs begin elsewhere.
+///
+/// # Panics
+/// When all of them are taken.
+#[track_caller]
+pub fn free_port(address: &str) -> u16 {
+    // The system's own ports begin at 32,768.
+    const PORTS: std::ops::Range<u32> = 10_000..32_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Neighbours in the list of processes are far from each other, by a prime number.
+    let first = std::process::id().wrapping_mul(7_919);
+    for _ in PORTS {
+        let number = first.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + number % (PORTS.end - PORTS.start);
+        let port = u16::try_from(port).expect("below 65,536");
+        if TcpListener::bind((address, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port of {address} is free");
 }
 
 /// Network namespaces whose name starts with `prefix`.

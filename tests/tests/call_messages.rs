@@ -99,16 +99,16 @@ fn a_call_that_waits_says_so() {
     let server = serve(folder.path(), &[]);
     let gate = folder.path().join("gate");
     let path = gate.to_str().expect("a path");
-    let start = |address: &str| {
-        RunningCommand::start(kumi(&["run", "--server", address, "wait_for", path]))
-    };
-    let first = start(&server.address);
+    let start =
+        || RunningCommand::start(kumi(&["run", "--server", &server.address, "wait_for", path]));
+    let first = start();
     let begun = folder.path().join("gate.begun");
     wait_for("its begin", || begun.exists().then_some(()));
     // The only slot is taken.
     let late = call(&server.address, &["sum", "1", "--timeout", "50ms"]);
     late.fails(75, &["`sum` has not begun"]);
-    let at_server = start(&server.address);
+    // It is told from the one that runs, which is of the same routine.
+    let at_server = start();
     let said = at_server.error_line();
     assert!(said.contains("`wait_for` waits for a free slot"), "{said}");
     fs::write(&gate, "").expect("it is opened");

@@ -5,7 +5,6 @@ use kumi_tests::cluster::TestCluster;
 use kumi_tests::{command, machine};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::net::TcpListener;
 
 /// The node in `kumi node list --json`.
 #[track_caller]
@@ -86,17 +85,11 @@ fn who_may_not_or_means_no_node_is_told() {
     assert_eq!(node(&cluster, 0)["state"], "up");
 }
 
-/// A port of this address that is free now.
-fn free_port(address: &str) -> u16 {
-    let listener = TcpListener::bind((address, 0)).expect("a port of loopback");
-    listener.local_addr().expect("bound").port()
-}
-
 /// A cluster of hosts that are all addresses of this machine, up.
 fn hosts(addresses: &[&str], lease_ms: u32) -> TestCluster {
     let mut cluster = TestCluster::prepare();
     let line = |(index, address): (usize, &&str)| {
-        format!("host{index} {address}:{} cpus=0 users=any,0\n", free_port(address))
+        format!("host{index} {address}:{} cpus=0 users=any,0\n", machine::free_port(address))
     };
     let lines: String = addresses.iter().enumerate().map(line).collect();
     let file = cluster.state().join("hosts");
@@ -105,7 +98,7 @@ fn hosts(addresses: &[&str], lease_ms: u32) -> TestCluster {
     let path = cluster.path().join("cluster.toml");
     let text = std::fs::read_to_string(&path).expect("cluster.toml");
     let mut table: toml::Table = text.parse().expect("TOML");
-    let head = format!("{}:{}", addresses[0], free_port(addresses[0]));
+    let head = format!("{}:{}", addresses[0], machine::free_port(addresses[0]));
     table.insert("head".to_owned(), head.into());
     table.insert("root_jobs".to_owned(), true.into());
     table.insert("lease_ms".to_owned(), lease_ms.into());
@@ -130,7 +123,7 @@ fn a_node_comes_and_goes_while_a_job_runs() {
     let on_three = ["run", "-n", "3", "--nodes", "3", "--name", "wide", "cat"];
     cluster.kumi(&on_three).fails(78, &["the cluster has 2 nodes"]);
 
-    let address = format!("127.0.0.3:{}", free_port("127.0.0.3"));
+    let address = format!("127.0.0.3:{}", machine::free_port("127.0.0.3"));
     let add = ["node", "add", "late", "--address", &address, "--cpus", "0", "--users", "any,0"];
     let said = cluster.kumi(&add).ok().out;
     assert!(said.starts_with("late is node 2"), "{said}");

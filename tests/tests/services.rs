@@ -6,7 +6,6 @@ use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, PATIENCE, RunningCommand};
 use kumi_tests::{binaries, machine};
 use nix::sys::signal::Signal;
-use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
@@ -65,10 +64,9 @@ fn made(hosts: &str) -> (TestCluster, String) {
     (cluster, said)
 }
 
-/// Ports that nobody has at the moment.
+/// Ports of loopback.
 fn ports<const N: usize>() -> [u16; N] {
-    let taken = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-    taken.map(|listener| listener.local_addr().expect("bound").port())
+    [(); N].map(|()| machine::free_port("127.0.0.1"))
 }
 
 /// Gives the head another port than the usual one, which other tests may use.

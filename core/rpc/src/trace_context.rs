@@ -113,6 +113,15 @@ impl TraceContext {
         Ok(TraceContext { trace, span, flags })
     }
 
+    /// A trace that begins in this span, for a program that none was given.
+    ///
+    /// # Errors
+    /// [`TraceContextError::Zero`]: one of them is zero.
+    pub fn begin(trace: [u8; 16], span: [u8; 8]) -> Result<TraceContext, TraceContextError> {
+        let context = TraceContext { trace: TraceId::new(trace)?.0, span, flags: 0 };
+        context.in_span(span).ok_or(TraceContextError::Zero)
+    }
+
     /// The same trace in another span. `None`: the span is zero.
     #[must_use]
     pub fn in_span(&self, span: [u8; 8]) -> Option<TraceContext> {

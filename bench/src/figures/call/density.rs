@@ -296,6 +296,6 @@ mod tests {
 
     #[test]
     fn the_goal_is_an_eighth_of_the_work_whatever_the_simulation_says() {
-        assert_eq!((judged(1.09), judged(1.11)), (Some(true), Some(false)));
+        assert_eq!((judged(1.07), judged(1.09)), (Some(true), Some(false)));
     }
 }

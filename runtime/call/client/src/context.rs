@@ -90,6 +90,20 @@ pub fn trace_context() -> Option<TraceContext> {
     })
 }
 
+/// The place of a call that is in no trace yet, in a trace of its own: with it the call is found among those of a server.
+///
+/// # Errors
+/// [`CallError::Server`]: the system has no random bytes.
+pub fn new_trace() -> Result<TraceContext, CallError> {
+    loop {
+        // Zero is no number of a trace or a span.
+        let (trace, span) = (crate::random_bytes()?, crate::random_bytes()?);
+        if let Ok(context) = TraceContext::begin(trace, span) {
+            return Ok(context);
+        }
+    }
+}
+
 /// Sets the place in a trace of the calls that this thread begins from now on. `None`: that of the environment. Returns what was
 /// set before.
 pub fn trace_calls(context: Option<TraceContext>) -> Option<TraceContext> {

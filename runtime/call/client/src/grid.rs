@@ -76,9 +76,7 @@ pub struct Inner {
 
 /// A random number that nobody can guess: who knows it could claim this client's calls.
 fn random_key() -> Result<u64, CallError> {
-    let bytes = crate::random::bytes()
-        .map_err(|error| CallError::Server(format!("the system has no random bytes: {error}")))?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(u64::from_le_bytes(crate::random_bytes()?))
 }
 
 /// The addresses of a list that commas separate.

@@ -47,7 +47,7 @@ use kumi_rpc::{
 pub use answer_handle::Canceller;
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
-pub use context::{remaining, trace_calls, trace_context};
+pub use context::{new_trace, remaining, trace_calls, trace_context};
 pub use error::CallError;
 pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
@@ -77,6 +77,12 @@ use arguments::CheckedCall;
 pub(crate) use arguments::check;
 use link::{Answer, CallParts, Functions, Link};
 use wire::Wire;
+
+/// Bytes that nobody can guess.
+fn random_bytes<const LENGTH: usize>() -> Result<[u8; LENGTH], CallError> {
+    let told = |error| CallError::Server(format!("the system has no random bytes: {error}"));
+    random::bytes().map_err(told)
+}
 
 /// How a client connects.
 #[derive(Clone)]

@@ -132,7 +132,7 @@ pub struct PlacedCall {
 }
 
 /// A call's place in a trace: hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedCall {
     /// The trace.
     pub trace: String,

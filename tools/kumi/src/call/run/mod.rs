@@ -12,7 +12,7 @@ use clap::Args;
 use given::Arguments;
 use kumi_call::{
     Arg, Array, ArrayMut, CallError, CallOutput, FileArgument, Outcome, Printed, Remote, Resources,
-    Shape, TraceContext, TraceContextError, is_given, trace_calls,
+    Shape, TraceContext, TraceContextError, is_given, new_trace, trace_calls, trace_context,
 };
 use kumi_idl::{ArgumentForm, Element, Interface, Mode, Order, Plan, PlanError, Type};
 use std::io::Write;
@@ -56,7 +56,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub printed: bool,
     /// Place of the call in a trace, as OpenTelemetry writes it (00-TRACE-SPAN-FLAGS). Without it: that of the variable
-    /// TRACEPARENT, if it is set
+    /// TRACEPARENT, or else in a trace of its own
     #[arg(long, value_name = "TEXT", value_parser = traceparent)]
     pub traceparent: Option<TraceContext>,
     /// Longest file in MiB that may come back
@@ -89,7 +89,9 @@ impl Numbers {
 pub fn run(args: &RunArgs) -> Result<(), Error> {
     let mut options = args.server.access.options()?;
     options.file_bytes = args.call_files << 20;
-    let waiting = WaitNotice::start(&args.server.server, &options, &args.routine);
+    // The server's logs have the place, by which the call is found there.
+    let place = args.traceparent.or_else(trace_context).map_or_else(new_trace, Ok)?;
+    let waiting = WaitNotice::start(&args.server.server, &options, &args.routine, place);
     let client = Remote::connect(&args.server.server, &options)?.with_priority(args.priority)?;
     let known = client.interface(&args.routine)?;
     let interface: &Interface = &known;
@@ -111,7 +113,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         Some(resources) => client.with_resources(resources),
         None => client,
     };
-    trace_calls(args.traceparent);
+    trace_calls(Some(place));
     let outcome = client.call_within(&args.routine, list, args.timeout);
     drop(waiting);
     if outcome.as_ref().is_err_and(is_crash) {

@@ -3,7 +3,7 @@
 use crate::output;
 use kumi_call::log_records::LoggedCall;
 use kumi_call::meta::State;
-use kumi_call::{CallError, LogRequest, Options, Remote};
+use kumi_call::{CallError, LogRequest, Options, Remote, TraceContext};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
@@ -11,8 +11,6 @@ use std::time::Duration;
 const QUIET: Duration = Duration::from_secs(1);
 /// How long the server may take to be reached for this.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How many of the user's latest calls at a server are looked through.
-const LATEST: u32 = 64;
 
 /// Says once what a call waits for, unless this is dropped before.
 #[derive(Debug)]
@@ -22,15 +20,20 @@ pub struct WaitNotice {
 }
 
 impl WaitNotice {
-    /// For a call of a routine at a server or metaserver.
-    pub fn start(address: &str, options: &Options, routine: &str) -> WaitNotice {
+    /// For a call of a routine at a server or metaserver, in this trace.
+    pub fn start(
+        address: &str,
+        options: &Options,
+        routine: &str,
+        trace: TraceContext,
+    ) -> WaitNotice {
         let (over, is_over) = mpsc::channel::<()>();
         let (address, routine) = (address.to_owned(), routine.to_owned());
         let connect_time = options.connect_time.min(CONNECT);
         let options = Options { connect_time, ..options.clone() };
         std::thread::spawn(move || {
             if is_over.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout)
-                && let Some(reason) = reason(&address, &options, &routine)
+                && let Some(reason) = reason(&address, &options, &routine, &trace)
                 && is_over.try_recv() == Err(TryRecvError::Empty)
             {
                 output::note(&reason);
@@ -41,12 +44,13 @@ impl WaitNotice {
 }
 
 /// What the call waits for. `None`: it runs, or nobody can say. The call itself says what fails.
-fn reason(address: &str, options: &Options, routine: &str) -> Option<String> {
+fn reason(address: &str, options: &Options, routine: &str, trace: &TraceContext) -> Option<String> {
     match Remote::connect(address, options) {
         Err(error) => no_answer(address, routine, &error),
         Ok(Remote::Grid(grid)) => at_metaserver(&grid.status().ok()?, address, routine),
         Ok(Remote::Server(server)) => {
-            at_server(&server.logs(&LogRequest::Latest(LATEST)).ok()?.calls, address, routine)
+            let logged = server.logs(&LogRequest::Trace(trace.trace_id())).ok()?;
+            at_server(&logged.calls, address, routine, trace)
         }
     }
 }
@@ -76,18 +80,27 @@ fn at_metaserver(state: &State, address: &str, routine: &str) -> Option<String> 
     })
 }
 
-fn at_server(calls: &[LoggedCall], address: &str, routine: &str) -> Option<String> {
-    let mut open = calls.iter().filter(|call| call.end.is_none() && call.routine == routine);
-    // Which of several is this one the server does not tell: while one of them runs, it may be that.
-    let (is_there, all_wait) =
-        (open.clone().next().is_some(), open.all(|call| call.began_ms.is_none()));
-    (is_there && all_wait)
-        .then(|| format!("`{routine}` waits for a free slot; see `kumi call logs {address}`"))
+fn at_server(
+    calls: &[LoggedCall],
+    address: &str,
+    routine: &str,
+    place: &TraceContext,
+) -> Option<String> {
+    let span = place.span().to_string();
+    let is_here = |call: &&LoggedCall| {
+        let parent = call.trace.as_ref().map(|trace| &trace.parent);
+        call.routine == routine && call.end.is_none() && parent == Some(&span)
+    };
+    let open: Vec<&LoggedCall> = calls.iter().filter(is_here).collect();
+    // Several may have been given one place in a trace: while one of them runs, it may be this one.
+    let waits = !open.is_empty() && open.iter().all(|call| call.began_ms.is_none());
+    waits.then(|| format!("`{routine}` waits for a free slot; see `kumi call logs {address}`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_call::log_records::TracedCall;
 
     fn state(servers: usize, waiting: usize) -> State {
         let json = serde_json::json!({
@@ -110,16 +123,22 @@ mod tests {
 
     #[test]
     fn a_server_says_whether_a_call_waits_for_a_slot() {
-        let call = |routine: &str, began_ms| LoggedCall {
+        let place = |text: &str| TraceContext::parse(text.as_bytes()).expect("a traceparent");
+        let here = place("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
+        let elsewhere = place("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-00");
+        let call = |place: &TraceContext, routine: &str, began_ms| LoggedCall {
             routine: routine.to_owned(),
             began_ms,
+            trace: Some(TracedCall { parent: place.span().to_string(), ..TracedCall::default() }),
             ..LoggedCall::default()
         };
-        assert_eq!(at_server(&[call("f", Some(1)), call("g", None)], "h:1", "f"), None);
-        let said = at_server(&[call("g", None), call("f", None)], "h:1", "f");
-        assert!(said.is_some_and(|text| text.contains("`f` waits for a free slot")));
-        let another = [call("f", Some(1)), call("f", None)];
-        assert_eq!(at_server(&another, "h:1", "f"), None, "it may be the one that runs");
+        let said = |calls: &[LoggedCall]| at_server(calls, "h:1", "f", &here);
+        assert_eq!(said(&[call(&here, "f", Some(1)), call(&here, "g", None)]), None);
+        let waits = said(&[call(&here, "f", None), call(&elsewhere, "f", Some(1))]);
+        assert!(waits.is_some_and(|text| text.contains("`f` waits for a free slot")));
+        assert_eq!(said(&[call(&elsewhere, "f", None)]), None, "it is another's");
+        let both = [call(&here, "f", Some(1)), call(&here, "f", None)];
+        assert_eq!(said(&both), None, "it may be the one that runs");
     }
 
     #[test]
