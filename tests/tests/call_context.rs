@@ -133,11 +133,12 @@ fn a_trace_goes_through_metaserver_and_servers_into_their_logs() {
     assert_eq!(second.field(&["seen", "routine=\"traced\"", &of_trace], "span"), inner);
     assert!(placed != outer && outer != inner && inner != placed);
     assert!(said.contains(&format!("00-{TRACE}-{inner}-01")), "{said}");
-    // Other calls are in no trace, and leave no line of their own.
-    assert!(call(&second.address, &["traced"]).contains("parent = \"\""));
+    // A call of the shell that is in none begins one.
+    let alone = call(&second.address, &["traced"]);
+    assert!(alone.contains("parent = \"00-") && !alone.contains(TRACE), "{alone}");
     let log = second.log();
-    assert_eq!(log.matches("has run").count(), 1, "{log}");
-    assert_eq!(log.matches("trace=").count(), 2, "{log}");
+    assert_eq!(log.matches("has run").count(), 2, "{log}");
+    assert_eq!(log.matches(&of_trace).count(), 2, "{log}");
 }
 
 #[test]
@@ -151,7 +152,8 @@ fn what_is_no_traceparent_is_refused_on_the_command_line_and_ignored_in_the_envi
     };
     let refused = command(&["--traceparent", "00-1-2-3", "traced"], "");
     refused.fails(64, &["a traceparent is `00-`"]);
-    assert!(command(&["traced"], "nothing").ok().out.contains("parent = \"\""));
+    let begun = command(&["traced"], "nothing").ok().out;
+    assert!(begun.contains("parent = \"00-") && !begun.contains(TRACE), "{begun}");
     let taken = command(&["traced"], &format!("00-{TRACE}-{PARENT}-00")).ok().out;
     assert!(taken.contains(&format!("00-{TRACE}-")) && !taken.contains(PARENT), "{taken}");
 }
