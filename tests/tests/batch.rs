@@ -199,7 +199,12 @@ fn ps_lists_what_is_asked_for() {
         columns(&["--filter", "state=ended", "--filter", "name=fail"]),
         ["4 fails - exit 1 (rank 0)"]
     );
-    assert_eq!(columns(&["--user", "nobody-of-this-name"]), [] as [&str; 0]);
+    let says = ["no user 'nobody-of-this-name' is known"];
+    cluster.kumi(&["ps", "--user", "nobody-of-this-name"]).fails(64, &says);
+    cluster.kumi(&["ps", "--json", "--user", "nobody-of-this-name"]).fails(64, &says);
+    // Users without jobs are users, and numbers need no name.
+    assert_eq!(columns(&["--user", "bin"]), [] as [&str; 0]);
+    assert_eq!(columns(&["--user", "3999999999"]), [] as [&str; 0]);
     cluster.wait_state("sleeps", "running");
     let listed = cluster.json(&["ps", "--json", "--filter", "state=running"]);
     assert_eq!(listed[0]["job"].to_string(), waits);

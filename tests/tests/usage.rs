@@ -52,7 +52,9 @@ fn what_jobs_use_is_measured_and_kept_after_the_cluster_is_down() {
     assert!((sum - float(&user, "processor_s_used")).abs() < 1e-6, "{jobs:?}");
     // A time before all of them, and a user who has none.
     assert!(rows(&cluster, &["--since", "2000-01-01", "--until", "2000-02-01"]).is_empty());
-    assert!(rows(&cluster, &["--user", "nobody-at-all"]).is_empty());
+    assert!(rows(&cluster, &["--user", "bin"]).is_empty());
+    let nobody = cluster.kumi(&["usage", "--user", "nobody-at-all"]);
+    nobody.fails(64, &["no user 'nobody-at-all' is known"]);
     let table = cluster.kumi(&["usage", "--by", "job"]).ok().out;
     assert!(table.lines().nth(2).is_some_and(|line| line.contains("rank failed")), "{table}");
 

@@ -32,6 +32,7 @@ mod terminal;
 mod top;
 mod trace;
 mod usage;
+mod users;
 mod wait;
 mod web;
 mod whole_file;

@@ -6,10 +6,13 @@ mod columns;
 use crate::context::Context;
 use crate::error::Error;
 use crate::job_descriptions;
+use crate::users;
 pub use args::PsArgs;
 use kumi_control::message::{
-    Binding, JobList, JobRecord, JobState, NodeRanks, NodeStatus, Outcome, RankStatus, WaitReason,
+    Binding, ClientReply, ClientRequest, JobList, JobRecord, JobState, JobsQuery, NodeRanks,
+    NodeStatus, Outcome, RankStatus, WaitReason,
 };
+use kumi_node::client::Client;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -112,6 +115,9 @@ struct OutcomeView<'a> {
 pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     let jobs = client.jobs(args.query(context)?).await?;
+    if let Some(user) = args.user.as_ref().filter(|_| jobs.records.is_empty()) {
+        check_user(&mut client, user).await?;
+    }
     if args.json {
         let nodes = client.status(0).await?.nodes;
         crate::output::json(&views(&jobs, &nodes))
@@ -120,6 +126,19 @@ pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
         let text = columns::render(&jobs, &columns, &columns::Scene::now());
         let begin = if args.no_headings { text.find('\n').map_or(0, |end| end + 1) } else { 0 };
         crate::output::text(&text[begin..])
+    }
+}
+
+/// Refuses a user whom nobody knows. Other machines' users may have jobs in the table, of other states or names.
+async fn check_user(client: &mut Client, user: &str) -> Result<(), Error> {
+    if !users::is_unknown(user) {
+        return Ok(());
+    }
+    let query = JobsQuery { user: Some(user.to_owned()), limit: 1, ..JobsQuery::first_page(true) };
+    match client.ask(&ClientRequest::Jobs(query)).await? {
+        ClientReply::Jobs(page) if page.list.records.is_empty() => Err(users::unknown(user)),
+        ClientReply::Jobs(_) => Ok(()),
+        other => Err(Error::unexpected(&other)),
     }
 }
 

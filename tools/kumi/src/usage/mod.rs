@@ -6,6 +6,7 @@ mod shares;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::users;
 use clap::{Args, ValueEnum};
 use kumi_control::message::{MOST_USAGE_ROWS, UsageBy, UsageQuery};
 use period::PeriodBound;
@@ -75,6 +76,15 @@ pub async fn run(context: &Context, args: &UsageArgs) -> Result<(), Error> {
     let query = args.query(crate::output::wall_ms())?;
     let mut client = context.connect().await?;
     let rows = client.usage(query.clone()).await?;
+    if let Some(user) = args.user.as_ref().filter(|user| rows.is_empty() && users::is_unknown(user))
+    {
+        // Other machines' users may have had jobs at other times.
+        let (since_ms, until_ms) = (0, u64::MAX);
+        let ever = UsageQuery { since_ms, until_ms, by: UsageBy::User, ..query.clone() };
+        if client.usage(ever).await?.is_empty() {
+            return Err(users::unknown(user));
+        }
+    }
     if args.json {
         crate::output::json(&report::view(&rows, &query))
     } else {
