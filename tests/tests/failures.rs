@@ -4,6 +4,7 @@
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, RunningCommand};
 use kumi_tests::machine;
+use kumi_tests::terminal::TestTerminal;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -178,6 +179,32 @@ fn a_killed_head_takes_no_job_with_it() {
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 3);
+    cluster.down().ok();
+    head.finish();
+}
+
+#[test]
+fn top_stays_while_the_head_is_away() {
+    let mut cluster = TestCluster::up_with(1, &["--lease", "100s"]);
+    let mut top = TestTerminal::start(&cluster.command(&["top"]));
+    top.wait_text("1 of 1 nodes up");
+    machine::signal(cluster.pid("head"), Signal::SIGKILL);
+    top.wait_text("no head for ");
+    // The node's daemon answers in its place, that there is none. A window of another size is drawn anew, not only what changed.
+    let mut rows = (31..40).cycle();
+    command::wait_for("what the node's daemon says", || {
+        top.resize(rows.next().expect("it goes on"), 200);
+        top.screen().contains("cannot be reached").then_some(())
+    });
+    let head = cluster.start_daemon(0, &["head"]);
+    top.wait_text("nodes up, gang scheduling");
+    machine::signal(head.pid(), Signal::SIGKILL);
+    head.finish();
+    top.wait_text("no head for ");
+    top.type_keys("q");
+    assert_eq!(top.finish().code(), Some(0));
+    let head = cluster.start_daemon(0, &["head"]);
+    cluster.kumi(&["run", "true"]).ok();
     cluster.down().ok();
     head.finish();
 }

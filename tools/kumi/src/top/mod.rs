@@ -1,5 +1,6 @@
 //! `kumi top`: jobs, nodes and ranks with their load, live.
 
+mod answers;
 mod panels;
 mod rates;
 mod screen;
@@ -10,11 +11,10 @@ use crate::context::{Context, head_is_silent};
 use crate::error::Error;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
+use answers::{Answer, Answers, HeadAbsence, Taken};
 use clap::Args;
 use crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
-use kumi_control::message::{ClientReply, ClientRequest, USUAL_GRACE};
-use kumi_node::client::{Client, ClientError, telling};
-use kumi_sched::JobId;
+use kumi_node::client::{Client, telling};
 use ratatui::DefaultTerminal;
 use rates::RateMeter;
 use screen::{KeyAction, Screen};
@@ -25,11 +25,6 @@ use tokio::time::Instant;
 
 /// Time between two screens.
 const REFRESH: Duration = Duration::from_millis(250);
-/// Time between two checks of the keyboard.
-const KEYS: Duration = Duration::from_millis(25);
-/// Time for the head to answer until the screen shows that it is late.
-const ANSWER: Duration = Duration::from_secs(2);
-
 /// `kumi top`
 #[derive(Clone, Debug, Args)]
 pub struct TopArgs {
@@ -58,11 +53,12 @@ pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
     let mut terminal = ratatui::try_init().map_err(Error::Terminal)?;
     let mut live = LiveScreen {
         context,
+        answers: Answers::default(),
         client: Some(client),
         snapshot: first,
-        trouble: None,
+        absence: None,
         screen: Screen::default(),
-        meter: RateMeter::default(),
+        meter: Some(RateMeter::default()),
     };
     let result = live.run(&mut terminal, &mut interrupts).await;
     ratatui::restore();
@@ -72,13 +68,16 @@ pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
 /// The screen and its source.
 struct LiveScreen<'c> {
     context: &'c Context,
+    answers: Answers<'c>,
+    /// While no snapshot is asked for.
     client: Option<Client>,
     snapshot: Snapshot,
-    /// Reason why the screen is out of date.
-    trouble: Option<String>,
+    /// The snapshot is of then.
+    absence: Option<HeadAbsence>,
     /// What the keys have chosen.
     screen: Screen,
-    meter: RateMeter,
+    /// While no snapshot is asked for.
+    meter: Option<RateMeter>,
 }
 
 impl LiveScreen<'_> {
@@ -91,7 +90,10 @@ impl LiveScreen<'_> {
         loop {
             if Instant::now() >= next {
                 next = Instant::now() + REFRESH;
-                self.refresh().await?;
+                if let Some(meter) = self.meter.take() {
+                    self.answers.ask_snapshot(self.context, self.client.take(), meter);
+                }
+                // How long the head is away changes without an answer.
                 self.draw(terminal)?;
             }
             while event::poll(Duration::ZERO).map_err(Error::Terminal)? {
@@ -101,7 +103,7 @@ impl LiveScreen<'_> {
                         match self.screen.key(key.code, control, &self.snapshot) {
                             KeyAction::Draw => {}
                             KeyAction::Quit => return Ok(()),
-                            KeyAction::Kill(job) => self.kill(job).await?,
+                            KeyAction::Kill(job) => self.answers.ask_kill(self.context, job),
                         }
                         self.draw(terminal)?;
                     }
@@ -109,59 +111,49 @@ impl LiveScreen<'_> {
                     _ => {}
                 }
             }
-            tokio::select! {
+            let answer = tokio::select! {
                 number = interrupts.next() => return Err(Error::Silent(exit_code(number))),
-                () = tokio::time::sleep(KEYS) => {}
+                answer = self.answers.next() => answer,
+            };
+            match answer {
+                Answer::Snapshot(answer) => {
+                    let (meter, taken) = *answer;
+                    self.meter = Some(meter);
+                    self.show(taken)?;
+                    self.draw(terminal)?;
+                }
+                Answer::Killed(said) => {
+                    self.screen.note = Some(said?);
+                    self.draw(terminal)?;
+                }
+                Answer::Nothing => {}
             }
         }
     }
 
     fn draw(&self, terminal: &mut DefaultTerminal) -> Result<(), Error> {
-        let trouble = self.trouble.as_deref();
+        let absence = self.absence.as_ref().map(|absence| absence.words(Instant::now()));
         terminal
             .draw(|frame| {
-                view::draw(frame, &self.snapshot, trouble, &self.screen, output::wall_ms());
+                let absence = absence.as_deref();
+                view::draw(frame, &self.snapshot, absence, &self.screen, output::wall_ms());
             })
             .map(drop)
             .map_err(Error::Terminal)
     }
 
-    /// Has the head end a job, over a connection of its own: the answer comes when nothing of the job is left.
-    async fn kill(&mut self, job: JobId) -> Result<(), Error> {
-        let killed = tokio::time::timeout(ANSWER, async {
-            let mut client = self.context.connect_silently().await?;
-            Ok::<_, Error>(client.ask(&ClientRequest::Kill { job, grace_ns: USUAL_GRACE }).await?)
-        });
-        self.screen.note = Some(match killed.await {
-            Ok(Ok(ClientReply::Done)) => format!("job {job} is killed"),
-            Ok(Ok(other)) => return Err(Error::unexpected(&other)),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("job {job} is to end, and is killed if it has not within 10s"),
-        });
-        Ok(())
-    }
-
-    /// Takes a new snapshot. If the head is away, the old one stays, with a message.
-    async fn refresh(&mut self) -> Result<(), Error> {
-        let taken = tokio::time::timeout(ANSWER, async {
-            let mut client = match self.client.take() {
-                Some(client) => client,
-                None => self.context.connect_silently().await?,
-            };
-            let snapshot = Snapshot::take_rates(&mut client, &mut self.meter).await?;
-            Ok::<_, Error>((client, snapshot))
-        });
-        match taken.await {
-            Ok(Ok((client, snapshot))) => {
+    /// Shows a new snapshot. If the head is away, the old one stays, with the reason.
+    fn show(&mut self, taken: Taken) -> Result<(), Error> {
+        match taken? {
+            Ok((client, snapshot)) => {
                 self.client = Some(client);
                 self.snapshot = snapshot;
-                self.trouble = None;
+                self.absence = None;
             }
-            Ok(Err(Error::Client(error @ (ClientError::Lost | ClientError::NotRunning(_))))) => {
-                self.trouble = Some(error.to_string());
+            Err(reason) => {
+                let found = HeadAbsence::found(self.absence.take(), reason, Instant::now());
+                self.absence = Some(found);
             }
-            Ok(Err(error)) => return Err(error),
-            Err(_) => self.trouble = Some("the head does not answer".to_owned()),
         }
         Ok(())
     }

@@ -18,11 +18,11 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
 const JOB_COLOURS: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
 
-/// Draws the whole screen. `trouble` is the reason why it is out of date.
+/// Draws the whole screen. While the head is away, `absence` says so.
 pub fn draw(
     frame: &mut Frame<'_>,
     snapshot: &Snapshot,
-    trouble: Option<&str>,
+    absence: Option<&str>,
     screen: &Screen,
     now_ms: u64,
 ) {
@@ -33,11 +33,11 @@ pub fn draw(
                 rows => Constraint::Length(rows),
             }));
             let [title, main, keys] = parts.areas(frame.area());
-            draw_title(frame, title, snapshot, trouble);
+            draw_title(frame, title, snapshot, absence);
             draw_job(frame, main, snapshot, job, screen.first_row);
             draw_keys(frame, keys, screen);
         }
-        _ => draw_list(frame, snapshot, trouble, screen, now_ms),
+        _ => draw_list(frame, snapshot, absence, screen, now_ms),
     }
     match screen.mode {
         Mode::Help => draw_help(frame),
@@ -50,7 +50,7 @@ pub fn draw(
 fn draw_list(
     frame: &mut Frame<'_>,
     snapshot: &Snapshot,
-    trouble: Option<&str>,
+    absence: Option<&str>,
     screen: &Screen,
     now_ms: u64,
 ) {
@@ -69,7 +69,7 @@ fn draw_list(
         Constraint::Length(1),
     ]);
     let [title, jobs, nodes, queues, ranks, keys] = parts.areas(frame.area());
-    draw_title(frame, title, snapshot, trouble);
+    draw_title(frame, title, snapshot, absence);
     draw_jobs(frame, jobs, snapshot, screen, now_ms);
     draw_nodes(frame, nodes, snapshot);
     if !tree.is_empty() {
@@ -91,14 +91,16 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     frame.render_widget(line, area);
 }
 
-fn draw_title(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, trouble: Option<&str>) {
+fn draw_title(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, absence: Option<&str>) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let mut spans = vec![Span::styled(table::printable(&snapshot.title()), bold)];
-    if let Some(trouble) = trouble {
-        let trouble = format!("   {}", table::printable(trouble));
-        spans.push(Span::styled(trouble, Style::new().fg(Color::Red)));
-    }
-    frame.render_widget(Line::from(spans), area);
+    let line = match absence {
+        None => Line::styled(table::printable(&snapshot.title()), bold),
+        Some(absence) => {
+            let text = format!("cluster {}: {absence}", snapshot.cluster.name);
+            Line::styled(table::printable(&text), Style::new().fg(Color::Red))
+        }
+    };
+    frame.render_widget(line, area);
 }
 
 fn draw_jobs(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, screen: &Screen, now_ms: u64) {
@@ -269,18 +271,18 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    fn picture(width: u16, height: u16, trouble: Option<&str>, first_row: u16) -> String {
-        screen_picture(width, height, trouble, &Screen { first_row, ..Screen::default() })
+    fn picture(width: u16, height: u16, absence: Option<&str>, first_row: u16) -> String {
+        screen_picture(width, height, absence, &Screen { first_row, ..Screen::default() })
     }
 
-    fn screen_picture(width: u16, height: u16, trouble: Option<&str>, screen: &Screen) -> String {
-        picture_of(snapshot(), (width, height), trouble, screen)
+    fn screen_picture(width: u16, height: u16, absence: Option<&str>, screen: &Screen) -> String {
+        picture_of(snapshot(), (width, height), absence, screen)
     }
 
     fn picture_of(
         mut snapshot: Snapshot,
         (width, height): (u16, u16),
-        trouble: Option<&str>,
+        absence: Option<&str>,
         screen: &Screen,
     ) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -292,7 +294,7 @@ mod tests {
             switching: Some(7),
         };
         snapshot.rates.insert(kumi_sched::NodeId(0), rates);
-        terminal.draw(|frame| draw(frame, &snapshot, trouble, screen, 10_000)).unwrap();
+        terminal.draw(|frame| draw(frame, &snapshot, absence, screen, 10_000)).unwrap();
         terminal.backend().to_string()
     }
 
