@@ -1,6 +1,7 @@
 //! Whole-system tests of jobs that nobody follows: submitted, waited for, after others, in arrays, with limits of time.
 
 use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::RunningCommand;
 use kumi_tests::machine;
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -38,6 +39,39 @@ fn a_submitted_script_has_options_in_it_and_needs_no_file_later() {
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["rank 0 of 2 word", "rank 1 of 2 word"]);
+}
+
+#[test]
+fn a_script_is_submitted_by_its_name_alone_or_on_standard_input() {
+    let cluster = TestCluster::up(2);
+    let text = "#!/bin/sh\n#KUMI -n 2 --nodes 2\necho rank $KUMI_RANK of $KUMI_RANKS $1\ncat\n";
+    // As any editor leaves it: nobody may execute it.
+    std::fs::write(cluster.state().join("job.sh"), text).expect("our directory");
+    let start = |args: &[&str]| {
+        let mut command = cluster.command(args);
+        command.current_dir(cluster.state());
+        RunningCommand::start(command)
+    };
+    let gone = cluster.state().join("options.toml");
+    std::fs::write(&gone, "name = \"filed\"\n").expect("our directory");
+    let named = start(&["submit", "job.sh", "word"]);
+    let mut given = start(&["submit", "--name", "given", "-", "word"]);
+    given.write(text);
+    let mut filed = start(&["submit", "--job-file", "options.toml"]);
+    filed.write(text);
+    let jobs = [(named, "job.sh", " word"), (given, "given", " word"), (filed, "filed", "")];
+    for (command, name, word) in jobs {
+        let job = command.finish().ok().out.trim_end().to_owned();
+        cluster.kumi(&["wait", &job]).ok();
+        let out = cluster.kumi(&["logs", &job]).ok().out;
+        let mut lines: Vec<&str> = out.lines().map(str::trim_end).collect();
+        lines.sort_unstable();
+        let ranks = [0, 1].map(|rank| format!("rank {rank} of 2{word}"));
+        assert_eq!(lines, ranks, "{name}");
+        assert_eq!(cluster.job(name).expect("it is known")["job"].to_string(), job);
+    }
+    start(&["submit"]).finish().fails(64, &["is no script", "name a program"]);
+    start(&["run", "job.sh"]).finish().fails(127, &["write ./job.sh"]);
 }
 
 #[test]

@@ -47,6 +47,9 @@ pub enum Error {
     /// No file of this name is in the search path or at this place.
     #[error("there is no program '{0}'; check the name, or give its path")]
     ProgramNotFound(String),
+    /// There is a file of this name, but not in the search path.
+    #[error("there is no program '{0}' on PATH; write ./{0} for the file in this directory")]
+    ProgramHere(String),
     /// The file exists and cannot be executed.
     #[error("{} cannot be executed: {reason}", path.display())]
     NotExecutable {
@@ -376,7 +379,7 @@ impl Error {
             | Self::NoTrace { .. }
             | Self::NoCallLog(_) => ExitCode::NoInput,
             Self::JobFile(error) => error.exit_code(),
-            Self::ProgramNotFound(_) => ExitCode::ProgramNotFound,
+            Self::ProgramNotFound(_) | Self::ProgramHere(_) => ExitCode::ProgramNotFound,
             Self::NotExecutable { .. } => ExitCode::NotExecutable,
             Self::Exists { .. } | Self::Busy(_) => ExitCode::Exists,
             Self::NoDaemon(_) => ExitCode::NoInput,

@@ -87,6 +87,7 @@ fn with_job_file(mut cli: Cli, matches: &ArgMatches) -> Result<Cli, Error> {
             args.job.job_file.take().map(|file| ("run", file, run.clone()))
         }
         (Command::Submit(args), Some((_, submit))) => {
+            args.input = submit::script_on_input(&args.command)?;
             let script = run::script_options::apply(args.clone(), &cli.cluster, submit)?;
             let (with_script, submit) = script;
             *args = with_script;
@@ -95,7 +96,15 @@ fn with_job_file(mut cli: Cli, matches: &ArgMatches) -> Result<Cli, Error> {
         _ => None,
     };
     if let Some((name, file, matches)) = file {
+        let input = match &mut cli.command {
+            Command::Submit(args) => args.input.take(),
+            _ => None,
+        };
         cli.command = run::job_file::apply(&file, &cli.cluster, name, &matches)?;
+        if let Command::Submit(args) = &mut cli.command {
+            // It cannot be read again.
+            args.input = input;
+        }
     }
     Ok(cli)
 }

@@ -30,6 +30,8 @@ const FOLDER_MODE: u32 = 0o711;
 const UNCLAIMED_MODE: u32 = 0o600;
 /// Mode of a user's program.
 const PROGRAM_MODE: u32 = 0o500;
+/// Modes of files that somebody may execute.
+const EXECUTABLE: u32 = 0o111;
 
 /// Version of a file, by which a changed file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -344,7 +346,8 @@ async fn has_content(
         return false;
     }
     let Some(data) = off_loop(path, |path| fs::metadata(path)).await else { return false };
-    if !data.is_file() || data.size() != size {
+    // A submitted script need not be executable where it is: the cache has one that is.
+    if !data.is_file() || data.size() != size || data.mode() & EXECUTABLE == 0 {
         return false;
     }
     let version = Version::of(&data);
@@ -498,6 +501,8 @@ mod tests {
         let path = dir.path().join("prog");
         fs::write(&path, b"one").unwrap();
         let wanted = program(&path, b"one");
+        assert_eq!(programs.find(&wanted, &own()).await, None, "nobody may execute it");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(programs.find(&wanted, &own()).await, Some(path.clone()));
         assert_eq!(programs.find(&wanted, &own()).await, Some(path.clone()));
         // Same size, other content.

@@ -162,7 +162,7 @@ pub struct RunArgs {
 /// What a job runs: everything behind the options.
 #[derive(Clone, Debug, Args)]
 pub struct ProgramArgs {
-    /// The program and its arguments; of a script that is submitted, lines at its head that begin with #KUMI are options, too
+    /// The program and its arguments
     #[arg(
         required = true,
         trailing_var_arg = true,

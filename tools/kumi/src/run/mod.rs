@@ -6,7 +6,7 @@ mod input;
 pub mod job_file;
 mod lines;
 mod mpi;
-mod program;
+pub mod program;
 mod resources;
 pub mod script_options;
 pub mod session;
@@ -18,13 +18,14 @@ use crate::error::Error;
 use crate::output;
 use crate::parse::{self, AfterJobs};
 use crate::terminal::JobTerminal;
-pub use args::{JobArgs, ProgramArgs, RunArgs};
+pub use args::{JobArgs, RunArgs};
 use kumi_control::batch::BatchOptions;
 use kumi_control::deadlock::{DEADLOCK_GRACE_MS, ON_DEADLOCK, OnDeadlock};
 use kumi_control::message::{JobRequest, WindowSize};
 use kumi_node::config::{HANDLER, check_handler};
 use kumi_node::job::traces::{self, TRACE};
 pub use mpi::{FabricChoice, MpiChoice};
+use program::JobProgram;
 pub use resources::{Bind, ResourceArgs};
 use session::{Session, Start};
 use std::collections::BTreeMap;
@@ -37,7 +38,8 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     let terminal = args.terminal.then(|| JobTerminal::new(&args.shown)).transpose()?;
     let client = context.connect().await?;
     let size = terminal.as_ref().map(JobTerminal::size);
-    let request = request("run", context, (args.job, args.program.command), size)?;
+    let program = JobProgram::to_run(args.program.command)?;
+    let request = request(context, args.job, program, size)?;
     // What it has is lost, so only now.
     let file = args.output.as_deref().map(create).transpose()?;
     // What a first start has read of its input, a second one cannot read again.
@@ -67,24 +69,15 @@ fn create(path: &Path) -> Result<File, Error> {
 /// The request for a job of `kumi run` or `kumi submit`, with a terminal of this size if it gets one.
 ///
 /// # Errors
-/// There is no such program or folder, or options contradict each other.
+/// There is no such folder, or options contradict each other.
 pub fn request(
-    command_name: &str,
     context: &Context,
-    (args, command): (JobArgs, Vec<String>),
+    args: JobArgs,
+    found: JobProgram,
     terminal: Option<WindowSize>,
 ) -> Result<JobRequest, Error> {
-    let name = command.first().map(String::as_str).unwrap_or_default();
-    let place = program::find(name, std::env::var_os("PATH").as_deref());
-    let place = place.map_err(|error| match error {
-        // What is no option counts as a program.
-        Error::ProgramNotFound(name) if name.starts_with('-') => {
-            Error::Usage(job_file::no_option(command_name, &name))
-        }
-        other => other,
-    })?;
-    let program = program::identify(&place)?;
-    let base = place.file_name().map(|name| name.to_string_lossy().into_owned());
+    let base = found.job_name();
+    let JobProgram { place, program, command } = found;
     if args.nodes.is_some_and(|nodes| nodes > args.ranks) {
         return Err(Error::Usage(format!(
             "there are fewer ranks ({}) than nodes ({}); ask for at least one rank on each node",
@@ -99,12 +92,12 @@ pub fn request(
         set(&mut env, name, value);
     }
     check_settings(&env)?;
-    mpi::prepare(&mut env, (&place, &command[1..]), args.mpi, args.fabric)?;
+    mpi::prepare(&mut env, (place.as_deref(), &command[1..]), args.mpi, args.fabric)?;
     // `kumi cluster down` uses it to find ranks whose daemon and watcher were both killed.
     set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
     Ok(JobRequest {
         token: random_token()?,
-        name: args.name.or(base).unwrap_or_default(),
+        name: args.name.unwrap_or(base),
         program,
         cwd: working_directory(args.cwd.as_deref())?,
         args: command,

@@ -5,10 +5,10 @@ use clap::ValueEnum;
 use kumi_node::job::mpi::setting::{FABRIC, Fabric, MPI, MpiLibrary, MpiSetting, ONE_SIDED};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::elf;
+use super::program::is_script;
 
 /// MPI library of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -176,7 +176,8 @@ fn names_no_window(file: &Path) -> bool {
 }
 
 /// Looks at the program of a command, and if that is none of MPI at what its other words name: a shell runs that, or `strace`.
-fn look_at_command(program: &Path, words: &[String], env: &[(String, String)]) -> Found {
+fn look_at_command(program: Option<&Path>, words: &[String], env: &[(String, String)]) -> Found {
+    let Some(program) = program else { return Found::any() };
     let value = |name: &str| {
         let found = env.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str()).unwrap_or_default()
@@ -235,20 +236,15 @@ fn loads_as_it_runs(program: &Path) -> bool {
     is_script(program) || INTERPRETERS.iter().any(|start| name.starts_with(start))
 }
 
-fn is_script(program: &Path) -> bool {
-    let mut start = [0; 2];
-    let read = std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && start == *b"#!"
-}
-
 /// Puts into the environment how the program is started, if it may be an MPI program. What the command line says goes before
-/// what the environment says, and that before what the program looks like. `words` are its arguments.
+/// what the environment says, and that before what the program looks like. `words` are its arguments. What has no place is a
+/// script.
 ///
 /// # Errors
 /// Its messages cannot go as they are to go.
 pub fn prepare(
     env: &mut Vec<(String, String)>,
-    (program, words): (&Path, &[String]),
+    (program, words): (Option<&Path>, &[String]),
     mpi: Option<MpiChoice>,
     fabric: Option<FabricChoice>,
 ) -> Result<(), Error> {
@@ -368,7 +364,7 @@ mod tests {
         let said = |program: &Path, env: &[(&str, &str)]| {
             let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
             let mut env: Vec<_> = env.iter().map(own).collect();
-            prepare(&mut env, (program, &[]), None, None).unwrap();
+            prepare(&mut env, (Some(program), &[]), None, None).unwrap();
             env.into_iter().find(|(name, _)| name == ONE_SIDED).map(|(_, value)| value)
         };
         assert_eq!(said(&plain, &[]).as_deref(), Some("no"));
@@ -389,7 +385,7 @@ mod tests {
         let env = [("PATH".to_owned(), format!("{}:/usr/bin:/bin", at.display()))];
         let library = |first: &str, words: &[&str]| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            look_at_command(Path::new(first), &words, &env).library
+            look_at_command(Some(Path::new(first)), &words, &env).library
         };
         let open_mpi = Some(MpiLibrary::OpenMpi);
         assert_eq!(library("/bin/sh", &["-c", &format!("cd / && {program} 7; echo")]), open_mpi);
@@ -412,7 +408,7 @@ mod tests {
         let program = link(at, "program", &["./libmpich.so.12"]);
         let run = |fabric| {
             let mut env = Vec::new();
-            prepare(&mut env, (&program, &[]), None, Some(fabric)).map(|()| env)
+            prepare(&mut env, (Some(&program), &[]), None, Some(fabric)).map(|()| env)
         };
         let error = run(FabricChoice::Kumi).unwrap_err();
         assert!(error.to_string().contains("UCX only") && error.exit_code() == 64, "{error}");
@@ -425,7 +421,7 @@ mod tests {
         let run = |said: Option<&str>, choice| {
             let mut env: Vec<_> =
                 said.map(|said| (MPI.to_owned(), said.to_owned())).into_iter().collect();
-            prepare(&mut env, (Path::new("/bin/true"), &[]), choice, None).map(|()| env)
+            prepare(&mut env, (Some(Path::new("/bin/true")), &[]), choice, None).map(|()| env)
         };
         let word = |word: &str| vec![(MPI.to_owned(), word.to_owned())];
         assert_eq!(run(None, None).unwrap(), []);

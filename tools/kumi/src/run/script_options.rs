@@ -3,18 +3,22 @@
 //! They become words of a command line before the user's own, as those of a job file.
 
 use super::job_file::{self, JobFileError};
+use super::program::{find_to_submit, is_script};
 use crate::cli::{Cli, Command};
 use crate::submit::SubmitArgs;
 use clap::{ArgMatches, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The head of a script has at most so many bytes.
 const MOST_HEAD: u64 = 64 << 10;
 /// What such a line begins with.
 const MARK: &str = "#KUMI";
+
+/// How an error names a script that has no file.
+const INPUT: &str = "on standard input";
 
 /// The arguments with the options of the script, if the program is one. What the command line says goes before.
 ///
@@ -25,12 +29,16 @@ pub fn apply(
     cluster: &str,
     matches: &ArgMatches,
 ) -> Result<(SubmitArgs, ArgMatches), JobFileError> {
-    let name = args.program.command.first().map(String::as_str).unwrap_or_default();
-    let Ok(path) = super::program::find(name, std::env::var_os("PATH").as_deref()) else {
-        // Said when the job is made.
-        return Ok((args, matches.clone()));
+    let name = args.command.first().map(String::as_str).unwrap_or_default();
+    let found = match &args.input {
+        Some(script) => head_of(&script[..]).map(|head| (PathBuf::from(INPUT), head)),
+        // That there is none is said when the job is made.
+        None => find_to_submit(name, std::env::var_os("PATH").as_deref(), Path::new(""))
+            .ok()
+            .filter(|path| is_script(path))
+            .and_then(|path| head_of(File::open(&path).ok()?).map(|head| (path, head))),
     };
-    let Some(head) = head_of(&path) else { return Ok((args, matches.clone())) };
+    let Some((path, head)) = found else { return Ok((args, matches.clone())) };
     let mut words = Vec::new();
     for (line, text) in lines(&head) {
         let refused = |message| JobFileError::Script { path: path.clone(), line, message };
@@ -63,17 +71,18 @@ pub fn apply(
     };
     let read = Cli::command().try_get_matches_from(&all).map_err(usage)?;
     match (Cli::try_parse_from(&all).map_err(usage)?.command, read.subcommand_matches("submit")) {
-        (Command::Submit(args), Some(read)) => Ok((args, read.clone())),
+        (Command::Submit(with_script), Some(read)) => {
+            Ok((SubmitArgs { input: args.input, ..with_script }, read.clone()))
+        }
         _ => Ok((args, matches.clone())),
     }
 }
 
-/// The first bytes of a script; none if the file is another program.
-fn head_of(path: &Path) -> Option<String> {
+/// The first bytes of a script; none if they cannot be read, which is told when the job is made.
+fn head_of(script: impl Read) -> Option<String> {
     let mut head = Vec::new();
-    // A file that cannot be read is told of when the job is made.
-    File::open(path).ok()?.take(MOST_HEAD).read_to_end(&mut head).ok()?;
-    head.starts_with(b"#!").then(|| String::from_utf8_lossy(&head).into_owned())
+    script.take(MOST_HEAD).read_to_end(&mut head).ok()?;
+    Some(String::from_utf8_lossy(&head).into_owned())
 }
 
 /// Lines with options and their numbers. The first line that is neither empty nor a comment ends the head.
@@ -141,7 +150,7 @@ mod tests {
         assert_eq!(args.job.name.as_deref(), Some("a job"));
         assert_eq!(args.job.time, Some(Duration::from_secs(600)));
         assert_eq!(args.job.env, [("A".to_owned(), "1".to_owned())]);
-        assert_eq!(args.program.command[1..], ["-n", "9"]);
+        assert_eq!(args.command[1..], ["-n", "9"]);
     }
 
     #[test]
@@ -156,6 +165,24 @@ mod tests {
         let devices = args.job.resources.resources().devices;
         let counts: Vec<_> = devices.iter().map(|one| (one.name.as_str(), one.count)).collect();
         assert_eq!(counts, [("fpga", 1), ("gpu", 2)]);
+    }
+
+    #[test]
+    fn a_script_on_standard_input_has_options_too() {
+        let matches = Cli::command().try_get_matches_from(["kumi", "submit", "-n", "2", "-", "7"]);
+        let matches = matches.unwrap();
+        let Command::Submit(args) = Cli::from_arg_matches(&matches).unwrap().command else {
+            panic!("not submit")
+        };
+        let apply = |text: &str| {
+            let args = SubmitArgs { input: Some(text.into()), ..args.clone() };
+            apply(args, "default", matches.subcommand_matches("submit").unwrap())
+        };
+        let (args, _) = apply(SCRIPT).unwrap();
+        assert_eq!((args.job.ranks, args.job.nodes), (2, Some(2)));
+        assert_eq!((args.command, args.input), (vec!["-".into(), "7".into()], Some(SCRIPT.into())));
+        let error = apply("#!/bin/sh\n#KUMI -n 0\n").unwrap_err().to_string();
+        assert!(error.starts_with("script on standard input, line 2: "), "{error}");
     }
 
     #[test]
