@@ -79,6 +79,33 @@ pub struct ArrayRange {
     pub most: Option<u32>,
 }
 
+/// An array of jobs with any indices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayIndices {
+    /// The indices, ascending: 1 to [`MOST_TASKS`].
+    pub indices: Vec<u32>,
+    /// Most tasks at a time, at least 1; none: as many as there is room for.
+    pub most: Option<u32>,
+}
+
+impl ArrayIndices {
+    /// The same as a range, if the indices follow one another.
+    #[must_use]
+    pub fn as_range(&self) -> Option<ArrayRange> {
+        let (&first, &last) = (self.indices.first()?, self.indices.last()?);
+        let follow = self.indices.iter().copied().eq(first..=last);
+        follow.then_some(ArrayRange { first, last, most: self.most })
+    }
+}
+
+impl From<ArrayRange> for ArrayIndices {
+    fn from(range: ArrayRange) -> Self {
+        // One too many is enough to refuse it.
+        let indices = (range.first..=range.last).take(MOST_TASKS as usize + 1).collect();
+        Self { indices, most: range.most }
+    }
+}
+
 impl ArrayRange {
     /// The number of tasks; 0 if the range is empty.
     pub fn count(&self) -> u32 {

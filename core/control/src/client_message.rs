@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, Mode, NodeId, SliceLength};
 use serde::{Deserialize, Serialize};
 
-use crate::batch::ArrayRange;
+use crate::batch::{ArrayIndices, ArrayRange};
 use crate::message::{
-    ClusterStatus, ContentHash, DeadlockReport, HeadStatus, JobRequest, JobState, JobsPage,
-    JobsQuery, Nanos, NodeSample, Outcome, Refusal, Stream, UsagePage, UsageQuery, Verdict,
-    WaitReason, WindowSize,
+    ClusterStatus, ContentHash, DeadlockReport, HeadStatus, HeadTroubles, JobRequest, JobState,
+    JobsPage, JobsQuery, Nanos, NodeSample, Outcome, Refusal, Stream, UsagePage, UsageQuery,
+    Verdict, WaitReason, WindowSize,
 };
 use crate::shares::SharesReport;
 
@@ -194,20 +194,31 @@ pub enum ClientRequest {
     },
     /// The heads, if there are several.
     Heads,
+    /// As `SubmitBatch`, an array whose indices do not follow one another.
+    SubmitArray {
+        /// What all of the array have in common.
+        request: Box<JobRequest>,
+        /// The indices.
+        indices: ArrayIndices,
+    },
+    /// What the head cannot write now.
+    Troubles,
 }
 
 impl ClientRequest {
     /// The job that it submits, if it submits one.
     pub fn submission(&mut self) -> Option<&mut JobRequest> {
         match self {
-            Self::Submit(request) | Self::SubmitBatch { request, .. } => Some(request.as_mut()),
+            Self::Submit(request)
+            | Self::SubmitBatch { request, .. }
+            | Self::SubmitArray { request, .. } => Some(request.as_mut()),
             _ => None,
         }
     }
 
     /// Whether it submits a job.
     pub fn is_submission(&self) -> bool {
-        matches!(self, Self::Submit(_) | Self::SubmitBatch { .. })
+        matches!(self, Self::Submit(_) | Self::SubmitBatch { .. } | Self::SubmitArray { .. })
     }
 }
 
@@ -318,7 +329,7 @@ pub enum ClientReply {
         /// Why.
         reason: String,
     },
-    /// Answer to `SubmitBatch`: the numbers of the jobs follow one another.
+    /// Answer to `SubmitBatch` and `SubmitArray`: the numbers of the jobs follow one another.
     Accepted {
         /// The first.
         first: JobId,
@@ -354,6 +365,8 @@ pub enum ClientReply {
     Shares(SharesReport),
     /// Answer to `Heads`: all of them, or none if there is only one.
     Heads(Vec<HeadStatus>),
+    /// Answer to `Troubles`.
+    Troubles(HeadTroubles),
 }
 
 #[cfg(test)]

@@ -246,7 +246,8 @@ impl Versioned for ClientRequest {
             | Self::RemoveNode { .. }
             | Self::JoinToken { .. }
             | Self::Shares => 15,
-            Self::Overview { .. } | Self::Heads => 16,
+            Self::SubmitArray { request, .. } => request.since().max(16),
+            Self::Overview { .. } | Self::Heads | Self::Troubles => 16,
         }
     }
 
@@ -287,7 +288,7 @@ impl Versioned for ClientReply {
             | Self::NodeAdded { .. }
             | Self::JoinToken { .. }
             | Self::Shares(_) => 15,
-            Self::Heads(_) => 16,
+            Self::Heads(_) | Self::Troubles(_) => 16,
         }
     }
 

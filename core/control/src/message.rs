@@ -31,7 +31,7 @@ pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::standing_report::StandingReport;
-pub use crate::status::{ClusterStatus, HeadStatus, NodeStatus, NodeUse};
+pub use crate::status::{ClusterStatus, HeadStatus, HeadTroubles, NodeStatus, NodeUse};
 pub use crate::terminal::WindowSize;
 pub use crate::trace_sample::{
     MOST_TRACE_EVENTS, TraceAllocation, TraceEvent, TraceKind, TraceSample,

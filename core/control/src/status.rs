@@ -65,6 +65,15 @@ pub struct HeadStatus {
     pub in_sync: bool,
 }
 
+/// What a head cannot write now, if there is something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadTroubles {
+    /// Why output of jobs is not kept, or would not be.
+    pub output: Option<String>,
+    /// Why no new job is taken.
+    pub jobs: Option<String>,
+}
+
 /// What placed jobs have of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUse {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kumi_control::compat::{OLDEST_VERSION, Versioned, Versions, for_version};
 use kumi_control::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, HeadStatus, JobList, JobsPage,
-    JobsQuery, Refusal, RefusalKind, UsagePage, UsageQuery, UsageRow,
+    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, HeadStatus, HeadTroubles, JobList,
+    JobsPage, JobsQuery, Refusal, RefusalKind, UsagePage, UsageQuery, UsageRow,
 };
 use kumi_control::shares::SharesReport;
 use kumi_sched::{JobId, NodeId};
@@ -292,6 +292,21 @@ impl Client {
         match self.ask(&request).await? {
             ClientReply::Heads(heads) => Ok(heads),
             other => Err(ClientError::Protocol(format!("{other:?} instead of heads"))),
+        }
+    }
+
+    /// What the head cannot write now; none of one of an earlier version, which does not tell.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn troubles(&mut self) -> Result<Option<HeadTroubles>, ClientError> {
+        let request = ClientRequest::Troubles;
+        if self.version() < request.since() {
+            return Ok(None);
+        }
+        match self.ask(&request).await? {
+            ClientReply::Troubles(troubles) => Ok(Some(troubles)),
+            other => Err(ClientError::Protocol(format!("{other:?} instead of troubles"))),
         }
     }
 

@@ -13,7 +13,7 @@ use super::shutdown::Shutdown;
 use super::traces;
 use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
-use crate::batch::ArrayRange;
+use crate::batch::ArrayIndices;
 use crate::compat::{OLDEST_VERSION, Versions};
 use crate::message::{
     ClientReply, ClientRequest, ClusterStatus, Command, JobRequest, JobState, JobsQuery,
@@ -34,7 +34,10 @@ impl Head {
             ClientRequest::Hello { version } => self.hello(client, version),
             ClientRequest::Submit(request) => self.client_submit(client, user, *request),
             ClientRequest::SubmitBatch { request, array } => {
-                self.submit_batch(client, user, *request, array)
+                self.submit_batch(client, user, *request, array.map(ArrayIndices::from))
+            }
+            ClientRequest::SubmitArray { request, indices } => {
+                self.submit_batch(client, user, *request, Some(indices))
             }
             ClientRequest::Wait { job } => self.wait(client, user, job),
             ClientRequest::Follow { job, offset, wait } => {
@@ -48,13 +51,11 @@ impl Head {
             ClientRequest::Resize { job, size, redraw } => self.resize(user, job, (size, redraw)),
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job, grace_ns } => self.client_kill(client, user, job, grace_ns),
-            ClientRequest::Jobs(query) => {
-                self.show_page(client, user, &query);
-                Ok(())
-            }
+            ClientRequest::Jobs(query) => self.show_page(client, user, &query),
             ClientRequest::Cluster => self.show_status(client, user, None),
             ClientRequest::Overview { columns } => self.show_status(client, user, Some(columns)),
             ClientRequest::Heads => Err(cannot("this head knows of no others")),
+            ClientRequest::Troubles => Err(cannot("this head writes nothing")),
             ClientRequest::WebTicket { .. } => Err(cannot("this head serves no browsers")),
             ClientRequest::Usage(_) => Err(cannot("this head keeps no accounts")),
             ClientRequest::Shares => self.show_shares(client, user),
@@ -105,9 +106,15 @@ impl Head {
         Ok(())
     }
 
-    fn show_page(&mut self, client: ClientId, user: &User, query: &JobsQuery) {
+    fn show_page(
+        &mut self,
+        client: ClientId,
+        user: &User,
+        query: &JobsQuery,
+    ) -> Result<(), Refusal> {
         let page = self.page(user, query);
         self.actions.reply(client, ClientReply::Jobs(page));
+        Ok(())
     }
 
     /// With the timetable of all nodes, or of as many of the first ones as are wanted.
@@ -163,11 +170,11 @@ impl Head {
         client: ClientId,
         user: &User,
         mut request: JobRequest,
-        array: Option<ArrayRange>,
+        array: Option<ArrayIndices>,
     ) -> Result<(), Refusal> {
         request.batch.detached = true;
         let (first, last) = match array {
-            Some(range) => self.submit_array(user, request, range)?,
+            Some(indices) => self.submit_array(user, request, &indices)?,
             None => self.submit(user, request).map(|job| (job, job))?,
         };
         self.actions.reply(client, ClientReply::Accepted { first, last });

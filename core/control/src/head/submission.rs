@@ -8,7 +8,7 @@ use kumi_sched::JobId;
 use super::job::Job;
 use super::quota::Account;
 use super::{Head, admission, refusal};
-use crate::batch::{ARRAY_INDEX, ArrayRange, ArrayTask, MOST_TASKS};
+use crate::batch::{ARRAY_INDEX, ArrayIndices, ArrayTask, MOST_TASKS};
 use crate::message::{
     JobRecord, JobRequest, JobSpec, JobState, JobUse, Refusal, RefusalKind, User, WaitLimit,
 };
@@ -48,15 +48,13 @@ impl Head {
         &mut self,
         user: &User,
         request: JobRequest,
-        range: ArrayRange,
+        array: &ArrayIndices,
     ) -> Result<(JobId, JobId), Refusal> {
-        let ArrayRange { first: begin, last: end, most } = range;
-        let count = range.count();
+        let ArrayIndices { indices, most } = array;
+        let count = check_indices(array)?;
         if let Some(first) = self.known(user, request.token)? {
-            let last = JobId(first.0.saturating_add(u64::from(count.saturating_sub(1))));
-            return self.known_array((first, last), range);
+            return self.known_array(first, array);
         }
-        check_range(range)?;
         let request = self.admit(user, request, count)?;
         if request.wait == Some(WaitLimit::No) {
             let message =
@@ -65,11 +63,10 @@ impl Head {
         }
         let array = self.jobs.next_id();
         let mut last = array;
-        for index in begin..=end {
-            let offset = u128::from(index - begin);
+        for (offset, &index) in (0..).zip(indices) {
             let mut task =
                 JobRequest { token: request.token.wrapping_add(offset), ..request.clone() };
-            task.batch.task = Some(ArrayTask { array, index, most });
+            task.batch.task = Some(ArrayTask { array, index, most: *most });
             task.env.retain(|(name, _)| name != ARRAY_INDEX);
             task.env.push((ARRAY_INDEX.to_string(), index.to_string()));
             last = self.accept(user, task);
@@ -97,17 +94,17 @@ impl Head {
     /// The tasks of an array that was submitted before: all are recorded in one step, so there are all or none.
     ///
     /// # Errors
-    /// These are not the array's first and last jobs.
-    fn known_array(
-        &self,
-        (first, last): (JobId, JobId),
-        range: ArrayRange,
-    ) -> Result<(JobId, JobId), Refusal> {
-        let is_task = |id, index| {
+    /// The jobs from `first` on are not those of the array.
+    fn known_array(&self, first: JobId, array: &ArrayIndices) -> Result<(JobId, JobId), Refusal> {
+        let ids = || (first.0..).map(JobId);
+        let is_task = |(id, &index): (JobId, &u32)| {
             let task = self.jobs.get(id).and_then(|job| job.record.spec.request.batch.task);
-            task == Some(ArrayTask { array: first, index, most: range.most })
+            task == Some(ArrayTask { array: first, index, most: array.most })
         };
-        if is_task(first, range.first) && is_task(last, range.last) {
+        // Those between may be forgotten already, as jobs that are over are.
+        let ends = ids().zip(&array.indices);
+        let ends = [ends.clone().next(), ends.last()].map(|end| end.filter(|end| is_task(*end)));
+        if let [Some((first, _)), Some((last, _))] = ends {
             return Ok((first, last));
         }
         let message = "this token was used for other jobs; generate a new one".into();
@@ -209,17 +206,18 @@ impl Head {
     }
 }
 
-fn check_range(range: ArrayRange) -> Result<(), Refusal> {
+/// The number of tasks of an array.
+fn check_indices(array: &ArrayIndices) -> Result<u32, Refusal> {
     let bad = |message| Err(refusal(RefusalKind::BadRequest, message));
-    let count = range.count();
+    let count = u32::try_from(array.indices.len()).unwrap_or(u32::MAX);
     if count == 0 || count > MOST_TASKS {
-        return bad(format!(
-            "an array has 1 to {MOST_TASKS} tasks, and {}-{} are {count}; give another range",
-            range.first, range.last
-        ));
+        return bad(format!("an array has 1 to {MOST_TASKS} tasks; give other indices"));
     }
-    if range.most == Some(0) {
+    if !array.indices.is_sorted_by(|one, next| one < next) {
+        return bad("the indices of an array ascend; give each once".to_string());
+    }
+    if array.most == Some(0) {
         return bad("at least one task of an array runs at a time; give 1 or more".to_string());
     }
-    Ok(())
+    Ok(count)
 }

@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use super::*;
-use kumi_control::batch::{After, ArrayRange};
+use kumi_control::batch::{After, ArrayIndices, ArrayRange, ArrayTask};
 use kumi_control::message::{BatchOptions, USUAL_GRACE, WaitReason};
 
 const SECOND: u64 = 1_000 * MS;
@@ -18,7 +18,10 @@ fn after(token: u128, jobs: &[JobId], however: bool) -> JobRequest {
 
 impl Test {
     fn accepted(&mut self, request: JobRequest, array: Option<ArrayRange>) -> (JobId, JobId) {
-        let ask = ClientRequest::SubmitBatch { request: Box::new(request), array };
+        self.accepts(ClientRequest::SubmitBatch { request: Box::new(request), array })
+    }
+
+    fn accepts(&mut self, ask: ClientRequest) -> (JobId, JobId) {
         let actions = self.ask(&ALICE, ask);
         let accepted = actions.iter().find_map(|action| match action {
             HeadAction::ToClient(_, ClientReply::Accepted { first, last }) => Some((*first, *last)),
@@ -258,6 +261,35 @@ fn an_array_is_a_job_for_each_index() {
     // Submitted again, it is the same array.
     let again = test.accepted(narrow(1, Default::default()), Some(array));
     assert_eq!((again, test.head.records().count()), ((first, last), 3));
+}
+
+/// An array whose indices are these.
+fn listed(token: u128, indices: &[u32], most: Option<u32>) -> ClientRequest {
+    let request = Box::new(narrow(token, Default::default()));
+    ClientRequest::SubmitArray { request, indices: ArrayIndices { indices: indices.into(), most } }
+}
+
+#[test]
+fn indices_of_an_array_need_not_follow_one_another() {
+    let mut test = Test::wide(3, 8);
+    let ask = listed(1, &[1, 3, u32::MAX], Some(2));
+    assert_eq!(test.accepts(ask.clone()), (JobId(1), JobId(3)));
+    let tasks: Vec<ArrayTask> =
+        test.head.records().filter_map(|record| record.spec.request.batch.task).collect();
+    let task = |index| ArrayTask { array: JobId(1), index, most: Some(2) };
+    assert_eq!(tasks, [task(1), task(3), task(u32::MAX)]);
+    assert_eq!(test.in_state((JobId(1), JobId(3)), &JobState::Preparing), [1, 2]);
+    // Submitted again, it is the same array, and no other one.
+    assert_eq!(test.accepts(ask), (JobId(1), JobId(3)));
+    let wrong: [&[u32]; 4] = [&[], &[1, 1], &[2, 1], &[1, 3, 4]];
+    for indices in wrong {
+        let actions = test.ask(&ALICE, listed(1, indices, Some(2)));
+        assert_eq!(refusal(&actions), Some(RefusalKind::BadRequest), "{indices:?}");
+    }
+    let many: Vec<u32> = (0..=10_000).map(|index| index * 2).collect();
+    let actions = test.ask(&ALICE, listed(9, &many, None));
+    assert_eq!(refusal(&actions), Some(RefusalKind::BadRequest));
+    assert_eq!(test.head.records().count(), 3);
 }
 
 #[test]

@@ -82,6 +82,7 @@ impl KnownClient {
                 | ClientRequest::Cluster
                 | ClientRequest::Overview { .. }
                 | ClientRequest::Heads
+                | ClientRequest::Troubles
                 | ClientRequest::Sample
                 | ClientRequest::SampleLoad { .. }
                 | ClientRequest::SamplePeers { .. }

@@ -56,7 +56,7 @@ use std::time::Duration;
 use kumi_control::disclosure::EXCHANGE;
 use kumi_control::head::{ClientId, Head, HeadAction, HeadEvent};
 use kumi_control::message::{
-    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Up, User,
+    ClientReply, ClientRequest, HeadTroubles, JobRecord, JobState, RefusalKind, Up, User,
 };
 use kumi_etcd::Certainty;
 use tokio::sync::{mpsc, watch};
@@ -358,6 +358,10 @@ impl HeadDaemon {
             }
             Event::Head(HeadEvent::Client(client, _, ClientRequest::Heads)) => {
                 self.clients.reply(client, ClientReply::Heads(self.copies.heads()));
+            }
+            Event::Head(HeadEvent::Client(client, _, ClientRequest::Troubles)) => {
+                let (output, jobs) = (self.spools.trouble(), self.records.trouble());
+                self.clients.reply(client, ClientReply::Troubles(HeadTroubles { output, jobs }));
             }
             Event::Head(HeadEvent::Client(client, user, ClientRequest::Usage(query))) => {
                 self.usage_question(client, &user, query);

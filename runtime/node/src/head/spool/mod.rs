@@ -56,6 +56,11 @@ const READERS: usize = 4;
 /// A job waits for a follower that sets its pace and is further behind, in bytes.
 const MOST_BEHIND: u64 = 1 << 20;
 
+/// Why output is not kept while the job table has no reserve.
+fn no_reserve(reason: &str) -> String {
+    format!("the disk of the head has no reserve for the job table now: {reason}")
+}
+
 /// The log of a job, and who follows it.
 #[derive(Debug)]
 struct Spool {
@@ -64,6 +69,8 @@ struct Spool {
     pace: Pace,
     /// Why the disk takes nothing now.
     failing: Option<String>,
+    /// It would take the output of other users.
+    is_own_fault: bool,
     /// The disk has not answered yet, and the job waits for it.
     hangs: bool,
     /// Output that is not kept, as the state machine knows it.
@@ -261,8 +268,8 @@ impl Spools {
                 writer.begin_term(*base, written.get(&job).copied().unwrap_or_default());
             }
             let progress = watch::Sender::new(Progress::default());
-            let (pace, failing, hangs, told) = Default::default();
-            Spool { writer, progress, pace, failing, hangs, told }
+            let (pace, failing, is_own_fault, hangs, told) = Default::default();
+            Spool { writer, progress, pace, failing, is_own_fault, hangs, told }
         })
     }
 
@@ -403,6 +410,7 @@ impl Spools {
             Ok(()) => {}
             Err(error) => {
                 let reason = error.to_string();
+                spool.is_own_fault = error.kind() == io::ErrorKind::QuotaExceeded;
                 if spool.failing.replace(reason).is_none() {
                     tracing::error!(%job, %error, "output cannot be kept");
                     self.counts.spool_failures.set(self.counts.spool_failures.get() + 1);
@@ -415,9 +423,7 @@ impl Spools {
         let ring = self.quota.ring();
         let full = |text: String| Err(io::Error::new(io::ErrorKind::StorageFull, text));
         if let Some(reason) = self.reserve.reason() {
-            return full(format!(
-                "the disk of the head has no reserve for the job table now: {reason}"
-            ));
+            return full(no_reserve(&reason));
         }
         let Some(first) = self.spool(job).writer.needs() else { return Ok(()) };
         // What is under way has passed this: its answer comes first.
@@ -482,6 +488,13 @@ impl Spools {
         let unreadable = spool.writer.unreadable().map(str::to_owned);
         let reason = spool.failing.clone().or(unreadable).unwrap_or(ring_is_full);
         Some(HeadEvent::NotKept { job, bytes, reason })
+    }
+
+    /// Why output is not kept now, if the reason is none of a single user's.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let failing = |spool: &Spool| spool.failing.clone().filter(|_| !spool.is_own_fault);
+        let reserve = self.reserve.reason().as_deref().map(no_reserve);
+        reserve.or_else(|| self.spools.values().find_map(failing))
     }
 
     /// Tries again to write what the disk did not take. Returns what the state machine has to know of it, and of what could not
