@@ -100,6 +100,12 @@ fn an_array_runs_so_many_at_a_time() {
     cluster.kumi(&["wait", &range, &after]).ok();
     assert_eq!(cluster.kumi(&["logs", first]).ok().out, "index 3\n");
     assert_eq!(cluster.kumi(&["logs", last]).ok().out, "index 8\n");
+    let some =
+        submit(&cluster, &["--array", "9,1-2%1", "sh", "-c", "echo index $KUMI_ARRAY_INDEX"]);
+    cluster.kumi(&["wait", &some]).ok();
+    let (first, last) = some.split_once('-').expect("two numbers");
+    assert_eq!(cluster.kumi(&["logs", first]).ok().out, "index 1\n");
+    assert_eq!(cluster.kumi(&["logs", last]).ok().out, "index 9\n");
     cluster.kumi(&["submit", "--array", "5-1", "true"]).fails(64, &["is not an array"]);
     cluster.kumi(&["kill", &range]).ok();
 }

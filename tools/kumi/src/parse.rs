@@ -1,12 +1,13 @@
 //! Parsers of values on the command line.
 
 use crate::cli::Policy;
-use kumi_control::batch::{After, ArrayRange, MOST_TASKS};
+use kumi_control::batch::{After, ArrayIndices, MOST_TASKS};
 use kumi_control::head::{PolicyError, check_policy};
 use kumi_control::message::{DeviceCount, LONGEST_GRACE, MOST_PRIORITY, WaitLimit};
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
 use kumi_node::{durations, sizes};
 use kumi_sched::{JobId, SliceLength};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Shortest permitted slice.
@@ -45,7 +46,7 @@ pub enum ParseError {
     After(String),
     /// Not the indices of an array.
     #[error(
-        "'{0}' is not an array; give FIRST-LAST with at most {MOST_TASKS} indices, with %N behind it for at most N jobs at a time"
+        "'{0}' is not an array; give at most {MOST_TASKS} indices, as 1-100 or 1,3,5-9 or 0-20:5, with %N behind them for at most N jobs at a time"
     )]
     Array(String),
     /// Not a time for ranks to end by themselves.
@@ -157,19 +158,32 @@ pub fn after(text: &str) -> Result<AfterJobs, ParseError> {
     Ok(AfterJobs { jobs, however: plain.is_some() })
 }
 
-/// Indices of an array: `1-100`, or `1-100%10`.
-pub fn array(text: &str) -> Result<ArrayRange, ParseError> {
+/// Indices of an array: `1-100`, `1,3,5-9`, `0-20:5`, with `%10` behind them for ten at a time.
+pub fn array(text: &str) -> Result<ArrayIndices, ParseError> {
     let wrong = || ParseError::Array(text.to_owned());
-    let (range, most) = match text.split_once('%') {
-        Some((range, most)) => (range, Some(most)),
+    let number = |word: &str| word.parse::<u32>().map_err(|_| wrong());
+    let (list, most) = match text.split_once('%') {
+        Some((list, most)) => (list, Some(number(most)?)),
         None => (text, None),
     };
-    let (first, last) = range.split_once('-').unwrap_or((range, range));
-    let number = |word: &str| word.parse::<u32>().map_err(|_| wrong());
-    let most = most.map(number).transpose()?;
-    let range = ArrayRange { first: number(first)?, last: number(last)?, most };
-    let possible = (1..=MOST_TASKS).contains(&range.count()) && most != Some(0);
-    if possible { Ok(range) } else { Err(wrong()) }
+    let mut indices = BTreeSet::new();
+    for part in list.split(',') {
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+        // No slip such as 1-99999999 fills the memory.
+        if first > last || step == 0 || (last - first) / step >= MOST_TASKS {
+            return Err(wrong());
+        }
+        indices.extend((first..=last).step_by(step as usize));
+        if indices.len() > MOST_TASKS as usize {
+            return Err(wrong());
+        }
+    }
+    if most == Some(0) {
+        return Err(wrong());
+    }
+    Ok(ArrayIndices { indices: indices.into_iter().collect(), most })
 }
 
 /// Estimated run time of a job: a duration, or minutes, hours or days, such as `10m` or `2h`.
@@ -336,10 +350,33 @@ mod tests {
 
     #[test]
     fn arrays_have_indices_and_perhaps_a_limit() {
-        let all = |first, last, most| Ok(ArrayRange { first, last, most });
-        assert_eq!(array("1-100%10"), all(1, 100, Some(10)));
-        assert_eq!((array("0-3"), array("7")), (all(0, 3, None), all(7, 7, None)));
-        for text in ["", "1-", "3-1", "1-100%0", "1-100%", "0-10000", "1,2"] {
+        let all = |indices: &[u32], most| Ok(ArrayIndices { indices: indices.to_vec(), most });
+        assert_eq!(array("1-4%10"), all(&[1, 2, 3, 4], Some(10)));
+        assert_eq!((array("0-3"), array("7")), (all(&[0, 1, 2, 3], None), all(&[7], None)));
+        assert_eq!(array("5-7,1,3%2"), all(&[1, 3, 5, 6, 7], Some(2)), "in order");
+        assert_eq!(array("2,1-3,2"), all(&[1, 2, 3], None), "each once");
+        assert_eq!(array("0-20:5,1"), all(&[0, 1, 5, 10, 15, 20], None));
+        assert_eq!(array("4294967295"), all(&[u32::MAX], None));
+        let most = array("0-9998,10000").unwrap();
+        assert_eq!(most.indices.len(), 10_000);
+        let wrong = [
+            "",
+            "1-",
+            "3-1",
+            "1-100%0",
+            "1-100%",
+            "0-10000",
+            "1,",
+            ",1",
+            "1%2,3",
+            "1-3:0",
+            "1:",
+            "0-9999,10000",
+            "1-99999999,2",
+            "-1",
+            "1 2",
+        ];
+        for text in wrong {
             assert_eq!(array(text), Err(ParseError::Array(text.to_owned())), "{text:?}");
         }
     }

@@ -6,7 +6,7 @@ use crate::run::program::JobProgram;
 use crate::run::{self, JobArgs};
 use crate::{output, parse, patience};
 use clap::Args;
-use kumi_control::batch::{ArrayRange, MOST_CONTENT};
+use kumi_control::batch::{ArrayIndices, MOST_CONTENT};
 use kumi_control::message::{ClientReply, ClientRequest, JobRequest};
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -16,10 +16,10 @@ use std::path::Path;
 pub struct SubmitArgs {
     #[command(flatten)]
     pub job: JobArgs,
-    /// Submit a job for each index of a range, with the index in KUMI_ARRAY_INDEX: 1-100, or 1-100%10 for at most ten jobs
-    /// at a time
-    #[arg(long, value_name = "FIRST-LAST[%N]", value_parser = parse::array)]
-    pub array: Option<ArrayRange>,
+    /// Submit a job for each of these indices, with the index in KUMI_ARRAY_INDEX: 1-100, or 1,3,5-9, or 0-20:5 for each
+    /// fifth one; with %10 behind them for at most ten jobs at a time
+    #[arg(long, value_name = "INDICES[%N]", value_parser = parse::array)]
+    pub array: Option<ArrayIndices>,
     /// The program or script and its arguments; - for a script on standard input, as without a program if that is no
     /// terminal. Lines at the head of a script that begin with #KUMI are options, too
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
@@ -43,7 +43,7 @@ pub async fn run(context: &Context, args: SubmitArgs) -> Result<(), Error> {
         Some(script) => Some(script),
         None => content(&request)?,
     };
-    let request = ClientRequest::SubmitBatch { request: Box::new(request), array };
+    let request = in_words_of_all(Box::new(request), array);
     // The same token finds the same job, however often it is submitted.
     let accepted = patience::ask(context, &mut client, &request, |reply| match reply {
         ClientReply::Accepted { first, last } => Some(Ok((first, last))),
@@ -58,6 +58,15 @@ pub async fn run(context: &Context, args: SubmitArgs) -> Result<(), Error> {
         true => format!("{first}\n"),
         false => format!("{first}-{last}\n"),
     })
+}
+
+/// The request. Of an array heads of the version before know ranges only.
+fn in_words_of_all(request: Box<JobRequest>, array: Option<ArrayIndices>) -> ClientRequest {
+    let range = array.as_ref().map(ArrayIndices::as_range);
+    match (range, array) {
+        (Some(None), Some(indices)) => ClientRequest::SubmitArray { request, indices },
+        (range, _) => ClientRequest::SubmitBatch { request, array: range.flatten() },
+    }
 }
 
 /// The program itself, if it is small: scripts may change or go before their job starts.
