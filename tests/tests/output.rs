@@ -45,6 +45,10 @@ fn a_full_disk_loses_no_output_silently() {
     let not_kept = job["output_not_kept"].as_u64().expect("a number");
     assert!((250_000..400_000).contains(&not_kept), "{job}");
     assert!(cluster.kumi(&["ps", "--all"]).ok().out.contains("OUTPUT LOST"));
+    let status = cluster.kumi(&["cluster", "status"]).ok().out;
+    for words in ["output of jobs is not kept", "is nearly full", "Make room below /"] {
+        assert!(status.contains(words), "no {words:?} in {status}");
+    }
     // So is what does not fit: the job waits for its submitter. Who comes later misses some.
     let script = writes(2_000_000);
     let done = cluster.kumi(&["run", "-n", "2", "--name", "more", "sh", "-c", &script]).ok();
@@ -65,6 +69,10 @@ fn a_full_disk_loses_no_output_silently() {
     disk.resize(64 << 10);
     let waited = || cluster.job("much").filter(|job| job["output_not_kept"] == 0);
     command::wait_for("the disk to take what waited", waited);
+    let status = || cluster.json(&["cluster", "status", "--json"]);
+    let is_well = || status()["output_not_kept"].is_null().then_some(());
+    command::wait_for("the head to say that it keeps output", is_well);
+    assert!(!cluster.kumi(&["cluster", "status"]).ok().out.contains("not kept"));
     let done = cluster.kumi(&["run", "-n", "2", "--name", "small", "sh", "-c", "echo ok"]).ok();
     assert!(!done.err.contains("not kept"), "{}", done.err);
     let number = job["job"].to_string();
@@ -162,6 +170,10 @@ fn a_full_disk_stops_no_submissions() {
         runs(cluster);
     }
     assert!(!reserve.exists(), "it was needed");
+    let status = cluster.json(&["cluster", "status", "--json"]);
+    let why = status["output_not_kept"].as_str().unwrap_or_default();
+    assert!(why.contains("no reserve for the job table"), "{status}");
+    assert!(status["jobs_refused"].is_null(), "{status}");
     runs(cluster);
     others.set_len(0).unwrap();
     command::wait_for("the reserve", || reserve.exists().then_some(()));

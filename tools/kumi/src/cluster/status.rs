@@ -7,11 +7,12 @@ use crate::context::{Context, NodeAddress};
 use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
-use kumi_control::message::{ClusterStatus, DeviceCount, HeadStatus, NodeStatus};
+use kumi_control::message::{ClusterStatus, DeviceCount, HeadStatus, HeadTroubles, NodeStatus};
 use kumi_node::config::ClusterKind;
 use kumi_sched::{Mode, SliceLength};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// The cluster in the form of `--json`.
 #[derive(Serialize)]
@@ -34,6 +35,17 @@ pub struct StatusView<'a> {
     tree: Option<Vec<super::tree::TreeView>>,
     /// All of several heads; none if there is one.
     heads: Vec<HeadView>,
+    /// Only if the head says it.
+    #[serde(flatten)]
+    troubles: Option<TroublesView>,
+}
+
+/// What the head cannot write in the form of `--json`.
+#[derive(Serialize)]
+struct TroublesView {
+    /// Why it does not keep output, or takes no new job; null if it does.
+    output_not_kept: Option<String>,
+    jobs_refused: Option<String>,
 }
 
 /// A head in the form of `--json`.
@@ -100,14 +112,20 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     // The text shows no timetables.
     let status = client.status(if args.json { u32::MAX } else { 0 }).await?;
-    let (heads, places) = (client.heads().await?, context.places());
+    let (heads, troubles) = (client.heads().await?, client.troubles().await?);
+    let places = context.places();
     if args.json {
         let heads = heads.iter().map(head_view).collect();
-        output::json(&StatusView { heads, ..view(&status, &places) })
+        let troubles = troubles.map(|HeadTroubles { output, jobs }| TroublesView {
+            output_not_kept: output,
+            jobs_refused: jobs,
+        });
+        output::json(&StatusView { heads, troubles, ..view(&status, &places) })
     } else {
         let now = output::wall_ms();
         let mut text = render(&status, &places, now);
         text.push_str(&head_lines(&heads));
+        text.push_str(&trouble_lines(&troubles.unwrap_or_default(), context.dir()));
         for warning in certificates::warnings(context, now) {
             text.push_str(&format!("{warning}\n"));
         }
@@ -139,6 +157,31 @@ fn head_lines(heads: &[HeadStatus]) -> String {
         text.push_str(
             "What ranks write is only on the machine of the head that leads; start the others again.\n",
         );
+    }
+    text
+}
+
+/// What the head cannot write, and what helps. Its files are in the same folder as those of this machine.
+fn trouble_lines(troubles: &HeadTroubles, dir: &Path) -> String {
+    let HeadTroubles { output, jobs } = troubles;
+    if output.is_none() && jobs.is_none() {
+        return String::new();
+    }
+    let mut text = String::from("\nWhat the head cannot write:\n");
+    if let Some(reason) = output {
+        let reason = table::printable(reason);
+        text.push_str(&format!(
+            "  output of jobs is not kept, and `kumi ps` shows how much: {reason}\n"
+        ));
+    }
+    if let Some(reason) = jobs {
+        text.push_str(&format!("  new jobs are refused: {}\n", table::printable(reason)));
+    }
+    if output.is_some() {
+        text.push_str(&format!(
+            "Make room below {} on the head's machine. Jobs run on meanwhile, and then the head goes on by itself.\n",
+            dir.display()
+        ));
     }
     text
 }
@@ -203,6 +246,7 @@ pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusV
         nodes: status.nodes.iter().map(node_view).collect(),
         tree: status.tree.as_deref().map(|tree| super::tree::views(tree, &status.nodes)),
         heads: Vec::new(),
+        troubles: None,
     }
 }
 
@@ -365,6 +409,21 @@ mod tests {
             policy: "dqt".into(),
             tree: Some(super::super::tree::tests::tree()),
         }
+    }
+
+    #[test]
+    fn what_the_head_cannot_write_is_told_with_what_helps() {
+        let told = |output: Option<&str>, jobs: Option<&str>| {
+            let (output, jobs) = (output.map(str::to_owned), jobs.map(str::to_owned));
+            trouble_lines(&HeadTroubles { output, jobs }, Path::new("/srv/kumi"))
+        };
+        assert_eq!(told(None, None), "");
+        let full = told(Some("no space"), None);
+        assert!(full.contains("not kept, and `kumi ps` shows how much: no space\n"), "{full}");
+        assert!(full.contains("Make room below /srv/kumi on the head's machine"), "{full}");
+        let refused = told(None, Some("etcd is away"));
+        assert!(refused.contains("new jobs are refused: etcd is away"), "{refused}");
+        assert!(!refused.contains("Make room"), "{refused}");
     }
 
     #[test]
