@@ -120,6 +120,7 @@ final class NamedServers implements TransactionTarget {
         try {
             settings.said().check(client.server);
             prepared = attempt.prepare(call.of, client.memory, client.options);
+            attempt.limit();
             KumiClient.StartedCall started = client.begin(call.of, prepared, settings, BackgroundThreads::run);
             Exchange exchange = started.exchange();
             exchange.answer.whenCompleteAsync((answer, error) -> end(attempt, started, answer, error), BackgroundThreads::run);

@@ -1,10 +1,12 @@
 package kumi.call;
 
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import kumi.call.Exchange.Answer;
 import kumi.call.TransactionReport.Moved;
 import kumi.call.wire.MetaserverMessages.AttemptOutcome;
@@ -48,7 +50,7 @@ final class PlacedServers implements TransactionTarget {
     public Runnable begin(RecordedCall call, TransactionAttempt.Conditions conditions) {
         PlacedCall placed = new PlacedCall(call, conditions);
         RoutedCall<Result> routed = new RoutedCall<>(client.grid, new RoutedCall.Task<>(call.of, call.rehearsed, priority,
-                conditions.settings().limit(call.of.routine().name()), conditions.settings().said(), placed));
+                conditions.settings().context().limit(null, call.of.routine().name()), conditions.settings().said(), placed));
         client.grid.begin(routed);
         under++;
         routed.begin().whenCompleteAsync((result, error) -> {
@@ -165,9 +167,16 @@ final class PlacedServers implements TransactionTarget {
             return new RoutineCall(attempt.call.of, prepared, 0, BackgroundThreads::run);
         }
 
+        /** The call's own limit is that of each attempt: while the call waits for a place, only the transaction's time runs. */
         @Override
         public Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context) {
-            return plain().exchange(connection, placed, left, context);
+            Duration time = attempt.limit();
+            Exchange exchange = plain().exchange(connection, placed, time == null ? 0 : Timer.milliseconds(time), context);
+            if (attempt.hasOwnLimit()) {
+                Future<?> limit = Timer.after(time, KumiClient.GRACE, () -> Waits.late(connection, exchange));
+                exchange.answer.whenComplete((answer, error) -> limit.cancel(false));
+            }
+            return exchange;
         }
 
         @Override

@@ -23,8 +23,6 @@ import kumi.call.wire.Protocol;
  * its events one after the other and never waits.
  */
 final class RoutedCall<T> {
-    /** How much longer than its time limit the client waits for a call. */
-    private static final Duration GRACE = Duration.ofSeconds(2);
     /** Pause before a running call looks for a metaserver again. */
     private static final Duration AGAIN = Duration.ofSeconds(1);
     /** Pauses between requests to a metaserver whose connections break, in milliseconds. The first is asked again at once. */
@@ -113,7 +111,7 @@ final class RoutedCall<T> {
     CompletableFuture<T> begin() {
         post(() -> {
             if (task.time() != null) {
-                limit = Timer.after(task.time(), GRACE, () -> post(this::late));
+                limit = Timer.after(task.time(), KumiClient.GRACE, () -> post(this::late));
             }
         });
         if (bound != null && bound.connection().isBroken()) {

@@ -26,6 +26,8 @@ final class TransactionRun implements TransactionTarget.Driver {
     /** Pause before a call is tried again that servers or metaservers have no room for, and the longest. */
     private static final long PAUSE_MS = 50;
     private static final long LONGEST_PAUSE_MS = 1000;
+    /** Servers count whole milliseconds, by clocks of their own: for them the transaction's time may be over so much earlier. */
+    private static final Duration EARLY = Duration.ofSeconds(1);
     private static final String LATE = "the transaction took longer than it may";
 
     /** When the last attempt of a call ended, and which it was. */
@@ -224,7 +226,7 @@ final class TransactionRun implements TransactionTarget.Driver {
             moved = moved.plus(attempt.moved());
             last.put(call, new Last(attempt, System.nanoTime()));
         }
-        if (failure instanceof CallException.TimedOut && isOfTransaction(call, attempt)) {
+        if (failure instanceof CallException.TimedOut && isOfTransaction(attempt)) {
             stop(new CallException.TimedOut(LATE, 0));
         }
         if (failure instanceof CallException.Status status) {
@@ -241,11 +243,10 @@ final class TransactionRun implements TransactionTarget.Driver {
         }
     }
 
-    /** Whether the time limit of a call was what is left of the transaction's, which the server may take for over first. */
-    private boolean isOfTransaction(RecordedCall call, TransactionAttempt attempt) {
-        Long deadline = context.deadline();
-        Duration own = call.wishes.time();
-        return deadline != null && (own == null || attempt == null || attempt.begun + Timer.nanoseconds(own) - deadline > 0);
+    /** Whether it was the transaction's time that was over for an attempt, and not the call's own or one that its server sets. */
+    private boolean isOfTransaction(TransactionAttempt attempt) {
+        Duration left = context.remaining();
+        return left != null && left.compareTo(EARLY) <= 0 && (attempt == null || !attempt.hasOwnLimit());
     }
 
     /** Takes over the arrays that stay at the server. */
