@@ -71,6 +71,13 @@ final class PlacedServers implements TransactionTarget {
         };
     }
 
+    /** The metaserver knows best whether it is there: calls that are placed there get a connection of their own. */
+    @Override
+    public void silent(TransactionServer server) {
+        server.giveUp();
+        client.grid.forget(server.placed(), server.connection);
+    }
+
     @Override
     public void over(TransactionAttempt attempt) {
         under--;

@@ -76,6 +76,11 @@ final class TransactionRun implements TransactionTarget.Driver {
         events.add(() -> end(call, attempt, result, failure));
     }
 
+    @Override
+    public void post(Runnable event) {
+        events.add(event);
+    }
+
     /**
      * Runs all calls to their ends.
      *
@@ -307,7 +312,7 @@ final class TransactionRun implements TransactionTarget.Driver {
                 // The client reaches the holder, so it relays the holder's arrays.
                 case HELD -> relays.relay(attempt.call, why);
                 case MISSING -> forget(source.input(), source.place());
-                case UNREACHABLE -> source.place().server().giveUp();
+                case UNREACHABLE -> giveUp(source.place().server());
                 default -> throw new IllegalStateException("there is no status " + source.status());
             }
         }
@@ -316,6 +321,16 @@ final class TransactionRun implements TransactionTarget.Driver {
             // No other call tries that.
             relays.keepApart(attempt.server, holders.iterator().next(), why);
         }
+    }
+
+    /** A server does not answer: the arrays that it held are made again. */
+    private void giveUp(TransactionServer server) {
+        for (TransactionArray array : new ArrayList<>(held)) {
+            if (array.place.server() == server) {
+                forget(array, array.place);
+            }
+        }
+        target.silent(server);
     }
 
     private void forget(TransactionArray array, Place place) {
