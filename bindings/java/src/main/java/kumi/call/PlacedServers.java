@@ -63,10 +63,7 @@ final class PlacedServers implements TransactionTarget {
             }
         }, BackgroundThreads::run);
         return () -> {
-            TransactionAttempt attempt = placed.last;
-            if (attempt != null) {
-                attempt.cancel();
-            }
+            placed.cancel();
             routed.cancel();
         };
     }
@@ -95,6 +92,8 @@ final class PlacedServers implements TransactionTarget {
         private final TransactionAttempt.Conditions conditions;
         /** The attempt that was begun last; null: there was none. */
         private volatile TransactionAttempt last;
+        /** It begins no attempt any more; this object's lock guards it. */
+        private boolean cancelled;
         /** Why there is no further attempt; null: there may be one. */
         private volatile CallException tooOften;
 
@@ -131,7 +130,13 @@ final class PlacedServers implements TransactionTarget {
             }
             TransactionAttempt attempt = new TransactionAttempt(
                     call, server(placed, connection), conditions, before == null ? Moved.NOTHING : before.moved());
-            last = attempt;
+            synchronized (this) {
+                if (cancelled) {
+                    return CompletableFuture.failedFuture(
+                            new CallException.Cancelled("`" + call.of.routine().name() + "` was cancelled with its transaction", 0));
+                }
+                last = attempt;
+            }
             BackgroundThreads.run(() -> {
                 try {
                     if (call.attempts.get() >= TransactionRun.MOST_ATTEMPTS) {
@@ -145,6 +150,17 @@ final class PlacedServers implements TransactionTarget {
                 }
             });
             return ready;
+        }
+
+        void cancel() {
+            TransactionAttempt attempt;
+            synchronized (this) {
+                cancelled = true;
+                attempt = last;
+            }
+            if (attempt != null) {
+                attempt.cancel();
+            }
         }
 
         @Override
