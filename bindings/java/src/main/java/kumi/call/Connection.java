@@ -275,6 +275,11 @@ final class Connection {
         return under(() -> broken != null);
     }
 
+    /** Why it is broken; null: it is not. */
+    String whyBroken() {
+        return isBroken() ? lost() : null;
+    }
+
     /** Closes the connection: open exchanges fail. */
     void fail(String why) {
         lock.lock();

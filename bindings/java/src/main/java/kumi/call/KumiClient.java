@@ -26,7 +26,7 @@ import kumi.call.wire.Values;
 /** A client of a server, or of a metaserver and its servers. Threads may share it; their calls run concurrently. */
 public final class KumiClient implements AutoCloseable {
     /** How much longer than its time limit the client waits for a call. */
-    private static final Duration GRACE = Duration.ofSeconds(2);
+    static final Duration GRACE = Duration.ofSeconds(2);
     /** Time limit for a metaserver's answers other than placements, and number of connections to try for one. */
     private static final Duration ANSWER = Duration.ofMinutes(1);
     private static final int MOST_TRIES = 4;

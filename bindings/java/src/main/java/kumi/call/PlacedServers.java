@@ -1,10 +1,12 @@
 package kumi.call;
 
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import kumi.call.Exchange.Answer;
 import kumi.call.TransactionReport.Moved;
 import kumi.call.wire.MetaserverMessages.AttemptOutcome;
@@ -48,7 +50,7 @@ final class PlacedServers implements TransactionTarget {
     public Runnable begin(RecordedCall call, TransactionAttempt.Conditions conditions) {
         PlacedCall placed = new PlacedCall(call, conditions);
         RoutedCall<Result> routed = new RoutedCall<>(client.grid, new RoutedCall.Task<>(call.of, call.rehearsed, priority,
-                conditions.settings().limit(call.of.routine().name()), conditions.settings().said(), placed));
+                conditions.settings().context().limit(null, call.of.routine().name()), conditions.settings().said(), placed));
         client.grid.begin(routed);
         under++;
         routed.begin().whenCompleteAsync((result, error) -> {
@@ -61,12 +63,16 @@ final class PlacedServers implements TransactionTarget {
             }
         }, BackgroundThreads::run);
         return () -> {
-            TransactionAttempt attempt = placed.last;
-            if (attempt != null) {
-                attempt.cancel();
-            }
+            placed.cancel();
             routed.cancel();
         };
+    }
+
+    /** The metaserver knows best whether it is there: calls that are placed there get a connection of their own. */
+    @Override
+    public void silent(TransactionServer server) {
+        server.giveUp();
+        client.grid.forget(server.placed(), server.connection);
     }
 
     @Override
@@ -86,6 +92,8 @@ final class PlacedServers implements TransactionTarget {
         private final TransactionAttempt.Conditions conditions;
         /** The attempt that was begun last; null: there was none. */
         private volatile TransactionAttempt last;
+        /** It begins no attempt any more; this object's lock guards it. */
+        private boolean cancelled;
         /** Why there is no further attempt; null: there may be one. */
         private volatile CallException tooOften;
 
@@ -122,7 +130,13 @@ final class PlacedServers implements TransactionTarget {
             }
             TransactionAttempt attempt = new TransactionAttempt(
                     call, server(placed, connection), conditions, before == null ? Moved.NOTHING : before.moved());
-            last = attempt;
+            synchronized (this) {
+                if (cancelled) {
+                    return CompletableFuture.failedFuture(
+                            new CallException.Cancelled("`" + call.of.routine().name() + "` was cancelled with its transaction", 0));
+                }
+                last = attempt;
+            }
             BackgroundThreads.run(() -> {
                 try {
                     if (call.attempts.get() >= TransactionRun.MOST_ATTEMPTS) {
@@ -136,6 +150,17 @@ final class PlacedServers implements TransactionTarget {
                 }
             });
             return ready;
+        }
+
+        void cancel() {
+            TransactionAttempt attempt;
+            synchronized (this) {
+                cancelled = true;
+                attempt = last;
+            }
+            if (attempt != null) {
+                attempt.cancel();
+            }
         }
 
         @Override
@@ -165,9 +190,16 @@ final class PlacedServers implements TransactionTarget {
             return new RoutineCall(attempt.call.of, prepared, 0, BackgroundThreads::run);
         }
 
+        /** The call's own limit is that of each attempt: while the call waits for a place, only the transaction's time runs. */
         @Override
         public Exchange exchange(Connection connection, Placement placed, int left, InheritedContext context) {
-            return plain().exchange(connection, placed, left, context);
+            Duration time = attempt.limit();
+            Exchange exchange = plain().exchange(connection, placed, time == null ? 0 : Timer.milliseconds(time), context);
+            if (attempt.hasOwnLimit()) {
+                Future<?> limit = Timer.after(time, KumiClient.GRACE, () -> Waits.late(connection, exchange));
+                exchange.answer.whenComplete((answer, error) -> limit.cancel(false));
+            }
+            return exchange;
         }
 
         @Override

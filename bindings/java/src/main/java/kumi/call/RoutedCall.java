@@ -1,10 +1,6 @@
 package kumi.call;
 
 import java.time.Duration;
-import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.Deque;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import kumi.call.Exchange.Answer;
@@ -23,8 +19,6 @@ import kumi.call.wire.Protocol;
  * its events one after the other and never waits.
  */
 final class RoutedCall<T> {
-    /** How much longer than its time limit the client waits for a call. */
-    private static final Duration GRACE = Duration.ofSeconds(2);
     /** Pause before a running call looks for a metaserver again. */
     private static final Duration AGAIN = Duration.ofSeconds(1);
     /** Pauses between requests to a metaserver whose connections break, in milliseconds. The first is asked again at once. */
@@ -67,9 +61,7 @@ final class RoutedCall<T> {
     /** What calls of its functions inherit. */
     private final InheritedContext context;
     private final CompletableFuture<T> future = new CompletableFuture<>();
-    /** Events that wait to be handled. Its lock also guards {@code taking}: a thread handles events. */
-    private final Deque<Runnable> events = new ArrayDeque<>();
-    private boolean taking;
+    private final EventQueue events = new EventQueue(() -> this.over, this::act, this::broken);
     /** Lock for the caller's arrays outside of a connection, and for the begin of an attempt. */
     private final Object argumentsLock = new Object();
     private boolean cancelled;
@@ -113,7 +105,7 @@ final class RoutedCall<T> {
     CompletableFuture<T> begin() {
         post(() -> {
             if (task.time() != null) {
-                limit = Timer.after(task.time(), GRACE, () -> post(this::late));
+                limit = Timer.after(task.time(), KumiClient.GRACE, () -> post(this::late));
             }
         });
         if (bound != null && bound.connection().isBroken()) {
@@ -153,42 +145,13 @@ final class RoutedCall<T> {
     }
 
     private void post(Runnable event) {
-        synchronized (events) {
-            events.add(event);
-            if (taking) {
-                return;
-            }
-            taking = true;
-        }
-        try {
-            BackgroundThreads.run(this::take);
-        } catch (RuntimeException | OutOfMemoryError none) {
-            // No thread is available: handle the events in this one.
-            take();
-        }
+        events.post(event, () -> { });
     }
 
-    private void take() {
-        while (true) {
-            Runnable event;
-            synchronized (events) {
-                event = events.poll();
-                taking = event != null;
-            }
-            if (event == null) {
-                return;
-            }
-            try {
-                if (!over) {
-                    event.run();
-                    act();
-                }
-            } catch (RuntimeException | Error wrong) {
-                // Otherwise the caller would wait for ever.
-                stop(Waits.again(wrong));
-                act();
-            }
-        }
+    /** An event has thrown this. Otherwise the caller would wait for ever. */
+    private void broken(Throwable wrong) {
+        stop(Waits.again(wrong));
+        act();
     }
 
     private void tell(RoutingEvent<Place, CallException> event) {
@@ -421,20 +384,29 @@ final class RoutedCall<T> {
             send(mine, bound.connection());
             return;
         }
-        grid.server(mine.placed).thenCompose(connection -> task.aim().ready(mine.placed, connection).thenAccept(operation -> post(() -> {
-            if (mine == attempt) {
-                mine.operation = operation;
-                send(mine, connection);
-            } else {
-                operation.close();
+        grid.server(mine.placed).whenComplete((connection, error) -> post(() -> {
+            if (mine == attempt && error != null) {
+                failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
+            } else if (mine == attempt) {
+                prepare(mine, connection);
             }
-        }))).exceptionally(error -> {
-            post(() -> {
-                if (mine == attempt) {
+        }));
+    }
+
+    /** There is a connection. What gets ready for an attempt that is over meanwhile is released. */
+    private void prepare(RoutedAttempt<T> mine, Connection connection) {
+        task.aim().ready(mine.placed, connection).whenComplete((operation, error) -> {
+            Runnable release = error == null ? operation::close : () -> { };
+            events.post(() -> {
+                if (mine != attempt) {
+                    release.run();
+                } else if (error != null) {
                     failed(RoutingEvent.Kind.NOT_BEGUN, Waits.again(error));
+                } else {
+                    mine.operation = operation;
+                    send(mine, connection);
                 }
-            });
-            return null;
+            }, release);
         });
     }
 

@@ -31,6 +31,8 @@ public final class Transaction implements AutoCloseable {
     }
 
     private final List<KumiClient> clients;
+    /** In the order in which they are asked for descriptions: those that were silent come last. */
+    private final List<KumiClient> asked;
     private final List<RecordedCall> calls = new ArrayList<>();
     private final CallGraph graph = new CallGraph();
     private Duration time;
@@ -43,6 +45,7 @@ public final class Transaction implements AutoCloseable {
 
     private Transaction(List<KumiClient> clients) {
         this.clients = clients;
+        asked = new ArrayList<>(clients);
     }
 
     /**
@@ -93,26 +96,48 @@ public final class Transaction implements AutoCloseable {
 
     TransactionStep record(String routine, Arguments arguments, RecordedCall.Wishes wishes) {
         checkOpen();
-        CallException last = null;
-        for (KumiClient client : clients) {
-            KumiClient.KnownRoutine of;
-            try {
-                of = client.known(routine);
-            } catch (CallException.RoutineNotFound | CallException.NotPermitted | CallException.ConnectionLost none) {
-                last = none;
-                continue;
-            }
-            RecordedCall call = new RecordedCall(this, calls.size(), of, arguments, wishes, client.memory);
-            try {
-                graph.record(routine, call.inputs.stream().map(input -> input.maker.number).toList());
-            } catch (CallGraph.TooLarge beyond) {
-                throw new CallException.Argument(beyond.getMessage());
-            }
-            call.link();
-            calls.add(call);
-            return new TransactionStep(call);
+        Described described = describe(routine);
+        RecordedCall call = new RecordedCall(this, calls.size(), described.of, arguments, wishes, described.by.memory);
+        try {
+            graph.record(routine, call.inputs.stream().map(input -> input.maker.number).toList());
+        } catch (CallGraph.TooLarge beyond) {
+            throw new CallException.Argument(beyond.getMessage());
         }
-        throw last;
+        call.link();
+        calls.add(call);
+        return new TransactionStep(call);
+    }
+
+    /** A routine, and the client whose server, or metaserver, has described it. */
+    private record Described(KumiClient.KnownRoutine of, KumiClient by) {}
+
+    /** Asks one server after the other for a routine: what one of several says of it, or does not say, is its own failure. */
+    private Described describe(String routine) {
+        if (clients.size() == 1) {
+            return new Described(clients.get(0).known(routine), clients.get(0));
+        }
+        List<CallException> failures = new ArrayList<>();
+        List<String> why = new ArrayList<>();
+        for (KumiClient client : List.copyOf(asked)) {
+            try {
+                return new Described(NamedServer.describe(client, routine), client);
+            } catch (CallException.Argument | CallException.Interrupted own) {
+                throw own;
+            } catch (CallException none) {
+                if (InheritedContext.ofThisThread().isOver()) {
+                    throw none;
+                } else if (none instanceof CallException.TimedOut) {
+                    asked.remove(client);
+                    asked.add(client);
+                }
+                failures.add(none);
+                why.add(client.server.name() + " (" + client.connection.address + "): " + none.getMessage());
+            }
+        }
+        String all = "no server of the transaction has described `" + routine + "`: " + String.join("; ", why);
+        CallException last = failures.get(failures.size() - 1);
+        boolean isSame = failures.stream().allMatch(one -> one.getClass() == last.getClass());
+        throw isSame ? last.at(all) : new CallException.NoServer(all, 0, true, last);
     }
 
     synchronized void checkOpen() {
@@ -131,6 +156,7 @@ public final class Transaction implements AutoCloseable {
      * @throws CallException.Cancelled it was cancelled; {@link #report} says what had run
      * @throws CallException.TimedOut its time was over, likewise
      * @throws CallException.Interrupted the thread was interrupted, likewise
+     * @throws CallException.Connect the connections to all servers were lost before; nothing has run
      * @throws IllegalStateException it has run before, or was closed
      */
     public TransactionReport run() {

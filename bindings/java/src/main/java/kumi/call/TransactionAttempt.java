@@ -69,6 +69,8 @@ final class TransactionAttempt {
     /** The arrays that travelled, and those of attempts before it that came to nothing. */
     private volatile Moved moved;
     private volatile boolean isAlone;
+    /** Its call's own time limit is over before that of the transaction. */
+    private volatile boolean hasOwnLimit;
     private int vouchers;
     /** This object's lock guards all fields below: what it waits for. */
     private Connection asked;
@@ -185,6 +187,23 @@ final class TransactionAttempt {
 
     private Duration left() {
         return conditions.settings().limit(call.of.routine().name());
+    }
+
+    /**
+     * How long its server may take from now on; null: any time.
+     *
+     * @throws CallException.TimedOut the time of the transaction is over
+     */
+    Duration limit() {
+        Duration own = call.wishes.time();
+        Duration most = conditions.settings().context().remaining();
+        hasOwnLimit = own != null && (most == null || own.compareTo(most) <= 0);
+        return left();
+    }
+
+    /** Whether {@link #limit} was its call's own, and not what is left of the transaction's. */
+    boolean hasOwnLimit() {
+        return hasOwnLimit;
     }
 
     /** Fetches an array that the client sends on. */

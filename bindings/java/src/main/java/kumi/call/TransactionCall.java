@@ -27,7 +27,7 @@ public final class TransactionCall {
         return this;
     }
 
-    /** Sets the time limit of each attempt to run the call. */
+    /** Sets the time limit of each attempt to run the call at a server. While it waits for a place there, only the transaction's time runs. */
     public TransactionCall within(Duration time) {
         this.time = Call.checked(time);
         return this;

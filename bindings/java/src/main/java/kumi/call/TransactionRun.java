@@ -26,6 +26,8 @@ final class TransactionRun implements TransactionTarget.Driver {
     /** Pause before a call is tried again that servers or metaservers have no room for, and the longest. */
     private static final long PAUSE_MS = 50;
     private static final long LONGEST_PAUSE_MS = 1000;
+    /** Servers count whole milliseconds, by clocks of their own: for them the transaction's time may be over so much earlier. */
+    private static final Duration EARLY = Duration.ofSeconds(1);
     private static final String LATE = "the transaction took longer than it may";
 
     /** When the last attempt of a call ended, and which it was. */
@@ -72,6 +74,11 @@ final class TransactionRun implements TransactionTarget.Driver {
     @Override
     public void ended(RecordedCall call, TransactionAttempt attempt, Result result, CallException failure) {
         events.add(() -> end(call, attempt, result, failure));
+    }
+
+    @Override
+    public void post(Runnable event) {
+        events.add(event);
     }
 
     /**
@@ -224,7 +231,7 @@ final class TransactionRun implements TransactionTarget.Driver {
             moved = moved.plus(attempt.moved());
             last.put(call, new Last(attempt, System.nanoTime()));
         }
-        if (failure instanceof CallException.TimedOut && isOfTransaction(call, attempt)) {
+        if (failure instanceof CallException.TimedOut && isOfTransaction(attempt)) {
             stop(new CallException.TimedOut(LATE, 0));
         }
         if (failure instanceof CallException.Status status) {
@@ -241,11 +248,10 @@ final class TransactionRun implements TransactionTarget.Driver {
         }
     }
 
-    /** Whether the time limit of a call was what is left of the transaction's, which the server may take for over first. */
-    private boolean isOfTransaction(RecordedCall call, TransactionAttempt attempt) {
-        Long deadline = context.deadline();
-        Duration own = call.wishes.time();
-        return deadline != null && (own == null || attempt == null || attempt.begun + Timer.nanoseconds(own) - deadline > 0);
+    /** Whether it was the transaction's time that was over for an attempt, and not the call's own or one that its server sets. */
+    private boolean isOfTransaction(TransactionAttempt attempt) {
+        Duration left = context.remaining();
+        return left != null && left.compareTo(EARLY) <= 0 && (attempt == null || !attempt.hasOwnLimit());
     }
 
     /** Takes over the arrays that stay at the server. */
@@ -306,7 +312,7 @@ final class TransactionRun implements TransactionTarget.Driver {
                 // The client reaches the holder, so it relays the holder's arrays.
                 case HELD -> relays.relay(attempt.call, why);
                 case MISSING -> forget(source.input(), source.place());
-                case UNREACHABLE -> source.place().server().giveUp();
+                case UNREACHABLE -> giveUp(source.place().server());
                 default -> throw new IllegalStateException("there is no status " + source.status());
             }
         }
@@ -315,6 +321,16 @@ final class TransactionRun implements TransactionTarget.Driver {
             // No other call tries that.
             relays.keepApart(attempt.server, holders.iterator().next(), why);
         }
+    }
+
+    /** A server does not answer: the arrays that it held are made again. */
+    private void giveUp(TransactionServer server) {
+        for (TransactionArray array : new ArrayList<>(held)) {
+            if (array.place.server() == server) {
+                forget(array, array.place);
+            }
+        }
+        target.silent(server);
     }
 
     private void forget(TransactionArray array, Place place) {

@@ -52,9 +52,24 @@ final class TransactionServer {
         return silent || connection.isBroken();
     }
 
-    /** It is used no more by this transaction. */
+    /** It does not answer, and arrays there are as good as lost. */
     void giveUp() {
         silent = true;
+    }
+
+    /** It has given a sign of life. */
+    void isBack() {
+        silent = false;
+    }
+
+    /** How a metaserver has named it; null: the program has. */
+    Placement placed() {
+        return placed;
+    }
+
+    @Override
+    public String toString() {
+        return name + " (" + address + ")";
     }
 
     /** Whether others get its arrays only for vouchers. */

@@ -12,6 +12,9 @@ interface TransactionTarget {
          * @param attempt the attempt; null: the call came to no server
          */
         void ended(RecordedCall call, TransactionAttempt attempt, Result result, CallException failure);
+
+        /** Does this in the thread that runs the transaction, which then looks for calls that can begin. Any thread may say so. */
+        void post(Runnable event);
     }
 
     /** What follows a failed attempt. */
@@ -43,6 +46,9 @@ interface TransactionTarget {
      * @throws CallException no server can run it
      */
     Runnable begin(RecordedCall call, TransactionAttempt.Conditions conditions);
+
+    /** A server has not answered when it was asked for arrays. The driver counts on none that it held. */
+    void silent(TransactionServer server);
 
     /** The driver has heard of the end of a call. */
     void over(TransactionAttempt attempt);
