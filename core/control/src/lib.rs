@@ -49,6 +49,7 @@ mod timetable_generation;
 mod trace_sample;
 mod traffic;
 pub mod tree;
+pub mod unrecorded_ends;
 pub mod usage;
 pub mod user;
 mod waiting;

@@ -263,6 +263,7 @@ impl World {
         match action {
             // Written before anything that needs it.
             HeadAction::Persist(_) => {}
+            action if self.holds_forget(&action) => {}
             HeadAction::ToChild(link, nodes, command) => {
                 *self.head.messages.entry(command_kind(&command)).or_default() += 1;
                 self.send_down(link.0, nodes, command);

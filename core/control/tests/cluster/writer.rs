@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kumi_control::head::HeadAction;
 use kumi_control::message::{ClientReply, Command, JobRecord};
+use kumi_control::unrecorded_ends::{UnrecordedEnds, nodes_can_repeat};
 use kumi_sched::JobId;
 
 use crate::world::{Event, LEASE, MS, World};
@@ -34,6 +35,8 @@ pub struct Writer {
     slow: bool,
     /// The last write failed.
     failed: bool,
+    /// Nodes that are to forget jobs whose end the disk does not have.
+    ends: UnrecordedEnds,
 }
 
 /// Whether an action says nothing that a record must vouch for.
@@ -62,6 +65,33 @@ impl World {
     /// What is known of a job, on the disk or not.
     pub fn record_of(&self, job: JobId) -> Option<&JobRecord> {
         self.head.writer.unwritten(job).or_else(|| self.head.records.get(&job))
+    }
+
+    /// The disk does not have the end of this job, and nodes will say it again.
+    fn lacks_end(&self, job: JobId) -> bool {
+        self.head.writer.unwritten(job.number()).is_some_and(nodes_can_repeat)
+    }
+
+    /// Whether this word to nodes waits until the disk has the end of a job.
+    pub fn holds_forget(&mut self, action: &HeadAction) -> bool {
+        let HeadAction::ToChild(link, nodes, Command::Forget { job }) = action else {
+            return false;
+        };
+        let holds = self.lacks_end(*job);
+        if holds {
+            self.head.writer.ends.hold(*link, *job, nodes);
+        }
+        holds
+    }
+
+    /// Nodes may forget the jobs whose ends the disk has now.
+    fn send_forgets(&mut self) {
+        let mut ends = std::mem::take(&mut self.head.writer.ends);
+        let recorded = ends.take_recorded(|job| !self.lacks_end(job));
+        self.head.writer.ends = ends;
+        for (link, nodes, job) in recorded {
+            self.act_unless_dead(HeadAction::ToChild(link, nodes, Command::Forget { job }));
+        }
     }
 
     /// The record is to be written with the next write.
@@ -140,6 +170,7 @@ impl World {
 
     /// Carries out what need not wait any more, in order.
     pub fn act_on_settled(&mut self) {
+        self.send_forgets();
         loop {
             let writer = &mut self.head.writer;
             if writer.held.front().is_none_or(|(write, _)| *write > writer.settled) {

@@ -394,6 +394,7 @@ impl HeadDaemon {
             }
             LinkEvent::Down(link) => {
                 self.links.down(link);
+                self.records.link_gone(link);
                 self.handle(HeadEvent::ChildDown(link));
             }
             LinkEvent::Join(request) => self.answer_machine(*request),
@@ -486,6 +487,7 @@ impl HeadDaemon {
         if self.records.is_deposed() {
             return self.depose();
         }
+        self.send_forgets();
         let mut events = self.act_on_settled();
         events.extend(self.settle_shared_nodes());
         self.settle_tokens();

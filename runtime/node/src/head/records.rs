@@ -3,6 +3,9 @@
 //! A thread of its own writes the table: a disk may take any time over a write, and the head must serve its links meanwhile.
 //! What was changed since the last write goes to the disk together with the next, the latest record of each job. So what
 //! waits is bounded by the jobs that there are. Writes are counted, and each action that needs a record waits for its write.
+//!
+//! A write that failed holds up no action. But nodes hear that they may forget a job only when the table has its end, and while
+//! the disk takes little, ends are written before all else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,11 +17,14 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use kumi_control::join::TokenChanges;
-use kumi_control::message::{JobRecord, JobUsage, Revocation};
+use kumi_control::message::{JobRecord, JobUsage, NodeSet, Revocation};
+use kumi_control::tree::LinkId;
+use kumi_control::unrecorded_ends::{UnrecordedEnds, nodes_can_repeat};
 use kumi_sched::JobId;
 use rusqlite::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
 
+use super::is_over;
 use super::job_table::{TableError, UsageRetention};
 use super::metrics::HeadCounters;
 use super::reserve::{DiskReserve, ReserveHeld};
@@ -82,8 +88,12 @@ pub(super) struct JobRecords {
     needed: WriteNumber,
     /// When the write under way began.
     writing_since: Option<Instant>,
-    /// The last write failed.
+    /// The last write failed, or had only a part of what waits.
     failed: bool,
+    /// The write under way has only records of jobs that are over.
+    only_ends: bool,
+    /// Nodes that are to forget jobs whose end the table does not have.
+    ends: UnrecordedEnds,
     cleaning: bool,
     /// The writer is gone: records stay in memory.
     gone: bool,
@@ -211,6 +221,8 @@ impl JobRecords {
             needed: 0,
             writing_since: None,
             failed: false,
+            only_ends: false,
+            ends: UnrecordedEnds::default(),
             cleaning: false,
             gone: false,
             discarded: BTreeSet::new(),
@@ -315,6 +327,33 @@ impl JobRecords {
         over.map(|record| JobUsage::of(record, record.used)).chain(waiting)
     }
 
+    /// Whether nodes are to forget the job, which they name so, only later: the table does not have its end, and lets a head that
+    /// reads it believe that the job runs. Then they are told when it has.
+    pub(super) fn holds_forget(&mut self, link: LinkId, job: JobId, nodes: &NodeSet) -> bool {
+        let holds = !self.has_end(job);
+        if holds {
+            self.ends.hold(link, job, nodes);
+        }
+        holds
+    }
+
+    fn has_end(&self, job: JobId) -> bool {
+        self.unwritten.get(&job.number()).is_none_or(|(_, record)| !nodes_can_repeat(record))
+    }
+
+    /// The nodes that may forget jobs now.
+    pub(super) fn take_forgets(&mut self) -> Vec<(LinkId, NodeSet, JobId)> {
+        let mut ends = std::mem::take(&mut self.ends);
+        let recorded = ends.take_recorded(|job| self.has_end(job));
+        self.ends = ends;
+        recorded
+    }
+
+    /// The link is gone, and whoever was to be told something over it says more when it attaches again.
+    pub(super) fn link_gone(&mut self, link: LinkId) {
+        self.ends.link_gone(link);
+    }
+
     /// Whether the table has all records.
     pub(super) fn all_written(&self) -> bool {
         let other = self.revoked.is_none() && self.settings.1.is_empty();
@@ -363,17 +402,33 @@ impl JobRecords {
         }
         let number = self.next;
         self.next += 1;
+        let batch = self.ends_alone().unwrap_or_else(|| self.all());
+        match self.orders.try_send(Order::Write(number, Box::new(batch))) {
+            Ok(()) => self.writing_since = Some(Instant::now()),
+            Err(_) => self.take(Written::Gone),
+        }
+    }
+
+    /// The records of jobs that are over, if there are others: a disk that takes not all may take these. What jobs have done cannot
+    /// be done again, and new ones can wait.
+    fn ends_alone(&mut self) -> Option<Batch> {
+        let records = self.unwritten.values().map(|(_, record)| record);
+        let ends: Vec<_> = records.filter(|record| is_over(record)).map(Arc::clone).collect();
+        self.only_ends = self.failed && !ends.is_empty() && ends.len() < self.unwritten.len();
+        // Who knows of an end knows how much output there was.
+        let written = || self.written.iter().map(|(&job, &(_, written))| (job, written)).collect();
+        self.only_ends.then(|| Batch { records: ends, written: written(), ..Batch::default() })
+    }
+
+    /// All that waits.
+    fn all(&self) -> Batch {
         let records = self.unwritten.values().map(|(_, record)| Arc::clone(record)).collect();
         let revoked = self.revoked.as_ref().map(|(_, list)| list.clone());
         let written = self.written.iter().map(|(&job, &(_, written))| (job, written)).collect();
         let settings = self.settings.1.clone();
         let in_sync = self.in_sync.as_ref().map(|(_, heads)| heads.clone());
         let tokens = self.tokens.as_ref().map(|(_, changes)| changes.clone());
-        let batch = Batch { records, revoked, written, settings, in_sync, tokens };
-        match self.orders.try_send(Order::Write(number, Box::new(batch))) {
-            Ok(()) => self.writing_since = Some(Instant::now()),
-            Err(_) => self.take(Written::Gone),
-        }
+        Batch { records, revoked, written, settings, in_sync, tokens }
     }
 
     /// What the writer does next; to be handed to [`JobRecords::take`].
@@ -398,6 +453,12 @@ impl JobRecords {
             Written::Records(_, Err(error)) if self.is_full(&error) && self.reserve.release() => {
                 tracing::warn!(%error, "the records are written again");
                 self.writing_since = None;
+                self.begin_write();
+            }
+            Written::Records(number, Ok(())) if self.only_ends => {
+                (self.settled, self.writing_since) = (number, None);
+                self.unwritten.retain(|_, (write, record)| *write > number || !is_over(record));
+                self.counts.unwritten.set(self.unwritten.len());
                 self.begin_write();
             }
             Written::Records(number, result) => {
@@ -469,70 +530,4 @@ impl JobRecords {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rusqlite::ffi;
-
-    fn error(code: std::ffi::c_int) -> TableError {
-        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into()
-    }
-
-    /// What comes while a write is under way is in the next one, which nobody has to ask for.
-    #[tokio::test(flavor = "current_thread")]
-    async fn a_count_that_comes_during_a_write_is_written_after_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("head.db");
-        let reserve = path.with_extension("reserve");
-        let keep = UsageRetention { age_ms: 1, jobs: 1 };
-        let place = StatePlace::File(path);
-        let opened = JobRecords::open(place, (keep, None), reserve, Rc::default()).await;
-        let (mut records, _) = opened.unwrap();
-        let count = |end| (JobId(1), WrittenOutput { end, bytes: end });
-        records.note_written(vec![count(1)]);
-        records.note_written(vec![count(2)]);
-        for _ in 0..2 {
-            assert!(!records.all_written());
-            let written = records.written().await;
-            records.take(written);
-        }
-        assert!(records.all_written());
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn a_refusal_of_the_state_is_told_with_its_reason() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("head.db");
-        let (reserve, counts) = (path.with_extension("reserve"), Rc::new(HeadCounters::default()));
-        let keep = UsageRetention { age_ms: 1, jobs: 1 };
-        let opened =
-            JobRecords::open(StatePlace::File(path), (keep, None), reserve, Rc::clone(&counts));
-        let (records, _) = opened.await.unwrap();
-        assert_eq!(records.trouble(), None);
-        assert!(counts.state_refusal.set(Some("etcd has no space".to_owned())));
-        let told = records.trouble().expect("jobs are refused");
-        assert!(told.contains("etcd has no space") && told.contains("administrator"), "{told}");
-        counts.state_refusal.set(None);
-        assert_eq!(records.trouble(), None);
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn only_a_full_disk_takes_the_reserve() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("head.db");
-        let reserve = path.with_extension("reserve");
-        let place = StatePlace::File(path.clone());
-        let keep = UsageRetention { age_ms: 1, jobs: 1 };
-        let opened = JobRecords::open(place, (keep, None), reserve, Rc::default()).await;
-        let (mut records, _) = opened.unwrap();
-        let is_held = || path.with_extension("reserve").exists();
-        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_FSYNC] {
-            records.take(Written::Records(1, Err(error(code))));
-            assert!(is_held() && records.has_failed(), "{code}");
-        }
-        records.take(Written::Records(2, Ok(())));
-        records.take(Written::Records(3, Err(error(ffi::SQLITE_FULL))));
-        assert!(!is_held() && !records.has_failed(), "it is tried again at once");
-        records.take(Written::Records(3, Err(error(ffi::SQLITE_FULL))));
-        assert!(records.has_failed());
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 
 use kumi_control::copying::{COPY_VERSION, CopyAnswer, CopyHello};
 use kumi_control::head::HeadAction;
-use kumi_control::message::RefusalKind;
+use kumi_control::message::{Command, RefusalKind};
 use tokio::io::AsyncWriteExt;
 
 use super::HeadDaemon;
@@ -84,12 +84,27 @@ impl HeadDaemon {
         }
     }
 
-    /// Sends a command to nodes. An acknowledgement of output waits until the standbys that are in sync have that, too.
+    /// Sends a command to nodes. An acknowledgement of output waits until the standbys that are in sync have that, too. That nodes may
+    /// forget a job waits for the table.
     pub(super) fn send_to_child(&mut self, action: HeadAction) {
         let HeadAction::ToChild(link, nodes, command) = action else { return };
+        if let Command::Forget { job } = command
+            && self.records.holds_forget(link, job, &nodes)
+        {
+            return;
+        }
         let held = (link, nodes, command);
         if let Some((link, nodes, command)) = self.copies.hold(&mut self.spools, held) {
             self.links.send(link, nodes, command);
+        }
+    }
+
+    /// Nodes may forget the jobs whose ends the table has now.
+    pub(super) fn send_forgets(&mut self) {
+        if self.term.leads() {
+            for (link, nodes, job) in self.records.take_forgets() {
+                self.links.send(link, nodes, Command::Forget { job });
+            }
         }
     }
 
