@@ -11,6 +11,8 @@ mod nodes;
 mod output;
 #[path = "common/seed.rs"]
 mod seed;
+#[path = "heads/standbys.rs"]
+mod standbys;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ fn assert_is_whole((text, missing): &(String, u64), heads: &Heads) {
 }
 
 /// Waits until a head says this so often.
-async fn says(heads: &Heads, head: usize, what: &str, times: usize) {
+pub async fn says(heads: &Heads, head: usize, what: &str, times: usize) {
     let end = Instant::now() + TAKEOVER;
     while count(heads, head, what) < times {
         assert!(Instant::now() < end, "{head} never says {what}\n{}", heads.logs());
@@ -44,12 +44,12 @@ async fn says(heads: &Heads, head: usize, what: &str, times: usize) {
     }
 }
 
-fn count(heads: &Heads, head: usize, what: &str) -> usize {
+pub fn count(heads: &Heads, head: usize, what: &str) -> usize {
     let log = paths::head_log(heads.dir(head));
     std::fs::read_to_string(log).unwrap().matches(what).count()
 }
 
-async fn exists(heads: &Heads, file: &Path) {
+pub async fn exists(heads: &Heads, file: &Path) {
     let end = Instant::now() + TAKEOVER;
     while !file.exists() {
         assert!(Instant::now() < end, "{} never comes\n{}", file.display(), heads.logs());
@@ -58,7 +58,7 @@ async fn exists(heads: &Heads, file: &Path) {
 }
 
 /// What the head that leads says of those that wait.
-const IN_SYNC: &str = "in sync: these heads have all output";
+pub const IN_SYNC: &str = "in sync: these heads have all output";
 const ALONE: &str = "no other head is in sync";
 
 /// The machine of the head that leads is lost for good, with a member of etcd: another one has all of the output.

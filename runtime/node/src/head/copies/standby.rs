@@ -11,19 +11,21 @@ use std::time::Duration;
 use kumi_control::copying::{
     COPY_VERSION, CopyAnswer, CopyDown, CopyHello, CopyUp, CopyWelcome, MOST_LOGS,
 };
+use kumi_etcd::EtcdError;
 use kumi_sched::JobId;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::others;
-use crate::config::ClusterConfig;
+use crate::config::{ClusterConfig, ConfigError};
 use crate::event_loop;
 use crate::exit::{ExitCode, Failure};
 use crate::frame::{self, LINK_LIMIT};
 use crate::head::metrics::HeadCounters;
 use crate::head::reserve::DiskReserve;
 use crate::head::spool::{CopyFailure, SpoolQuota, Spools};
+use crate::head::state::read_in_sync;
 use crate::link::{self, ConnectedStream, HANDSHAKE, LinkError};
 use crate::tls::{Credentials, Identity};
 use crate::{paths, tcp};
@@ -46,6 +48,10 @@ enum StandbyError {
     Deposed { term: u64, latest: u64 },
     #[error("{0} cannot be used: {1}")]
     Folder(PathBuf, std::io::Error),
+    #[error("etcd does not say which heads are in sync: {0}")]
+    InSync(#[from] EtcdError),
+    #[error("{0}")]
+    Config(#[from] ConfigError),
     #[error("it sends output of job {0}, of which it has not said whose it is")]
     Unknown(JobId),
 }
@@ -166,12 +172,14 @@ impl Copier {
     ) -> Result<std::convert::Infallible, StandbyError> {
         let (stream, term) = self.connect(leader).await?;
         let mut spools = self.open()?;
+        spools.begin_copies();
         let latest = self.latest.max(spools.latest_term());
         if term < latest {
             return Err(StandbyError::Deposed { term, latest });
         }
         self.latest = term;
         let silence = self.config.silence();
+        self.drop_damage(&mut spools).await?;
         let (read, mut write) = tokio::io::split(stream);
         introduce(&mut spools, &mut write).await?;
         tracing::info!(%leader, term, "output is copied from the head that leads");
@@ -207,6 +215,28 @@ impl Copier {
             }
         };
         timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
+    }
+
+    /// Removes what cannot be read of copies, so that it is copied again, if others have all of it. While this head is in the list of those
+    /// in sync it may be the only one. It is connected, and its last connection is gone: so it enters the list only with what it says
+    /// that it has.
+    async fn drop_damage(&self, spools: &mut Spools) -> Result<(), StandbyError> {
+        let damaged = spools.damaged_copies();
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let Some(settings) = self.config.etcd(&self.dir, self.own)? else { return Ok(()) };
+        if read_in_sync(settings).await?.contains(&self.own) {
+            tracing::warn!(
+                jobs = damaged.len(),
+                "segments of output are damaged here: they stay until this head is not in sync"
+            );
+            return Ok(());
+        }
+        for job in damaged {
+            spools.drop_damage(job, &|| self.is_stopped())?;
+        }
+        Ok(())
     }
 
     /// What is here of output, with the shares of cluster.toml.

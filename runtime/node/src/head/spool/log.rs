@@ -203,11 +203,23 @@ impl Log {
         missing
     }
 
+    /// Whether a segment has this offset.
+    pub(super) fn has(&self, offset: u64) -> bool {
+        let segment = self.segments.range(..=offset).next_back();
+        segment.is_some_and(|(_, segment)| offset < segment.end)
+    }
+
     /// What is here, term by term.
     pub(super) fn term_ends(&self) -> TermEnds {
-        let segments = self.segments.values();
-        let segments = segments.map(|segment| (segment.start, segment.end, segment.before));
-        let waiting = self.waiting.iter();
+        self.term_ends_before(u64::MAX)
+    }
+
+    /// The same of what stands before this offset.
+    pub(super) fn term_ends_before(&self, most: u64) -> TermEnds {
+        let segments = self.segments.range(..most).map(|(_, segment)| segment);
+        let segments =
+            segments.map(|segment| (segment.start, segment.end.min(most), segment.before));
+        let waiting = self.waiting.iter().take_while(|piece| piece.offset < most);
         let waiting = waiting.map(|piece| (piece.offset, piece.end(), piece.before));
         let mut here = TermEnds::default();
         for (start, end, before) in segments.chain(waiting) {

@@ -103,6 +103,8 @@ pub(super) struct Spools {
     readers: Arc<Semaphore>,
     /// What standbys are to know, if there are any.
     news: Option<SpoolNews>,
+    /// Another head leads, and the logs here are copies of its own.
+    copies: bool,
 }
 
 impl Spools {
@@ -121,18 +123,20 @@ impl Spools {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
         let mut found: BTreeMap<JobId, JobFiles> = BTreeMap::new();
         let mut lengths: BTreeMap<JobId, u64> = BTreeMap::new();
+        let mut discarded = BTreeSet::new();
         for entry in fs::read_dir(&folder)? {
             let path = rename_earlier(entry?.path())?;
             let aside = aside::name_of(&path);
             let Some((job, start)) = aside.or_else(|| name_of(&path)) else { continue };
-            if known(job) {
-                let files = found.entry(job).or_default();
-                let starts = if aside.is_some() { &mut files.aside } else { &mut files.segments };
-                starts.push(start);
-                *lengths.entry(job).or_default() += fs::metadata(&path)?.len();
-            } else {
-                fs::remove_file(&path)?;
+            if !known(job) {
+                let Err(error) = fs::remove_file(&path) else { continue };
+                tracing::error!(%job, path = %path.display(), %error, "output of a job that is not known cannot be removed");
+                discarded.insert(job);
             }
+            let files = found.entry(job).or_default();
+            let starts = if aside.is_some() { &mut files.aside } else { &mut files.segments };
+            starts.push(start);
+            *lengths.entry(job).or_default() += fs::metadata(&path)?.len();
         }
         found.values_mut().for_each(|files| files.segments.sort_unstable());
         counts.spool_bytes.set(lengths.values().sum());
@@ -154,9 +158,10 @@ impl Spools {
             term,
             disk,
             memory: WaitingMemory::default(),
-            discarded: BTreeSet::new(),
+            discarded,
             readers,
             news: None,
+            copies: false,
         })
     }
 
@@ -183,10 +188,13 @@ impl Spools {
 
     /// The job is not known any more: its output goes, and what is remembered of it.
     pub(super) fn discard(&mut self, job: JobId) {
-        // That it fails is told once.
-        let removed = match self.discarded.contains(&job) {
-            true => self.remove(job).is_ok(),
-            false => self.remove_or_warn(job, "output of the job is not kept any longer"),
+        // That it fails is told once. Other heads remove theirs, whatever this disk says.
+        let removed = if self.discarded.contains(&job) {
+            self.remove(job).is_ok()
+        } else {
+            let removed = self.remove_or_warn(job, "output of the job is not kept any longer");
+            self.tell(|news| news.discarded(job));
+            removed
         };
         if !removed {
             self.discarded.insert(job);
@@ -194,7 +202,6 @@ impl Spools {
             self.discarded.remove(&job);
             self.spools.remove(&job);
             self.quota.discard(job);
-            self.tell(|news| news.discarded(job));
             if let Some((_, written)) = &mut self.term {
                 written.remove(&job);
             }
@@ -261,9 +268,13 @@ impl Spools {
             }
         }
         let (folder, found, term) = (&self.folder, &mut self.found, &self.term);
+        let copies = self.copies;
         self.spools.entry(job).or_insert_with(|| {
             let files = found.remove(&job).unwrap_or_default();
             let mut writer = LogWriter::open(folder, job, &files, self.memory.of_job());
+            if copies {
+                writer.begin_copy();
+            }
             if let Some((base, written)) = term {
                 writer.begin_term(*base, written.get(&job).copied().unwrap_or_default());
             }

@@ -11,9 +11,9 @@ use kumi_control::copying::{CopiedJob, CopiedLog, LogPlace};
 use kumi_leadership::TermEnds;
 use kumi_sched::JobId;
 
-use super::disk::is_unanswered;
+use super::disk::{SpoolDisk, is_unanswered};
 use super::segment::parse;
-use super::writer::SharedLog;
+use super::writer::{LogWriter, SharedLog};
 use super::{Spools, TERM};
 
 /// Between looks whether a disk has answered that is late.
@@ -95,9 +95,10 @@ impl Spools {
         }
     }
 
-    /// Jobs that have output here.
+    /// Jobs that have output here. Those of which only the files are left that the disk does not remove are none.
     pub(in crate::head) fn jobs(&self) -> BTreeSet<JobId> {
-        self.found.keys().chain(self.spools.keys()).copied().collect()
+        let jobs = self.found.keys().chain(self.spools.keys()).copied();
+        jobs.filter(|job| !self.discarded.contains(job)).collect()
     }
 
     /// The log of a job, and its end.
@@ -125,11 +126,39 @@ impl Spools {
         }
     }
 
-    /// What there is of each job.
+    /// The logs here are copies from now on, which another head has, too.
+    pub(in crate::head) fn begin_copies(&mut self) {
+        self.copies = true;
+    }
+
+    /// Jobs whose copies cannot go on, or have a hole, since segments of them cannot be read.
+    pub(in crate::head) fn damaged_copies(&mut self) -> Vec<JobId> {
+        let mut jobs: Vec<JobId> = self.jobs().into_iter().collect();
+        jobs.retain(|&job| self.spool(job).writer.damage().is_some());
+        jobs
+    }
+
+    /// Removes what cannot be read of a copy, and what stands behind it: it is to be copied again.
+    ///
+    /// # Errors
+    /// The disk says no.
+    pub(in crate::head) fn drop_damage(
+        &mut self,
+        job: JobId,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(), CopyFailure> {
+        let Some(from) = self.spool(job).writer.damage() else { return Ok(()) };
+        self.cut_by(job, from, stopped, LogWriter::cut_damage)?;
+        tracing::warn!(%job, from, "output from a damaged segment on is removed here, and copied again");
+        Ok(())
+    }
+
+    /// What there is of each job, up to what cannot be read of it.
     pub(in crate::head) fn copied_logs(&mut self) -> Vec<CopiedLog> {
         let mut logs = Vec::new();
         for job in self.jobs() {
-            let TermEnds { first, ends } = self.log(job).0.lock().term_ends();
+            let most = self.spool(job).writer.damage().unwrap_or(u64::MAX);
+            let TermEnds { first, ends } = self.log(job).0.lock().term_ends_before(most);
             logs.push(CopiedLog { job, first, ends: ends.into_values().collect() });
         }
         logs
@@ -170,10 +199,23 @@ impl Spools {
         end: u64,
         stopped: &dyn Fn() -> bool,
     ) -> Result<(), CopyFailure> {
+        self.cut_by(job, end, stopped, LogWriter::cut)?;
+        tracing::info!(%job, end, "output that the head that leads does not have is cut off");
+        Ok(())
+    }
+
+    /// Has the writer of a log remove what stands behind `end`, and opens it anew.
+    fn cut_by(
+        &mut self,
+        job: JobId,
+        end: u64,
+        stopped: &dyn Fn() -> bool,
+        cut: fn(&mut LogWriter, u64, &mut SpoolDisk) -> io::Result<()>,
+    ) -> Result<(), CopyFailure> {
         loop {
             self.spool(job);
             let Some(spool) = self.spools.get_mut(&job) else { return Ok(()) };
-            match spool.writer.cut(end, &mut self.disk) {
+            match cut(&mut spool.writer, end, &mut self.disk) {
                 Ok(()) => break,
                 Err(error) if is_unanswered(&error) => wait(stopped)?,
                 Err(error) => return Err(error.into()),
@@ -187,7 +229,6 @@ impl Spools {
         }
         self.spool(job);
         self.count(job);
-        tracing::info!(%job, end, "output that the head that leads does not have is cut off");
         Ok(())
     }
 

@@ -87,6 +87,8 @@ pub(super) struct LogWriter {
     unread: u64,
     /// Why this head could not read some.
     unreadable: Option<String>,
+    /// Where segments begin that could not be read and have their names.
+    left: Vec<u64>,
 }
 
 impl LogWriter {
@@ -129,7 +131,8 @@ impl LogWriter {
         let mut aside: Vec<AsideSegment> = before.chain(unreadable.aside).collect();
         aside.sort_unstable_by_key(|segment| segment.start);
         // Nothing is ever written where they were, nor where one is that stays.
-        let ends = aside.iter().map(AsideSegment::end).chain(unreadable.left);
+        let left_ends = unreadable.left.iter().map(AsideSegment::end);
+        let ends = aside.iter().map(AsideSegment::end).chain(left_ends);
         log.skip_to(ends.max().unwrap_or(0), unread);
         Self {
             folder: folder.to_owned(),
@@ -144,7 +147,48 @@ impl LogWriter {
             aside,
             unread,
             unreadable: unreadable.reason,
+            left: unreadable.left.into_iter().map(|left| left.start).collect(),
         }
+    }
+
+    /// The log is a copy of another head's: what is missing at its end comes again from there.
+    pub(super) fn begin_copy(&mut self) {
+        let mut log = self.log.lock();
+        if self.left.is_empty() {
+            let (end, before) = (log.data_end(), log.written().bytes.saturating_sub(self.unread));
+            log.go_to(end, before);
+            self.unread = 0;
+        }
+    }
+
+    /// Where the first segment begins that could not be read and has not been copied again, if anything of the log is behind that
+    /// or in its place.
+    pub(super) fn damage(&self) -> Option<u64> {
+        let log = self.log.lock();
+        let lacks = |start: &u64| !log.has(*start);
+        let aside = self.aside.iter().map(|segment| segment.start);
+        let aside = aside.filter(|start| *start < log.data_end());
+        aside.chain(self.left.iter().copied()).filter(lacks).min()
+    }
+
+    /// Removes all that could not be read, and what stands behind the first of it. The log is to be opened anew.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(super) fn cut_damage(&mut self, from: u64, disk: &mut SpoolDisk) -> io::Result<()> {
+        self.cut(from, disk)?;
+        while let Some(&start) = self.left.last() {
+            disk.perform(DiskOperation::Remove(path(&self.folder, self.job, start)))?;
+            self.left.pop();
+        }
+        while let Some(segment) = self.aside.pop_if(|segment| segment.start >= from) {
+            if let Err(error) = disk.perform(aside::removal(&self.folder, self.job, segment.start))
+            {
+                self.aside.push(segment);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Why some of its output could not be read when this head began.
@@ -493,8 +537,8 @@ impl StreamsState {
 #[derive(Debug, Default)]
 struct Unreadable {
     aside: Vec<AsideSegment>,
-    /// Behind those that stay where they are.
-    left: Vec<u64>,
+    /// Those that stay where they are.
+    left: Vec<AsideSegment>,
     reason: Option<String>,
 }
 
@@ -515,7 +559,7 @@ impl Unreadable {
         }
         tracing::error!(%job, start, %error, "a segment of output cannot be read");
         let length = fs::symlink_metadata(path(folder, job, start)).map_or(0, |it| it.len());
-        self.left.push(start.saturating_add(length).saturating_add(1));
+        self.left.push(AsideSegment { start, length });
     }
 
     /// Whether one that was set aside now begins between these offsets.

@@ -115,6 +115,26 @@ fn count(key: &str, value: &[u8]) -> Result<u64, EtcdError> {
     text.and_then(|text| text.parse().ok()).ok_or_else(|| EtcdError::Content(key.to_owned()))
 }
 
+/// The heads that are named here, one a line.
+fn heads_in(value: Option<Vec<u8>>, key: String) -> Result<BTreeSet<SocketAddr>, EtcdError> {
+    let Some(value) = value else { return Ok(BTreeSet::new()) };
+    let text = std::str::from_utf8(&value).ok();
+    let heads = text.and_then(|text| text.lines().map(|head| head.parse().ok()).collect());
+    heads.ok_or(EtcdError::Content(key))
+}
+
+/// The heads that have all output that was acknowledged, as etcd has them now.
+///
+/// # Errors
+/// The settings cannot be used, etcd does not answer, or what is there is no list.
+pub(in crate::head) async fn read_in_sync(
+    settings: Etcd,
+) -> Result<BTreeSet<SocketAddr>, EtcdError> {
+    let key = format!("{}/{IN_SYNC}", settings.prefix);
+    let mut gateway = Gateway::new(&settings.into(), &Leadership::default().into())?;
+    heads_in(api::get(&mut gateway, &key).await?.map(|pair| pair.value), key)
+}
+
 /// Changes in as many steps as etcd takes at once, in order.
 fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
     let mut steps = Vec::new();
@@ -330,10 +350,7 @@ impl Records {
     /// The heads that have all output that was acknowledged, one a line.
     async fn in_sync(&mut self) -> Result<BTreeSet<SocketAddr>, TableError> {
         let key = self.in_sync_key();
-        let Some(value) = self.get(&key).await? else { return Ok(BTreeSet::new()) };
-        let text = std::str::from_utf8(&value).ok();
-        let heads = text.and_then(|text| text.lines().map(|head| head.parse().ok()).collect());
-        Ok(heads.ok_or(EtcdError::Content(key))?)
+        Ok(heads_in(self.get(&key).await?, key)?)
     }
 
     fn terms_key(&self) -> String {

@@ -21,7 +21,7 @@ use kumi_sched::JobId;
 
 use super::job_table::{JobTable, TableError, UsageRetention};
 use super::spool::WrittenOutput;
-pub(super) use etcd::{EtcdTable, Guard, WaitingAccounts};
+pub(super) use etcd::{EtcdTable, Guard, WaitingAccounts, read_in_sync};
 pub(super) use own_address::{OwnAddress, lock_folder};
 pub(super) use settings::{NodeChanges, SharedSettings, SharingKeys, write_nodes};
 pub(super) use term::{LeaderTerm, Wait, begin_again, lead};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use kumi_control::copying::{CopiedJob, CopyDown, LogPlace};
 
 use super::*;
+use crate::head::spool::aside;
 use crate::head::spool::standby::CopyFailure;
 use crate::head::state::TermOutput;
 
@@ -300,4 +301,114 @@ async fn a_share_that_is_full_holds_up_no_copy() {
     two.copy();
     assert_eq!(sums(&all(&mut two.standby, 0, false).await), (0, 8));
     assert_eq!(two.standby.streams(JOB), [(0, Stream::Out, 8)]);
+}
+
+impl Two {
+    /// The standby begins again, with another segment.
+    fn restart_standby(&mut self) {
+        self.standby = open(self.dirs[1].path(), quota());
+        self.standby.begin_copies();
+        self.at = CopyPosition::default();
+    }
+
+    /// The segments that the standby has, in order.
+    fn segments(&self) -> Vec<std::path::PathBuf> {
+        let entries = fs::read_dir(self.dirs[1].path()).unwrap();
+        let mut found: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        found.sort_by_key(|path| aside::name_of(path).or(name_of(path)).unwrap());
+        found
+    }
+
+    /// A log of three pieces, each of which the standby has in a segment of its own.
+    fn with_three_segments() -> Self {
+        let mut two = Self::start();
+        for piece in [&b"one"[..], b"two", b"three"] {
+            two.restart_standby();
+            put(&mut two.leader, 0, piece);
+            two.connect();
+            two.copy();
+        }
+        assert_eq!(two.segments().len(), 3);
+        two
+    }
+}
+
+/// What a standby cannot read at the end of a log is copied again, and nothing else: so it need not leave the list for that.
+#[tokio::test(flavor = "current_thread")]
+async fn a_damaged_end_of_a_copy_is_copied_again() {
+    for damaged in 0..3 {
+        let mut two = Two::with_three_segments();
+        let segments = two.segments();
+        segments[damaged..].iter().for_each(|path| drop(damage(path)));
+        for _ in 0..2 {
+            two.restart_standby();
+            assert_eq!(two.standby.damaged_copies(), []);
+            two.connect();
+            two.copy();
+            assert_eq!(sums(&all(&mut two.standby, 0, false).await), (11, 0), "{damaged}");
+            assert_eq!(two.standby.streams(JOB), [(0, Stream::Out, 11)]);
+        }
+        assert!(two.segments().iter().any(|path| aside::name_of(path).is_some()), "moved aside");
+        let written = two.leader.written(|_| true);
+        let (mut leader, _dirs) = two.take_over(&written);
+        assert_eq!(sums(&all(&mut leader, 0, false).await), (11, 0), "{damaged}");
+    }
+}
+
+/// Behind a damaged segment there may be what nobody else has. So a standby says what it has before it, and removes the rest only when it is told to.
+#[tokio::test(flavor = "current_thread")]
+async fn a_copy_with_a_hole_is_said_to_end_there_and_dropped_behind_it() {
+    for damaged in 0..2 {
+        let mut two = Two::with_three_segments();
+        let whole = two.standby.copied_logs();
+        let before = two.segments();
+        damage(&before[damaged]);
+        for _ in 0..2 {
+            two.restart_standby();
+            assert_eq!(two.standby.damaged_copies(), [JOB]);
+            let [log] = &two.standby.copied_logs()[..] else { panic!("one log") };
+            let (_, start) = name_of(&before[damaged]).unwrap();
+            assert_eq!(log.ends, if damaged == 0 { vec![] } else { vec![start] });
+            assert_eq!(two.segments().len(), 3, "all is still there");
+        }
+        two.standby.drop_damage(JOB, &|| false).unwrap();
+        assert_eq!(two.segments(), before[..damaged]);
+        assert_eq!(two.standby.damaged_copies(), []);
+        two.connect();
+        two.copy();
+        assert_eq!(two.standby.copied_logs(), whole);
+        assert_eq!(sums(&all(&mut two.standby, 0, false).await), (11, 0));
+        two.restart_standby();
+        assert_eq!((two.standby.damaged_copies(), two.standby.copied_logs()), (vec![], whole));
+    }
+}
+
+/// What only the leader's disk has a quarrel with is no job for others.
+#[test]
+fn output_that_the_disk_of_the_leader_does_not_remove_is_removed_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    // A folder is no file that can be removed.
+    let folder = dir.path().join(format!("{JOB}.7.unreadable"));
+    fs::create_dir(&folder).unwrap();
+    let mut spools = open(dir.path(), quota());
+    spools.begin_news();
+    put(&mut spools, 0, b"some output");
+    assert!(spools.jobs().contains(&JOB));
+    spools.take_news();
+    spools.discard(JOB);
+    assert!(folder.exists());
+    assert_eq!(spools.jobs(), BTreeSet::new());
+    let news = spools.take_news();
+    assert_eq!((news.extended, news.discarded), (BTreeSet::new(), [JOB].into()));
+    spools.write_again();
+    assert_eq!(spools.take_news().discarded, BTreeSet::new(), "once");
+    drop(spools);
+    // The next head that leads finds it, and goes on.
+    let mut spools = Spools::open(dir.path().to_owned(), |_| false, quota(), owners()).unwrap();
+    spools.begin_news();
+    assert_eq!(spools.jobs(), BTreeSet::new());
+    fs::remove_dir(&folder).unwrap();
+    fs::write(&folder, "a file").unwrap();
+    spools.write_again();
+    assert!(!folder.exists());
 }
