@@ -34,6 +34,8 @@ final class RecordedCall {
     volatile Result result;
     /** Why its last attempt failed. */
     CallException failure;
+    /** What came of attempts before. */
+    final FailedAttempts failed = new FailedAttempts();
     /** Attempts that have begun; those of background threads too. */
     final AtomicInteger attempts = new AtomicInteger();
 
