@@ -49,10 +49,10 @@ final class RecordedCall {
         this.owner = owner;
         this.number = number;
         this.of = of;
-        this.arguments = arguments;
         this.wishes = wishes;
         check(of.routine());
-        rehearsed = PreparedCall.rehearse(of.routine(), arguments, memory, new Recording());
+        this.arguments = arguments.recorded(of.routine());
+        rehearsed = PreparedCall.rehearse(of.routine(), this.arguments, memory, new Recording());
         List<Param> params = of.routine().params();
         outputs = new TransactionArray[params.size()];
         for (int param = 0; param < params.size(); param++) {
