@@ -22,6 +22,8 @@ final class Arguments {
     private final Map<String, Object> into = new LinkedHashMap<>();
     /** How long results stay at the server. */
     private final Map<String, Duration> keep = new LinkedHashMap<>();
+    /** The inputs by parameter, if they were {@link #recorded}; otherwise null. */
+    private Object[] inputs;
 
     void add(Object... values) {
         // A matrix alone is an array of objects itself.
@@ -50,8 +52,40 @@ final class Arguments {
         }
     }
 
+    /**
+     * The inputs as they are now. Numbers and texts are copied; arrays are not, and are read when the call is sent.
+     *
+     * @throws CallException.Argument there are too many or too few
+     */
+    Arguments recorded(Routine routine) {
+        Arguments now = new Arguments();
+        now.inputs = sent(routine);
+        for (int index = 0; index < now.inputs.length; index++) {
+            now.inputs[index] = copy(routine.params().get(index), now.inputs[index]);
+        }
+        return now;
+    }
+
+    /** A number or a text that does not change any more. What is none where one is wanted stays for the check. */
+    private static Object copy(Param param, Object value) {
+        if (value == null || param.isArray()) {
+            return value;
+        } else if (param.isText()) {
+            return value instanceof CharSequence ? value.toString() : value;
+        }
+        try {
+            Scalar scalar = param.scalar() == null ? null : scalar(param.scalar(), value);
+            return scalar == null ? value : scalar;
+        } catch (ArithmeticException beyond) {
+            return value;
+        }
+    }
+
     /** The inputs by parameter; null: the default, or a size that follows from an array. */
     Object[] sent(Routine routine) {
+        if (inputs != null) {
+            return inputs.clone();
+        }
         List<Param> params = routine.params();
         Object[] values = new Object[params.size()];
         boolean[] set = new boolean[params.size()];

@@ -180,7 +180,7 @@ final class NamedServers implements TransactionTarget {
             if (prepared != null) {
                 prepared.close();
             }
-            attempt.finish(driver, null, Waits.again(wrong));
+            finish(attempt, null, Waits.again(wrong));
         }
     }
 
@@ -197,6 +197,14 @@ final class NamedServers implements TransactionTarget {
             });
         } catch (RuntimeException | OutOfMemoryError wrong) {
             failure = Waits.again(wrong);
+        }
+        finish(attempt, result, failure);
+    }
+
+    private void finish(TransactionAttempt attempt, Result result, CallException failure) {
+        // One whose inputs were lost before it is none.
+        if (failure != null && !(failure instanceof CallException.HeldLost && failure.code() == 0)) {
+            attempt.call.failed.add(attempt.server, failure);
         }
         attempt.finish(driver, result, failure);
     }

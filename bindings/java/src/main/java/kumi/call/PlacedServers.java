@@ -94,8 +94,6 @@ final class PlacedServers implements TransactionTarget {
         private volatile TransactionAttempt last;
         /** It begins no attempt any more; this object's lock guards it. */
         private boolean cancelled;
-        /** Why there is no further attempt; null: there may be one. */
-        private volatile CallException tooOften;
 
         PlacedCall(RecordedCall call, TransactionAttempt.Conditions conditions) {
             this.call = call;
@@ -139,10 +137,10 @@ final class PlacedServers implements TransactionTarget {
             }
             BackgroundThreads.run(() -> {
                 try {
-                    if (call.attempts.get() >= TransactionRun.MOST_ATTEMPTS) {
-                        tooOften = new CallException.NoServer("`" + call.of.routine().name() + "` was tried "
-                                + TransactionRun.MOST_ATTEMPTS + " times", 0, false, null);
-                        throw tooOften;
+                    if (wasLast()) {
+                        // A metaserver may move a call that has not failed.
+                        throw new CallException.NoServer("`" + call.of.routine().name() + "` may be tried " + TransactionRun.MOST_ATTEMPTS
+                                + " times", 0, true, null);
                     }
                     ready.complete(new PlacedAttempt(attempt, attempt.prepare(call.of, client.memory, client.options)));
                 } catch (RuntimeException | OutOfMemoryError wrong) {
@@ -165,7 +163,17 @@ final class PlacedServers implements TransactionTarget {
 
         @Override
         public boolean isEndedBy(CallException failure) {
-            return failure == tooOften || TransactionAttempt.isOfInputs(failure);
+            return TransactionAttempt.isOfInputs(failure);
+        }
+
+        @Override
+        public boolean wasLast() {
+            return call.attempts.get() >= TransactionRun.MOST_ATTEMPTS;
+        }
+
+        @Override
+        public void over(List<String> attempts, boolean mayHaveRun) {
+            call.failed.addAll(attempts, mayHaveRun);
         }
 
         @Override

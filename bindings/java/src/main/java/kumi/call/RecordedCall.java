@@ -34,6 +34,8 @@ final class RecordedCall {
     volatile Result result;
     /** Why its last attempt failed. */
     CallException failure;
+    /** What came of attempts before. */
+    final FailedAttempts failed = new FailedAttempts();
     /** Attempts that have begun; those of background threads too. */
     final AtomicInteger attempts = new AtomicInteger();
 
@@ -47,10 +49,10 @@ final class RecordedCall {
         this.owner = owner;
         this.number = number;
         this.of = of;
-        this.arguments = arguments;
         this.wishes = wishes;
         check(of.routine());
-        rehearsed = PreparedCall.rehearse(of.routine(), arguments, memory, new Recording());
+        this.arguments = arguments.recorded(of.routine());
+        rehearsed = PreparedCall.rehearse(of.routine(), this.arguments, memory, new Recording());
         List<Param> params = of.routine().params();
         outputs = new TransactionArray[params.size()];
         for (int param = 0; param < params.size(); param++) {

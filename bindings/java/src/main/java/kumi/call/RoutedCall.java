@@ -1,6 +1,7 @@
 package kumi.call;
 
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import kumi.call.Exchange.Answer;
@@ -512,8 +513,9 @@ final class RoutedCall<T> {
             meta.reason(placeRequest, routing.last().placed().ticket(), error.getMessage());
         }
         leave();
-        tell(meaning, error);
-        if (meaning == RoutingEvent.Kind.NOT_BEGUN && task.aim().isEndedBy(error)) {
+        boolean isEnded = meaning == RoutingEvent.Kind.NOT_BEGUN && task.aim().isEndedBy(error);
+        tell(!isEnded && task.aim().wasLast() ? RoutingEvent.Kind.FAILED : meaning, error);
+        if (isEnded) {
             stop(error);
         }
     }
@@ -540,6 +542,11 @@ final class RoutedCall<T> {
         }
         task.prepared().close();
         grid.end(this);
+        List<String> tried = RoutedError.tried(routing);
+        if (end == RoutingAction.End.FAILED && error != null) {
+            tried.add(RoutedError.at(routing.last(), error.getMessage()));
+        }
+        task.aim().over(tried, routing.mayHaveRun() || error != null && !error.hasNotRun());
         if (end == RoutingAction.End.DONE) {
             future.complete(result);
         } else {

@@ -13,12 +13,23 @@ final class RoutedError {
 
     private RoutedError() {}
 
+    /** What happened at each server that was tried. */
+    static List<String> tried(CallRouting<Place, CallException> routing) {
+        List<String> tried = new ArrayList<>();
+        routing.tried().forEach(one -> tried.add(at(one.place(), one.error() == null ? "the metaserver lost it" : one.error().getMessage())));
+        return tried;
+    }
+
+    /** What happened at the server of a place. */
+    static String at(Place place, String what) {
+        return place.placed() + ": " + what;
+    }
+
     /** An error that says what happened at each server that was tried. */
     static CallException withAttempts(String name, CallRouting<Place, CallException> routing, CallException error) {
-        List<String> tried = new ArrayList<>();
+        List<String> tried = tried(routing);
         CallException last = null;
         for (CallRouting.Tried<Place, CallException> one : routing.tried()) {
-            tried.add(one.place().placed() + ": " + (one.error() == null ? "the metaserver lost it" : one.error().getMessage()));
             last = one.error() == null ? last : one.error();
         }
         if (tried.isEmpty()) {

@@ -35,6 +35,19 @@ interface RoutedOperation<T> {
         return false;
     }
 
+    /** Whether an attempt that has failed is the last, wherever the metaserver would send the call. */
+    default boolean wasLast() {
+        return false;
+    }
+
+    /**
+     * The call is over, and these attempts came to nothing.
+     *
+     * @param attempts the server and the reason of each
+     * @param mayHaveRun the routine may have begun at some of them
+     */
+    default void over(List<String> attempts, boolean mayHaveRun) {}
+
     /** The attempt is over, or does not begin. */
     default void close() {}
 

@@ -19,7 +19,8 @@ import kumi.call.graph.CallGraph;
  * }
  * }</pre>
  *
- * <p>Arguments are read when the call runs: the program changes neither them nor the recorded call until the end.
+ * <p>Numbers and texts are read when a call is recorded. Arrays are read when it runs, and again if it runs once more: they are not to
+ * change until the end.
  * Nothing is changed in place; an array that a routine changes comes back, or goes on, as a new one. Calls take no files, no functions
  * and no {@link HeldArray}. One thread records and runs; any thread may {@link #cancel}.
  */

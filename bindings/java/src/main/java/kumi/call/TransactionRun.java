@@ -209,7 +209,10 @@ final class TransactionRun implements TransactionTarget.Driver {
             }
             again.add(maker);
         }
-        again.forEach(maker -> graph.restart(maker.number));
+        again.forEach(maker -> {
+            maker.failed.addLost(last.get(maker).attempt().server);
+            graph.restart(maker.number);
+        });
         return again.isEmpty();
     }
 
@@ -220,7 +223,7 @@ final class TransactionRun implements TransactionTarget.Driver {
         if (!call.of.routine().idempotent()) {
             return lost + ", and it is not marked as one that may run twice";
         }
-        return call.attempts.get() < MOST_ATTEMPTS ? null : lost + ", and it was tried " + call.attempts.get() + " times";
+        return call.attempts.get() < MOST_ATTEMPTS ? null : lost + ", and it was tried " + call.attempts.get() + " times; before: " + call.failed;
     }
 
     /** An attempt is over. */
@@ -296,8 +299,11 @@ final class TransactionRun implements TransactionTarget.Driver {
 
     /** A call that runs has failed for good. */
     private void fail(RecordedCall call, CallException failure, TransactionAttempt attempt) {
-        call.failure = failure;
-        graph.fail(call.number, failure.getMessage() + (attempt == null ? "" : " (at " + attempt.server.address + ")"));
+        String own = failure.getMessage();
+        call.failure = call.failed.error(call.of.routine().name(), failure);
+        String text = call.failure.getMessage();
+        // Of several attempts each is named with its server.
+        graph.fail(call.number, text + (attempt == null || !text.equals(own) ? "" : " (at " + attempt.server.address + ")"));
     }
 
     /** Inputs of a call did not arrive. */

@@ -191,7 +191,7 @@ class TransactionFramesTest {
             TransactionStep second = t.call("f", first);
             CallException.TransactionFailed failed = assertThrows(CallException.TransactionFailed.class, t::run);
             String told = failed.getMessage();
-            assertTrue(told.contains("call 1 (f) failed: "), told);
+            assertTrue(told.contains("call 1 (f) failed: `f` failed in 4 attempts:  (" + server.address() + "): "), told);
             assertEquals(4, failed.report().steps().get(second.number()).attempts());
             assertEquals(4, failed.report().steps().get(first.number()).attempts());
             assertThrows(CallException.HeldLost.class, second::result);

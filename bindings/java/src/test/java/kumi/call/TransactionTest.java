@@ -15,6 +15,7 @@ import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -318,6 +319,29 @@ class TransactionTest {
             t.run();
             assertArrayEquals(rows, turned.result().matrix("x"));
             assertArrayEquals(new int[] {-1, 2, -3, 4}, negated.result().ints("x"));
+        }
+    }
+
+    /** Numbers and texts are those of the recording, and arrays those of the run. */
+    @Test
+    void whenArgumentsAreRead() throws Exception {
+        serve(1);
+        GateFile gate = gate("gate");
+        gate.open();
+        AtomicInteger count = new AtomicInteger(N);
+        StringBuilder name = new StringBuilder(gate.name());
+        double[] array = filled(1);
+        try (Transaction t = transaction()) {
+            TransactionCall call = t.prepare("flood").add(count, name, 1.0);
+            TransactionStep made = call.record();
+            TransactionStep read = t.call("add", count, array, array);
+            count.set(1);
+            name.setLength(0);
+            call.set("n", 2).add("further");
+            Arrays.fill(array, 2);
+            t.run();
+            assertArrayEquals(filled(1), made.result().doubles("y"));
+            assertArrayEquals(filled(4), read.result().doubles("y"));
         }
     }
 
