@@ -176,6 +176,13 @@ final class FakeServer implements AutoCloseable {
             frame(8, next().stream(), 0, body.toByteArray());
         }
 
+        /** A call has failed with this code of the protocol. */
+        void fail(int stream, int code, String text) throws IOException {
+            byte[] sentence = text.getBytes(StandardCharsets.UTF_8);
+            ByteBuffer body = ByteBuffer.allocate(10 + sentence.length).order(ByteOrder.LITTLE_ENDIAN);
+            frame(Frames.ERROR, stream, 0, body.putShort((short) code).putLong(0).put(sentence).array());
+        }
+
         /** A result without values. */
         void result(int stream) throws IOException {
             frame(10, stream, 0, new byte[18]);

@@ -1,10 +1,14 @@
 package kumi.call;
 
+import java.io.IOException;
+
 /** Kinds of frames as the protocol numbers them, and a routine, for tests that speak it byte by byte. */
 final class Frames {
     static final int CALL = 3;
     static final int CHUNK = 4;
     static final int CANCEL = 5;
+    static final int PING = 6;
+    static final int PONG = 7;
     static final int ERROR = 11;
     static final int FETCH = 14;
     static final int DROP = 15;
@@ -30,4 +34,10 @@ final class Frames {
             + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
 
     private Frames() {}
+
+    /** The result of a call of {@link #ROUTINE}: zeros. */
+    static void array(FakeServer.Peer peer, int stream) throws IOException {
+        peer.result(stream);
+        peer.frame(CHUNK, stream, 1, new byte[16]);
+    }
 }

@@ -15,8 +15,13 @@ abstract class MetaFixture {
 
     @BeforeEach
     void start() throws Exception {
-        meta = ServerProcess.meta(options());
-        for (int at = 0; at < count(); at++) {
+        begin(count(), options());
+    }
+
+    /** Starts a metaserver, so many servers, and a client. */
+    void begin(int count, String... options) throws Exception {
+        meta = ServerProcess.meta(options);
+        for (int at = 0; at < count; at++) {
             serve();
         }
         client = meta.client();

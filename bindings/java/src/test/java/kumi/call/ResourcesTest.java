@@ -13,8 +13,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.concurrent.BlockingQueue;
@@ -167,12 +165,6 @@ class ResourcesTest {
         }
     }
 
-    private static byte[] placed(String address) {
-        byte[] text = address.getBytes(StandardCharsets.UTF_8);
-        ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(java.nio.ByteOrder.LITTLE_ENDIAN);
-        return out.putLong(7).putInt(1).putShort((short) text.length).put(text).putShort((short) 1).put((byte) 's').array();
-    }
-
     /** A server that a metaserver names: the frame goes before TICKET, and to an earlier server there goes no call. */
     @Test
     void serversOfAMetaserver() throws Exception {
@@ -193,7 +185,7 @@ class ResourcesTest {
                 peer.greetAsMetaserver();
                 peer.describe(FakeServer.ROUTINE);
                 FakeServer.Frame place = peer.next();
-                peer.frame(33, place.stream(), 0, placed(server.address()));
+                peer.place(place.stream(), 7, 1, server.address());
                 FakeServer.Frame report = peer.next();
                 while (report.kind() != 34) {
                     report = peer.next();

@@ -2,7 +2,6 @@ package kumi.call;
 
 import static kumi.call.Frames.ATTEMPT_REASON;
 import static kumi.call.Frames.CALL;
-import static kumi.call.Frames.ERROR;
 import static kumi.call.Frames.ROUTINE;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -11,9 +10,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -27,12 +23,10 @@ class TransactionAttemptsTest {
 
     /** Refuses every call. */
     private static void refuse(FakeServer.Peer peer, String why) throws IOException {
-        byte[] text = why.getBytes(StandardCharsets.UTF_8);
-        byte[] body = ByteBuffer.allocate(10 + text.length).order(ByteOrder.LITTLE_ENDIAN).putShort((short) BUSY).putLong(0).put(text).array();
         while (true) {
             FakeServer.Frame frame = peer.next();
             if (frame.kind() == CALL) {
-                peer.frame(ERROR, frame.stream(), 0, body);
+                peer.fail(frame.stream(), BUSY, why);
             }
         }
     }

@@ -5,10 +5,8 @@ import static kumi.call.Frames.CALL;
 import static kumi.call.Frames.CHUNK;
 import static kumi.call.Frames.CLOSED;
 import static kumi.call.Frames.DROP;
-import static kumi.call.Frames.ERROR;
 import static kumi.call.Frames.FETCH;
 import static kumi.call.Frames.PLACE;
-import static kumi.call.Frames.PLACED;
 import static kumi.call.Frames.ROUTINE;
 import static kumi.call.Frames.TICKET;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
@@ -32,12 +30,6 @@ import org.junit.jupiter.api.Timeout;
 class TransactionFramesTest {
     /** Where the values of a call's head begin. */
     private static final int VALUES = 8 + 4 + 2 + 1;
-
-    private static byte[] placed(int call, String address) {
-        byte[] text = address.getBytes(StandardCharsets.UTF_8);
-        ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(ByteOrder.LITTLE_ENDIAN);
-        return out.putLong(call).putInt(1).putShort((short) text.length).put(text).putShort((short) 1).put((byte) 's').array();
-    }
 
     private static FakeServer.Frame next(FakeServer.Peer peer, int kind) throws IOException {
         FakeServer.Frame frame = peer.next();
@@ -74,11 +66,6 @@ class TransactionFramesTest {
         return Arrays.copyOfRange(head.body(), VALUES + 5, VALUES + 25);
     }
 
-    private static void array(FakeServer.Peer peer, int stream) throws IOException {
-        peer.result(stream);
-        peer.frame(CHUNK, stream, 1, new byte[16]);
-    }
-
     /** Bytes of the arguments and of the results in a request for a place, behind the key and the hash. */
     private static List<Long> bytes(FakeServer.Frame place) {
         ByteBuffer body = ByteBuffer.wrap(place.body()).order(ByteOrder.LITTLE_ENDIAN);
@@ -99,7 +86,7 @@ class TransactionFramesTest {
             next(peer, TICKET);
             FakeServer.Frame second = call(peer, false);
             calls.add(second);
-            array(peer, second.stream());
+            Frames.array(peer, second.stream());
             calls.add(next(peer, DROP));
             peer.drain();
         };
@@ -109,7 +96,7 @@ class TransactionFramesTest {
             for (int call = 1; call <= 2; call++) {
                 FakeServer.Frame place = next(peer, PLACE);
                 frames.add(place);
-                peer.frame(PLACED, place.stream(), 0, placed(call, server.address()));
+                peer.place(place.stream(), call, 1, server.address());
                 frames.add(next(peer, ATTEMPT_REPORT));
                 peer.frame(CLOSED, place.stream(), 0, new byte[0]);
             }
@@ -157,7 +144,7 @@ class TransactionFramesTest {
             FakeServer.Frame one = peer.next();
             FakeServer.Frame other = peer.next();
             frames.add(one.kind() == DROP ? one : other);
-            array(peer, (one.kind() == DROP ? other : one).stream());
+            Frames.array(peer, (one.kind() == DROP ? other : one).stream());
             peer.drain();
         }); KumiClient client = server.client(); Transaction t = client.transaction()) {
             TransactionStep last = t.call("f", t.call("f", t.call("f", (Object) new double[2])));
@@ -171,7 +158,6 @@ class TransactionFramesTest {
     @Test
     void aServerThatLosesArrays() throws Exception {
         BlockingQueue<FakeServer.Frame> frames = new LinkedBlockingQueue<>();
-        byte[] gone = ByteBuffer.allocate(10).order(ByteOrder.LITTLE_ENDIAN).putShort((short) 15).putLong(0).array();
         try (FakeServer server = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             peer.describe(ROUTINE);
@@ -180,7 +166,7 @@ class TransactionFramesTest {
                 frames.add(frame);
                 boolean isReader = frame.kind() == CALL && frame.body()[VALUES + 4] == 7;
                 if (frame.kind() == FETCH || isReader) {
-                    peer.frame(ERROR, frame.stream(), 0, gone);
+                    peer.fail(frame.stream(), 15, "");
                 } else if (frame.kind() == CALL) {
                     next(peer, CHUNK);
                     peer.result(frame.stream());

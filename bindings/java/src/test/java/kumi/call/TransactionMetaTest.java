@@ -1,74 +1,45 @@
 package kumi.call;
 
+import static kumi.call.Transactions.chain;
+import static kumi.call.Transactions.end;
+import static kumi.call.Transactions.later;
+import static kumi.call.Transactions.together;
 import static kumi.call.WaitFor.eventually;
+import static kumi.call.WaitFor.failure;
 import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Transactions whose servers a metaserver chooses. */
 @Timeout(240)
-class TransactionMetaTest {
+class TransactionMetaTest extends MetaFixture {
     private static final int N = 200_000;
     private static final long BYTES = 8L * N;
 
     @TempDir
     private Path folder;
-    private final List<ServerProcess> servers = new ArrayList<>();
-    private ServerProcess meta;
-    private KumiClient client;
 
-    private void start(int count, String... options) throws Exception {
-        meta = ServerProcess.meta(options);
-        client = meta.client();
-        for (int one = 0; one < count; one++) {
-            serve();
-        }
-    }
-
-    private void serve() throws Exception {
-        servers.add(ServerProcess.start("--meta", meta.address));
-        listed(meta, servers.get(servers.size() - 1));
-    }
-
-    @AfterEach
-    void stop() {
-        if (client != null) {
-            client.close();
-        }
-        servers.forEach(ServerProcess::close);
-        if (meta != null) {
-            meta.close();
-        }
-    }
+    /** Each test begins with what it needs. */
+    @Override
+    void start() {}
 
     private GateFile gate(String name) {
         return new GateFile(folder.resolve(name));
     }
 
     private static double[] filled(double value) {
-        double[] all = new double[N];
-        Arrays.fill(all, value);
-        return all;
-    }
-
-    private static CompletableFuture<TransactionReport> later(Transaction transaction) {
-        return CompletableFuture.supplyAsync(transaction::run);
+        return Transactions.filled(N, value);
     }
 
     /** Two calls that run at the same time, each at a server, and one that reads what both have made. */
@@ -78,10 +49,7 @@ class TransactionMetaTest {
             TransactionStep x = t.call("flood", N, gate.name(), 1.0);
             TransactionStep y = t.call("flood", N, gate.name(), 2.0);
             TransactionStep z = t.call("add", N, x, y);
-            CompletableFuture<TransactionReport> run = later(t);
-            eventually("both", () -> Files.exists(Path.of(gate.name() + ".begun")) && gate.times() == 2);
-            gate.open();
-            TransactionReport report = run.get(120, TimeUnit.SECONDS);
+            TransactionReport report = together(t, gate);
             assertArrayEquals(filled(3), z.result().doubles("y"));
             assertTrue(!report.steps().get(0).server().equals(report.steps().get(1).server()), "each at one of the servers");
             assertEquals(new TransactionReport.Moved(0, BYTES, BYTES, BYTES), report.moved());
@@ -91,7 +59,7 @@ class TransactionMetaTest {
 
     @Test
     void aDiamondGoesFromServerToServer() throws Exception {
-        start(2, "--policy", "round-robin");
+        begin(2, "--policy", "round-robin");
         diamond(client);
     }
 
@@ -117,12 +85,11 @@ class TransactionMetaTest {
     /** Begins x, y that reads it and waits, and z that reads both; then their server is killed, and there is another one. */
     private CompletableFuture<TransactionReport> withADeath(Transaction t, TransactionStep x, List<TransactionStep> steps) throws Exception {
         GateFile gate = gate("gate");
-        steps.add(x);
-        steps.add(t.call("pass", N, gate.name(), x));
-        steps.add(t.call("add", N, x, steps.get(1)));
+        chain(t, N, gate, x, steps);
         CompletableFuture<TransactionReport> run = later(t);
         gate.untilBegun();
         serve();
+        listed(meta, servers.get(1));
         servers.get(0).kill();
         gate.open();
         return run;
@@ -130,10 +97,10 @@ class TransactionMetaTest {
 
     @Test
     void whatADeadServerHeldIsMadeAgain() throws Exception {
-        start(1);
+        begin(1);
         List<TransactionStep> steps = new ArrayList<>();
         try (Transaction t = client.transaction().priority(3)) {
-            TransactionReport report = withADeath(t, t.call("fill", N, 0, 1.0), steps).get(120, TimeUnit.SECONDS);
+            TransactionReport report = end(withADeath(t, t.call("fill", N, 0, 1.0), steps));
             assertArrayEquals(filled(2), steps.get(2).result().doubles("y"));
             assertEquals(List.of(2, 2, 1), report.steps().stream().map(TransactionReport.Step::attempts).toList());
             assertTrue(report.steps().stream().allMatch(step -> step.server().equals(servers.get(1).address)), report.steps().toString());
@@ -142,14 +109,13 @@ class TransactionMetaTest {
 
     @Test
     void whatMustNotRunTwiceIsReported() throws Exception {
-        start(1);
+        begin(1);
         GateFile first = gate("first");
         first.open();
         List<TransactionStep> steps = new ArrayList<>();
         try (Transaction t = client.transaction()) {
             CompletableFuture<TransactionReport> run = withADeath(t, t.call("once", N, first.name(), 1.0), steps);
-            Throwable failed = assertThrows(ExecutionException.class, () -> run.get(120, TimeUnit.SECONDS)).getCause();
-            String told = assertInstanceOf(CallException.TransactionFailed.class, failed).getMessage();
+            String told = failure(CallException.TransactionFailed.class, run).getMessage();
             assertTrue(told.contains("call 0 (once) failed: its result was lost with " + servers.get(0).address
                     + ", and it is not marked as one that may run twice"), told);
             assertThrows(CallException.HeldLost.class, steps.get(0)::result);
@@ -160,7 +126,7 @@ class TransactionMetaTest {
 
     @Test
     void moreCallsThanMayWaitTakeTurns() throws Exception {
-        start(1, "--waiting", "2", "--limit", "1");
+        begin(1, "--waiting", "2", "--limit", "1");
         try (Transaction t = client.transaction()) {
             List<TransactionStep> all = new ArrayList<>();
             for (int number = 0; number < 12; number++) {
@@ -176,7 +142,7 @@ class TransactionMetaTest {
 
     @Test
     void aCancelledTransactionLeavesNothingBehind() throws Exception {
-        start(1, "--limit", "1");
+        begin(1, "--limit", "1");
         GateFile gate = gate("gate");
         Transaction t = client.transaction();
         TransactionStep runs = t.call("once", 10, gate.name(), 1.0);
@@ -186,8 +152,7 @@ class TransactionMetaTest {
         gate.untilBegun();
         eventually("a call that waits", () -> meta.status().replace(" ", "").contains("\"waiting\":1"));
         t.cancel();
-        Throwable failed = assertThrows(ExecutionException.class, () -> run.get(60, TimeUnit.SECONDS)).getCause();
-        assertInstanceOf(CallException.Cancelled.class, failed);
+        failure(CallException.Cancelled.class, run);
         eventually("the end of all", () -> {
             String state = meta.status().replace(" ", "");
             return state.contains("\"waiting\":0") && state.contains("\"running\":0") && !state.contains("\"running\":1");
@@ -197,7 +162,7 @@ class TransactionMetaTest {
 
     @Test
     void whatIsWrong() throws Exception {
-        start(1);
+        begin(1);
         try (Transaction t = client.transaction()) {
             TransactionStep bad = t.call("add", N, filled(-1), filled(1));
             TransactionStep reads = t.call("add", N, bad, filled(1));

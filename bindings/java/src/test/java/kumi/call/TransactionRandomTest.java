@@ -8,7 +8,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -88,11 +87,11 @@ class TransactionRandomTest {
                     Transaction t = Transaction.of(first, second)) {
                 GateFile gate = new GateFile(folder.resolve("gate" + seed));
                 List<Made> made = record(new Random(seed), t, gate);
-                CompletableFuture<TransactionReport> run = CompletableFuture.supplyAsync(t::run);
+                CompletableFuture<TransactionReport> run = Transactions.later(t);
                 gate.untilBegun();
                 (seed % 2 == 0 ? one : two).kill();
                 gate.open();
-                check("seed " + seed, made, run.get(120, TimeUnit.SECONDS));
+                check("seed " + seed, made, Transactions.end(run));
             }
         }
     }
@@ -107,11 +106,11 @@ class TransactionRandomTest {
                 try (Transaction t = client.transaction()) {
                     GateFile gate = new GateFile(folder.resolve("gate" + seed));
                     List<Made> made = record(new Random(seed), t, gate);
-                    CompletableFuture<TransactionReport> run = CompletableFuture.supplyAsync(t::run);
+                    CompletableFuture<TransactionReport> run = Transactions.later(t);
                     gate.untilBegun();
                     (seed % 2 == 0 ? one : two).kill();
                     gate.open();
-                    check("seed " + seed, made, run.get(120, TimeUnit.SECONDS));
+                    check("seed " + seed, made, Transactions.end(run));
                 }
             }
         }

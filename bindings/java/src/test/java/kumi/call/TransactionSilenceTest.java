@@ -4,16 +4,15 @@ import static kumi.call.Frames.ATTEMPT_REPORT;
 import static kumi.call.Frames.CALL;
 import static kumi.call.Frames.CHUNK;
 import static kumi.call.Frames.CLOSED;
-import static kumi.call.Frames.ERROR;
+import static kumi.call.Frames.PING;
 import static kumi.call.Frames.PLACE;
+import static kumi.call.Frames.PONG;
 import static kumi.call.Frames.ROUTINE;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -23,8 +22,6 @@ import org.junit.jupiter.api.Timeout;
 /** Servers of a transaction that are silent, or describe their routines badly. */
 @Timeout(180)
 class TransactionSilenceTest {
-    private static final int PING = 6;
-    private static final int PONG = 7;
     private static final int NO_SOURCE = 17;
     /** The kind of a value that a server holds, behind the values' number and the parameter of the first. */
     private static final int FIRST_KIND = 8 + 4 + 2 + 1 + 4;
@@ -38,11 +35,9 @@ class TransactionSilenceTest {
             if (frame.kind() == PING) {
                 peer.frame(PONG, 0, 0, frame.body());
             } else if (reads && readers.incrementAndGet() == 1) {
-                byte[] none = ByteBuffer.allocate(10).order(ByteOrder.LITTLE_ENDIAN).putShort((short) NO_SOURCE).putLong(0).array();
-                peer.frame(ERROR, frame.stream(), 0, none);
+                peer.fail(frame.stream(), NO_SOURCE, "");
             } else if (reads) {
-                peer.result(frame.stream());
-                peer.frame(CHUNK, frame.stream(), 1, new byte[16]);
+                Frames.array(peer, frame.stream());
             } else if (frame.kind() == CHUNK) {
                 peer.result(frame.stream());
             }
@@ -118,8 +113,7 @@ class TransactionSilenceTest {
             peer.describe(ROUTINE);
             FakeServer.Frame call = peer.next();
             peer.next();
-            peer.result(call.stream());
-            peer.frame(CHUNK, call.stream(), 1, new byte[16]);
+            Frames.array(peer, call.stream());
         });
     }
 

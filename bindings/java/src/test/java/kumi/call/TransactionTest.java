@@ -1,5 +1,10 @@
 package kumi.call;
 
+import static kumi.call.Transactions.chain;
+import static kumi.call.Transactions.end;
+import static kumi.call.Transactions.later;
+import static kumi.call.Transactions.together;
+import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
@@ -54,19 +59,7 @@ class TransactionTest {
     }
 
     private static double[] filled(double value) {
-        double[] all = new double[N];
-        Arrays.fill(all, value);
-        return all;
-    }
-
-    /** Runs it in another thread. */
-    private static CompletableFuture<TransactionReport> later(Transaction transaction) {
-        return CompletableFuture.supplyAsync(transaction::run);
-    }
-
-    private static <E extends Exception> E failure(Class<E> kind, CompletableFuture<?> run) {
-        Throwable failed = assertThrows(Exception.class, () -> run.get(120, TimeUnit.SECONDS)).getCause();
-        return assertInstanceOf(kind, failed);
+        return Transactions.filled(N, value);
     }
 
     @Test
@@ -111,10 +104,7 @@ class TransactionTest {
             TransactionStep y = t.call("flood", N, gate.name(), 2.0);
             TransactionStep z = t.call("add", N, x, y);
             TransactionStep w = t.call("add", N, x, z);
-            CompletableFuture<TransactionReport> run = later(t);
-            WaitFor.eventually("both", () -> java.nio.file.Files.exists(Path.of(gate.name() + ".begun")) && gate.times() == 2);
-            gate.open();
-            TransactionReport report = run.get(120, TimeUnit.SECONDS);
+            TransactionReport report = together(t, gate);
             assertArrayEquals(filled(4), w.result().doubles("y"));
             assertEquals(0, w.result().integer("info"));
             String one = report.steps().get(0).server();
@@ -138,10 +128,7 @@ class TransactionTest {
             TransactionStep x = t.call("flood", N, gate.name(), 1.0);
             TransactionStep y = t.call("flood", N, gate.name(), 2.0);
             TransactionStep z = t.call("add", N, x, y);
-            CompletableFuture<TransactionReport> run = later(t);
-            WaitFor.eventually("both", () -> java.nio.file.Files.exists(Path.of(gate.name() + ".begun")) && gate.times() == 2);
-            gate.open();
-            TransactionReport report = run.get(120, TimeUnit.SECONDS);
+            TransactionReport report = together(t, gate);
             assertArrayEquals(filled(3), z.result().doubles("y"));
             TransactionReport.Step step = report.steps().get(2);
             assertEquals(2, step.attempts(), "one that did not get the array, and one that did");
@@ -153,9 +140,7 @@ class TransactionTest {
     /** Begins x (at the first server), y that reads it and waits (there too), and z that reads y; then the first server is killed. */
     private CompletableFuture<TransactionReport> withADeath(Transaction t, TransactionStep x, List<TransactionStep> steps) throws Exception {
         GateFile gate = gate("gate");
-        steps.add(x);
-        steps.add(t.call("pass", N, gate.name(), x));
-        steps.add(t.call("add", N, x, steps.get(1)));
+        chain(t, N, gate, x, steps);
         // The other server has something to do, so that y runs where x is.
         GateFile other = gate("other");
         steps.add(t.call("flood", N, other.name(), 7.0));
@@ -173,7 +158,7 @@ class TransactionTest {
         serve(2, "--peer", "any");
         List<TransactionStep> steps = new ArrayList<>();
         try (Transaction t = transaction()) {
-            TransactionReport report = withADeath(t, t.call("fill", N, 0, 1.0), steps).get(120, TimeUnit.SECONDS);
+            TransactionReport report = end(withADeath(t, t.call("fill", N, 0, 1.0), steps));
             assertArrayEquals(filled(2), steps.get(2).result().doubles("y"));
             assertArrayEquals(filled(7), steps.get(3).result().doubles("y"));
             assertEquals(List.of(2, 2, 1, 1), report.steps().stream().map(TransactionReport.Step::attempts).toList());
@@ -199,7 +184,7 @@ class TransactionTest {
             servers.get(0).kill();
             other.open();
             gate.open();
-            TransactionReport report = run.get(120, TimeUnit.SECONDS);
+            TransactionReport report = end(run);
             assertArrayEquals(filled(1), x.result().doubles("y"));
             assertArrayEquals(filled(9), two.result().doubles("y"));
             assertArrayEquals(filled(1), waits.result().doubles("y"));

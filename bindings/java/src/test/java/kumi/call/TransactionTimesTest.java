@@ -5,7 +5,6 @@ import static kumi.call.Frames.CALL;
 import static kumi.call.Frames.CANCEL;
 import static kumi.call.Frames.CHUNK;
 import static kumi.call.Frames.CLOSED;
-import static kumi.call.Frames.ERROR;
 import static kumi.call.Frames.PLACE;
 import static kumi.call.Frames.ROUTINE;
 import static kumi.call.WaitFor.await;
@@ -70,14 +69,8 @@ class TransactionTimesTest {
             FakeServer.Frame cancel = peer.next();
             assertEquals(List.of(CANCEL, stream), List.of(cancel.kind(), cancel.stream()));
         } else {
-            byte[] late = ByteBuffer.allocate(10).order(ByteOrder.LITTLE_ENDIAN).putShort((short) TIMED_OUT).putLong(0).array();
-            peer.frame(ERROR, stream, 0, late);
+            peer.fail(stream, TIMED_OUT, "");
         }
-    }
-
-    private static void array(FakeServer.Peer peer, int stream) throws IOException {
-        peer.result(stream);
-        peer.frame(CHUNK, stream, 1, new byte[16]);
     }
 
     /** A call whose time is over fails, with those that read it. The transaction has time, and the others run on. */
@@ -90,7 +83,7 @@ class TransactionTimesTest {
                 Map<Double, Integer> streams = calls(peer, 2);
                 endOne(peer, streams.get(1.0), isSilent);
                 await(isKnown);
-                array(peer, streams.get(2.0));
+                Frames.array(peer, streams.get(2.0));
                 peer.drain();
             }); FakeServer meta = new FakeServer(peer -> {
                 peer.greetAsMetaserver();
@@ -120,7 +113,7 @@ class TransactionTimesTest {
                 peer.describe(ROUTINE);
                 Map<Double, Integer> streams = calls(peer, 2);
                 endOne(peer, streams.get(1.0), isSilent);
-                array(peer, streams.get(2.0));
+                Frames.array(peer, streams.get(2.0));
                 peer.drain();
             }); KumiClient client = server.client()) {
                 oneIsLate(client, isSilent ? Duration.ofMillis(100) : null);
@@ -139,7 +132,7 @@ class TransactionTimesTest {
                 frame = peer.next();
             }
             frames.add(frame);
-            array(peer, frame.stream());
+            Frames.array(peer, frame.stream());
             peer.drain();
         }); FakeServer meta = new FakeServer(peer -> {
             peer.greetAsMetaserver();

@@ -1,14 +1,13 @@
 package kumi.call.wire;
 
+import static kumi.call.TestVectors.whole;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.lang.reflect.Proxy;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Locale;
@@ -27,14 +26,9 @@ class HeldVectorsTest {
     }
 
     private List<Map<?, ?>> section(String name) {
-        List<Map<?, ?>> items = new ArrayList<>();
-        ((List<?>) vectors.get(name)).forEach(item -> items.add((Map<?, ?>) item));
+        List<Map<?, ?>> items = TestVectors.section(vectors, name);
         assertTrue(items.size() >= 5, name);
         return items;
-    }
-
-    private static long of(Object number) {
-        return ((BigInteger) number).longValue();
     }
 
     @Test
@@ -43,10 +37,10 @@ class HeldVectorsTest {
             Values.Value value;
             if (item.get("held") instanceof List<?> it) {
                 byte[] name = HEX.parseHex((String) it.get(0));
-                value = Values.Value.held(1, name, of(it.get(1)), (String) it.get(2), (String) it.get(3));
+                value = Values.Value.held(1, name, whole(it.get(1)), (String) it.get(2), (String) it.get(3));
             } else {
                 List<?> it = (List<?>) item.get("keep");
-                value = Values.Value.keep(2, HEX.parseHex((String) it.get(0)), (int) of(it.get(1)), (Boolean) it.get(2));
+                value = Values.Value.keep(2, HEX.parseHex((String) it.get(0)), (int) whole(it.get(1)), (Boolean) it.get(2));
             }
             assertEquals(item.get("hex"), HEX.formatHex(Values.callHead(0, 0, "f", List.of(value))), item.toString());
         }
@@ -55,7 +49,7 @@ class HeldVectorsTest {
     @Test
     void serversWithInputs() {
         for (Map<?, ?> item : section("places")) {
-            List<MetaserverMessages.InputLocation> inputs = IntStream.range(0, (int) of(item.get("inputs"))).mapToObj(number ->
+            List<MetaserverMessages.InputLocation> inputs = IntStream.range(0, (int) whole(item.get("inputs"))).mapToObj(number ->
                     new MetaserverMessages.InputLocation((1L << 40) + number, "s" + number + "ä", "host" + number + ":7070")).toList();
             MetaserverMessages.PlacementRequest placing =
                     new MetaserverMessages.PlacementRequest(1, 2, 3, 4, 5, 1, 6, 7, 8, true, false, "f", inputs);
@@ -68,16 +62,10 @@ class HeldVectorsTest {
         for (Map<?, ?> item : section("vouchers")) {
             List<?> wish = (List<?>) item.get("wish");
             byte[] name = HEX.parseHex((String) wish.get(0));
-            byte[] frame = Protocol.frame(Protocol.VOUCH, 1, Protocol.vouch(name, (int) of(wish.get(1))));
+            byte[] frame = Protocol.frame(Protocol.VOUCH, 1, Protocol.vouch(name, (int) whole(wish.get(1))));
             assertEquals(item.get("wish_hex"), HEX.formatHex(frame));
-            List<Object> told = new ArrayList<>();
-            Sink sink = (Sink) Proxy.newProxyInstance(Sink.class.getClassLoader(), new Class<?>[] {Sink.class}, (self, method, arguments) -> {
-                if (method.getName().equals("voucher")) {
-                    told.add(arguments[1]);
-                }
-                return null;
-            });
-            ConnectionState incoming = new ConnectionState(sink);
+            RecordingSink told = new RecordingSink();
+            ConnectionState incoming = new ConnectionState(told);
             assertEquals(1, incoming.begin(Protocol.VOUCH));
             ByteBuffer input = ByteBuffer.wrap(HEX.parseHex((String) item.get("input"))).order(ByteOrder.LITTLE_ENDIAN);
             boolean isBroken = false;
@@ -87,7 +75,9 @@ class HeldVectorsTest {
                 isBroken = true;
             }
             assertEquals(item.get("voucher") == null, isBroken, item.toString());
-            assertEquals(isBroken ? List.of() : List.of(item.get("voucher")), told, item.toString());
+            // The first is the hello.
+            assertEquals(isBroken ? List.of() : List.of(List.of("names", BigInteger.ONE, List.of(item.get("voucher")))),
+                    told.events.subList(1, told.events.size()), item.toString());
             assertEquals(isBroken ? 1 : 0, incoming.open());
         }
     }
