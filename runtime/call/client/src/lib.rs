@@ -233,12 +233,12 @@ impl Client {
             site: options.site.clone(),
             maps_memory: maps,
         };
-        let link = Link::new(wire);
+        let link = Link::new(wire, address);
         let server = link.hello(&hello.encode(), deadline)?;
         // If a proxy or tunnel is in use, the client keeps using it.
         let local = server.local.filter(|local| port == Some(local.port));
-        let nearer =
-            local.and_then(|local| local_shortcut::connect(&local.secret, &hello, deadline));
+        let nearer = local
+            .and_then(|local| local_shortcut::connect(&local.secret, &hello, address, deadline));
         let (link, server) = nearer.unwrap_or((link, server));
         Ok(Client {
             link: Arc::new(link),
