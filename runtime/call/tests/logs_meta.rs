@@ -236,3 +236,13 @@ fn a_connection_that_has_shown_a_pass_shows_logs_for_some_time_only() {
     // Whoever needs no pass is not bounded.
     assert_eq!(fixture.server.client().logs(&LogRequest::Latest(9)).expect("logs").calls, []);
 }
+#[test]
+fn a_pass_for_logs_that_is_shown_too_late_is_refused() {
+    let fixture = MetaWithUsers::new(|config| config.log_pass_age = Duration::ZERO);
+    let pass = log_pass(&fixture, &fixture.token("ada"));
+    let late = showing(&fixture.server.address.to_string(), &pass).map(|_| ());
+    let late = late.expect_err("its time is over");
+    assert!(matches!(&late, CallError::Expired(_)), "{late:?}");
+    assert!(late.to_string().contains("was not shown in time"), "{late}");
+}
+

@@ -30,7 +30,7 @@ impl Member {
     fn log_pass(&mut self, user: &str) -> String {
         let Some(key) = &self.register.key else { return String::new() };
         self.passes += 1;
-        Pass::for_logs(self.passes, user).signed(key)
+        Pass::for_logs(self.passes, self.reports, user).signed(key)
     }
 }
 
