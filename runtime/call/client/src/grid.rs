@@ -29,7 +29,7 @@ use super::routed_call::{Control, RoutedCall};
 use super::{
     CallError, CallOutput, Client, KnownRoutine, Options, Outcome, Resources, context, locked,
 };
-pub use logs::LogSources;
+pub use logs::{LogSource, LogSources, ServerIdentity, UnreachableSource};
 #[cfg(feature = "transactions")]
 pub(crate) use placement_queue::QueuedCall;
 pub use placement_queue::{GridCall, GridCanceller};

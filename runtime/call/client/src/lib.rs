@@ -52,7 +52,9 @@ pub use error::CallError;
 pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
 pub use grid::held::HeldArray;
-pub use grid::{Grid, GridCall, GridCanceller, LogSources};
+pub use grid::{
+    Grid, GridCall, GridCanceller, LogSource, LogSources, ServerIdentity, UnreachableSource,
+};
 pub use held::HeldNames;
 pub use kumi_call_wire::lent::{LentBytes, LentBytesMut, Number};
 pub use kumi_call_wire::logs as log_records;

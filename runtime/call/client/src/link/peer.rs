@@ -25,6 +25,10 @@ impl Peer {
         Peer { address: address.to_owned(), greeted: OnceLock::new() }
     }
 
+    /// The address by which it was reached.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
 }
 
 impl fmt::Display for Peer {
