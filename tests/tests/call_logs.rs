@@ -208,6 +208,104 @@ fn bounds_hold_and_what_is_missing_is_said() {
     assert_eq!(logs(none.address(), &[]).ok().out.lines().count(), 1);
 }
 
+/// A metaserver, whose servers have one name: that of this machine.
+struct Meta {
+    server: CallServer,
+    folder: tempfile::TempDir,
+}
+
+impl Meta {
+    fn start() -> Meta {
+        let folder = routines(DESCRIPTIONS, SOURCE);
+        let server = CallServer::start(kumi(&["meta", "--listen", "127.0.0.1:0"]), folder.path());
+        Meta { server, folder }
+    }
+
+    fn address(&self) -> &str {
+        &self.server.address
+    }
+
+    /// A further server of it, when so many are up.
+    fn serve(&self, listen: &str, up: usize) -> CallServer {
+        let meta = self.address();
+        let mut command = kumi(&["serve", "--listen", listen, "--slots", "1", "--meta", meta]);
+        command.current_dir(self.folder.path());
+        command.args(["--library", "libroutines.so", "routines.idl"]);
+        let server = CallServer::start(command, self.folder.path());
+        self.until_up(up);
+        server
+    }
+
+    fn until_up(&self, count: usize) {
+        wait_for("servers that are up", || {
+            let state = run(kumi(&["status", "--json", "--server", self.address()])).ok().out;
+            (state.matches("\"up\"").count() == count).then_some(())
+        });
+    }
+
+    /// Kills its only server. Returns where that was.
+    fn end(&self, mut server: CallServer) -> String {
+        server.child.kill().expect("it is there");
+        server.child.wait().expect("it has ended");
+        self.until_up(0);
+        server.address.clone()
+    }
+
+    /// Makes a call. Returns its number at the metaserver, the name of its server, and its number there.
+    fn call(&self) -> (String, String, String) {
+        call(self.address(), &["talk", "1"]).ok();
+        // With a server that is gone the command does not end well.
+        let shown = logs(self.address(), &["--json", "-n", "1"]).out;
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        let found = &shown["calls"][0];
+        let name = found["server"].as_str().expect("a name").to_owned();
+        (found["placed"]["call"].to_string(), name, found["call"].to_string())
+    }
+}
+
+#[test]
+fn the_log_of_a_call_is_gone_with_the_process_of_its_server() {
+    let meta = Meta::start();
+    let server = meta.serve("127.0.0.1:0", 1);
+    let (first, name, _) = meta.call();
+    logs(meta.address(), &[&first]).ok();
+    // Started again where it was: the metaserver takes it for the same server.
+    let at = meta.end(server);
+    let server = meta.serve(&at, 1);
+    let gone = format!("call {first} is gone: its server `{name}` at {at} was started again");
+    logs(meta.address(), &[&first]).fails(66, &[&gone]);
+    // Started again at another port.
+    let (second, _, _) = meta.call();
+    meta.end(server);
+    let server = meta.serve("127.0.0.1:0", 1);
+    let moved = &server.address;
+    let gone = format!("`{name}` at {at} is gone; `{name}` was started again since, at {moved}");
+    logs(meta.address(), &[&second]).fails(66, &[&gone]);
+    let (third, _, _) = meta.call();
+    logs(meta.address(), &[&third]).ok();
+}
+
+#[test]
+fn a_server_is_meant_by_its_name_also_at_another_port_and_else_by_its_address() {
+    let meta = Meta::start();
+    let server = meta.serve("127.0.0.1:0", 1);
+    meta.end(server);
+    let server = meta.serve("127.0.0.1:0", 1);
+    let (_, name, number) = meta.call();
+    assert!(!name.contains(':'), "{name}");
+    let by_name = format!("{name}/{number}");
+    let shown = logs(meta.address(), &[&by_name]).ok();
+    assert!(shown.out.contains("| line 0"), "{}", shown.out);
+    // With two servers of the name the address says which.
+    let other = meta.serve("127.0.0.1:0", 2);
+    let both = logs(meta.address(), &[&by_name]);
+    both.fails(64, &["2 servers are called", &server.address, &other.address]);
+    let at = |server: &CallServer| logs(meta.address(), &[&format!("{}/{number}", server.address)]);
+    let shown = at(&server).ok();
+    assert!(shown.out.contains("| line 0"), "{}", shown.out);
+    at(&other).fails(66, &["no log of call"]);
+}
+
 #[test]
 fn a_metaserver_leads_to_the_logs_of_its_servers() {
     let folder = tempfile::tempdir().expect("a folder");

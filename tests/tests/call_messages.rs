@@ -135,6 +135,29 @@ fn a_server_that_is_lost_is_named_where_its_logs_are_missing() {
 }
 
 #[test]
+fn a_token_is_not_written_into_the_user_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink(".", folder.path().join("link")).expect("a link");
+    let add = |file: &str, out: &str| {
+        let mut command = kumi(&["token", "add", "ada", "--file", file, "--out", out]);
+        command.current_dir(folder.path());
+        run(command)
+    };
+    let there = || fs::read_dir(folder.path()).expect("the folder").count();
+    for out in ["users", "./users", "link/users"] {
+        add("users", out).fails(64, &["--out", "is the user file itself"]);
+        assert_eq!(there(), 1, "nothing is left of {out}");
+    }
+    add("users", "ada.token").ok();
+    let users = fs::read(folder.path().join("users")).expect("users");
+    fs::hard_link(folder.path().join("users"), folder.path().join("twin")).expect("a link");
+    for out in ["users", "link/users", "twin"] {
+        add("users", out).fails(64, &["--out", "is the user file itself"]);
+        assert_eq!(fs::read(folder.path().join("users")).expect("users"), users, "{out}");
+    }
+}
+
+#[test]
 fn what_can_never_serve_ends_and_says_why() {
     let folder = routines(DESCRIPTIONS, SOURCE);
     let in_folder = |words: &[&str]| {

@@ -1,6 +1,6 @@
 //! Logs of calls at servers.
 
-use kumi_call_client::{Client, LogRequest, LogSources, Remote, TraceId};
+use kumi_call_client::{LogRequest, LogSources, Remote, TraceId};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 
@@ -22,9 +22,8 @@ impl NativeLogSources {
     /// The answer of a server as JSON.
     fn ask(&self, py: Python<'_>, server: usize, request: LogRequest) -> PyResult<String> {
         let no_server = || PyIndexError::new_err("there is no such server");
-        let (_, client): &(String, Client) =
-            self.sources.servers.get(server).ok_or_else(no_server)?;
-        Ok(py.detach(|| client.logs_json(&request)).map_err(|error| failure(&error))?)
+        let source = self.sources.servers.get(server).ok_or_else(no_server)?;
+        Ok(py.detach(|| source.client.logs_json(&request)).map_err(|error| failure(&error))?)
     }
 }
 
@@ -32,13 +31,13 @@ impl NativeLogSources {
 impl NativeLogSources {
     /// The names of the servers that can be asked.
     fn servers(&self) -> Vec<String> {
-        self.sources.servers.iter().map(|(name, _)| name.clone()).collect()
+        self.sources.servers.iter().map(|source| source.label.clone()).collect()
     }
 
     /// The names of the servers that cannot be asked, and why.
     fn unreachable(&self) -> Vec<(String, String)> {
         let unreachable = self.sources.unreachable.iter();
-        unreachable.map(|(name, error)| (name.clone(), error.to_string())).collect()
+        unreachable.map(|source| (source.label.clone(), source.why.to_string())).collect()
     }
 
     /// The latest calls at a server, at most so many.

@@ -21,9 +21,9 @@ use kumi_rpc::{ClientHello, HEADER};
 /// What all servers answer, with their names.
 fn asked(sources: &LogSources, request: &LogRequest) -> Vec<(String, LoggedCall)> {
     let mut found = Vec::new();
-    for (server, client) in &sources.servers {
-        let calls = client.logs(request).expect("logs").calls;
-        found.extend(calls.into_iter().map(|call| (server.clone(), call)));
+    for source in &sources.servers {
+        let calls = source.client.logs(request).expect("logs").calls;
+        found.extend(calls.into_iter().map(|call| (source.label.clone(), call)));
     }
     found
 }
@@ -118,7 +118,7 @@ fn users_of_a_metaserver_see_their_own_calls_only() {
         assert_eq!(asked(&sources, &request), [], "{request:?}");
     }
     // What the metaserver gives for this is good for nothing else.
-    let (_, client) = &sources.servers[0];
+    let client = &sources.servers[0].client;
     let refused = client.interface("noop").map(|_| ());
     assert!(matches!(refused, Err(CallError::NotPermitted(_))), "{refused:?}");
     assert!(matches!(client.names(""), Err(CallError::NotPermitted(_))));
@@ -153,11 +153,42 @@ fn a_server_that_is_gone_is_named_as_one_that_cannot_be_asked() {
     first.stop();
     meta.until_servers(1);
     let sources = meta.grid().log_sources().expect("servers");
-    let names: Vec<&str> = sources.servers.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = sources.servers.iter().map(|source| source.label.as_str()).collect();
     assert_eq!(names, ["b"]);
-    let [(name, why)] = &sources.unreachable[..] else { panic!("{:?}", sources.unreachable) };
-    assert_eq!(name, "a");
-    assert!(matches!(why, CallError::ServerGone { .. }), "{why}");
+    let [gone] = &sources.unreachable[..] else { panic!("{:?}", sources.unreachable) };
+    assert_eq!(gone.label, "a");
+    assert!(matches!(gone.why, CallError::ServerGone { .. }), "{}", gone.why);
+}
+
+#[test]
+fn servers_of_one_name_and_one_that_was_started_again_are_told_apart() {
+    let meta = meta(config("round-robin"));
+    let mut first = served(meta.member("a", 1));
+    meta.until_servers(1);
+    let grid = meta.grid();
+    grid.call("noop", vec![]).expect("it runs");
+    let sources = grid.log_sources().expect("servers");
+    let number = asked(&sources, &LogRequest::Latest(1))[0].1.placed.expect("its number").call;
+    let before = &sources.servers[0];
+    assert_eq!(before.label, "a");
+    let _other = served(meta.member("a", 1));
+    meta.until_servers(2);
+    let both = grid.log_sources().expect("servers");
+    let found = both.find(&before.identity).expect("the same one");
+    assert_eq!(found.label, before.identity.address);
+    assert_eq!(found.client.logs(&LogRequest::Placed(number)).expect("logs").calls.len(), 1);
+    assert_eq!((both.meant("a").len(), both.meant(&found.label).len()), (2, 1));
+    // The other one has its name alone when the first is gone, and is not taken for it.
+    first.stop();
+    meta.until_servers(1);
+    let sources = grid.log_sources_of(number).expect("servers");
+    assert!(sources.find(&before.identity).is_none());
+    let [left] = &sources.meant("a")[..] else { panic!("{:?}", sources.servers) };
+    assert_ne!(*left, before.identity);
+    // The metaserver knows where the call was.
+    let placed = sources.placed.expect("its place");
+    assert_eq!((placed.name, placed.address), ("a".to_owned(), before.identity.address.clone()));
+    assert_eq!(grid.log_sources_of(number + 1).expect("servers").placed, None);
 }
 
 /// A pass for logs at the only server, as the metaserver gives it to the user of a token.
@@ -226,11 +257,21 @@ fn a_pass_for_a_call_shows_no_logs() {
 }
 
 #[test]
+fn a_pass_for_logs_that_is_shown_too_late_is_refused() {
+    let fixture = MetaWithUsers::new(|config| config.log_pass_age = Duration::ZERO);
+    let pass = log_pass(&fixture, &fixture.token("ada"));
+    let late = showing(&fixture.server.address.to_string(), &pass).map(|_| ());
+    let late = late.expect_err("its time is over");
+    assert!(matches!(&late, CallError::Expired(_)), "{late:?}");
+    assert!(late.to_string().contains("was not shown in time"), "{late}");
+}
+
+#[test]
 fn a_connection_that_has_shown_a_pass_shows_logs_for_some_time_only() {
     let fixture = MetaWithUsers::new(|config| config.log_pass_time = Duration::ZERO);
     let ada = fixture.grid("ada");
     let sources = ada.log_sources().expect("servers");
-    let late = sources.servers[0].1.logs(&LogRequest::Latest(9));
+    let late = sources.servers[0].client.logs(&LogRequest::Latest(9));
     let text = late.expect_err("its time is over").to_string();
     assert!(text.contains("expired"), "{text}");
     // Whoever needs no pass is not bounded.

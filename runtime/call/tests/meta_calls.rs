@@ -6,10 +6,13 @@ mod common;
 mod grid;
 
 use std::collections::BTreeMap;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{TestServer, served};
-use grid::{Meta, config, get, meta, shown_state};
+use grid::{Meta, config, get, meta, port, shown_state};
 use kumi_call::{Array, CallError, GridCall};
 
 /// Servers with these numbers of slots, named a, b, c, …
@@ -54,6 +57,72 @@ fn calls_go_to_servers_in_turn() {
     assert_eq!((state.waiting, state.running, state.counters.placed), (0, 0, 9));
     assert!(state.recent.iter().all(|call| call.outcome == "done" && call.routine == "dmmul"));
     assert!(grid.names("mm").expect("names") == ["dmmul"]);
+}
+
+/// Passes bytes on until the end of either side.
+fn pass_on(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (from, to);
+    let _copied = std::io::copy(&mut from, &mut to);
+    let _gone = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn calls_that_want_a_connection_to_one_server_share_the_attempt() {
+    const CALLS: usize = 8;
+    let meta = meta(config("round-robin"));
+    // Clients come to a tunnel, which lets nothing through before all of them are there.
+    let tunnel = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut member = meta.member("a", CALLS);
+    let entrance = tunnel.local_addr().expect("its address").to_string();
+    member.membership.iter_mut().for_each(|it| it.address.clone_from(&entrance));
+    let server = served(member);
+    meta.until_servers(1);
+    let (exit, connections) = (server.address.to_string(), Arc::new(AtomicUsize::new(0)));
+    let (gate, count) = (Arc::new(AtomicBool::new(false)), Arc::clone(&connections));
+    let is_open = Arc::clone(&gate);
+    std::thread::spawn(move || {
+        while let Ok((client, _)) = tunnel.accept() {
+            count.fetch_add(1, Ordering::SeqCst);
+            let (exit, is_open) = (exit.clone(), Arc::clone(&is_open));
+            std::thread::spawn(move || {
+                while !is_open.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let server = TcpStream::connect(exit).expect("the server");
+                std::thread::scope(|scope| {
+                    scope.spawn(|| pass_on(&client, &server));
+                    pass_on(&server, &client);
+                });
+            });
+        }
+    });
+    let grid = meta.grid();
+    let mut calls: Vec<GridCall> = (0..CALLS).map(|_| nap(&grid, 1)).collect();
+    meta.until("places for all", |state| state.running == CALLS);
+    // Each has been told by then, and its thread may be anywhere on its way to the server.
+    std::thread::sleep(Duration::from_millis(200));
+    gate.store(true, Ordering::SeqCst);
+    for call in &mut calls {
+        call.wait(&|| false).expect("it runs");
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn calls_for_a_server_that_cannot_be_reached_try_it_once_for_all() {
+    let meta = meta(config("round-robin"));
+    let nowhere = port().to_string();
+    let mut member = meta.member("a", 4);
+    member.membership.iter_mut().for_each(|it| it.address.clone_from(&nowhere));
+    let _server = served(member);
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let mut calls: Vec<GridCall> = (0..4).map(|_| nap(&grid, 1)).collect();
+    for call in &mut calls {
+        let error = call.wait(&|| false).expect_err("nobody is there");
+        assert!(error.has_not_run(), "{error:?}");
+        assert!(error.to_string().contains(&nowhere), "{error}");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 mod common;
 #[path = "common/grid.rs"]
 mod grid;
+#[path = "common/scripted_server.rs"]
+mod scripted_server;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,6 +17,7 @@ use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::{CallError, Client, Grid, Options};
 use kumi_rpc::{Code, Failure, FrameStep, Metaserver, MetaserverEvent};
 use nix::sys::socket::{setsockopt, sockopt};
+use scripted_server::{CALL, ScriptedServer};
 
 /// Answers of a fake metaserver; it falls silent after false.
 type Answers = fn(&mut Metaserver, MetaserverEvent) -> bool;
@@ -131,6 +134,35 @@ fn one_that_is_silent_is_lost() {
             assert!(matches!(error, CallError::Lost(_)), "{error}");
         }
     });
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named_through_a_metaserver() {
+    let mut meta = meta(config("round-robin"));
+    let noop = common::routine("noop", vec![]);
+    let (called, calls) = std::sync::mpsc::channel();
+    let (address, _silent) = ScriptedServer::attends(&noop, 1 << 20, move |server| {
+        while let Some((_, kind, _)) = server.next() {
+            if kind == CALL {
+                called.send(()).expect("the test goes on");
+            }
+        }
+    });
+    // The metaserver sends clients there.
+    let mut member = meta.member("a", 1);
+    member.membership.iter_mut().for_each(|it| it.address.clone_from(&address));
+    let _server = served(member);
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let mut call =
+        grid.call_async("noop", vec![], Some(Duration::from_secs(2))).expect("it begins");
+    calls.recv().expect("a call");
+    // Nobody else can end it then.
+    meta.stop();
+    let late = call.wait(&|| false).expect_err("there is no answer");
+    assert!(matches!(late, CallError::TimedOut(_)), "{late:?}");
+    let expected = format!("the server `by hand` at {address} did not answer in time");
+    assert!(late.to_string().ends_with(&expected), "{late}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod scripted_server;
 
 use std::path::Path;
+use std::time::Duration;
 
 use kumi_call::{Arg, CallError, Client, FileArgument, Options, Remote};
 use kumi_idl::Interface;
@@ -86,6 +87,26 @@ fn a_server_is_told_no_priority() {
         remote.with_priority(0).expect("that of every call");
     });
     assert!(frames.is_empty(), "{frames:?}");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named() {
+    let noop = interface("Define noop() Calls noop();");
+    let short = Some(Duration::from_millis(1));
+    sent(&noop, 1 << 20, |address| {
+        let client = Client::connect(address, &Options::default()).expect("a connection");
+        let late = client.call_within("noop", vec![], short).expect_err("there is no answer");
+        assert!(matches!(late, CallError::TimedOut(_)), "{late:?}");
+        let expected = format!("the server `by hand` at {address} did not answer in time");
+        assert_eq!(late.to_string(), expected);
+    });
+    // One that does not even greet has begun nothing.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let options = Options { connect_time: Duration::from_millis(1), ..Options::default() };
+    let late = Client::connect(&address, &options).expect_err("there is no greeting");
+    assert!(matches!(late, CallError::Connect { .. }) && late.has_not_run(), "{late:?}");
+    assert!(late.to_string().contains(&address), "{late}");
 }
 
 /// Arguments of wrong number, type, shape and size: the client only asks for the description.

@@ -260,6 +260,14 @@ pub enum Error {
          see the calls of which there is one"
     )]
     NoCallLog(String),
+    /// The server of a call does not run any more, or not since the call.
+    #[error("the log of call {call} is gone: {why}; servers keep logs in memory, until they end")]
+    CallLogGone {
+        /// The call, as its user names it.
+        call: String,
+        /// What became of its server.
+        why: String,
+    },
     /// Not all servers could be asked for logs. Those are named before.
     #[error("calls are missing above: {0} of the servers could not be asked for their logs")]
     LogsMissing(usize),
@@ -377,12 +385,12 @@ impl Error {
             | Self::NoDirectory(_)
             | Self::JobNotRunning { .. }
             | Self::NoTrace { .. }
-            | Self::NoCallLog(_) => ExitCode::NoInput,
+            | Self::NoCallLog(_)
+            | Self::CallLogGone { .. } => ExitCode::NoInput,
             Self::JobFile(error) => error.exit_code(),
             Self::ProgramNotFound(_) | Self::ProgramHere(_) => ExitCode::ProgramNotFound,
             Self::NotExecutable { .. } => ExitCode::NotExecutable,
             Self::Exists { .. } | Self::Busy(_) => ExitCode::Exists,
-            Self::NoDaemon(_) => ExitCode::NoInput,
             Self::Daemon { code, .. } => *code,
             Self::NotAttached { .. }
             | Self::NoDaemonHere { .. }
@@ -413,7 +421,7 @@ impl Error {
             Self::Serve(error) => crate::call::serve_exit_code(error),
             Self::Meta(error) => crate::call::meta_exit_code(error),
             Self::Registry(error) => crate::call::registry_exit_code(error),
-            Self::NoProgram { .. } | Self::NoSource(_) => ExitCode::NoInput,
+            Self::NoDaemon(_) | Self::NoProgram { .. } | Self::NoSource(_) => ExitCode::NoInput,
             Self::Users(error) => crate::call::users_exit_code(error),
             Self::Tls(error) => crate::call::tls_exit_code(error),
         };

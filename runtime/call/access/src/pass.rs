@@ -5,8 +5,9 @@
 //! worthless at another. See docs/reference/call-protocol.md, "Users, and passes".
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::time::{Duration, Instant};
 
 use kumi_rpc::{SigningKey, Ticket};
 
@@ -21,6 +22,9 @@ const MOST_USER: usize = 64;
 /// Used passes that are remembered, so that none is accepted twice.
 const MOST_USED: usize = 65_536;
 
+/// Least time between two reports of load whose times are remembered.
+const APART: Duration = Duration::from_secs(1);
+
 /// A random key.
 ///
 /// # Errors
@@ -32,7 +36,8 @@ pub fn key() -> io::Result<SigningKey> {
 /// Content of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pass {
-    /// The ticket of the call.
+    /// The ticket of the call. Of a pass for logs: attempt 0, and the number of reports of load that the metaserver had then
+    /// had of the server since it registered.
     pub ticket: Ticket,
     /// Serial number among the passes of a key.
     pub serial: u64,
@@ -82,9 +87,10 @@ impl Pass {
         })
     }
 
-    /// A pass for the logs of a user's calls. No routine has an empty name, so it permits no call.
-    pub fn for_logs(serial: u64, user: &str) -> Pass {
-        Pass::new(Ticket { call: 0, attempt: 0 }, serial, "", user)
+    /// A pass for the logs of a user's calls, given after so many reports of the server. No routine has an empty name, so it
+    /// permits no call.
+    pub fn for_logs(serial: u64, reports: u64, user: &str) -> Pass {
+        Pass::new(Ticket { call: reports, attempt: 0 }, serial, "", user)
     }
 
     /// Whether it is for logs.
@@ -98,12 +104,62 @@ impl Pass {
     }
 }
 
+/// Why a pass for logs is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogPassRefusal {
+    /// It was shown before.
+    Used,
+    /// It was given too long ago.
+    Expired,
+}
+
+/// When the server has sent its reports of load. A pass names the last one that the metaserver had, so the server knows by
+/// its own clock alone how old the pass is at most.
+#[derive(Debug)]
+struct ReportTimes {
+    /// How many it has sent since it registered.
+    sent: u64,
+    /// After how many of them, and when; earliest first, [`APART`] and no older than passes may be.
+    times: VecDeque<(u64, Instant)>,
+    /// The longest age of a pass.
+    longest: Duration,
+}
+
+impl ReportTimes {
+    fn new(now: Instant, longest: Duration) -> ReportTimes {
+        ReportTimes { sent: 0, times: VecDeque::from([(0, now)]), longest }
+    }
+
+    fn is_over(&self, at: Instant, now: Instant) -> bool {
+        now.saturating_duration_since(at) >= self.longest
+    }
+
+    /// One more is sent.
+    fn add(&mut self, now: Instant) {
+        self.sent += 1;
+        while self.times.front().is_some_and(|(_, at)| self.is_over(*at, now)) {
+            self.times.pop_front();
+        }
+        let last = self.times.back().map(|(_, at)| *at);
+        if last.is_none_or(|last| now.saturating_duration_since(last) >= APART) {
+            self.times.push_back((self.sent, now));
+        }
+    }
+
+    /// Whether a pass that was given after so many reports is still good.
+    fn is_fresh(&self, reports: u64, now: Instant) -> bool {
+        let given = self.times.iter().rev().find(|(count, _)| *count <= reports);
+        reports <= self.sent && given.is_some_and(|(_, at)| !self.is_over(*at, now))
+    }
+}
+
 #[derive(Debug)]
 struct UsedPasses {
     key: SigningKey,
     used: BTreeSet<u64>,
     /// Passes up to this number are used up, whether shown or not.
     floor: u64,
+    reports: ReportTimes,
 }
 
 /// Passes of a server.
@@ -111,9 +167,30 @@ struct UsedPasses {
 pub struct Passes(RefCell<Option<UsedPasses>>);
 
 impl Passes {
-    /// Replaces the key. Passes of the old key become invalid.
-    pub fn renew(&self, key: SigningKey) {
-        *self.0.borrow_mut() = Some(UsedPasses { key, used: BTreeSet::new(), floor: 0 });
+    /// Replaces the key. Passes of the old key become invalid. From now on passes for logs are good for so long.
+    pub fn renew(&self, key: SigningKey, now: Instant, longest: Duration) {
+        let reports = ReportTimes::new(now, longest);
+        *self.0.borrow_mut() = Some(UsedPasses { key, used: BTreeSet::new(), floor: 0, reports });
+    }
+
+    /// The server sends the metaserver a report of its load.
+    pub fn reported(&self, now: Instant) {
+        if let Some(known) = self.0.borrow_mut().as_mut() {
+            known.reports.add(now);
+        }
+    }
+
+    /// Uses a pass for logs up.
+    ///
+    /// # Errors
+    /// It was used before, or was given too long ago.
+    pub fn take_for_logs(&self, pass: &Pass, now: Instant) -> Result<(), LogPassRefusal> {
+        let known = self.0.borrow();
+        if !known.as_ref().is_some_and(|known| known.reports.is_fresh(pass.ticket.call, now)) {
+            return Err(LogPassRefusal::Expired);
+        }
+        drop(known);
+        if self.take(pass) { Ok(()) } else { Err(LogPassRefusal::Used) }
     }
 
     /// Reads a pass if it is valid.
@@ -171,10 +248,57 @@ mod tests {
 
     #[test]
     fn a_pass_for_logs_is_for_nothing_else() {
-        let logs = Pass::for_logs(7, "zoe");
+        let logs = Pass::for_logs(7, 3, "zoe");
         assert!(logs.is_for_logs() && !logs.permits("dmmul") && !pass(7).is_for_logs());
         let key = key().expect("random bytes");
         assert_eq!(Pass::read(&logs.signed(&key), &key), Some(logs));
+    }
+
+    /// Passes of a server that registers now.
+    fn passes(now: Instant) -> Passes {
+        let passes = Passes::default();
+        passes.renew(key().expect("random bytes"), now, LONGEST);
+        passes
+    }
+
+    const LONGEST: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn a_pass_for_logs_that_was_never_shown_expires() {
+        let begin = Instant::now();
+        let passes = passes(begin);
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let shown = |serial, reports, seconds| {
+            passes.take_for_logs(&Pass::for_logs(serial, reports, "zoe"), at(seconds))
+        };
+        // A report at each full second.
+        (1..=1000).for_each(|second| passes.reported(at(second)));
+        assert_eq!(shown(1, 400, 1000), Err(LogPassRefusal::Expired));
+        assert_eq!(shown(2, 401, 1000), Ok(()));
+        assert_eq!(shown(2, 401, 1000), Err(LogPassRefusal::Used));
+        assert_eq!(shown(3, 1000, 1599), Ok(()));
+        assert_eq!(shown(4, 1000, 1600), Err(LogPassRefusal::Expired));
+        assert_eq!(shown(5, 1001, 1000), Err(LogPassRefusal::Expired), "there was no such report");
+        // The age of one that is given before the first report is that of the registration.
+        passes.renew(key().expect("random bytes"), at(2000), LONGEST);
+        assert_eq!((shown(1, 0, 2599), shown(2, 0, 2600)), (Ok(()), Err(LogPassRefusal::Expired)));
+    }
+
+    #[test]
+    fn times_of_reports_are_bounded_and_never_make_a_pass_younger() {
+        let begin = Instant::now();
+        let passes = passes(begin);
+        let at = |ms| begin + Duration::from_millis(ms);
+        // Twenty a second, for an hour.
+        (1..=72_000).for_each(|count| passes.reported(at(50 * count)));
+        let kept = passes.0.borrow().as_ref().map(|known| known.reports.times.len());
+        assert!(kept.is_some_and(|kept| kept <= 600), "{kept:?}");
+        let now = at(50 * 72_000);
+        let is_fresh = |reports| {
+            let known = passes.0.borrow();
+            known.as_ref().is_some_and(|known| known.reports.is_fresh(reports, now))
+        };
+        assert!(!is_fresh(60_000) && is_fresh(60_000 + 20) && is_fresh(72_000));
     }
 
     #[test]
@@ -182,7 +306,7 @@ mod tests {
         let passes = Passes::default();
         assert!(!passes.take(&pass(1)), "there is no key");
         let key = key().expect("random bytes");
-        passes.renew(key);
+        passes.renew(key, Instant::now(), LONGEST);
         assert_eq!(passes.read(&pass(1).signed(&key)), Some(pass(1)));
         assert!(passes.take(&pass(2)) && passes.take(&pass(1)));
         assert!(!passes.take(&pass(1)) && !passes.take(&pass(2)));
@@ -190,7 +314,7 @@ mod tests {
         (3..most + 10).for_each(|serial| assert!(passes.take(&pass(serial))));
         assert!(!passes.take(&pass(1)) && !passes.take(&pass(9)), "what is forgotten is used up");
         assert!(!passes.take(&pass(most)) && passes.take(&pass(most + 10)));
-        passes.renew(super::key().expect("random bytes"));
+        passes.renew(super::key().expect("random bytes"), Instant::now(), LONGEST);
         assert!(passes.read(&pass(1).signed(&key)).is_none());
     }
 }

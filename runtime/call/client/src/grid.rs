@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{AttemptReport, Placement};
+use kumi_rpc::AttemptReport;
 
 use super::arguments::{self, Arg};
 use super::queries::ASK;
@@ -29,7 +29,7 @@ use super::routed_call::{Control, RoutedCall};
 use super::{
     CallError, CallOutput, Client, KnownRoutine, Options, Outcome, Resources, context, locked,
 };
-pub use logs::LogSources;
+pub use logs::{LogSource, LogSources, ServerIdentity, UnreachableSource};
 #[cfg(feature = "transactions")]
 pub(crate) use placement_queue::QueuedCall;
 pub use placement_queue::{GridCall, GridCanceller};
@@ -64,6 +64,8 @@ pub struct Inner {
     /// Held by the thread that connects.
     connecting: Mutex<()>,
     servers: Mutex<HashMap<String, Client>>,
+    /// The servers that are being connected.
+    opening: servers::Opening,
     /// Random identity of this client.
     key: u64,
     calls: AtomicU64,
@@ -110,6 +112,7 @@ impl Grid {
             meta: Mutex::default(),
             connecting: Mutex::default(),
             servers: Mutex::default(),
+            opening: servers::Opening::default(),
             key: random_key()?,
             calls: AtomicU64::new(0),
             reports: Mutex::default(),
@@ -361,18 +364,6 @@ impl Inner {
                 return Err(error);
             }
         }
-    }
-
-    /// A connection to a server. Calls share connections.
-    pub fn server(&self, placed: &Placement) -> Result<Client, CallError> {
-        let address = placed.address.as_str();
-        if let Some(client) = locked(&self.servers).get(address) {
-            return Ok(client.clone());
-        }
-        // Without the lock: a server that does not answer must not block the others.
-        let client = self.connect_server(placed)?;
-        let mut servers = locked(&self.servers);
-        Ok(servers.entry(address.to_owned()).or_insert(client).clone())
     }
 
     /// Whether there is a connection to this server.

@@ -52,7 +52,9 @@ pub use error::CallError;
 pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
 pub use grid::held::HeldArray;
-pub use grid::{Grid, GridCall, GridCanceller, LogSources};
+pub use grid::{
+    Grid, GridCall, GridCanceller, LogSource, LogSources, ServerIdentity, UnreachableSource,
+};
 pub use held::HeldNames;
 pub use kumi_call_wire::lent::{LentBytes, LentBytesMut, Number};
 pub use kumi_call_wire::logs as log_records;
@@ -233,12 +235,12 @@ impl Client {
             site: options.site.clone(),
             maps_memory: maps,
         };
-        let link = Link::new(wire);
+        let link = Link::new(wire, address);
         let server = link.hello(&hello.encode(), deadline)?;
         // If a proxy or tunnel is in use, the client keeps using it.
         let local = server.local.filter(|local| port == Some(local.port));
-        let nearer =
-            local.and_then(|local| local_shortcut::connect(&local.secret, &hello, deadline));
+        let nearer = local
+            .and_then(|local| local_shortcut::connect(&local.secret, &hello, address, deadline));
         let (link, server) = nearer.unwrap_or((link, server));
         Ok(Client {
             link: Arc::new(link),

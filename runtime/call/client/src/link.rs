@@ -9,6 +9,7 @@ mod events;
 mod files;
 mod heartbeat;
 mod meta;
+mod peer;
 pub(super) mod read_buffer;
 mod requests;
 mod shared_memory;
@@ -19,6 +20,7 @@ mod writer;
 pub use callbacks::{CallbackInvocation, Functions};
 pub use files::IncomingFiles;
 pub use meta::goes_on;
+use peer::Peer;
 pub use requests::no_name;
 pub use shared_memory::GrantedMemory;
 pub use wake_events::Reader;
@@ -149,6 +151,7 @@ struct State {
 #[derive(Debug)]
 pub struct Link {
     wire: Wire,
+    peer: Peer,
     state: Mutex<State>,
     turn: Condvar,
     writing: Mutex<()>,
@@ -162,12 +165,13 @@ pub(super) const HELLO: u32 = 0;
 const STEP: Duration = Duration::from_millis(100);
 
 impl Link {
-    /// A connection over a blocking socket.
-    pub fn new(wire: Wire) -> Link {
+    /// A connection over a blocking socket. It leads to this address.
+    pub fn new(wire: Wire, address: &str) -> Link {
         let mut state = State::default();
         state.pending.insert(HELLO, PendingStream::default());
         Link {
             wire,
+            peer: Peer::at(address),
             state: Mutex::new(state),
             turn: Condvar::new(),
             writing: Mutex::new(()),
@@ -191,17 +195,6 @@ impl Link {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic leaves the state between two complete steps.
         locked(&self.state)
-    }
-
-    /// Sends the hello and waits for its answer.
-    pub fn hello(&self, bytes: &[u8], deadline: Option<Instant>) -> Result<ServerHello, CallError> {
-        self.put(&[Source::Bytes(bytes)], deadline, &|| false)?;
-        let mut ticket = AnswerHandle::of(self, HELLO);
-        match ticket.wait(deadline, &|| false)? {
-            Ok(Answer::Hello(hello)) => Ok(hello),
-            Ok(_) => Err(CallError::Lost("the server sent no greeting".to_owned())),
-            Err(failure) => Err(CallError::of(failure, "")),
-        }
     }
 
     /// Begins a call: sends its head and its arrays.
@@ -407,7 +400,7 @@ impl Link {
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 self.hand_over(&state);
-                return Err(CallError::TimedOut("the server did not answer in time".to_owned()));
+                return Err(self.unanswered());
             }
             state = match next_read {
                 Some(next_read) => self.drive(state, &next_read, deadline, interrupted)?,

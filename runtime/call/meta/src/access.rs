@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, UserId};
 use kumi_call_wire::logs::{GoneServer, LogDirectory, LogServer};
-use kumi_rpc::{ClientHello, Code, Failure, ServerRegistration, Ticket};
+use kumi_rpc::{ClientHello, Code, Failure, LogRequest, ServerRegistration, Ticket};
 
 use super::dispatcher::Dispatcher;
 use super::members::Member;
@@ -30,7 +30,7 @@ impl Member {
     fn log_pass(&mut self, user: &str) -> String {
         let Some(key) = &self.register.key else { return String::new() };
         self.passes += 1;
-        Pass::for_logs(self.passes, user).signed(key)
+        Pass::for_logs(self.passes, self.reports, user).signed(key)
     }
 }
 
@@ -122,8 +122,8 @@ impl Dispatcher {
         peer.tell(|rpc| rpc.names(stream, self.catalogue.names().filter(fits)));
     }
 
-    /// The servers at which a client finds the logs of its calls, as JSON.
-    pub fn log_servers(&mut self, peer: &Peer) -> Result<String, Failure> {
+    /// The servers at which a client finds the logs of its calls, as JSON, and where the call was that it asks for.
+    pub fn log_servers(&mut self, peer: &Peer, request: &LogRequest) -> Result<String, Failure> {
         self.check(peer)?;
         let there = self.members.values_mut().filter(|member| member.peer.is_some());
         let servers = there.map(|member| LogServer {
@@ -140,7 +140,12 @@ impl Dispatcher {
             address: member.address.clone(),
             state: member.state().to_string(),
         });
-        let servers = LogDirectory { servers, gone: gone.collect() };
+        let gone = gone.collect();
+        let placed = match *request {
+            LogRequest::Placed(call) => self.last_places.of(&peer.user(), call, now),
+            _ => None,
+        };
+        let servers = LogDirectory { servers, gone, placed };
         serde_json::to_string(&servers).map_err(|error| {
             Failure::new(Code::Busy, 0, format!("the servers cannot be written as JSON: {error}"))
         })

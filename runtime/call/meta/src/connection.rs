@@ -248,7 +248,8 @@ impl Connection {
                 }
                 Err(failure) => peer.fail(stream, &failure),
             },
-            MetaserverEvent::Logs(stream, _) => match dispatcher.log_servers(&peer) {
+            MetaserverEvent::Logs(stream, request) => match dispatcher.log_servers(&peer, &request)
+            {
                 Ok(json) => peer.tell(|rpc| rpc.state(stream, &json)),
                 Err(failure) => peer.fail(stream, &failure),
             },

@@ -16,6 +16,7 @@ use kumi_rpc::{AttemptReport, AttemptState, Code, Failure, Placement, PlacementR
 use super::Config;
 use super::catalogue::{Catalogue, key};
 use super::etcd::Leadership;
+use super::last_places::LastPlaces;
 use super::members::Member;
 use super::names::NameTable;
 use super::outcome::{self, Reasons};
@@ -163,6 +164,8 @@ pub struct Dispatcher {
     pub paths: Paths,
     /// The latest finished calls, and when they ended.
     pub recent: VecDeque<(CallState, Time)>,
+    /// Where calls were placed last.
+    pub last_places: LastPlaces,
     /// Totals, without those that the broker has or that follow from others.
     pub counters: CounterState,
     /// Time of all placement decisions.
@@ -208,6 +211,7 @@ impl Dispatcher {
             stopping: HashMap::new(),
             paths: Paths::default(),
             recent: VecDeque::new(),
+            last_places: LastPlaces::default(),
             counters: CounterState::default(),
             deciding: Duration::ZERO,
             next: first,
@@ -451,6 +455,7 @@ impl Dispatcher {
     }
 
     fn start(&mut self, ticket: Ticket, server: ServerId) {
+        let now = self.now();
         let (Some(open), Some(member)) =
             (self.calls.get_mut(&ticket.call), self.members.get(&server))
         else {
@@ -464,6 +469,7 @@ impl Dispatcher {
         let running =
             CurrentAttempt { sending, ..CurrentAttempt::new(ticket, server, address, name) };
         self.counters.placed += 1;
+        self.last_places.note(self.users.name(open.request.user.0), &running, now);
         open.running = Some(running);
         self.keep_placed(ticket.call);
         self.grants.push_back((self.store.as_ref().map_or(0, |store| store.noted()), ticket));

@@ -13,7 +13,7 @@ mod servers;
 mod state;
 mod view;
 
-use calls::{outcome, span_log, startup_queue};
+use calls::{last_places, outcome, span_log, startup_queue};
 use network::{names, paths};
 use servers::{catalogue, members};
 use state::{etcd, persistence, store};

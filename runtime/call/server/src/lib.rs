@@ -121,6 +121,8 @@ pub struct Config {
     pub logs: LogLimits,
     /// How long a connection answers questions for logs after it has shown a metaserver's pass for them.
     pub log_pass_time: Duration,
+    /// How long a metaserver's pass for logs may be shown, from the report of load on that the metaserver had before it gave it.
+    pub log_pass_age: Duration,
     /// Whether clients on this machine may map the memory of their calls, where that gives them no new power.
     pub share_memory: bool,
 }
@@ -167,6 +169,7 @@ impl Config {
             groups: None,
             logs: LogLimits::default(),
             log_pass_time: Duration::from_secs(600),
+            log_pass_age: Duration::from_secs(600),
             share_memory: true,
         }
     }

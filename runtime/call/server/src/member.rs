@@ -253,7 +253,7 @@ impl MetaserverSession<'_> {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         // Set before anybody can have a pass signed with it.
         let key = crate::pass::key()?;
-        passes.renew(key);
+        passes.renew(key, Instant::now().into_std(), config.log_pass_age);
         self.member.register(&ServerRegistration {
             name: config.name.clone(),
             address: self.membership.address.clone(),
@@ -366,6 +366,8 @@ impl MetaserverSession<'_> {
         let waits = elsewhere.saturating_sub(running) as f64;
         let others = elsewhere.min(running) as f64;
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        // Before it goes: a pass that names it is given later.
+        self.shared.passes.reported(now.into_std());
         self.member.report(&LoadReport {
             load: (busy - computing).max(0.0) + others + waits,
             running: count(running),

@@ -16,6 +16,10 @@ pub struct LogAnswer {
     /// Whether more calls would have fitted the question than the answer.
     #[serde(default)]
     pub is_cut: bool,
+    /// How long the server has run: milliseconds of a clock that is never set. `None`: an earlier version. A server that says
+    /// less than before was started again meanwhile.
+    #[serde(default)]
+    pub uptime_ms: Option<u64>,
 }
 
 /// A call, or the life of an object.
@@ -119,6 +123,9 @@ impl LogDirectory {
         for server in &mut self.gone {
             [&mut server.name, &mut server.address, &mut server.state].into_iter().for_each(clean);
         }
+        if let Some(LastPlace { name, address, .. }) = &mut self.placed {
+            [name, address].into_iter().for_each(clean);
+        }
     }
 }
 
@@ -219,6 +226,20 @@ pub struct LogDirectory {
     /// Those that were there lately. Earlier metaservers do not name them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<GoneServer>,
+    /// Where the call was placed last that was asked for, if the metaserver knows one of that number of the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed: Option<LastPlace>,
+}
+
+/// Where a call was placed last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastPlace {
+    /// The server's name.
+    pub name: String,
+    /// The server's address for clients.
+    pub address: String,
+    /// How many milliseconds ago. A server that has run for less is not the process that had the call.
+    pub ago_ms: u64,
 }
 
 /// A server of a metaserver that was there lately.
@@ -296,8 +317,11 @@ mod tests {
         assert_eq!(logs, answer(tame));
         let server = LogServer { name: text(wild), address: text("h:1"), pass: String::new() };
         let gone = GoneServer { name: text(wild), address: text(wild), state: text(wild) };
-        let mut servers = LogDirectory { servers: vec![server], gone: vec![gone] };
+        let placed = Some(LastPlace { name: text(wild), address: text(wild), ago_ms: 1 });
+        let mut servers = LogDirectory { servers: vec![server], gone: vec![gone], placed };
         servers.make_printable();
+        let placed = servers.placed.as_ref().expect("a place");
+        assert_eq!([&placed.name, &placed.address], [tame; 2]);
         assert_eq!(servers.servers[0].name, tame);
         let shown = &servers.gone[0];
         assert_eq!([&shown.name, &shown.address, &shown.state], [tame; 3]);

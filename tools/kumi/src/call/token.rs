@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use kumi_call::users::{self, NewToken};
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -92,6 +92,7 @@ fn add(args: &AddArgs) -> Result<(), Error> {
         let token = users::add(&args.file.file, &new)?;
         return output::text(&format!("{token}\n"));
     };
+    refuse_user_file(path, &args.file.file)?;
     // Before there is a token that could not be written.
     let mut file = OpenOptions::new()
         .write(true)
@@ -99,8 +100,9 @@ fn add(args: &AddArgs) -> Result<(), Error> {
         .mode(0o600)
         .open(path)
         .map_err(|source| unwritten(path, source))?;
-    let written = users::add(&args.file.file, &new)
-        .map_err(Error::from)
+    // Two spellings of a new file may be one only to its file system, which shows once it is there.
+    let written = refuse_user_file(path, &args.file.file)
+        .and_then(|()| users::add(&args.file.file, &new).map_err(Error::from))
         .and_then(|token| writeln!(file, "{token}").map_err(|source| unwritten(path, source)));
     if written.is_err()
         && let Err(error) = std::fs::remove_file(path)
@@ -108,6 +110,31 @@ fn add(args: &AddArgs) -> Result<(), Error> {
         output::note(&format!("{} stays, and has no token: {error}", path.display()));
     }
     written
+}
+
+/// Refuses the user file as the file of a token: the change of the one would replace the other.
+fn refuse_user_file(out: &Path, users: &Path) -> Result<(), Error> {
+    if !is_same_file(out, users) {
+        return Ok(());
+    }
+    let text = format!(
+        "--out {} is the user file itself (--file): give the token a file of its own",
+        out.display()
+    );
+    Err(Error::Usage(text))
+}
+
+/// Whether two paths lead to one file. Of files that are not there yet the folders are compared.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    if let (Ok(one), Ok(other)) = (std::fs::metadata(one), std::fs::metadata(other)) {
+        return (one.dev(), one.ino()) == (other.dev(), other.ino());
+    }
+    let place = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some((folder, path.file_name()?.to_owned()))
+    };
+    place(one).is_some_and(|one| place(other) == Some(one))
 }
 
 fn unwritten(path: &Path, source: io::Error) -> Error {

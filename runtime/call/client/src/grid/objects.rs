@@ -92,6 +92,11 @@ impl RoutedCall<'_> {
                 Some(object)
             }
             Err(error) => {
+                let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+                let error = match error {
+                    CallError::Interrupted if is_late => client.link.unanswered(),
+                    error => error,
+                };
                 self.inner.forget_server(&place.address, &client, &error);
                 self.tell_failed(error);
                 None

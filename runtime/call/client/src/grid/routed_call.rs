@@ -186,6 +186,15 @@ impl RoutedCall<'_> {
         CallError::TimedOut(format!("`{name}` took longer than it may"))
     }
 
+    /// The time is over, and the server of the attempt has not said how it ended.
+    fn unanswered(&self, link: &Link) -> CallError {
+        let name = &self.known.interface.name;
+        CallError::TimedOut(format!(
+            "`{name}` took longer than it may: {} did not answer in time",
+            link.peer()
+        ))
+    }
+
     fn cancelled(&self) -> CallError {
         let name = &self.known.interface.name;
         CallError::Cancelled(format!("the call of `{name}` was cancelled"))

@@ -1,6 +1,8 @@
 //! Requests for places of calls, and connections to the servers that a metaserver has chosen.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock};
 #[cfg(feature = "transactions")]
 use std::time::Duration;
 
@@ -10,14 +12,19 @@ use kumi_rpc::{Placement, PlacementRequest};
 #[cfg(feature = "transactions")]
 use super::Instant;
 use super::{Grid, Inner, Options, Ordering};
-#[cfg(feature = "transactions")]
-use crate::locked;
 use crate::routed_call::{RoutedCall, nanoseconds};
-use crate::{CallError, Client, KnownRoutine};
+use crate::{CallError, Client, KnownRoutine, locked};
 
 /// How long a metaserver may take to read the last reports of a transaction.
 #[cfg(feature = "transactions")]
 const CLOSING: Duration = Duration::from_secs(2);
+
+/// What a thread that has connected to a server tells those that wait for it. `None`: there is a connection, or an error that
+/// may concern its own call alone. Otherwise the server cannot be reached.
+type Reached = Option<(io::ErrorKind, String)>;
+
+/// Servers that a thread connects to now, by address.
+pub(super) type Opening = Mutex<HashMap<String, Arc<OnceLock<Reached>>>>;
 
 /// Why a server without TLS gets nothing.
 const DOWNGRADE: &str = "the metaserver was given as tls://, and the server that it names is not; have the server encrypt \
@@ -75,6 +82,50 @@ impl Inner {
     /// What calls may do.
     pub(super) fn rules(&self, idempotent: bool) -> Rules {
         Rules { idempotent, retry_time: self.options.retry_time.map(nanoseconds) }
+    }
+
+    /// A connection to a server. Calls share connections: of those that want one at the same time one connects, and the others
+    /// wait for it. So a server that cannot be reached is tried once for all of them.
+    pub fn server(&self, placed: &Placement) -> Result<Client, CallError> {
+        let address = placed.address.as_str();
+        // Connecting is done without locks: a server that does not answer must not block the others.
+        let opening = {
+            let mut openings = locked(&self.opening);
+            if let Some(client) = locked(&self.servers).get(address) {
+                return Ok(client.clone());
+            }
+            Arc::clone(openings.entry(address.to_owned()).or_default())
+        };
+        let mut own = None;
+        let reached = opening.get_or_init(|| {
+            let connected = self.connect_and_keep(placed);
+            // Who comes now finds the connection, or tries again.
+            locked(&self.opening).remove(address);
+            let unreached = match &connected {
+                Err(CallError::Connect { source, .. }) => Some((source.kind(), source.to_string())),
+                _ => None,
+            };
+            own = Some(connected);
+            unreached
+        });
+        match (own, reached) {
+            (Some(connected), _) => connected,
+            (None, Some((kind, text))) => Err(CallError::Connect {
+                address: address.to_owned(),
+                source: io::Error::new(*kind, text.clone()),
+            }),
+            (None, None) => {
+                let kept = locked(&self.servers).get(address).cloned();
+                kept.map_or_else(|| self.connect_and_keep(placed), Ok)
+            }
+        }
+    }
+
+    /// Connects to a server, and keeps the connection for other calls.
+    fn connect_and_keep(&self, placed: &Placement) -> Result<Client, CallError> {
+        let client = self.connect_server(placed)?;
+        let mut servers = locked(&self.servers);
+        Ok(servers.entry(placed.address.clone()).or_insert(client).clone())
     }
 
     /// A new connection to the server of a place. The server sees the metaserver's pass, never the token.

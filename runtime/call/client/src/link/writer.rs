@@ -88,10 +88,12 @@ impl Link {
                         Ok(true) => continue,
                         Ok(false) => {
                             // A part of a frame is sent, so nothing else can be sent any more.
-                            self.fail("the server did not read what was sent in time");
-                            let text =
-                                "the call took longer than it may while its arguments were sent";
-                            return Err(CallError::TimedOut(text.to_owned()));
+                            let peer = self.peer();
+                            self.fail(&format!("{peer} did not read what was sent in time"));
+                            let text = format!(
+                                "the call took longer than it may while its arguments were sent to {peer}"
+                            );
+                            return Err(CallError::TimedOut(text));
                         }
                         Err(error) => Err(error),
                     }

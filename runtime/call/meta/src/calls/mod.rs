@@ -2,6 +2,7 @@
 
 pub(super) mod attempt_end;
 pub(super) mod held_arguments;
+pub(super) mod last_places;
 pub(super) mod orphans;
 pub(super) mod outcome;
 pub(super) mod span_log;

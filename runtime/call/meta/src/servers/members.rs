@@ -43,6 +43,8 @@ pub struct Member {
     pub failed: u64,
     /// Number of passes for it since it registered.
     pub passes: u64,
+    /// Number of its reports since then.
+    pub reports: u64,
 }
 
 /// A complete registration of a server.
@@ -137,6 +139,7 @@ impl Dispatcher {
             done,
             failed,
             passes: 0,
+            reports: 0,
         };
         self.members.insert(id, member);
         let report_ms = u32::try_from(self.config.report.as_millis()).unwrap_or(u32::MAX);
@@ -198,6 +201,7 @@ impl Dispatcher {
         let report = LoadReport { load, ..report };
         member.heard = now;
         member.report = Some(report);
+        member.reports += 1;
         let speed = member.register.speed;
         self.tell(Event::Load(id, report.load, speed));
     }
@@ -359,6 +363,7 @@ mod tests {
             done: 0,
             failed: 0,
             passes: 0,
+            reports: 0,
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use kumi_rpc::{Code, Failure, HeldArrayName, Ticket};
 
 use super::super::Shared;
+use crate::pass::LogPassRefusal;
 use crate::users::{User, refused};
 use crate::voucher::Voucher;
 use crate::{pass, voucher};
@@ -46,6 +47,16 @@ fn is_good(shared: &Shared, voucher: &Voucher) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The failure for a pass that shows no logs.
+fn refused_for_logs(refusal: LogPassRefusal) -> Failure {
+    let (code, what) = match refusal {
+        LogPassRefusal::Used => (Code::NoTicket, "was used"),
+        LogPassRefusal::Expired => (Code::Expired, "was not shown in time and has expired"),
+    };
+    let text = format!("this pass for logs {what}; the client must ask the metaserver again");
+    Failure::new(code, 0, text)
+}
+
 impl Caller {
     /// The client with this token, or with this pass of a metaserver.
     pub fn known(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
@@ -74,11 +85,9 @@ impl Caller {
         let mut caller = Caller { sent: true, ..Caller::default() };
         // Passes for calls are used up by the calls.
         if pass.is_for_logs() {
-            if !shared.passes.take(&pass) {
-                let text = "this pass for logs was used; the client must ask the metaserver again";
-                return Err(Failure::new(Code::NoTicket, 0, text));
-            }
-            caller.reads_logs_until = Instant::now().checked_add(shared.config.log_pass_time);
+            let now = Instant::now();
+            shared.passes.take_for_logs(&pass, now).map_err(refused_for_logs)?;
+            caller.reads_logs_until = now.checked_add(shared.config.log_pass_time);
         }
         match &shared.config.users {
             None => caller.owner = Rc::new(Owner { user: pass.user, run_as: None }),

@@ -4,7 +4,7 @@ mod table;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kumi_call_wire::context::Span;
 use kumi_call_wire::logs::{
@@ -21,7 +21,11 @@ const MOST_CALLS: u32 = 1000;
 
 /// The logs of a server.
 #[derive(Debug, Clone)]
-pub struct LogStore(Rc<RefCell<CallLogTable>>);
+pub struct LogStore {
+    table: Rc<RefCell<CallLogTable>>,
+    /// When the server began.
+    begun: Instant,
+}
 
 /// What is known of a call when it comes.
 #[derive(Debug)]
@@ -69,7 +73,7 @@ fn outcome_of(code: Code) -> CallOutcome {
 impl LogStore {
     /// A store without calls.
     pub fn new(limits: LogLimits) -> LogStore {
-        LogStore(Rc::new(RefCell::new(CallLogTable::new(limits))))
+        LogStore { table: Rc::new(RefCell::new(CallLogTable::new(limits))), begun: Instant::now() }
     }
 
     /// Begins the log of a call.
@@ -89,7 +93,7 @@ impl LogStore {
             came_ms: now_ms(),
             ..LoggedCall::default()
         };
-        self.0.borrow_mut().open(&coming.owner.user, head);
+        self.table.borrow_mut().open(&coming.owner.user, head);
         let (logs, owner) = (self.clone(), Rc::clone(coming.owner));
         CallLogHandle { logs, owner, call: coming.call, ended: Cell::new(false) }
     }
@@ -100,7 +104,8 @@ impl LogStore {
             LogRequest::Latest(most) => LogRequest::Latest(most.min(MOST_CALLS)),
             other => other,
         };
-        let mut logs = self.0.borrow().answer(user, &request);
+        let mut logs = self.table.borrow().answer(user, &request);
+        logs.uptime_ms = Some(u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX));
         logs.calls.iter_mut().for_each(|call| user.clone_into(&mut call.user));
         logs
     }
@@ -114,7 +119,7 @@ impl CallLogHandle {
 
     /// Notes that the call runs, or that the object exists.
     pub fn begin(&self) {
-        self.logs.0.borrow_mut().begin(&self.owner.user, self.call, now_ms());
+        self.logs.table.borrow_mut().begin(&self.owner.user, self.call, now_ms());
     }
 
     /// A line that the routine has printed, safe for terminals.
@@ -129,7 +134,7 @@ impl CallLogHandle {
 
     fn line(&self, source: LineSource, text: &str) {
         let line = LogLine { at_ms: now_ms(), source, text: text.to_owned() };
-        self.logs.0.borrow_mut().line(&self.owner.user, self.call, line);
+        self.logs.table.borrow_mut().line(&self.owner.user, self.call, line);
     }
 
     /// Ends the log of a call that has run for so many nanoseconds, or has failed.
@@ -146,7 +151,7 @@ impl CallLogHandle {
             }
         };
         let end = CallEnd { at_ms: now_ms(), outcome, code, reason, ran_ns };
-        self.logs.0.borrow_mut().end(&self.owner.user, self.call, end);
+        self.logs.table.borrow_mut().end(&self.owner.user, self.call, end);
     }
 }
 

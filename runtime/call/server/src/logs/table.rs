@@ -210,7 +210,11 @@ impl CallLogTable {
         let dropped = own.dropped;
         if let LogRequest::Call { call, from } = request {
             let calls = own.calls.get(call).map(|entry| entry.with_lines(*from));
-            return LogAnswer { calls: calls.into_iter().collect(), dropped, is_cut: false };
+            return LogAnswer {
+                calls: calls.into_iter().collect(),
+                dropped,
+                ..LogAnswer::default()
+            };
         }
         let trace = match request {
             LogRequest::Trace(trace) => trace.to_string(),

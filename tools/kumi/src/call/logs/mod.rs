@@ -1,5 +1,6 @@
 //! `kumi call logs`: shows the logs of calls that servers keep for their users.
 
+mod missing;
 mod progress;
 mod show;
 
@@ -8,7 +9,10 @@ use crate::error::Error;
 use crate::output;
 use clap::Args;
 use kumi_call::log_records::{CallOutcome, LogAnswer, LoggedCall};
-use kumi_call::{CallError, Client, LogRequest, LogSources, Remote, TraceContextError, TraceId};
+use kumi_call::{
+    CallError, Client, LogRequest, LogSource, LogSources, Remote, ServerIdentity,
+    TraceContextError, TraceId,
+};
 use progress::Progress;
 use serde::Serialize;
 use std::num::ParseIntError;
@@ -117,8 +121,14 @@ struct Found {
     server: String,
     #[serde(flatten)]
     call: LoggedCall,
+    /// Which server it is.
+    #[serde(skip)]
+    identity: ServerIdentity,
     #[serde(skip)]
     client: Client,
+    /// How long the server has run.
+    #[serde(skip)]
+    uptime_ms: Option<u64>,
 }
 
 /// What servers have answered.
@@ -132,6 +142,9 @@ struct Answers {
     /// How many servers have not answered.
     #[serde(skip)]
     unasked: usize,
+    /// How long each server has run that has answered.
+    #[serde(skip)]
+    uptimes: Vec<(ServerIdentity, u64)>,
 }
 
 /// Shows logs of calls.
@@ -139,9 +152,12 @@ pub fn run(args: &LogsArgs) -> Result<(), Error> {
     let (address, name) = args.which()?;
     let remote = Remote::connect(address, &args.server.access.options()?)?;
     let is_metaserver = matches!(remote, Remote::Grid(_));
-    let sources = remote.log_sources()?;
-    for (server, why) in &sources.unreachable {
-        output::note(&format!("`{server}` is left out: {why}"));
+    let sources = match &name {
+        Some(CallName::Number(call)) => remote.log_sources_of(*call)?,
+        _ => remote.log_sources()?,
+    };
+    for source in &sources.unreachable {
+        output::note(&format!("`{}` is left out: {}", source.label, source.why));
     }
     match &name {
         None => table(args, &sources, is_metaserver),
@@ -151,21 +167,28 @@ pub fn run(args: &LogsArgs) -> Result<(), Error> {
 
 /// Asks servers. Those that do not answer are named.
 fn ask<'a>(
-    servers: impl Iterator<Item = &'a (String, Client)>,
+    servers: impl Iterator<Item = &'a LogSource>,
     request: &LogRequest,
 ) -> Result<Answers, Error> {
     let (mut answers, mut failed, mut is_answered) = (Answers::default(), None, false);
-    for (server, client) in servers {
+    for LogSource { identity, label, client } in servers {
         match client.logs(request) {
-            Ok(LogAnswer { calls, dropped, is_cut }) => {
+            Ok(LogAnswer { calls, dropped, is_cut, uptime_ms }) => {
                 is_answered = true;
                 answers.dropped += dropped;
                 answers.is_cut |= is_cut;
-                let found = |call| Found { server: server.clone(), call, client: client.clone() };
+                answers.uptimes.extend(uptime_ms.map(|uptime| (identity.clone(), uptime)));
+                let found = |call| Found {
+                    server: label.clone(),
+                    call,
+                    identity: identity.clone(),
+                    client: client.clone(),
+                    uptime_ms,
+                };
                 answers.calls.extend(calls.into_iter().map(found));
             }
             Err(error) => {
-                output::note(&format!("`{server}` is left out: {error}"));
+                output::note(&format!("`{label}` is left out: {error}"));
                 answers.unasked += 1;
                 failed = Some(error);
             }
@@ -223,14 +246,15 @@ fn call(
         CallName::Number(call) if is_metaserver => (call, LogRequest::Placed(*call), None),
         CallName::Number(call) => (call, LogRequest::Call { call: *call, from: u64::MAX }, None),
     };
-    let asked = |(name, _): &&(String, Client)| server.is_none_or(|server| server == name);
+    let server = server.map(|server| missing::meant(&sources, server, *number)).transpose()?;
+    let asked = |it: &&LogSource| server.as_ref().is_none_or(|server| it.identity == *server);
     let (mut shown, mut looks) = (0, 0);
     loop {
-        let mut found = ask(sources.servers.iter().filter(asked), &request)?.calls;
-        if found.is_empty() && shown == 0 {
-            let name = server.map_or_else(|| number.to_string(), |at| format!("{at}/{number}"));
-            return Err(Error::NoCallLog(name));
+        let answers = ask(sources.servers.iter().filter(asked), &request)?;
+        if shown == 0 {
+            missing::check(&sources, &answers, name, *number)?;
         }
+        let mut found = answers.calls;
         found.sort_by_key(|found| found.call.placed.map_or(0, |placed| placed.attempt));
         let count = found.len();
         let mut outcome = None;
@@ -254,36 +278,46 @@ fn call(
     }
 }
 
-/// Asks a server for the log of a call. If the pass that was shown there has expired, the metaserver gives another.
+/// Asks a server for the log of a call. If the pass that was shown there has expired, or the connection is lost, the metaserver
+/// leads to the same server again. That may be another process by now, which has the number for another call.
 fn ask_for_call(
     remote: &Remote,
-    server: &str,
-    client: &mut Client,
+    found: &mut Found,
     request: &LogRequest,
 ) -> Result<LogAnswer, Error> {
-    match client.logs(request) {
-        Err(error @ CallError::Expired(_)) => {
-            let found = remote.log_sources()?.servers.into_iter().find(|(name, _)| name == server);
-            let Some((_, again)) = found else { return Err(error.into()) };
-            *client = again;
-            Ok(client.logs(request)?)
+    let answer = match found.client.logs(request) {
+        Err(error @ (CallError::Expired(_) | CallError::Lost(_)))
+            if matches!(remote, Remote::Grid(_)) =>
+        {
+            let sources = remote.log_sources()?;
+            let Some(again) = sources.find(&found.identity) else { return Err(error.into()) };
+            found.client = again.client.clone();
+            found.client.logs(request)?
         }
-        answer => Ok(answer?),
+        answer => answer?,
+    };
+    if missing::is_other_process(found.uptime_ms, answer.uptime_ms) {
+        return Err(missing::started_again(&found.identity, found.call.call));
     }
+    found.uptime_ms = answer.uptime_ms;
+    Ok(answer)
 }
 
 /// Shows an attempt, to its end if that is to be waited for. Returns how it ended.
-fn attempt(args: &LogsArgs, remote: &Remote, found: Found) -> Result<Option<CallOutcome>, Error> {
-    let Found { server, call, mut client } = found;
-    let number = call.call;
+fn attempt(
+    args: &LogsArgs,
+    remote: &Remote,
+    mut found: Found,
+) -> Result<Option<CallOutcome>, Error> {
+    let (server, number) = (found.server.clone(), found.call.call);
     let (mut progress, mut all) = (Progress::new(args.follow), LoggedCall::default());
     if !args.json {
         let is_metaserver = matches!(remote, Remote::Grid(_));
-        output::text(&show::heading(&server, &call, is_metaserver))?;
+        output::text(&show::heading(&server, &found.call, is_metaserver))?;
     }
     loop {
         let request = LogRequest::Call { call: number, from: progress.next };
-        let calls = ask_for_call(remote, &server, &mut client, &request)?.calls;
+        let calls = ask_for_call(remote, &mut found, &request)?.calls;
         let gone = || Error::NoCallLog(number.to_string());
         let mut now = calls.into_iter().next().ok_or_else(gone)?;
         let events = progress.take(&now).map_err(|error| {
@@ -303,7 +337,7 @@ fn attempt(args: &LogsArgs, remote: &Remote, found: Found) -> Result<Option<Call
         let is_whole = progress.is_whole(&now);
         if is_whole && (now.end.is_some() || !args.follow) {
             if args.json && !args.follow {
-                output::json(&Found { server, call: all, client })?;
+                output::json(&Found { call: all, ..found })?;
             }
             return Ok(now.end.map(|end| end.outcome));
         }

@@ -136,7 +136,8 @@ impl RoutedCall<'_> {
             return self.stop(call, self.cancelled(), control);
         }
         if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return self.stop(call, self.too_late(), control);
+            let error = self.unanswered(&call.ticket.link);
+            return self.stop(call, error, control);
         }
         self.call = Some(call);
         self.look_at_metaserver();

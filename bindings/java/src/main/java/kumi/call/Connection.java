@@ -134,7 +134,7 @@ final class Connection {
         abandon(exchange);
         if (stuck) {
             // Part of a frame has been sent, so no other frame can follow.
-            fail("the server did not read what was sent in time");
+            fail("the server at " + address + " did not read what was sent in time");
         }
         return stuck;
     }

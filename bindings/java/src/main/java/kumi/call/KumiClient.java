@@ -352,7 +352,7 @@ public final class KumiClient implements AutoCloseable {
         } catch (ExecutionException failed) {
             throw Waits.again(failed.getCause());
         } catch (TimeoutException late) {
-            throw new CallException.TimedOut("the server gave no sign of life in time", 0);
+            throw new CallException.TimedOut("no sign of life came in time from " + connection().address, 0);
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
             throw new CallException.Interrupted();

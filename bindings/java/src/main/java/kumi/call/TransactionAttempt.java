@@ -252,7 +252,7 @@ final class TransactionAttempt {
         connection.submit(exchange);
         await(connection, exchange);
         try {
-            return Waits.await(connection, exchange, time, connection.address + " did not answer in time");
+            return Waits.await(connection, exchange, time, "no answer came in time");
         } finally {
             synchronized (this) {
                 asking = null;

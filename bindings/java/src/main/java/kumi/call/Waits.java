@@ -18,8 +18,8 @@ final class Waits {
     static void late(Connection connection, Exchange exchange) {
         boolean stuck = connection.late(exchange);
         exchange.answer.completeExceptionally(new CallException.TimedOut(stuck
-                ? "the call took longer than it may while its arguments were sent"
-                : "the server did not answer in time", 0));
+                ? "the call took longer than it may while its arguments were sent to " + connection.address
+                : "the server at " + connection.address + " did not answer in time", 0));
     }
 
     /** Waits for the end of a call and runs its callbacks meanwhile. An interrupt cancels the call. */
@@ -52,8 +52,8 @@ final class Waits {
     }
 
     /**
-     * Waits for an exchange's answer, at most this time; null: no limit. {@code late} is the message when the time is over. An
-     * interrupt ends the wait.
+     * Waits for an exchange's answer, at most this time; null: no limit. {@code late} is the message when the time is over, and
+     * gets the address behind it. An interrupt ends the wait.
      */
     static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
         try {
@@ -62,7 +62,7 @@ final class Waits {
             throw again(failed.getCause());
         } catch (TimeoutException over) {
             asked.abandon(exchange);
-            throw new CallException.TimedOut(late, 0);
+            throw new CallException.TimedOut(late + " from " + asked.address, 0);
         } catch (InterruptedException interrupted) {
             throw interrupted(() -> asked.abandon(exchange));
         }

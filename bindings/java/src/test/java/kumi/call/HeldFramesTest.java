@@ -194,7 +194,9 @@ class HeldFramesTest {
     void aFetchThatTakesTooLong() throws IOException {
         try (FakeServer fake = after(new LinkedBlockingQueue<>(), peer -> peer.next()); KumiClient client = fake.client()) {
             HeldArray y = kept(client);
-            assertThrows(CallException.TimedOut.class, () -> y.fetchInto(new double[2], Duration.ofMillis(50)));
+            CallException late =
+                    assertThrows(CallException.TimedOut.class, () -> y.fetchInto(new double[2], Duration.ofMillis(50)));
+            assertTrue(late.getMessage().endsWith("did not come in time from " + fake.address()), late.getMessage());
         }
     }
 }

@@ -211,8 +211,23 @@ class HostileTest {
             client.routine("f");
             CallException.TimedOut late = assertThrows(CallException.TimedOut.class, () -> client.prepare("f")
                     .add((Object) new double[8 << 20]).within(Duration.ofMillis(100)).call());
-            assertTrue(late.getMessage().contains("while its arguments were sent"), late.getMessage());
+            assertTrue(late.getMessage().endsWith("while its arguments were sent to " + fake.address()), late.getMessage());
             assertFalse(client.isOpen(), "half a frame is sent");
+        }
+    }
+
+    @Test
+    void aServerThatDoesNotAnswerIsNamed() throws IOException {
+        try (FakeServer fake = new FakeServer(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            peer.describe(ROUTINE);
+            while (true) {
+                peer.next();
+            }
+        }); KumiClient client = fake.client()) {
+            CallException.TimedOut late = assertThrows(CallException.TimedOut.class, () -> client.prepare("f")
+                    .add((Object) new double[1]).within(Duration.ofMillis(1)).call());
+            assertEquals("the server at " + fake.address() + " did not answer in time", late.getMessage());
         }
     }
 
