@@ -104,6 +104,37 @@ fn an_administrator_hears_of_a_full_disk_and_goes_on_when_there_is_room() {
     cluster.kumi(&["cluster", "rotate", "alpha"]).ok();
 }
 
+/// Two jobs begin, others take the disk and the table's reserve, and the jobs end: one well.
+fn two_jobs_end_while_it_is_full(cluster: &TestCluster, disk: &SmallDisk) {
+    let folder = tempfile::tempdir().expect("a folder on another disk");
+    for (name, status) in [("done", 0), ("failed", 3)] {
+        let end = folder.path().join(name);
+        let script = format!("until [ -e {} ]; do sleep 0.02; done; exit {status}", end.display());
+        cluster.kumi(&["submit", "--name", name, "--", "sh", "-c", &script]).ok();
+        cluster.wait_state(name, "running");
+    }
+    let reserve = cluster.path().join("head.reserve");
+    disk.fill();
+    command::wait_for("the reserve to be given up and taken", || {
+        let refused = cluster.kumi(&["run", "true"]).code() == 74;
+        // The table leaves some of it unused once its log is cut.
+        disk.fill();
+        (refused && !reserve.exists()).then_some(())
+    });
+    for name in ["done", "failed"] {
+        std::fs::write(folder.path().join(name), "").expect("our file");
+        cluster.wait_state(name, "ended");
+    }
+}
+
+#[track_caller]
+fn as_they_ended(cluster: &TestCluster) {
+    for (name, kind) in [("done", "success"), ("failed", "rank_failed")] {
+        let outcome = cluster.wait_state(name, "ended")["outcome"].clone();
+        assert_eq!(outcome["kind"], kind, "{outcome}");
+    }
+}
+
 /// The table cannot be told how jobs end. Their nodes can, until it can be.
 #[test]
 fn a_job_that_was_done_on_a_full_disk_is_done_for_the_next_head() {
@@ -119,36 +150,10 @@ fn a_job_that_was_done_on_a_full_disk_is_done_for_the_next_head() {
     let (cluster, disk) = (&mut on_disk.cluster, &on_disk.disk);
     configure(cluster, disk.path(), 3);
     cluster.try_up_as_it_is().ok();
-    let folder = tempfile::tempdir().expect("a folder on another disk");
-    let until = |file: &str, status: u8| {
-        let path = folder.path().join(file);
-        format!("until [ -e {} ]; do sleep 0.02; done; exit {status}", path.display())
-    };
-    for (name, status) in [("done", 0), ("failed", 3)] {
-        let script = until(name, status);
-        cluster.kumi(&["submit", "--name", name, "--", "sh", "-c", &script]).ok();
-        cluster.wait_state(name, "running");
-    }
-    // Others take the reserve, too, which the table gives up and leaves unused once its log is cut.
-    let reserve = cluster.path().join("head.reserve");
-    disk.fill();
-    command::wait_for("the reserve to be given up and taken", || {
-        let refused = cluster.kumi(&["run", "true"]).code() == 74;
-        disk.fill();
-        (refused && !reserve.exists()).then_some(())
-    });
-    for name in ["done", "failed"] {
-        std::fs::write(folder.path().join(name), "").expect("our file");
-        cluster.wait_state(name, "ended");
-    }
+    two_jobs_end_while_it_is_full(cluster, disk);
     let killed = cluster.pid("head");
     machine::signal(killed, Signal::SIGKILL);
     command::wait_for("its end", || (!machine::lives(killed)).then_some(()));
-    let as_they_ended = |cluster: &TestCluster| {
-        let outcome = |name: &str| cluster.job(name).expect("it is known")["outcome"].clone();
-        assert_eq!(outcome("done")["kind"], "success", "{}", outcome("done"));
-        assert_eq!(outcome("failed")["kind"], "rank_failed", "{}", outcome("failed"));
-    };
     // A head has no room to say that it is there.
     let full = cluster.start_daemon(0, &["head"]).finish();
     full.fails(74, &["cannot be written", "No space left on device"]);
@@ -159,9 +164,6 @@ fn a_job_that_was_done_on_a_full_disk_is_done_for_the_next_head() {
             command::wait_for("the next head", || {
                 (cluster.kumi(&["cluster", "status"]).code() == 0).then_some(())
             });
-            for name in ["done", "failed"] {
-                cluster.wait_state(name, "ended");
-            }
             as_they_ended(cluster);
             machine::signal(head.pid(), Signal::SIGKILL);
             head
