@@ -174,9 +174,9 @@ final class Connection {
         under(() -> leave(exchange, false));
     }
 
-    /** Whether no exchange is open. */
+    /** Whether nobody waits for an answer. Arrays that are to be dropped go with the connection, too. */
     boolean isIdle() {
-        return under(() -> queue.isEmpty() && open.isEmpty());
+        return under(() -> open.isEmpty() && queue.stream().allMatch(one -> one.kind == Protocol.DROP));
     }
 
     private boolean under(BooleanSupplier question) {
