@@ -46,9 +46,10 @@ fn a_full_disk_loses_no_output_silently() {
     assert!((250_000..400_000).contains(&not_kept), "{job}");
     assert!(cluster.kumi(&["ps", "--all"]).ok().out.contains("OUTPUT LOST"));
     let status = cluster.kumi(&["cluster", "status"]).ok().out;
-    for words in ["output of jobs is not kept", "is nearly full", "Make room below /"] {
-        assert!(status.contains(words), "no {words:?} in {status}");
-    }
+    // The disk itself may have said no, or what is left of it is for the job table.
+    let is_full = status.contains("is nearly full") || status.contains("No space left");
+    assert!(is_full && status.contains("output of jobs is not kept"), "{status}");
+    assert!(status.contains("Make room below /"), "{status}");
     // So is what does not fit: the job waits for its submitter. Who comes later misses some.
     let script = writes(2_000_000);
     let done = cluster.kumi(&["run", "-n", "2", "--name", "more", "sh", "-c", &script]).ok();
