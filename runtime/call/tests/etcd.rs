@@ -430,7 +430,7 @@ fn a_metaserver_that_may_not_read_the_state_tries_again() {
     }
     let _meta = meta_at(config, set.addresses[0]);
     let begin = Instant::now();
-    while !grid::get(page, "/status.json").contains("etcd refuses") {
+    while !grid::try_get(page, "/status.json").is_ok_and(|state| state.contains("etcd refuses")) {
         assert!(begin.elapsed() < Duration::from_secs(60), "nobody is told");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -454,7 +454,8 @@ fn a_metaserver_that_came_before_etcd_takes_calls() {
     let page = pages.local_addr().expect("its address");
     let _meta = meta_at(Config { http: Some(pages), ..set.config(0) }, set.addresses[0]);
     let begin = Instant::now();
-    while !grid::get(page, "/status.json").contains("does not answer") {
+    while !grid::try_get(page, "/status.json").is_ok_and(|state| state.contains("does not answer"))
+    {
         assert!(begin.elapsed() < Duration::from_secs(60), "it does not miss etcd");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -139,23 +139,33 @@ pub fn port() -> SocketAddr {
 pub fn shown_state(address: SocketAddr, what: &str, so: impl Fn(&State) -> bool) -> State {
     let begin = Instant::now();
     loop {
-        let json = get(address, "/status.json");
-        let (_, body) = json.split_once("\r\n\r\n").expect("a body");
-        let state: State = serde_json::from_str(body).expect("JSON");
-        if so(&state) {
-            return state;
+        let json = try_get(address, "/status.json");
+        let state = json.as_ref().map(|json| {
+            let (_, body) = json.split_once("\r\n\r\n").expect("a body");
+            serde_json::from_str::<State>(body).expect("JSON")
+        });
+        match state {
+            Ok(state) if so(&state) => return state,
+            state => {
+                assert!(begin.elapsed() < Duration::from_secs(60), "{what} is not shown: {state:?}")
+            }
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{what} is not shown: {state:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// The answer to an HTTP request.
 pub fn get(address: SocketAddr, path: &str) -> String {
+    try_get(address, path).expect("an answer")
+}
+
+/// The same; a metaserver that begins again breaks off what it serves.
+pub fn try_get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("written");
+    let mut stream = std::net::TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
+    stream.read_to_string(&mut answer)?;
+    let is_cut = !answer.contains("\r\n\r\n");
+    if is_cut { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(answer) }
 }
