@@ -147,7 +147,10 @@ pub fn shown_state(address: SocketAddr, what: &str, so: impl Fn(&State) -> bool)
         match state {
             Ok(state) if so(&state) => return state,
             state => {
-                assert!(begin.elapsed() < Duration::from_secs(60), "{what} is not shown: {state:?}")
+                assert!(
+                    begin.elapsed() < Duration::from_secs(60),
+                    "{what} is not shown: {state:?}"
+                );
             }
         }
         std::thread::sleep(Duration::from_millis(10));
