@@ -109,7 +109,7 @@ fn calls_that_want_a_connection_to_one_server_share_the_attempt() {
 }
 
 #[test]
-fn calls_for_a_server_that_cannot_be_reached_try_it_once_for_all() {
+fn calls_for_a_server_that_cannot_be_reached_name_it_and_have_not_run() {
     let meta = meta(config("round-robin"));
     let nowhere = port().to_string();
     let mut member = meta.member("a", 4);

@@ -1,8 +1,8 @@
 //! `kumi top`: jobs, nodes and ranks with their load, live.
 
-mod answers;
 mod panels;
 mod rates;
+mod requests;
 mod screen;
 pub mod snapshot;
 mod view;
@@ -11,12 +11,12 @@ use crate::context::{Context, head_is_silent};
 use crate::error::Error;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
-use answers::{Answer, Answers, HeadAbsence, Taken};
 use clap::Args;
 use crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
 use kumi_node::client::{Client, telling};
 use ratatui::DefaultTerminal;
 use rates::RateMeter;
+use requests::{HeadAbsence, HeadAnswer, PendingRequests, Taken};
 use screen::{KeyAction, Screen};
 use snapshot::Snapshot;
 use std::io::IsTerminal;
@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 /// Time between two screens.
 const REFRESH: Duration = Duration::from_millis(250);
+
 /// `kumi top`
 #[derive(Clone, Debug, Args)]
 pub struct TopArgs {
@@ -53,7 +54,7 @@ pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
     let mut terminal = ratatui::try_init().map_err(Error::Terminal)?;
     let mut live = LiveScreen {
         context,
-        answers: Answers::default(),
+        requests: PendingRequests::default(),
         client: Some(client),
         snapshot: first,
         absence: None,
@@ -68,7 +69,7 @@ pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
 /// The screen and its source.
 struct LiveScreen<'c> {
     context: &'c Context,
-    answers: Answers<'c>,
+    requests: PendingRequests<'c>,
     /// While no snapshot is asked for.
     client: Option<Client>,
     snapshot: Snapshot,
@@ -91,7 +92,7 @@ impl LiveScreen<'_> {
             if Instant::now() >= next {
                 next = Instant::now() + REFRESH;
                 if let Some(meter) = self.meter.take() {
-                    self.answers.ask_snapshot(self.context, self.client.take(), meter);
+                    self.requests.ask_snapshot(self.context, self.client.take(), meter);
                 }
                 // How long the head is away changes without an answer.
                 self.draw(terminal)?;
@@ -103,7 +104,7 @@ impl LiveScreen<'_> {
                         match self.screen.key(key.code, control, &self.snapshot) {
                             KeyAction::Draw => {}
                             KeyAction::Quit => return Ok(()),
-                            KeyAction::Kill(job) => self.answers.ask_kill(self.context, job),
+                            KeyAction::Kill(job) => self.requests.ask_kill(self.context, job),
                         }
                         self.draw(terminal)?;
                     }
@@ -113,20 +114,20 @@ impl LiveScreen<'_> {
             }
             let answer = tokio::select! {
                 number = interrupts.next() => return Err(Error::Silent(exit_code(number))),
-                answer = self.answers.next() => answer,
+                answer = self.requests.next() => answer,
             };
             match answer {
-                Answer::Snapshot(answer) => {
+                HeadAnswer::Snapshot(answer) => {
                     let (meter, taken) = *answer;
                     self.meter = Some(meter);
                     self.show(taken)?;
                     self.draw(terminal)?;
                 }
-                Answer::Killed(said) => {
+                HeadAnswer::Killed(said) => {
                     self.screen.note = Some(said?);
                     self.draw(terminal)?;
                 }
-                Answer::Nothing => {}
+                HeadAnswer::Nothing => {}
             }
         }
     }

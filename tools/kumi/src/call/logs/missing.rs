@@ -1,6 +1,6 @@
 //! Why the log of a call is not found, or not all of it: which server a user means, and whether that is the process of then.
 
-use super::{Answers, CallName};
+use super::{CallName, LogAnswers};
 use crate::error::Error;
 use crate::output;
 use kumi_call::log_records::LastPlace;
@@ -50,7 +50,7 @@ pub(super) fn started_again(server: &ServerIdentity, number: u64) -> Error {
 }
 
 /// Why the log is gone of a call that was at this place: the server is away, or is another process.
-fn gone(sources: &LogSources, answers: &Answers, place: &LastPlace) -> Option<String> {
+fn gone(sources: &LogSources, answers: &LogAnswers, place: &LastPlace) -> Option<String> {
     let LastPlace { name, address, ago_ms } = place;
     let is_it = |it: &ServerIdentity| it.name == *name && it.address == *address;
     let is_younger = |uptime: u64| uptime < *ago_ms;
@@ -82,7 +82,7 @@ fn gone(sources: &LogSources, answers: &Answers, place: &LastPlace) -> Option<St
 /// Nothing was found.
 pub(super) fn check(
     sources: &LogSources,
-    answers: &Answers,
+    answers: &LogAnswers,
     name: &CallName,
     number: u64,
 ) -> Result<(), Error> {
@@ -134,7 +134,7 @@ mod tests {
         };
         let sources = LogSources::default();
         let why = |address: &str, uptimes: &[(ServerIdentity, u64)]| {
-            let answers = Answers { uptimes: uptimes.to_vec(), ..Answers::default() };
+            let answers = LogAnswers { uptimes: uptimes.to_vec(), ..LogAnswers::default() };
             gone(&sources, &answers, &place(address))
         };
         assert_eq!(why("h:1", &[(identity("a", "h:1"), 1000)]), None, "it is the same");

@@ -133,7 +133,7 @@ struct Found {
 
 /// What servers have answered.
 #[derive(Debug, Default, Serialize)]
-struct Answers {
+struct LogAnswers {
     calls: Vec<Found>,
     /// How many calls of the user are not kept any more.
     dropped: u64,
@@ -169,8 +169,8 @@ pub fn run(args: &LogsArgs) -> Result<(), Error> {
 fn ask<'a>(
     servers: impl Iterator<Item = &'a LogSource>,
     request: &LogRequest,
-) -> Result<Answers, Error> {
-    let (mut answers, mut failed, mut is_answered) = (Answers::default(), None, false);
+) -> Result<LogAnswers, Error> {
+    let (mut answers, mut failed, mut is_answered) = (LogAnswers::default(), None, false);
     for LogSource { identity, label, client } in servers {
         match client.logs(request) {
             Ok(LogAnswer { calls, dropped, is_cut, uptime_ms }) => {

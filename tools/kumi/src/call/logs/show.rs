@@ -1,7 +1,7 @@
 //! Logs of calls as text.
 
 use super::progress::LogEvent;
-use super::{Answers, Found};
+use super::{Found, LogAnswers};
 use crate::error::Error;
 use crate::table::{Table, nanos, printable};
 use kumi_call::log_records::{CallEnd, LoggedCall};
@@ -64,7 +64,7 @@ fn ran(call: &LoggedCall, now_ms: u64) -> String {
 }
 
 /// A table of calls.
-pub(super) fn table(answers: &Answers, now_ms: u64, is_metaserver: bool) -> String {
+pub(super) fn table(answers: &LogAnswers, now_ms: u64, is_metaserver: bool) -> String {
     let mut headings = vec![">CALL", "ROUTINE", "CAME", ">RAN", "STATE", "TRACE"];
     if is_metaserver {
         headings.insert(2, "SERVER");

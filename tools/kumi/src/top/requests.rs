@@ -24,13 +24,13 @@ type Pending<'c, T> = Pin<Box<dyn Future<Output = T> + 'c>>;
 
 /// Questions under way.
 #[derive(Default)]
-pub struct Answers<'c> {
+pub struct PendingRequests<'c> {
     snapshot: Option<Pending<'c, (RateMeter, Taken)>>,
     kill: Option<Pending<'c, Result<String, Error>>>,
 }
 
 /// What came next.
-pub enum Answer {
+pub enum HeadAnswer {
     /// A snapshot, and the meter for the next one.
     Snapshot(Box<(RateMeter, Taken)>),
     /// What became of a kill.
@@ -39,7 +39,7 @@ pub enum Answer {
     Nothing,
 }
 
-impl<'c> Answers<'c> {
+impl<'c> PendingRequests<'c> {
     /// Asks for a snapshot, over this connection if there is one.
     pub fn ask_snapshot(&mut self, context: &'c Context, client: Option<Client>, meter: RateMeter) {
         self.snapshot = Some(Box::pin(take(context, client, meter)));
@@ -57,17 +57,17 @@ impl<'c> Answers<'c> {
     }
 
     /// The next answer, if one comes before the keyboard is to be looked at.
-    pub async fn next(&mut self) -> Answer {
+    pub async fn next(&mut self) -> HeadAnswer {
         tokio::select! {
             taken = of(&mut self.snapshot) => {
                 self.snapshot = None;
-                Answer::Snapshot(Box::new(taken))
+                HeadAnswer::Snapshot(Box::new(taken))
             }
             killed = of(&mut self.kill) => {
                 self.kill = None;
-                Answer::Killed(killed)
+                HeadAnswer::Killed(killed)
             }
-            () = tokio::time::sleep(KEYS) => Answer::Nothing,
+            () = tokio::time::sleep(KEYS) => HeadAnswer::Nothing,
         }
     }
 }
@@ -156,15 +156,15 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn keys_are_read_while_the_head_is_silent() {
-        let mut answers = Answers {
+        let mut requests = PendingRequests {
             snapshot: Some(Box::pin(std::future::pending())),
             kill: Some(Box::pin(std::future::pending())),
         };
-        assert!(matches!(answers.next().await, Answer::Nothing));
-        assert!(answers.snapshot.is_some() && answers.kill.is_some(), "both are waited for");
-        answers.kill = Some(Box::pin(async { Ok("killed".to_owned()) }));
-        assert!(matches!(answers.next().await, Answer::Killed(Ok(_))));
-        assert!(answers.kill.is_none() && answers.snapshot.is_some());
+        assert!(matches!(requests.next().await, HeadAnswer::Nothing));
+        assert!(requests.snapshot.is_some() && requests.kill.is_some(), "both are waited for");
+        requests.kill = Some(Box::pin(async { Ok("killed".to_owned()) }));
+        assert!(matches!(requests.next().await, HeadAnswer::Killed(Ok(_))));
+        assert!(requests.kill.is_none() && requests.snapshot.is_some());
     }
 
     #[test]
