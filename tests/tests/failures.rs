@@ -204,6 +204,9 @@ fn top_stays_while_the_head_is_away() {
     top.type_keys("q");
     assert_eq!(top.finish().code(), Some(0));
     let head = cluster.start_daemon(0, &["head"]);
+    command::wait_for("the head to answer", || {
+        (cluster.kumi(&["cluster", "status"]).code() == 0).then_some(())
+    });
     cluster.kumi(&["run", "true"]).ok();
     cluster.down().ok();
     head.finish();
